@@ -1,0 +1,1 @@
+"""Experiments and benchmarks over the placement strategies."""

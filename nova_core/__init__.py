@@ -1,0 +1,1 @@
+"""Nova: placement, replication and partitioning of stream joins."""

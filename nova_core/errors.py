@@ -1,0 +1,32 @@
+"""Errors meant for people: what was wrong, where, and what would be right."""
+
+from __future__ import annotations
+
+
+class NovaError(Exception):
+    """Base of every error Nova raises on purpose; its text is one line for a person.
+
+    ``exit_code`` is what the command line returns for it.
+    """
+
+    exit_code = 2
+
+
+class ProblemError(NovaError):
+    """A problem document or table that cannot be used as it stands."""
+
+
+class PlanError(NovaError):
+    """A plan document that cannot be read, or that answers another problem."""
+
+
+class InfeasibleError(NovaError):
+    """No placement keeps every constraint.
+
+    Attributes:
+        missing: how much capacity is lacking, tuples/s.
+    """
+
+    def __init__(self, message: str, missing: float) -> None:
+        super().__init__(message)
+        self.missing = missing

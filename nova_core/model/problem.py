@@ -1,0 +1,273 @@
+"""The placement problem in memory: columns of nodes, sources, joins and the join matrix.
+
+Everything is an array, so that a million nodes cost megabytes; people write the same thing as YAML
+(`nova_core.model.document`), machines as CSV, Arrow or Parquet (`nova_core.model.tables`).
+Units throughout: latencies and coordinates in ms, rates and capacities in tuples/s, sizes in bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nova_core.errors import ProblemError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Strings = NDArray[np.str_]
+
+
+def _column_names(table: object) -> list[str]:
+    return [f.name for f in fields(table)]  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False)
+class Nodes:
+    """The topology's nodes, one row per node.
+
+    Attributes:
+        ids: (n,) unique names.
+        position: (n, d) cost-space coordinates, ms; distances between rows estimate latencies.
+        capacity: (n,) C_a, tuples/s a node can receive for joins; ``inf`` is unlimited, 0 hosts none.
+        worker: (n,) whether the node may host joins.
+        memory: (n,) bytes, or None where it is not known.
+        cost: (n,) money per unit of time, or None.
+        tags: (n,) comma-separated labels such as ``gpu,arm64``, or None.
+        host: (n,) network addresses, or None.
+    """
+
+    ids: Strings
+    position: Floats
+    capacity: Floats
+    worker: Bools
+    memory: Floats | None = None
+    cost: Floats | None = None
+    tags: Strings | None = None
+    host: Strings | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class Sources:
+    """Physical streams, one row per producing sensor.
+
+    Attributes:
+        ids: (s,) unique names.
+        node: (s,) index of the producing node.
+        stream: (s,) name of the logical stream the source belongs to.
+        rate: (s,) dr, tuples/s.
+        tuple_bytes: (s,) bytes per tuple, or None where it is not known.
+        key: (s,) region or key a derived join matrix compares, or None.
+    """
+
+    ids: Strings
+    node: Ints
+    stream: Strings
+    rate: Floats
+    tuple_bytes: Floats | None = None
+    key: Strings | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class Joins:
+    """The query's logical joins, one row per operator (usually one).
+
+    Attributes:
+        ids: (q,) unique names.
+        left: (q,) logical stream on the left.
+        right: (q,) logical stream on the right.
+        sink: (q,) index of the node that consumes the result; the operator is pinned there.
+    """
+
+    ids: Strings
+    left: Strings
+    right: Strings
+    sink: Ints
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class JoinMatrix:
+    """The join matrix M, sparse: one row per pair of sources that may join (paper, section 2.1).
+
+    Attributes:
+        join: (p,) index of the logical join.
+        left: (p,) index of the left source.
+        right: (p,) index of the right source.
+        output_rate: (p,) tuples/s the pair's join emits.
+    """
+
+    join: Ints
+    left: Ints
+    right: Ints
+    output_rate: Floats
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """Bandwidth budgets b(i, j) of directed node pairs; a pair without a row is unlimited.
+
+    Attributes:
+        source: (l,) node index traffic leaves.
+        target: (l,) node index traffic enters.
+        budget: (l,) tuples/s.
+    """
+
+    source: Ints
+    target: Ints
+    budget: Floats
+
+    @classmethod
+    def none(cls) -> Self:
+        """No budgets at all."""
+        return cls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What is to be placed.
+
+    Attributes:
+        nodes: the topology.
+        sources: the physical streams.
+        joins: the logical joins.
+        matrix: which pairs of sources each join combines.
+        links: bandwidth budgets per node pair.
+        latency: (n, n) measured latencies, ms, symmetric, or None; used to evaluate, not to place.
+        name: what people call it.
+    """
+
+    nodes: Nodes
+    sources: Sources
+    joins: Joins
+    matrix: JoinMatrix
+    links: Links = field(default_factory=Links.none)
+    latency: Floats | None = None
+    name: str = "problem"
+
+    # --- columns of the pairs, as the optimizer wants them -------------------------------------
+
+    @cached_property
+    def left_node(self) -> Ints:
+        """(p,) node that produces each pair's left stream."""
+        return self.sources.node[self.matrix.left]
+
+    @cached_property
+    def right_node(self) -> Ints:
+        """(p,) node that produces each pair's right stream."""
+        return self.sources.node[self.matrix.right]
+
+    @cached_property
+    def sink_node(self) -> Ints:
+        """(p,) node that consumes each pair's result."""
+        return self.joins.sink[self.matrix.join]
+
+    @cached_property
+    def left_rate(self) -> Floats:
+        """(p,) dr(s) of each pair, tuples/s."""
+        return self.sources.rate[self.matrix.left]
+
+    @cached_property
+    def right_rate(self) -> Floats:
+        """(p,) dr(t) of each pair, tuples/s."""
+        return self.sources.rate[self.matrix.right]
+
+    @cached_property
+    def required_capacity(self) -> Floats:
+        """(p,) C_r = dr(s) + dr(t) of each pair, tuples/s (paper, section 2.2)."""
+        return self.left_rate + self.right_rate
+
+    @cached_property
+    def node_index(self) -> Mapping[str, int]:
+        """Node id to index."""
+        return {str(name): i for i, name in enumerate(self.nodes.ids)}
+
+    def pair_name(self, pair: int) -> str:
+        """A readable name of a pair, such as ``tw/t1*w1``."""
+        m, s = self.matrix, self.sources.ids
+        return f"{self.joins.ids[m.join[pair]]}/{s[m.left[pair]]}*{s[m.right[pair]]}"
+
+    # --- identity -------------------------------------------------------------------------------
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of everything a placement depends on; the name does not count."""
+        h = hashlib.blake2b(digest_size=16)
+        tables = (self.nodes, self.sources, self.joins, self.matrix, self.links)
+        for table in tables:
+            for column in _column_names(table):
+                _hash_array(h, f"{type(table).__name__}.{column}", getattr(table, column))
+        _hash_array(h, "latency", self.latency)
+        return h.hexdigest()
+
+    def same_as(self, other: Problem) -> bool:
+        """Whether both problems hold exactly the same columns."""
+        return self.digest == other.digest
+
+    def with_capacity(self, capacity: Floats) -> Problem:
+        """The same problem with other node capacities ((n,), tuples/s)."""
+        return replace(self, nodes=replace(self.nodes, capacity=np.asarray(capacity, np.float64)))
+
+    # --- validation -----------------------------------------------------------------------------
+
+    def validate(self, where: str = "problem") -> Self:
+        """Check every rule a problem must keep; return it.
+
+        Args:
+            where: what errors name as the place, e.g. a file.
+
+        Raises:
+            ProblemError: naming the table, the row, the value and what would be accepted.
+        """
+        from nova_core.model.validation import validate_problem
+
+        validate_problem(self, where)
+        return self
+
+
+def _hash_array(h: hashlib.blake2b, name: str, array: NDArray[np.generic] | None) -> None:
+    if array is None:
+        h.update(f"{name}:none;".encode())
+        return
+    if array.dtype.kind == "U":
+        # The width of a fixed-width string column is an accident of its longest value.
+        h.update(f"{name}:U{array.shape};".encode())
+        h.update("\0".join(array.tolist()).encode())
+        return
+    h.update(f"{name}:{array.dtype.str}{array.shape};".encode())
+    h.update(np.ascontiguousarray(array).data)
+
+
+__all__ = [
+    "Bools",
+    "Floats",
+    "Ints",
+    "JoinMatrix",
+    "Joins",
+    "Links",
+    "Nodes",
+    "Problem",
+    "ProblemError",
+    "Sources",
+    "Strings",
+]

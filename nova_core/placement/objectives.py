@@ -1,0 +1,44 @@
+"""What a placement minimizes: weights of the three legs of a join.
+
+The cost of running a pair on node v is ``w0 d(left, v) + w1 d(right, v) + w2 d(v, sink)``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+
+from nova_core.errors import ProblemError
+from nova_core.model.problem import Floats, Problem
+
+Objective = Literal["latency", "network-usage", "source-latency"]
+OBJECTIVES: tuple[str, ...] = get_args(Objective)
+
+
+def leg_weights(problem: Problem, objective: str) -> Floats:
+    """Weights of each uncut pair's legs left-node, right-node, node-sink.
+
+    Args:
+        problem: what is placed.
+        objective: ``latency`` weighs every leg once (Nova, Eq. 1), so costs are ms;
+            ``network-usage`` weighs by rate (SBON, section 2), so costs are tuples in flight times
+            1000; ``source-latency`` sums the two paths source-node-sink, so the sink leg counts
+            once per source, ms.
+
+    Returns:
+        (p, 3) weights.
+
+    Raises:
+        ProblemError: for an unknown objective.
+    """
+    count = len(problem.matrix)
+    if objective == "latency":
+        return np.ones((count, 3))
+    if objective == "source-latency":
+        return np.broadcast_to(np.array([1.0, 1.0, 2.0]), (count, 3)).copy()
+    if objective == "network-usage":
+        return np.stack(
+            [problem.left_rate, problem.right_rate, problem.matrix.output_rate], axis=1
+        )
+    raise ProblemError(f"objective: unknown {objective!r}; use one of {', '.join(OBJECTIVES)}")

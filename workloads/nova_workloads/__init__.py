@@ -1,0 +1,1 @@
+"""Synthetic topologies and workloads for placement problems."""
