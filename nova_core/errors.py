@@ -16,6 +16,10 @@ class ProblemError(NovaError):
     """A problem document or table that cannot be used as it stands."""
 
 
+class ProblemWarning(UserWarning):
+    """A problem document that was mended on reading; says what was changed and by how much."""
+
+
 class PlanError(NovaError):
     """A plan document that cannot be read, or that answers another problem."""
 

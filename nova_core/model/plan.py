@@ -9,7 +9,7 @@ larger rectangle.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -23,8 +23,9 @@ from nova_core.model.problem import Floats, Ints, Problem
 class Partitions:
     """How both inputs of every pair are cut.
 
-    Row ``2 * pair`` of ``offset`` starts the left input's partitions, row ``2 * pair + 1`` the right
-    one's. A tuple finds its partition from its sequence number and the rates as weights.
+    Row ``2 * pair`` of ``offset`` starts the left input's partitions, row ``2 * pair + 1`` the
+    right one's. A tuple finds its partition from its sequence number and the rates as weights
+    (`nova_core.model.partitioner`).
 
     Attributes:
         offset: (2p + 1,) start of each input's run in ``rate``.
@@ -43,12 +44,24 @@ class Partitions:
 
     @cached_property
     def count(self) -> Ints:
-        """(2p,) partitions of each input: m of the left at ``2 * pair``, n of the right after it."""
+        """(2p,) partitions of each input: left at ``2 * pair``, right at ``2 * pair + 1``."""
         return np.diff(self.offset)
 
     def rates(self, pair: int, side: int) -> Floats:
         """Rates of one input's partitions; ``side`` is 0 for left, 1 for right."""
         return self.rate[self.offset[2 * pair + side] : self.offset[2 * pair + side + 1]]
+
+    def range_rate(self, begin: Ints, end: Ints) -> Floats:
+        """(k,) sums of ``rate[begin:end]``, tuples/s; an empty range sums to 0.
+
+        Summed range by range: differences of one running sum over a million partitions would carry
+        its rounding, some 1e-8 tuples/s, into every range.
+        """
+        if len(begin) == 0:
+            return np.empty(0)
+        bounds = np.stack([begin, end], axis=1).ravel()
+        sums = np.add.reduceat(np.append(self.rate, 0.0), bounds)[::2]
+        return np.where(end > begin, sums, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +89,9 @@ class Instances:
         """One uncut instance per pair on the given nodes ((p,))."""
         count = len(node)
         zero, one = np.zeros(count, np.int64), np.ones(count, np.int64)
-        return cls(np.arange(count, dtype=np.int64), np.asarray(node, np.int64), zero, one, zero, one)
+        return cls(
+            np.arange(count, dtype=np.int64), np.asarray(node, np.int64), zero, one, zero, one
+        )
 
     def __len__(self) -> int:
         return len(self.pair)
@@ -112,8 +127,8 @@ class Plan:
         instances: what runs where.
         virtual_position: (p, d) Phase II's optimum of each pair, or None.
         routes: multi-hop routes, or None when every edge is direct.
-        breaks: names of the constraints the strategy knowingly ignores (``capacity``, ...); `verify`
-            reports those as accepted. See `nova_core.model.verify.CONSTRAINTS`.
+        breaks: names of the constraints the strategy knowingly ignores (``capacity``, ...);
+            `verify` reports those as accepted. See `nova_core.model.verify.CONSTRAINTS`.
         notes: free-form facts worth keeping, e.g. how often nothing fitted.
     """
 
@@ -130,22 +145,18 @@ class Plan:
 
     # --- per instance ---------------------------------------------------------------------------
 
-    @cached_property
-    def _rate_sums(self) -> Floats:
-        """Prefix sums of partition rates, so that a range's rate is one subtraction."""
-        return np.concatenate(([0.0], np.cumsum(self.partitions.rate)))
+    def _input_range(self, side: int) -> tuple[Ints, Ints]:
+        i = self.instances
+        return (i.left_begin, i.left_end) if side == 0 else (i.right_begin, i.right_end)
 
     def _input_rate(self, side: int) -> Floats:
-        i, offset = self.instances, self.partitions.offset
-        begin, end = (i.left_begin, i.left_end) if side == 0 else (i.right_begin, i.right_end)
-        start = offset[2 * i.pair + side]
-        single = end - begin == 1
-        rate = self._rate_sums[start + end] - self._rate_sums[start + begin]
-        # A range of one partition has that partition's exact rate, without rounding of the sums.
-        rate[single] = self.partitions.rate[(start + begin)[single]]
-        whole = (begin == 0) & (end == self.partitions.count[2 * i.pair + side])
+        pair, (begin, end) = self.instances.pair, self._input_range(side)
+        start = self.partitions.offset[2 * pair + side]
+        rate = self.partitions.range_rate(start + begin, start + end)
+        # The whole input has the source's exact rate, without the rounding of the sum.
+        whole = (begin == 0) & (end == self.partitions.count[2 * pair + side])
         source = self.problem.left_rate if side == 0 else self.problem.right_rate
-        return np.where(whole, source[i.pair], rate)
+        return np.where(whole, source[pair], rate)
 
     @cached_property
     def left_rate(self) -> Floats:
@@ -159,7 +170,7 @@ class Plan:
 
     @cached_property
     def required_capacity(self) -> Floats:
-        """(k,) C_r of each instance, tuples/s, before inputs shared with another one on its node."""
+        """(k,) C_r of each instance, tuples/s, without sharing inputs with others on its node."""
         return self.left_rate + self.right_rate
 
     @cached_property
@@ -184,32 +195,50 @@ class Plan:
     # --- sums -----------------------------------------------------------------------------------
 
     @cached_property
-    def received(self) -> tuple[Floats, Floats]:
-        """((k,), (k,)) left and right tuples/s that each instance *adds* to its node.
-
-        Instances of one pair on one node share input: a partition is sent to a node once, and is
-        counted at the first of them.
-        """
+    def _node_mates(self) -> Ints:
+        """Instances that run on a node with another one of their pair, grouped by both."""
         i = self.instances
-        left, right = self.left_rate.copy(), self.right_rate.copy()
         order = np.lexsort((i.node, i.pair))
         same = (np.diff(i.pair[order]) == 0) & (np.diff(i.node[order]) == 0)
-        if not same.any():
-            return left, right
-        starts = np.flatnonzero(np.concatenate(([True], ~same)))
-        ends = np.append(starts[1:], len(order))
-        for begin, end in zip(starts[ends - starts > 1], ends[ends - starts > 1], strict=True):
-            group = order[begin:end]
-            pair = int(i.pair[group[0]])
-            for side, rate in ((0, left), (1, right)):
-                first, last = (i.left_begin, i.left_end) if side == 0 else (i.right_begin, i.right_end)
-                rates = self.partitions.rates(pair, side)
-                seen = np.zeros(len(rates), bool)
-                for k in group:
-                    span = slice(first[k], last[k])
-                    rate[k] = rates[span][~seen[span]].sum()
-                    seen[span] = True
-        return left, right
+        return order[np.append(same, False) | np.concatenate(([False], same))[: len(order)]]
+
+    def new_range(self, side: int) -> tuple[Ints, Ints]:
+        """((k,), (k,)) begin and end of the partitions each instance *adds* to its node.
+
+        Instances of one pair on one node share input: a partition is sent to a node once, and
+        counts for the instance whose range begins first (of equal ones, the first in the table).
+
+        Args:
+            side: 0 for the left input, 1 for the right.
+        """
+        i, (begin, end) = self.instances, self._input_range(side)
+        begin, end = begin.copy(), end.copy()
+        mates = self._node_mates
+        if len(mates) == 0:
+            return begin, end
+        mates = mates[np.lexsort((begin[mates], i.node[mates], i.pair[mates]))]
+        change = (np.diff(i.pair[mates]) != 0) | (np.diff(i.node[mates]) != 0)
+        # Shifting every group beyond the one before lets one running maximum serve all of them.
+        shift = np.concatenate(([0], np.cumsum(change))) * (int(end.max()) + 1)
+        reached = np.maximum.accumulate(end[mates] + shift)
+        reached = np.concatenate(([0], reached[:-1])) - shift
+        begin[mates] = np.minimum(np.maximum(begin[mates], reached), end[mates])
+        return begin, end
+
+    @cached_property
+    def received(self) -> tuple[Floats, Floats]:
+        """((k,), (k,)) left and right tuples/s each instance adds to its node (`new_range`)."""
+        sides = []
+        for side, needed in enumerate((self.left_rate, self.right_rate)):
+            rate, mates = needed.copy(), self._node_mates
+            begin, end = (bound[mates] for bound in self.new_range(side))
+            start = self.partitions.offset[2 * self.instances.pair[mates] + side]
+            added = self.partitions.range_rate(start + begin, start + end)
+            was_begin, was_end = (bound[mates] for bound in self._input_range(side))
+            changed = (begin != was_begin) | (end != was_end)
+            rate[mates[changed]] = added[changed]
+            sides.append(rate)
+        return sides[0], sides[1]
 
     @cached_property
     def load(self) -> Floats:
@@ -219,10 +248,8 @@ class Plan:
         """
         left, right = self.received
         count = len(self.problem.nodes)
-        load = np.bincount(self.instances.node, left + right, minlength=count)
-        if self.routes is not None:
-            load += self.relay_load
-        return load
+        load = np.bincount(self.instances.node, left + right, minlength=count).astype(np.float64)
+        return load if self.routes is None else load + self.relay_load
 
     @cached_property
     def relay_load(self) -> Floats:
@@ -243,7 +270,7 @@ class Plan:
 
     @cached_property
     def leg_latency(self) -> Floats:
-        """(k, 3) estimated latency, ms, of left source to node, right source to node, node to sink."""
+        """(k, 3) estimated ms of left source to node, right source to node, node to sink."""
         return self.leg_latency_by(None)
 
     def leg_latency_by(self, latency: Floats | None) -> Floats:
@@ -269,6 +296,38 @@ class Plan:
                 between(i.node, p.sink_node[i.pair]),
             ],
             axis=1,
+        )
+
+    # --- identity -------------------------------------------------------------------------------
+
+    def same_as(self, other: Plan) -> bool:
+        """Whether both plans decide exactly the same for the same problem, in every column."""
+
+        def columns(plan: Plan) -> list[Any]:
+            routes = plan.routes
+            tables: list[Any] = [
+                plan.partitions,
+                plan.instances,
+                *([] if routes is None else [routes]),
+            ]
+            values = [getattr(table, f.name) for table in tables for f in fields(table)]
+            return [plan.virtual_position, *values]
+
+        def facts(plan: Plan) -> tuple[Any, ...]:
+            return (
+                plan.problem.digest,
+                plan.strategy,
+                plan.objective,
+                dict(plan.parameters),
+                plan.breaks,
+                dict(plan.notes),
+            )
+
+        mine, theirs = columns(self), columns(other)
+        return (
+            facts(self) == facts(other)
+            and len(mine) == len(theirs)
+            and all(a is b or np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
         )
 
     def require_problem(self, problem: Problem, where: str = "plan") -> None:

@@ -35,7 +35,8 @@ class Nodes:
     Attributes:
         ids: (n,) unique names.
         position: (n, d) cost-space coordinates, ms; distances between rows estimate latencies.
-        capacity: (n,) C_a, tuples/s a node can receive for joins; ``inf`` is unlimited, 0 hosts none.
+        capacity: (n,) C_a, tuples/s a node can receive for joins; ``inf`` is unlimited, 0 hosts
+            none.
         worker: (n,) whether the node may host joins.
         memory: (n,) bytes, or None where it is not known.
         cost: (n,) money per unit of time, or None.
@@ -144,6 +145,24 @@ class Links:
 
 
 @dataclass(frozen=True, eq=False)
+class PairLatencies:
+    """Measured latencies of some node pairs, for topologies too large for a dense matrix.
+
+    Attributes:
+        source: (m,) node index at one end.
+        target: (m,) node index at the other end.
+        latency: (m,) ms; a pair is measured once, in either direction.
+    """
+
+    source: Ints
+    target: Ints
+    latency: Floats
+
+    def __len__(self) -> int:
+        return len(self.latency)
+
+
+@dataclass(frozen=True, eq=False)
 class Problem:
     """What is to be placed.
 
@@ -155,6 +174,7 @@ class Problem:
         links: bandwidth budgets per node pair.
         latency: (n, n) measured latencies, ms, symmetric, or None; used to evaluate, not to place.
         name: what people call it.
+        measured: sparse measured latencies, or None; kept for building a cost space.
     """
 
     nodes: Nodes
@@ -164,6 +184,7 @@ class Problem:
     links: Links = field(default_factory=Links.none)
     latency: Floats | None = None
     name: str = "problem"
+    measured: PairLatencies | None = None
 
     # --- columns of the pairs, as the optimizer wants them -------------------------------------
 
@@ -218,6 +239,9 @@ class Problem:
             for column in _column_names(table):
                 _hash_array(h, f"{type(table).__name__}.{column}", getattr(table, column))
         _hash_array(h, "latency", self.latency)
+        for column in _column_names(PairLatencies):
+            values = None if self.measured is None else getattr(self.measured, column)
+            _hash_array(h, f"measured.{column}", values)
         return h.hexdigest()
 
     def same_as(self, other: Problem) -> bool:
@@ -266,6 +290,7 @@ __all__ = [
     "Joins",
     "Links",
     "Nodes",
+    "PairLatencies",
     "Problem",
     "ProblemError",
     "Sources",

@@ -1,0 +1,219 @@
+"""Reading and writing problems and plans: which format a path means, and safe writing.
+
+A problem is a YAML or JSON document, a directory with such a document and tables beside it, or a
+directory with ``nodes.csv`` and ``joins.csv``. A plan is a JSON or YAML document, or a directory with
+a header and tables. Formats' modules are imported when used: they bring in msgspec, YAML and Arrow.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from nova_core.errors import NovaError, PlanError, ProblemError
+from nova_core.model.plan import Plan
+from nova_core.model.problem import Problem
+
+DOCUMENT_SUFFIXES = (".yaml", ".yml", ".json")
+TABLE_FORMATS = ("parquet", "arrow", "csv")
+PLAN_TABLE_FORMATS = ("parquet", "arrow")
+UNLIMITED = "unlimited"
+
+
+@contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A binary file that appears under ``path`` complete, or not at all.
+
+    It is written under a temporary name in the same directory and renamed at the end.
+
+    Raises:
+        NovaError: when the directory is missing or not writable, or the disk is full.
+    """
+    target = Path(path)
+    temporary: Path | None = None
+    try:
+        with tempfile.NamedTemporaryFile(
+            dir=target.parent, prefix=f".{target.name}.", suffix=".tmp", delete=False
+        ) as file:
+            temporary = Path(file.name)
+            yield file
+        # Temporary files are private; what is written is to be as readable as any other file.
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
+        temporary.replace(target)
+    except OSError as error:
+        raise NovaError(f"{target}: cannot be written: {error.strerror or error}") from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write UTF-8 text atomically."""
+    with atomic_write(path) as file:
+        file.write(text.encode())
+
+
+def read_bytes(path: Path, error: type[NovaError]) -> bytes:
+    """The bytes of a file that must exist and hold something.
+
+    Raises:
+        NovaError: of the given class, naming the file.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as cause:
+        raise error(f"{path}: cannot be read: {cause.strerror or cause}") from cause
+    if not content.strip():
+        raise error(f"{path}: empty; a document is expected")
+    return content
+
+
+def _is_directory_name(path: str | os.PathLike[str]) -> bool:
+    return os.fspath(path).endswith(("/", os.sep)) or Path(path).suffix == "" or Path(path).is_dir()
+
+
+def _document_in(directory: Path, stem: str, error: type[NovaError]) -> Path:
+    for suffix in DOCUMENT_SUFFIXES:
+        if (directory / f"{stem}{suffix}").is_file():
+            return directory / f"{stem}{suffix}"
+    raise error(
+        f"{directory}: holds no {stem}.yaml or {stem}.json"
+        + (", nor nodes.csv with joins.csv" if stem == "problem" else "")
+    )
+
+
+def _document_suffix(path: Path, what: str, error: type[NovaError]) -> str:
+    if path.suffix.lower() not in DOCUMENT_SUFFIXES:
+        raise error(
+            f"{path}: a {what} is a .yaml or .json document or a directory of tables, "
+            f"not {path.suffix!r}"
+        )
+    return path.suffix.lower()
+
+
+def read_problem(path: str | os.PathLike[str], capacity: str | None = None) -> Problem:
+    """Read a problem and check it.
+
+    Args:
+        path: a ``.yaml``, ``.yml`` or ``.json`` document, or a directory.
+        capacity: for a directory with ``nodes.csv`` and ``joins.csv``, the column of capacities,
+            e.g. ``capacity_0``; for every problem, ``unlimited`` lifts all limits.
+
+    Raises:
+        ProblemError: naming the file, the field, the value and what would be accepted.
+    """
+    place = Path(path)
+    if place.is_dir() and (place / "joins.csv").is_file():
+        from nova_core.model.instances import read_instance
+
+        return read_instance(place, capacity)
+    document = _document_in(place, "problem", ProblemError) if place.is_dir() else place
+    if not place.is_dir() and place.exists():
+        _document_suffix(place, "problem", ProblemError)
+    if capacity not in (None, UNLIMITED):
+        raise ProblemError(
+            f"{place}: capacity column {capacity!r}: only a directory with nodes.csv and joins.csv "
+            f"has a choice of capacities; here use {UNLIMITED!r} or none"
+        )
+    from nova_core.model.document import read_document
+
+    problem = read_document(document)
+    if capacity == UNLIMITED:
+        problem = problem.with_capacity(np.full(len(problem.nodes), np.inf))
+    return problem
+
+
+def write_problem(
+    problem: Problem, path: str | os.PathLike[str], tables: str | None = None
+) -> None:
+    """Write a problem: a document, or a directory of tables for a path without suffix.
+
+    Args:
+        problem: what to write.
+        path: ``.yaml``, ``.yml`` or ``.json`` for a document; else a directory, made if missing.
+        tables: format of the tables in a directory: ``parquet`` (default), ``arrow`` or ``csv``.
+
+    Raises:
+        ProblemError: for a suffix or format that is not known.
+        NovaError: when it cannot be written.
+    """
+    if tables is not None and tables not in TABLE_FORMATS:
+        raise ProblemError(f"format: unknown {tables!r}; use one of {', '.join(TABLE_FORMATS)}")
+    if tables is not None or _is_directory_name(path):
+        from nova_core.model.tables import write_problem_tables
+
+        write_problem_tables(problem, make_directory(Path(path)), tables or "parquet")
+        return
+    from nova_core.model.document import document_text
+
+    suffix = _document_suffix(Path(path), "problem", ProblemError)
+    write_text(path, document_text(problem, suffix))
+
+
+def read_plan(path: str | os.PathLike[str], problem: Problem) -> Plan:
+    """Read a plan and check it against the problem it answers.
+
+    Args:
+        path: a ``.json``, ``.yaml`` or ``.yml`` document, or a directory.
+        problem: the problem it was made for.
+
+    Raises:
+        PlanError: when it cannot be read, was made for another problem, names what the problem does
+            not have, or contradicts itself.
+    """
+    place = Path(path)
+    if place.is_dir():
+        from nova_core.model.plan_tables import read_plan_tables
+
+        return read_plan_tables(_document_in(place, "plan", PlanError), problem)
+    if place.exists():
+        _document_suffix(place, "plan", PlanError)
+    from nova_core.model.plan_document import read_plan_document
+
+    return read_plan_document(place, problem)
+
+
+def write_plan(plan: Plan, path: str | os.PathLike[str], tables: str | None = None) -> None:
+    """Write a plan: a document, or a directory of tables for a path without suffix.
+
+    Args:
+        plan: what to write.
+        path: ``.json``, ``.yaml`` or ``.yml`` for a document; else a directory, made if missing.
+        tables: format of the tables in a directory: ``parquet`` (default) or ``arrow``.
+
+    Raises:
+        PlanError: for a suffix or format that is not known, or parameters JSON cannot hold.
+        NovaError: when it cannot be written.
+    """
+    if tables is not None and tables not in PLAN_TABLE_FORMATS:
+        raise PlanError(f"format: unknown {tables!r}; use one of {', '.join(PLAN_TABLE_FORMATS)}")
+    if tables is not None or _is_directory_name(path):
+        from nova_core.model.plan_tables import write_plan_tables
+
+        write_plan_tables(plan, make_directory(Path(path)), tables or "parquet")
+        return
+    from nova_core.model.plan_document import plan_text
+
+    suffix = _document_suffix(Path(path), "plan", PlanError)
+    write_text(path, plan_text(plan, suffix))
+
+
+def make_directory(path: Path) -> Path:
+    """The directory, made if missing.
+
+    Raises:
+        NovaError: when it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NovaError(f"{path}: cannot be made: {error.strerror or error}") from error
+    return path
