@@ -1,8 +1,9 @@
 """Reading and writing problems and plans: which format a path means, and safe writing.
 
 A problem is a YAML or JSON document, a directory with such a document and tables beside it, or a
-directory with ``nodes.csv`` and ``joins.csv``. A plan is a JSON or YAML document, or a directory with
-a header and tables. Formats' modules are imported when used: they bring in msgspec, YAML and Arrow.
+directory with ``nodes.csv`` and ``joins.csv``. A plan is a JSON or YAML document, or a directory
+with a header and tables. Formats' modules are imported when used: they bring in msgspec, YAML and
+Arrow.
 """
 
 from __future__ import annotations

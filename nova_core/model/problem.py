@@ -254,18 +254,19 @@ class Problem:
 
     # --- validation -----------------------------------------------------------------------------
 
-    def validate(self, where: str = "problem") -> Self:
+    def validate(self, where: str = "problem", files: Mapping[str, str] | None = None) -> Self:
         """Check every rule a problem must keep; return it.
 
         Args:
             where: what errors name as the place, e.g. a file.
+            files: tables that came from a file of their own, see `validate_problem`.
 
         Raises:
             ProblemError: naming the table, the row, the value and what would be accepted.
         """
         from nova_core.model.validation import validate_problem
 
-        validate_problem(self, where)
+        validate_problem(self, where, files)
         return self
 
 

@@ -37,11 +37,20 @@ class _Check:
         elif values.shape[:1] != (count,):
             self.fail(table, f"{table}.{column}: {count} rows are needed, not {values.shape}")
 
-    def ids(self, table: str, ids: Strings, column: str = "id", unique: bool = True) -> None:
-        """Names are usable text and, unless told, unique."""
+    def ids(
+        self,
+        table: str,
+        ids: Strings,
+        column: str = "id",
+        unique: bool = True,
+        filled: bool = True,
+    ) -> None:
+        """Names are usable text and, unless told otherwise, unique and never empty."""
         values = ids.tolist()
-        if _UNUSABLE.search(" ".join(values)) or "" in values:
-            row, bad = next((i, v) for i, v in enumerate(values) if not v or _UNUSABLE.search(v))
+        if _UNUSABLE.search(" ".join(values)) or (filled and "" in values):
+            row, bad = next(
+                (i, v) for i, v in enumerate(values) if (filled and not v) or _UNUSABLE.search(v)
+            )
             self.fail(
                 table,
                 f"{table}[{row}].{column}: {bad!r} is no name; "
@@ -131,13 +140,7 @@ def _nodes(problem: Problem, check: _Check) -> None:
     for column, text in (("tags", n.tags), ("host", n.host)):
         if text is not None:
             check.column("nodes", column, text, count, "U")
-            _text(check, "nodes", column, text)
-
-
-def _text(check: _Check, table: str, column: str, values: Strings) -> None:
-    filled = values[values != ""]
-    if len(filled):
-        check.ids(table, filled, column, unique=False)
+            check.ids("nodes", text, column, unique=False, filled=False)
 
 
 def _sources(problem: Problem, check: _Check) -> None:
@@ -160,7 +163,7 @@ def _sources(problem: Problem, check: _Check) -> None:
         check.values("sources", "tuple_bytes", s.tuple_bytes, good, accepted, s.ids)
     if s.key is not None:
         check.column("sources", "key", s.key, count, "U")
-        _text(check, "sources", "key", s.key)
+        check.ids("sources", s.key, "key", unique=False, filled=False)
 
 
 def _joins(problem: Problem, check: _Check) -> None:
@@ -172,11 +175,11 @@ def _joins(problem: Problem, check: _Check) -> None:
     check.column("query", "sink", j.sink, count, "i")
     check.ids("query", j.ids)
     check.index("query", "sink", j.sink, len(problem.nodes), "nodes")
-    streams = sorted(set(problem.sources.stream.tolist()))
-    for row in range(count):
-        for side, name in (("left", str(j.left[row])), ("right", str(j.right[row]))):
+    streams = set(problem.sources.stream.tolist())
+    for row, names in enumerate(zip(j.left.tolist(), j.right.tolist(), strict=True)):
+        for side, name in zip(("left", "right"), names, strict=True):
             if name not in streams:
-                shown = ", ".join(streams[:8]) + (", …" if len(streams) > 8 else "")
+                shown = ", ".join(sorted(streams)[:8]) + (", …" if len(streams) > 8 else "")
                 check.fail(
                     "query",
                     f"query.operators[{row}].{side} of {str(j.ids[row])!r}: no source has stream "
@@ -278,9 +281,9 @@ def _latency(problem: Problem, check: _Check) -> None:
     if problem.measured is not None:
         p = problem.measured
         for column, values in (("from", p.source), ("to", p.target)):
-            check.column("latency", column, values, len(p), "i")
-            check.index("latency", column, values, count, "nodes")
-        check.column("latency", "ms", p.latency, len(p), "f")
+            check.column("latency.pairs", column, values, len(p), "i")
+            check.index("latency.pairs", column, values, count, "nodes")
+        check.column("latency.pairs", "ms", p.latency, len(p), "f")
         good = (p.latency >= 0) & (p.latency < np.inf)
         accepted = "a number of ms >= 0"
         check.values("latency.pairs", "ms", p.latency, good, accepted, np.empty(0, np.str_))
@@ -301,6 +304,20 @@ def _latency(problem: Problem, check: _Check) -> None:
         )
 
 
+def refuse_latency(latency: Floats, bad: Bools, why: str, ids: Strings, where: str) -> None:
+    """Name the first bad entry of a dense matrix.
+
+    Raises:
+        ProblemError: when any entry is bad.
+    """
+    if bad.any():
+        a, b = np.unravel_index(int(np.argmax(bad)), bad.shape)
+        raise ProblemError(
+            f"{where}: latency from {str(ids[a])!r} to {str(ids[b])!r}: {latency[a, b]} {why} "
+            f"({int(bad.sum())} such values)"
+        )
+
+
 def check_latency(latency: Floats, ids: Strings, where: str) -> None:
     """Check that a dense matrix connects every pair of nodes.
 
@@ -312,16 +329,10 @@ def check_latency(latency: Floats, ids: Strings, where: str) -> None:
     Raises:
         ProblemError: for a missing, infinite, negative or self latency.
     """
-    for bad, message in (
-        (~np.isfinite(latency), "is not connected; every pair needs a finite number of ms"),
-        (latency < 0, "is negative; a latency is a number of ms >= 0"),
-    ):
-        if bad.any():
-            a, b = np.argwhere(bad)[0]
-            raise ProblemError(
-                f"{where}: latency from {str(ids[a])!r} to {str(ids[b])!r}: {latency[a, b]} "
-                f"{message} ({int(bad.sum())} such values)"
-            )
+    why = "is negative; a latency is a number of ms >= 0"
+    refuse_latency(latency, latency < 0, why, ids, where)
+    why = "does not connect them; every pair of nodes needs a finite number of ms"
+    refuse_latency(latency, ~np.isfinite(latency), why, ids, where)
     own = np.flatnonzero(np.diagonal(latency) != 0)
     if len(own):
         node = int(own[0])

@@ -1,0 +1,302 @@
+"""From a document's rows and tables to the columns of a problem: names become indices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import UNSET
+
+from nova_core.errors import ProblemError
+from nova_core.model import matching
+from nova_core.model.columnar import POSITION_KINDS, Columns, Kind, read_columns
+from nova_core.model.latencies import mended, read_latency
+from nova_core.model.problem import (
+    Floats,
+    Ints,
+    JoinMatrix,
+    Joins,
+    Links,
+    Nodes,
+    PairLatencies,
+    Problem,
+    Sources,
+    Strings,
+)
+from nova_core.model.rows import Rows
+from nova_core.model.syntax import unknown
+from nova_core.model.validation import validate_problem
+
+if TYPE_CHECKING:
+    from nova_core.model.document import OperatorRow, ProblemDocument
+
+KINDS: dict[str, dict[str, Kind]] = {
+    "nodes": {
+        "id": "text",
+        "capacity": "capacity",
+        "worker": "flag",
+        "memory": "number",
+        "cost": "number",
+        "tags": "text",
+        "host": "text",
+        **POSITION_KINDS,
+    },
+    "sources": {
+        "id": "text",
+        "node": "text",
+        "stream": "text",
+        "rate": "number",
+        "tuple_bytes": "number",
+        "key": "text",
+    },
+    "matrix": {"join": "text", "left": "text", "right": "text", "output_rate": "number"},
+    "links": {"from": "text", "to": "text", "budget": "number"},
+    "latency_pairs": {"from": "text", "to": "text", "ms": "number"},
+}
+
+Table = Rows | Columns
+
+
+class Assembly:
+    """Builds a problem from a document and the files it names."""
+
+    def __init__(self, document: ProblemDocument, path: Path) -> None:
+        self._document = document
+        self._path = path
+        self._files: dict[str, str] = {}
+
+    def problem(self) -> Problem:
+        """The problem, checked.
+
+        Raises:
+            ProblemError: naming the file, the field, the value and what would be accepted.
+        """
+        document = self._document
+        nodes, joins = self._nodes, self._joins
+        matrix = self._matrix()
+        problem = Problem(
+            nodes=nodes,
+            sources=self._sources,
+            joins=joins,
+            matrix=matrix,
+            links=self._links(),
+            latency=self._latency(),
+            name=document.name,
+            measured=self._measured(),
+        )
+        validate_problem(problem, str(self._path), self._files)
+        return problem
+
+    # --- tables ---------------------------------------------------------------------------------
+
+    def _table(self, name: str, rows: Any, required: str | None = None) -> Table:
+        tables = self._document.tables
+        file = UNSET if tables is UNSET else getattr(tables, name)
+        if file is UNSET:
+            if rows is UNSET and required:
+                raise ProblemError(f"{self._path}: field {name!r} is missing; {required}")
+            shown = "latency.pairs" if name == "latency_pairs" else name
+            return Rows(self._path, shown, [] if rows is UNSET else rows)
+        if rows is not UNSET:
+            raise ProblemError(
+                f"{self._path}: tables.{name}: {name} are in the document as well; give them once"
+            )
+        columns = read_columns(self._path.parent / file, KINDS[name], ProblemError)
+        self._files["latency.pairs" if name == "latency_pairs" else name] = str(columns.path)
+        return columns
+
+    def _find(self, table: Table, column: str, index: Mapping[str, int], what: str) -> Ints:
+        codes, names = table.coded(column)
+        rows = np.array([index.get(name, -1) for name in names], np.int64)
+        found = rows[codes] if len(codes) else np.empty(0, np.int64)
+        if (found < 0).any():
+            row = int(np.argmax(found < 0))
+            raise table.fail(column, unknown(what, names[int(codes[row])], index), row)
+        return found
+
+    # --- nodes, sources, query --------------------------------------------------------------------
+
+    @cached_property
+    def _node_table(self) -> Table:
+        table = self._table("nodes", self._document.nodes, "give nodes, or tables.nodes")
+        if len(table) == 0:
+            raise ProblemError(f"{table.path}: nodes: none; at least one worker is needed")
+        return table
+
+    @cached_property
+    def _node_index(self) -> dict[str, int]:
+        return {name: row for row, name in enumerate(self._node_ids.tolist())}
+
+    @cached_property
+    def _node_ids(self) -> Strings:
+        return self._node_table.text("id")
+
+    @cached_property
+    def _nodes(self) -> Nodes:
+        table = self._node_table
+        position = table.position()
+        if position is None:
+            raise ProblemError(
+                f"{table.path}: nodes: none has a position; joins are placed by coordinates in a "
+                "cost space, whose distances estimate latencies in ms. Give every node a position; "
+                "measured latencies alone must be embedded into coordinates first"
+            )
+        may_host = np.ones(len(table), bool)
+        may_host[self._joins.sink] = False
+        return Nodes(
+            ids=self._node_ids,
+            position=position,
+            capacity=table.capacity("capacity"),
+            worker=table.flags("worker", may_host) if "worker" in table else may_host,
+            memory=table.floats("memory", np.nan) if "memory" in table else None,
+            cost=table.floats("cost", np.nan) if "cost" in table else None,
+            tags=table.text("tags", "") if "tags" in table else None,
+            host=table.text("host", "") if "host" in table else None,
+        )
+
+    @cached_property
+    def _sources(self) -> Sources:
+        table = self._table("sources", self._document.sources, "give sources, or tables.sources")
+        return Sources(
+            ids=table.text("id"),
+            node=self._find(table, "node", self._node_index, "node"),
+            stream=table.text("stream"),
+            rate=table.floats("rate"),
+            tuple_bytes=table.floats("tuple_bytes", np.nan) if "tuple_bytes" in table else None,
+            key=table.text("key", "") if "key" in table else None,
+        )
+
+    @cached_property
+    def _operators(self) -> list[OperatorRow]:
+        return self._document.query.operators
+
+    @cached_property
+    def _joins(self) -> Joins:
+        table = Rows(self._path, "query.operators", self._operators)
+        return Joins(
+            ids=table.text("id"),
+            left=table.text("left"),
+            right=table.text("right"),
+            sink=self._find(table, "sink", self._node_index, "node"),
+        )
+
+    # --- join matrix ------------------------------------------------------------------------------
+
+    def _matrix(self) -> JoinMatrix:
+        table = self._table("matrix", self._document.matrix)
+        sources = self._sources
+        source_index = {name: row for row, name in enumerate(sources.ids.tolist())}
+        join_index = {name: row for row, name in enumerate(self._joins.ids.tolist())}
+        join = self._find(table, "join", join_index, "join")
+        left = self._find(table, "left", source_index, "source")
+        right = self._find(table, "right", source_index, "source")
+        rate = np.full(len(table), np.nan)
+        derived = np.ones(len(table), bool)
+        if "output_rate" in table:
+            derived = table.empty("output_rate")
+            rate = table.floats("output_rate", 1.0)
+        given = set(np.unique(join).tolist())
+        parts = [(join, left, right)]
+        for row, operator in enumerate(self._operators):
+            found = self._derive(row, operator, row in given)
+            if found is not None:
+                parts.append((np.full(len(found[0]), row), *found))
+        join, left, right = (np.concatenate(column) for column in zip(*parts, strict=True))
+        selectivity = np.array([operator.selectivity for operator in self._operators])
+        emitted = matching.output_rate(sources.rate[left], sources.rate[right], selectivity[join])
+        emitted[: len(rate)] = np.where(derived, emitted[: len(rate)], rate)
+        return JoinMatrix(join, left, right, emitted)
+
+    def _derive(self, row: int, operator: OperatorRow, given: bool) -> tuple[Ints, Ints] | None:
+        place = f"{self._path}: query.operators[{row}].match of {operator.id!r}"
+        match = operator.match
+        if match == "matrix" or (match is UNSET and given):
+            if not given:
+                raise ProblemError(f"{place}: matrix, but no pair of this join is given")
+            return None
+        if given:
+            raise ProblemError(f"{place}: {match}, but pairs of this join are given as well")
+        left, right = self._stream_sources(operator.left), self._stream_sources(operator.right)
+        if len(left) == 0 or len(right) == 0:
+            return None  # validation names the stream that no source has
+        key = self._sources.key
+        both = np.concatenate([left, right])
+        keyless = both if key is None else both[key[both] == ""]
+        try:
+            if match == "all" or (match is UNSET and len(keyless)):
+                return matching.all_pairs(left, right)
+            if len(keyless) or key is None:
+                name = str(self._sources.ids[keyless[0]])
+                raise ProblemError(f"source {name!r} has no key, but equal keys are asked for")
+            pairs = matching.pairs_by_key(left, right, key)
+        except ProblemError as error:
+            raise ProblemError(f"{place}: {error}") from None
+        if len(pairs[0]) == 0:
+            raise ProblemError(
+                f"{place}: key, but no source of {operator.left!r} has the key of one of "
+                f"{operator.right!r}: the join matrix is empty"
+            )
+        return pairs
+
+    @cached_property
+    def _by_stream(self) -> tuple[Ints, Strings]:
+        order = np.argsort(self._sources.stream, kind="stable")
+        return order, self._sources.stream[order]
+
+    def _stream_sources(self, stream: str) -> Ints:
+        order, streams = self._by_stream
+        begin, end = (int(np.searchsorted(streams, stream, side)) for side in ("left", "right"))
+        return order[begin:end]
+
+    # --- links and latencies ---------------------------------------------------------------------
+
+    def _links(self) -> Links:
+        table = self._table("links", self._document.links)
+        if len(table) == 0:
+            return Links.none()
+        return Links(*self._ends(table), table.floats("budget"))
+
+    def _ends(self, table: Table) -> tuple[Ints, Ints]:
+        return (
+            self._find(table, "from", self._node_index, "node"),
+            self._find(table, "to", self._node_index, "node"),
+        )
+
+    def _measured(self) -> PairLatencies | None:
+        part, tables = self._document.latency, self._document.tables
+        rows = UNSET if part is UNSET else part.pairs
+        if rows is UNSET and (tables is UNSET or tables.latency_pairs is UNSET):
+            return None
+        table = self._table("latency_pairs", rows)
+        return PairLatencies(*self._ends(table), table.floats("ms"))
+
+    def _latency(self) -> Floats | None:
+        part = self._document.latency
+        if part is UNSET:
+            return None
+        place = f"{self._path}: latency"
+        if part.file is not UNSET:
+            if part.matrix is not UNSET or part.nodes is not UNSET:
+                raise ProblemError(f"{place}: a file and a matrix; give one of them")
+            file = self._path.parent / part.file
+            names, values = read_latency(file)
+            self._files["latency"] = str(file)
+            return mended(names, values, self._node_ids, str(file))
+        if part.matrix is UNSET and part.nodes is UNSET:
+            return None
+        if part.matrix is UNSET or part.nodes is UNSET:
+            raise ProblemError(f"{place}: `nodes` and `matrix` belong together; one is missing")
+        count = len(part.nodes)
+        for row, values_of_row in enumerate(part.matrix):
+            if len(values_of_row) != count:
+                raise ProblemError(
+                    f"{place}.matrix[{row}]: {len(values_of_row)} values, {count} are needed, one "
+                    "per node"
+                )
+        if len(part.matrix) != count:
+            raise ProblemError(f"{place}.matrix: {len(part.matrix)} rows, {count} are needed")
+        values = np.array(part.matrix, np.float64).reshape(count, count)
+        return mended(part.nodes, values, self._node_ids, str(self._path))

@@ -1,0 +1,326 @@
+"""Tables in Parquet, Arrow IPC and CSV files as numpy columns, with errors that name the cell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from nova_core.errors import NovaError
+from nova_core.model.files import UNLIMITED, atomic_write
+from nova_core.model.problem import Bools, Floats, Ints, Strings
+
+Kind = Literal["text", "number", "flag", "capacity", "whole"]
+AXES = ("x", "y", "z")
+_MOST_AXES = 64
+
+
+def position_columns(dimensions: int) -> list[str]:
+    """Names of coordinate columns: x, y, z, or position_0 and on beyond three dimensions."""
+    if dimensions <= len(AXES):
+        return list(AXES[:dimensions])
+    return [f"position_{axis}" for axis in range(dimensions)]
+
+
+POSITION_KINDS: dict[str, Kind] = dict.fromkeys(
+    [*AXES, *(f"position_{axis}" for axis in range(_MOST_AXES))], "number"
+)
+
+
+class Columns:
+    """A table that was read.
+
+    Attributes:
+        path: its file.
+        names: the columns' names.
+    """
+
+    def __init__(self, path: Path, table: Any, error: type[NovaError]) -> None:
+        self.path = path
+        self.names: list[str] = table.column_names
+        self._table = table
+        self._error = error
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names
+
+    def fail(self, name: str, message: str, row: int | None = None) -> NovaError:
+        """An error that names the cell."""
+        place = f"row {row + 1}, " if row is not None else ""
+        return self._error(f"{self.path}: {place}column {name!r}: {message}")
+
+    def _column(self, name: str) -> Any:
+        if name not in self.names:
+            raise self._error(
+                f"{self.path}: column {name!r} is missing; there are {', '.join(self.names)}"
+            )
+        return self._table.column(name).combine_chunks()
+
+    def _require_filled(self, name: str, column: Any) -> None:
+        if column.null_count:
+            row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+            raise self.fail(name, "no value", row)
+
+    def empty(self, name: str) -> Bools:
+        """(k,) whether a cell is empty."""
+        return np.array(self._column(name).is_null().to_numpy(zero_copy_only=False), np.bool_)
+
+    def coded(self, name: str, missing: str | None = None) -> tuple[Ints, list[str]]:
+        """((k,), values): a text column as codes into its distinct values.
+
+        Args:
+            name: the column.
+            missing: what stands for an empty cell; None refuses one.
+        """
+        import pyarrow as pa
+
+        column = self._column(name)
+        kind = column.type
+        value_type = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not (pa.types.is_string(value_type) or pa.types.is_large_string(value_type)):
+            raise self.fail(name, f"holds {kind}; text is needed")
+        if missing is None:
+            self._require_filled(name, column)
+        elif column.null_count:
+            column = column.cast(value_type).fill_null(missing)
+        if not pa.types.is_dictionary(column.type):
+            column = column.dictionary_encode()
+        values = column.dictionary.to_pylist()
+        for value in values:
+            if value is None or "\0" in value:
+                raise self.fail(name, f"{value!r} is no name")
+        return column.indices.to_numpy(zero_copy_only=False).astype(np.int64), values
+
+    def text(self, name: str, missing: str | None = None) -> Strings:
+        """(k,) a text column."""
+        codes, values = self.coded(name, missing)
+        return np.array(values, np.str_)[codes] if len(codes) else np.empty(0, np.str_)
+
+    def floats(self, name: str, missing: float | None = None) -> Floats:
+        """(k,) a column of numbers; ``missing`` stands for an empty cell, None refuses one."""
+        import pyarrow as pa
+
+        column = self._column(name)
+        if missing is None:
+            self._require_filled(name, column)
+        if pa.types.is_null(column.type):
+            return np.full(len(column), np.nan if missing is None else missing)
+        if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+            raise self.fail(name, f"holds {column.type}; numbers are needed")
+        if column.null_count:
+            column = column.fill_null(missing)
+        values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        return np.array(values, np.float64)
+
+    def whole(self, name: str) -> Ints:
+        """(k,) a column of whole numbers."""
+        import pyarrow as pa
+
+        column = self._column(name)
+        self._require_filled(name, column)
+        if not pa.types.is_integer(column.type):
+            raise self.fail(name, f"holds {column.type}; whole numbers are needed")
+        return np.array(column.to_numpy(zero_copy_only=False), np.int64)
+
+    def capacity(self, name: str) -> Floats:
+        """(k,) a column of numbers in which ``unlimited`` stands for infinity."""
+        import pyarrow as pa
+
+        column = self._column(name)
+        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            return self.floats(name)
+        self._require_filled(name, column)
+        values = np.empty(len(column))
+        for row, text in enumerate(column.to_pylist()):
+            try:
+                values[row] = np.inf if text.strip() == UNLIMITED else float(text)
+            except ValueError:
+                message = f"{text!r} is no number of tuples/s, nor {UNLIMITED!r}"
+                raise self.fail(name, message, row) from None
+        return values
+
+    def flags(self, name: str, missing: Bools) -> Bools:
+        """(k,) a column of true and false; empty cells take the value of ``missing`` ((k,))."""
+        import pyarrow as pa
+
+        column = self._column(name)
+        if not pa.types.is_boolean(column.type):
+            raise self.fail(name, f"holds {column.type}; true or false is needed")
+        empty = column.is_null().to_numpy(zero_copy_only=False)
+        filled = column.fill_null(False).to_numpy(zero_copy_only=False).astype(np.bool_)
+        return np.where(empty, missing, filled)
+
+    def lists(self, name: str) -> tuple[Ints, Ints, list[str]]:
+        """((k + 1,), (v,), values): a column of lists of text as offsets and codes."""
+        import pyarrow as pa
+
+        column = self._column(name)
+        self._require_filled(name, column)
+        if not pa.types.is_list(column.type):
+            raise self.fail(name, f"holds {column.type}; lists of names are needed")
+        inner = Columns(self.path, pa.table({name: column.flatten()}), self._error)
+        lengths = np.array(column.value_lengths().to_numpy(zero_copy_only=False), np.int64)
+        codes, values = inner.coded(name)
+        return np.concatenate(([0], np.cumsum(lengths))), codes, values
+
+    def position(self) -> Floats | None:
+        """(k, d) coordinates, ms, or None without coordinate columns.
+
+        Raises:
+            NovaError: when the columns' names do not run on from the first.
+        """
+        found = [name for name in self.names if name in POSITION_KINDS]
+        if not found:
+            return None
+        expected = (
+            list(AXES[: len(found)])
+            if found[0] in AXES
+            else [f"position_{axis}" for axis in range(len(found))]
+        )
+        if sorted(found) != sorted(expected):
+            raise self._error(
+                f"{self.path}: columns {', '.join(found)}: coordinates are x, y, z or position_0, "
+                "position_1, …"
+            )
+        return np.stack([self.floats(name) for name in expected], axis=1)
+
+
+def read_columns(
+    path: Path, kinds: Mapping[str, Kind] | None, error: type[NovaError], extra: bool = False
+) -> Columns:
+    """Read a table by its suffix: ``.parquet``, ``.arrow`` or ``.csv`` (also ``.csv.gz``).
+
+    Args:
+        path: the file.
+        kinds: what the known columns hold; None accepts any columns.
+        error: class of the errors raised.
+        extra: whether other columns than the known ones are left alone rather than refused.
+
+    Raises:
+        NovaError: of the given class, naming the file, and the row and column where known.
+    """
+    import pyarrow as pa
+
+    if not path.is_file():
+        raise error(f"{path}: cannot be read: no such file")
+    if path.stat().st_size == 0:
+        raise error(f"{path}: empty; a table is expected")
+    try:
+        table = _read(path, kinds or {}, error)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, UnicodeDecodeError) as cause:
+        raise error(f"{path}: {_readable(cause)}") from None
+    names = table.column_names
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise error(f"{path}: column {twice!r} is there twice")
+    if kinds is not None and not extra:
+        from nova_core.model.syntax import suggestion
+
+        known = [k for k in kinds if k not in POSITION_KINDS] + list(AXES) * ("x" in kinds)
+        for name in names:
+            if name not in kinds:
+                raise error(f"{path}: unknown column {name!r}; {suggestion(name, known)}")
+    return Columns(path, table, error)
+
+
+def _read(path: Path, kinds: Mapping[str, Kind], error: type[NovaError]) -> Any:
+    import pyarrow as pa
+
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        # From the open file: by name, pyarrow would take key=value folders for partition columns.
+        with path.open("rb") as file:
+            return pq.read_table(file)
+    if path.suffix == ".arrow":
+        with pa.OSFile(str(path), "rb") as file, pa.ipc.open_file(file) as reader:
+            return reader.read_all()
+    if path.suffix == ".csv" or path.name.endswith(".csv.gz"):
+        from pyarrow import csv
+
+        types = {
+            "text": pa.string(),
+            "capacity": pa.string(),
+            "number": pa.float64(),
+            "flag": pa.bool_(),
+            "whole": pa.int64(),
+        }
+        options = csv.ConvertOptions(
+            column_types={name: types[kind] for name, kind in kinds.items()}, null_values=[""]
+        )
+        # Reading in one thread lets errors name the row.
+        return csv.read_csv(
+            path,
+            read_options=csv.ReadOptions(use_threads=False, block_size=2**24),
+            convert_options=options,
+        )
+    raise error(f"{path}: a table is a .parquet, .arrow or .csv file, not {path.suffix!r}")
+
+
+def _readable(cause: Exception) -> str:
+    text = " ".join(str(cause).split())
+    conversion = re.match(
+        r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to (\w+): invalid value "
+        r"'(.*)'",
+        text,
+    )
+    if conversion:
+        column, row, kind, value = conversion.groups()
+        named = {"double": "number", "bool": "true or false", "int64": "whole number"}
+        place = f"row {int(row) - 1}, " if row else ""
+        return f"{place}column {int(column) + 1}: {value!r} is no {named.get(kind, kind)}"
+    return f"no readable table: {text[:200]}"
+
+
+def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
+    """Write columns (numpy or Arrow arrays) as a table, by the path's suffix, atomically.
+
+    Raises:
+        NovaError: when it cannot be written.
+    """
+    import pyarrow as pa
+
+    table = pa.table({name: _arrow(values) for name, values in columns.items()})
+    with atomic_write(path) as file:
+        if path.suffix == ".parquet":
+            import pyarrow.parquet as pq
+
+            pq.write_table(table, file, compression="zstd")
+        elif path.suffix == ".arrow":
+            with pa.ipc.new_file(file, table.schema) as writer:
+                writer.write_table(table)
+        else:
+            from pyarrow import csv
+
+            csv.write_csv(table, file)
+
+
+def _arrow(values: Any) -> Any:
+    import pyarrow as pa
+
+    if isinstance(values, np.ndarray) and values.dtype.kind == "U":
+        return pa.array(values.tolist(), pa.string())
+    return pa.array(values) if isinstance(values, np.ndarray) else values
+
+
+def names_of(codes: Ints, ids: Strings) -> Any:
+    """An Arrow column that says ``ids[codes]`` and stores every distinct name once."""
+    import pyarrow as pa
+
+    used, position = np.unique(codes, return_inverse=True)
+    return pa.DictionaryArray.from_arrays(
+        pa.array(position, pa.int32()), pa.array(ids[used].tolist(), pa.string())
+    )
+
+
+def lists_of(offset: Ints, codes: Ints, ids: Strings) -> Any:
+    """An Arrow column of lists of names: row r is ``ids[codes[offset[r]:offset[r + 1]]]``."""
+    import pyarrow as pa
+
+    return pa.ListArray.from_arrays(pa.array(offset, pa.int32()), names_of(codes, ids))

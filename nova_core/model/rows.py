@@ -1,0 +1,95 @@
+"""Tables written out in a document, row by row, read like the columns of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import UNSET
+
+from nova_core.errors import ProblemError
+from nova_core.model.problem import Bools, Floats, Ints, Strings
+
+
+class Rows:
+    """A table written out in the document, with the methods of `Columns`."""
+
+    def __init__(self, path: Path, name: str, rows: Sequence[Any]) -> None:
+        self.path = path
+        self._name = name
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, column: str) -> bool:
+        return any(value is not UNSET for value in self._values(column))
+
+    def _values(self, column: str) -> list[Any]:
+        attribute = {"from": "source", "to": "target"}.get(column, column)
+        return [getattr(row, attribute) for row in self._rows]
+
+    def fail(self, column: str, message: str, row: int | None = None) -> ProblemError:
+        """An error that names the cell."""
+        place = self._name if row is None else f"{self._name}[{row}]"
+        return ProblemError(f"{self.path}: {place}.{column}: {message}")
+
+    def empty(self, column: str) -> Bools:
+        """(k,) whether a value was left out."""
+        return np.array([value is UNSET or value is None for value in self._values(column)], bool)
+
+    def coded(self, column: str, missing: str | None = None) -> tuple[Ints, list[str]]:
+        """((k,), values): text as codes into values."""
+        values: list[str] = []
+        for row, value in enumerate(self._values(column)):
+            if isinstance(value, list):
+                for tag in value:
+                    if not tag or "," in tag:
+                        raise self.fail(column, f"{tag!r} is no tag; a tag has no comma", row)
+                value = ",".join(value)
+            text = (missing or "") if value is UNSET or value is None else value
+            if "\0" in text:
+                raise self.fail(column, f"{text!r} has a NUL character", row)
+            values.append(text)
+        return np.arange(len(values)), values
+
+    def text(self, column: str, missing: str | None = None) -> Strings:
+        """(k,) text."""
+        return np.array(self.coded(column, missing)[1], np.str_)
+
+    def floats(self, column: str, missing: float = np.nan) -> Floats:
+        """(k,) numbers; ``missing`` where one was left out."""
+        values = self._values(column)
+        return np.array([missing if v is UNSET or v is None else v for v in values], np.float64)
+
+    def capacity(self, column: str) -> Floats:
+        """(k,) numbers, with ``unlimited`` as infinity."""
+        values = self._values(column)
+        return np.array([np.inf if v == "unlimited" else v for v in values], np.float64)
+
+    def flags(self, column: str, missing: Bools) -> Bools:
+        """(k,) true and false; where left out, the value of ``missing``."""
+        values = self._values(column)
+        filled = [m if v is UNSET else v for v, m in zip(values, missing.tolist(), strict=True)]
+        return np.array(filled, np.bool_)
+
+    def position(self) -> Floats | None:
+        """(k, d) coordinates, or None when no row has any."""
+        values = self._values("position")
+        given = [value for value in values if value is not UNSET]
+        if not given:
+            return None
+        for row, value in enumerate(values):
+            if value is UNSET:
+                message = "left out, but other nodes have one; all nodes need coordinates, or none"
+                raise self.fail("position", message, row)
+            if len(value) != len(given[0]) or not value:
+                raise self.fail(
+                    "position",
+                    f"{value} has {len(value)} coordinates, other nodes have {len(given[0])}; all "
+                    "nodes need as many, at least one",
+                    row,
+                )
+        return np.array(given, np.float64)

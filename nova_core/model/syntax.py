@@ -1,0 +1,314 @@
+"""YAML and JSON text to typed documents and back, with errors a person can act on."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+import yaml
+from msgspec import inspect
+
+from nova_core.errors import NovaError
+from nova_core.model.files import read_bytes
+
+if TYPE_CHECKING or yaml.__with_libyaml__:
+    from yaml import CSafeDumper as _SafeDumper
+    from yaml import CSafeLoader as _SafeLoader
+else:
+    from yaml import SafeDumper as _SafeDumper
+    from yaml import SafeLoader as _SafeLoader
+
+Document = TypeVar("Document")
+
+# YAML 1.1, which PyYAML reads, takes 1e5 for text; YAML 1.2 and people take it for a number.
+_EXPONENT = re.compile(r"^[-+]?(?:[0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
+_INTEGRAL = 2.0**53
+_MOST_SUGGESTIONS = 10_000
+_TYPES = {
+    "`float`": "a number",
+    "`int`": "a whole number",
+    "`str`": "text",
+    "`bool`": "true or false",
+    "`array`": "a list",
+    "`object`": "a mapping of fields",
+    "`null`": "nothing",
+    "`datetime`": "a date",
+    "`date`": "a date",
+}
+
+
+class Row(dict[str, Any]):
+    """A mapping that is written on one line."""
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+class _Loader(_SafeLoader):
+    """Safe YAML that refuses a key given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable) and key_node.tag != "tag:yaml.org,2002:merge":
+                if key in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"field {key!r} is given twice", key_node.start_mark
+                    )
+                seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+class _Dumper(_SafeDumper):
+    """Safe YAML with rows on one line."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+for _class in (_Loader, _Dumper):
+    _class.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
+_Dumper.add_representer(
+    Row,
+    lambda dumper, row: dumper.represent_mapping("tag:yaml.org,2002:map", row, flow_style=True),
+)
+
+
+def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"field {next(k for k in keys if keys.count(k) > 1)!r} is given twice")
+    return result
+
+
+def _json_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON number")
+
+
+def parse(path: Path, error: type[NovaError]) -> Any:
+    """The plain content of a YAML or JSON file, by its suffix.
+
+    Raises:
+        NovaError: of the given class, naming the file, the line and what is wrong there.
+    """
+    content = read_bytes(path, error)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as cause:
+        raise error(f"{path}: not UTF-8 text (byte {cause.start}); a document is text") from None
+    try:
+        if path.suffix.lower() == ".json":
+            return json.loads(text, object_pairs_hook=_json_object, parse_constant=_json_constant)
+        return yaml.load(text, _Loader)
+    except json.JSONDecodeError as cause:
+        cut = "; is the file cut short?" if cause.pos >= len(text.rstrip()) - 1 else ""
+        place = f"line {cause.lineno}, column {cause.colno}"
+        raise error(f"{path}: {place}: no JSON: {cause.msg}{cut}") from None
+    except yaml.MarkedYAMLError as cause:
+        mark = cause.problem_mark or cause.context_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise error(f"{path}: {place}{cause.problem or cause.context}") from None
+    except yaml.YAMLError as cause:
+        raise error(f"{path}: no YAML: {_one_line(cause)}") from None
+    except RecursionError:
+        raise error(f"{path}: nested too deeply for a document") from None
+    except ValueError as cause:
+        raise error(f"{path}: {_one_line(cause)}") from None
+
+
+def _one_line(cause: Exception) -> str:
+    return " ".join(str(cause).split())
+
+
+def read_typed(
+    path: Path, kind: type[Document], marker: str, version: int, error: type[NovaError]
+) -> Document:
+    """A file as a typed document, after its version was checked.
+
+    Args:
+        path: the file.
+        kind: msgspec struct the document is read into.
+        marker: top-level field that holds the format's version.
+        version: the version this code reads.
+        error: class of the errors raised.
+
+    Raises:
+        NovaError: of the given class, naming file, field, value and what would be accepted.
+    """
+    raw = parse(path, error)
+    if not isinstance(raw, dict):
+        raise error(f"{path}: holds {_named(raw)}; a mapping with '{marker}: {version}' is needed")
+    if marker not in raw:
+        raise error(
+            f"{path}: field {marker!r}, the format's version, is missing; {version} is read"
+        )
+    if raw[marker] != version or isinstance(raw[marker], bool):
+        raise error(
+            f"{path}: {marker}: format version {_shown(raw[marker])}; {version} is read here"
+        )
+    try:
+        return msgspec.convert(raw, kind)
+    except msgspec.ValidationError as cause:
+        raise error(f"{path}: {_explain(str(cause), raw, kind)}") from None
+    except (OverflowError, RecursionError) as cause:
+        raise error(f"{path}: {_one_line(cause)}") from None
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _named(value: Any) -> str:
+    for kinds, name in (
+        (dict, "a mapping"),
+        (list, "a list"),
+        (str, "text"),
+        (type(None), "nothing"),
+    ):
+        if isinstance(value, kinds):
+            return name
+    return _shown(value)
+
+
+def _steps(path: str) -> list[str | int]:
+    """``$.nodes[3].rate`` as its steps; a mapping's key msgspec does not tell ends them."""
+    steps: list[str | int] = []
+    for name, index in re.findall(r"\.([^.\[\]]+)|\[([0-9]+|\.\.\.)\]", path):
+        if index == "...":
+            break
+        steps.append(name if name else int(index))
+    return steps
+
+
+def _item(value: Any, step: str | int) -> Any:
+    return value[step] if hasattr(value, "__getitem__") else None
+
+
+def _explain(message: str, raw: Any, kind: type[Any]) -> str:
+    """What msgspec said, with the value that was found and what would do."""
+    text, _, path = message.partition(" - at ")
+    steps = _steps(path.strip("`"))
+    place = "".join(f"[{s}]" if isinstance(s, int) else f".{s}" for s in steps).lstrip(".")
+    value, types = raw, [inspect.type_info(kind)]
+    for step in steps:
+        value = _item(value, step)
+        types = [found for each in types for found in _inside(each, step)]
+    prefix = f"{place}: " if place else ""
+    if unknown := re.match(r"Object contains unknown field `(.*)`", text):
+        fields = sorted({n for each in types for n in _field_names(each)})
+        return f"{prefix}unknown field {unknown[1]!r}; {suggestion(unknown[1], fields)}"
+    if missing := re.match(r"Object missing required field `(.*)`", text):
+        name = f" of {value['id']!r}" if isinstance(value, dict) and "id" in value else ""
+        return f"{prefix}field {missing[1]!r}{name} is missing"
+    accepted = text.removeprefix("Expected ").partition(", got")[0]
+    for found, named in _TYPES.items():
+        accepted = accepted.replace(found, named)
+    if words := [w for each in types for w in _words(each)]:
+        numbers = "a number or " if any(_is_number(each) for each in types) else ""
+        accepted = numbers + "one of " + ", ".join(words)
+    accepted = accepted.replace(" | ", " or ").replace(".0", "")
+    hint = ""
+    if accepted.startswith("text") and not isinstance(value, (list, dict, type(None))):
+        hint = "; write it in quotes"
+    return f"{prefix}{_shown(value)} is not accepted; {accepted} is expected{hint}"
+
+
+def suggestion(name: str, accepted: Sequence[str]) -> str:
+    """The accepted name nearest to what was written, or all of them."""
+    near = difflib.get_close_matches(name, accepted, 1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    if not accepted:
+        return "none is accepted here"
+    return f"accepted are {', '.join(accepted[:12])}{', …' if len(accepted) > 12 else ''}"
+
+
+def unknown(what: str, name: str, accepted: Iterable[str]) -> str:
+    """That a name is not known, with the nearest one where there are not too many to search."""
+    names = sorted(accepted)
+    hint = suggestion(name, names) if len(names) <= _MOST_SUGGESTIONS else f"{len(names)} are known"
+    return f"unknown {what} {name!r}; {hint}"
+
+
+def _alternatives(kind: inspect.Type) -> Iterator[inspect.Type]:
+    if isinstance(kind, inspect.UnionType):
+        for each in kind.types:
+            yield from _alternatives(each)
+    elif isinstance(kind, inspect.Metadata):
+        yield from _alternatives(kind.type)
+    else:
+        yield kind
+
+
+def _inside(kind: inspect.Type, step: str | int) -> Iterator[inspect.Type]:
+    for each in _alternatives(kind):
+        if isinstance(each, inspect.StructType):
+            yield from (f.type for f in each.fields if f.encode_name == step)
+        elif isinstance(each, inspect.ListType) and isinstance(step, int):
+            yield each.item_type
+        elif isinstance(each, inspect.DictType) and isinstance(step, str):
+            yield each.value_type
+
+
+def _field_names(kind: inspect.Type) -> Iterator[str]:
+    for each in _alternatives(kind):
+        if isinstance(each, inspect.StructType):
+            yield from (f.encode_name for f in each.fields)
+
+
+def _words(kind: inspect.Type) -> Iterator[str]:
+    for each in _alternatives(kind):
+        if isinstance(each, inspect.LiteralType):
+            yield from (str(value) for value in each.values)
+
+
+def _is_number(kind: inspect.Type) -> bool:
+    return any(isinstance(each, inspect.FloatType) for each in _alternatives(kind))
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+
+def number(value: float) -> float | int:
+    """A finite float as people write it: 25 rather than 25.0; reads back as the same float."""
+    value = float(value)
+    negative_zero = value == 0 and math.copysign(1.0, value) < 0
+    return (
+        int(value) if value.is_integer() and abs(value) < _INTEGRAL and not negative_zero else value
+    )
+
+
+def dump(document: Mapping[str, Any], suffix: str) -> str:
+    """A document as YAML or JSON text; `Row` values stand on one line each."""
+    if suffix == ".json":
+        return _json(document, 0) + "\n"
+    text: str = yaml.dump(
+        dict(document), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**20
+    )
+    return text
+
+
+@cache
+def _compact() -> Callable[[Any], str]:
+    return json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
+def _json(value: Any, depth: int) -> str:
+    compact = _compact()
+    pad = "  " * (depth + 1)
+    if isinstance(value, Mapping) and not isinstance(value, Row) and value:
+        inner = [f"{pad}{compact(key)}: {_json(item, depth + 1)}" for key, item in value.items()]
+        return "{\n" + ",\n".join(inner) + "\n" + pad[2:] + "}"
+    if isinstance(value, list) and any(isinstance(item, (Row, list)) for item in value):
+        return "[\n" + ",\n".join(f"{pad}{compact(item)}" for item in value) + "\n" + pad[2:] + "]"
+    return compact(value)
