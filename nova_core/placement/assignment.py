@@ -1,0 +1,301 @@
+"""Phase III: from virtual positions to nodes, by the kernels over a capacity-augmented k-d tree.
+
+The order of things: every join whole, largest first, on the cheapest near node with room; then, when
+refinement is on, relocate, swap and eject until that stops paying; then cuts, first of what fits
+nowhere whole, then of joins that get cheaper in pieces; then the same search over the pieces.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nova_core.errors import InfeasibleError
+from nova_core.model.plan import Instances, Partitions
+from nova_core.model.problem import Bools, Floats, Ints, Problem
+from nova_core.placement.kernels import assign, cut, refine
+from nova_core.placement.kernels.capacity_tree import CapacityTree, build, refresh
+from nova_core.placement.kernels.items import Candidates, Items, LinkRoom, Pairs
+from nova_core.placement.partitioning import partition_count
+
+# Slots whose costs are compared for each join on the first pass, and when nothing has room.
+NEARBY = 4
+NEARBY_REFINED = 8
+SPREAD_NEARBY = 16
+ROUNDS = 20
+# Candidates per piece of a cut join; the kernel's `_PIECE_CANDIDATES`.
+PIECE_CANDIDATES = 32
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What Phase III decided.
+
+    Attributes:
+        partitions: how inputs are cut.
+        instances: what runs where.
+        cuts: joins that run in more than one instance.
+        spread: pieces that found no room and were spread over full nodes.
+    """
+
+    partitions: Partitions
+    instances: Instances
+    cuts: int
+    spread: int
+
+
+@dataclass
+class Assigner:
+    """The working state of one run of Phase III."""
+
+    problem: Problem
+    pairs: Pairs
+    tree: CapacityTree
+    links: LinkRoom
+    items: Items
+    candidates: Candidates
+    capacity: Floats
+
+    @classmethod
+    def start(
+        cls,
+        problem: Problem,
+        points: Floats,
+        weights: Floats,
+        maximum: Floats,
+        *,
+        by_rate: bool,
+        c_min: float,
+        bandwidth: float,
+        on_full: str,
+    ) -> Assigner:
+        """Set up the state.
+
+        Args:
+            problem: what is placed.
+            points: (p, d) virtual positions, ms.
+            weights: (p, 3) objective weights of each pair's legs.
+            maximum: (p,) p_max of each pair, tuples/s (Eq. 7).
+            by_rate: whether a piece's legs weigh by its own rates.
+            c_min: C_min, tuples/s (Eq. 3).
+            bandwidth: t_b, tuples/s; ``inf`` for none (Eq. 4).
+            on_full: ``expand`` to refuse what cannot fit, ``spread`` to overload.
+
+        Raises:
+            InfeasibleError: when no node may host, or the joins need more than all nodes have.
+        """
+        hosts = host_nodes(problem, c_min)
+        if not hosts.any():
+            raise InfeasibleError(
+                f"{problem.name}: no worker has a capacity above 0 and C_min = {c_min:g} tuples/s",
+                float(problem.required_capacity.sum()),
+            )
+        node = np.flatnonzero(hosts)
+        needed = float(problem.required_capacity.sum())
+        available = float(problem.nodes.capacity[node].sum())
+        if needed > available * (1 + 1e-9) and on_full == "expand":
+            raise InfeasibleError(
+                f"{problem.name}: the joins need {needed:g} tuples/s and all workers together "
+                f"have {available:g}: {needed - available:g} tuples/s are missing; add capacity, "
+                "lower rates, or accept overload with on_full=spread",
+                needed - available,
+            )
+        nodes = np.stack([problem.left_node, problem.right_node, problem.sink_node], axis=1)
+        rate = np.stack(
+            [problem.left_rate, problem.right_rate, problem.matrix.output_rate], axis=1
+        )
+        grid = np.stack(
+            [partition_count(rate[:, 0], maximum), partition_count(rate[:, 1], maximum)], axis=1
+        )
+        position = np.ascontiguousarray(problem.nodes.position)
+        pairs = Pairs(
+            node=nodes,
+            anchors=position[nodes],
+            weights=np.ascontiguousarray(weights),
+            point=np.ascontiguousarray(points),
+            rate=rate,
+            maximum=np.ascontiguousarray(maximum),
+            grid=grid,
+            by_rate=by_rate,
+            largest=bandwidth,
+            minimum=c_min,
+        )
+        tree = build(position, np.ascontiguousarray(problem.nodes.capacity), node)
+        count = len(problem.matrix)
+        items = _empty_items(count + count // 2 + 64, len(node))
+        items.free[:-1] = tree.slot[:, -1]
+        return cls(
+            problem=problem,
+            pairs=pairs,
+            tree=tree,
+            links=_link_room(problem),
+            items=items,
+            candidates=_empty_candidates(0),
+            capacity=tree.slot[:, -1].copy(),
+        )
+
+    @property
+    def in_limbo(self) -> int:
+        """How many items have no place yet."""
+        count = self.items.count[0]
+        return int((self.items.slot[:count] == len(self.tree.node)).sum())
+
+    def assign_whole(self, nearby: int) -> None:
+        """Place every join whole, the largest first; the rest waits in limbo."""
+        order = np.argsort(-self.problem.required_capacity, kind="stable")
+        assign.assign_whole(self.tree, self.links, self.pairs, self.items, order, nearby)
+
+    def list_candidates(self, width: int) -> None:
+        """List the slots each item may move to."""
+        count = int(self.items.count[0])
+        spare = (len(self.items.size) - count) * 2 * PIECE_CANDIDATES
+        width = min(width, len(self.tree.node))
+        self.candidates = _empty_candidates(count * width + spare)
+        assign.list_candidates(
+            self.tree, self.pairs, self.items, self.candidates, self.capacity, width
+        )
+
+    def improve(self, *, deep: bool = False, only_limbo: bool = False) -> None:
+        """Relocate, swap and eject until it stops paying."""
+        refine.descend(
+            self.tree, self.links, self.pairs, self.items, self.candidates, ROUNDS, deep, only_limbo
+        )
+        self._tell_tree()
+
+    def cut_to_fit(self) -> None:
+        """Cut what is in limbo until its pieces fit."""
+        item = 0
+        while item != -1:
+            item = cut.cut_to_fit(
+                self.tree, self.links, self.pairs, self.items, self.candidates, item
+            )
+            if item != -1:
+                self._grow()
+
+    def cut_where_cheaper(self, gain: float) -> None:
+        """Cut joins that cost at least the share ``gain`` less in pieces, the worst placed first."""
+        items, count = self.items, int(self.items.count[0])
+        listed = items.begin[:count] < items.end[:count]
+        cheapest = items.cost[:count].copy()
+        cheapest[listed] = self.candidates.cost[items.begin[:count][listed]]
+        regret = items.cost[:count] - cheapest
+        order = np.argsort(-regret, kind="stable")
+        order = order[regret[order] > 0]
+        cut.cut_where_cheaper(
+            self.tree, self.links, self.pairs, items, self.candidates, order, gain
+        )
+
+    def spread(self) -> int:
+        """Overload near nodes evenly with what is still in limbo; how many pieces."""
+        return int(
+            assign.spread(self.tree, self.links, self.pairs, self.items, SPREAD_NEARBY)
+        )
+
+    def missing(self) -> float:
+        """Required capacity in limbo, tuples/s."""
+        count = self.items.count[0]
+        waiting = self.items.slot[:count] == len(self.tree.node)
+        return float(self.items.size[:count][waiting].sum())
+
+    def finish(self, spread: int) -> Assignment:
+        """Merge pieces that met and write partitions and instances."""
+        items, count, pairs = self.items, int(self.items.count[0]), len(self.pairs.rate)
+        if count == pairs:
+            instances = Instances.whole(self.tree.node[items.slot[:count]])
+            return Assignment(Partitions.whole(self.problem), instances, 0, spread)
+        rectangle = items.rectangle
+        order = np.lexsort(
+            (rectangle[:count, 2], rectangle[:count, 0], items.pair[:count])
+        )
+        keep = np.zeros(len(items.size), np.int64)
+        cut.merge_pieces(self.pairs, items, order, keep)
+        order = order[keep[order] == 1]
+        # Merging may have moved a rectangle's start, so order again.
+        order = order[
+            np.lexsort((rectangle[order, 2], rectangle[order, 0], items.pair[order]))
+        ]
+        pair = items.pair[order]
+        replicas = np.bincount(pair, minlength=pairs)
+        is_cut = replicas > 1
+        bounds = rectangle[order]
+        whole = ~is_cut[pair]
+        bounds[whole] = (0, 1, 0, 1)
+        instances = Instances(
+            pair, self.tree.node[items.slot[order]], *(np.ascontiguousarray(c) for c in bounds.T)
+        )
+        partitions = _partitions(self.problem, self.pairs, is_cut)
+        return Assignment(partitions, instances, int(is_cut.sum()), spread)
+
+    def _tell_tree(self) -> None:
+        self.tree.slot[:, -1] = self.items.free[:-1]
+        refresh(self.tree)
+
+    def _grow(self) -> None:
+        """Double the room for items and for pieces' candidates."""
+        old, pool = self.items, self.candidates
+        self.items = _empty_items(2 * len(old.size), len(self.tree.node))
+        for new_column, old_column in zip(self.items, old, strict=True):
+            new_column[: len(old_column)] = old_column
+        used = int(pool.used[0])
+        spare = (len(self.items.size) - int(old.count[0])) * 2 * PIECE_CANDIDATES
+        self.candidates = _empty_candidates(used + spare)
+        self.candidates.used[0] = used
+        self.candidates.slot[:used], self.candidates.cost[:used] = pool.slot[:used], pool.cost[:used]
+
+
+def host_nodes(problem: Problem, c_min: float) -> Bools:
+    """(n,) nodes that may host: workers with capacity, and at least C_min of it (Eq. 3)."""
+    nodes = problem.nodes
+    return nodes.worker & (nodes.capacity > 0) & (nodes.capacity >= c_min)
+
+
+def _empty_items(count: int, slots: int) -> Items:
+    def ints(*shape: int) -> Ints:
+        return np.full(shape, -1, np.int64)
+
+    items = Items(
+        count=np.zeros(1, np.int64),
+        pair=ints(count),
+        rectangle=ints(count, 4),
+        rate=np.zeros((count, 3)),
+        weights=np.zeros((count, 3)),
+        size=np.zeros(count),
+        slot=ints(count),
+        cost=np.zeros(count),
+        begin=np.zeros(count, np.int64),
+        end=np.zeros(count, np.int64),
+        opening=np.zeros(count, np.int64),
+        following=ints(count),
+        preceding=ints(count),
+        head=ints(slots + 1),
+        free=np.zeros(slots + 1),
+    )
+    items.free[-1] = np.inf
+    return items
+
+
+def _empty_candidates(count: int) -> Candidates:
+    return Candidates(np.zeros(1, np.int64), np.empty(count, np.int32), np.empty(count))
+
+
+def _link_room(problem: Problem) -> LinkRoom:
+    links, nodes = problem.links, len(problem.nodes)
+    if not len(links):
+        return LinkRoom(np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0))
+    order = np.lexsort((links.target, links.source))
+    offset = np.searchsorted(links.source[order], np.arange(nodes + 1))
+    return LinkRoom(
+        offset.astype(np.int64), links.target[order].astype(np.int64), links.budget[order].copy()
+    )
+
+
+def _partitions(problem: Problem, pairs: Pairs, is_cut: Bools) -> Partitions:
+    """Eq. 7 partitions of the pairs that are cut, whole inputs for the others."""
+    count = np.where(is_cut[:, None], pairs.grid, 1).ravel()
+    offset = np.concatenate(([0], np.cumsum(count))).astype(np.int64)
+    side_rate = np.ascontiguousarray(pairs.rate[:, :2]).ravel()
+    maximum = np.repeat(pairs.maximum, 2)
+    rate = np.repeat(maximum, count)
+    rate[offset[1:] - 1] = np.where(count > 1, side_rate - maximum * (count - 1), side_rate)
+    return Partitions(offset, rate)

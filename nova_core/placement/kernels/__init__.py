@@ -1,0 +1,1 @@
+"""Compiled kernels (numba): the loops that outgrow numpy. Orchestration lives one level up."""

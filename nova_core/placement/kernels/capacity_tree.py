@@ -1,0 +1,262 @@
+"""A k-d tree whose inner nodes carry the greatest free capacity below them.
+
+It answers "nearest node with room for c" exactly, in about log n, and takes updates in log n; it
+needs no k and never overlooks a node (DESIGN, Phase III).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from nova_core.model.problem import Floats, Ints
+
+LEAF_SIZE = 8
+
+
+class CapacityTree(NamedTuple):
+    """Candidate nodes in tree order ("slots") and an implicit complete binary tree over them.
+
+    Tree node 1 is the root, ``2 t`` and ``2 t + 1`` are the children of t, and the last half of the
+    numbers are leaves; leaf l covers slots ``l * n // leaves`` up to ``(l + 1) * n // leaves``.
+    Columns that are read together lie together, for the cache's sake.
+
+    Attributes:
+        slot: (n, d + 1) coordinates, ms, and free capacity, tuples/s, of each slot.
+        node: (n,) the problem's node index of each slot.
+        box: (2 leaves, 2 d + 1) least and greatest coordinates and greatest free capacity below
+            each tree node.
+    """
+
+    slot: Floats
+    node: Ints
+    box: Floats
+
+
+@njit(cache=True, nogil=True)
+def _select(rows: Floats, node: Ints, begin: int, end: int, middle: int, axis: int) -> None:
+    """Reorder rows begin..end so that row ``middle`` splits them along an axis (Hoare's select)."""
+    width = rows.shape[1]
+    while end - begin > 1:
+        # Median of three against sorted input.
+        a, b, c = rows[begin, axis], rows[(begin + end) // 2, axis], rows[end - 1, axis]
+        pivot = max(min(a, b), min(max(a, b), c))
+        i, j = begin, end - 1
+        while i <= j:
+            while rows[i, axis] < pivot:
+                i += 1
+            while rows[j, axis] > pivot:
+                j -= 1
+            if i <= j:
+                for k in range(width):
+                    rows[i, k], rows[j, k] = rows[j, k], rows[i, k]
+                node[i], node[j] = node[j], node[i]
+                i += 1
+                j -= 1
+        if middle <= j:
+            end = j + 1
+        elif middle >= i:
+            begin = i
+        else:
+            return
+
+
+@njit(cache=True, nogil=True)
+def build(position: Floats, free: Floats, node: Ints) -> CapacityTree:
+    """Build the tree over candidate nodes.
+
+    Args:
+        position: (N, d) coordinates of all nodes, ms.
+        free: (N,) their free capacity, tuples/s.
+        node: (n,) indices of the nodes that may host.
+    """
+    n, d = len(node), position.shape[1]
+    slot = np.empty((n, d + 1))
+    for i in range(n):
+        slot[i, :d] = position[node[i]]
+        slot[i, d] = free[node[i]]
+    node = node.copy()
+    leaves = 1
+    while leaves * LEAF_SIZE < n:
+        leaves *= 2
+    box = np.empty((2 * leaves, 2 * d + 1))
+    box[:, :d] = math.inf
+    box[:, d:] = -math.inf
+    width = leaves  # leaves below each tree node of the level
+    first = 1
+    while first <= leaves:
+        for t in range(first, 2 * first):
+            leaf = (t - first) * width
+            begin, end = leaf * n // leaves, (leaf + width) * n // leaves
+            for r in range(begin, end):
+                for k in range(d):
+                    box[t, k] = min(box[t, k], slot[r, k])
+                    box[t, d + k] = max(box[t, d + k], slot[r, k])
+            if width > 1:
+                axis = 0
+                for k in range(1, d):
+                    if box[t, d + k] - box[t, k] > box[t, d + axis] - box[t, axis]:
+                        axis = k
+                _select(slot, node, begin, end, (leaf + width // 2) * n // leaves, axis)
+        first *= 2
+        width //= 2
+    tree = CapacityTree(slot, node, box)
+    refresh(tree)
+    return tree
+
+
+@njit(cache=True, nogil=True)
+def refresh(tree: CapacityTree) -> None:
+    """Recompute every tree node's room after free capacities were written directly."""
+    leaves, room = len(tree.box) // 2, tree.box.shape[1] - 1
+    for leaf in range(leaves):
+        _refresh_leaf(tree, leaf)
+    for t in range(leaves - 1, 0, -1):
+        tree.box[t, room] = max(tree.box[2 * t, room], tree.box[2 * t + 1, room])
+
+
+@njit(cache=True, nogil=True)
+def _refresh_leaf(tree: CapacityTree, leaf: int) -> None:
+    n, free = len(tree.slot), tree.slot.shape[1] - 1
+    leaves, column = len(tree.box) // 2, tree.box.shape[1] - 1
+    room = -math.inf
+    for slot in range(leaf * n // leaves, (leaf + 1) * n // leaves):
+        room = max(room, tree.slot[slot, free])
+    tree.box[leaves + leaf, column] = room
+
+
+@njit(cache=True, nogil=True)
+def set_free(tree: CapacityTree, slot: int, free: float) -> None:
+    """Change one slot's free capacity, in log n."""
+    tree.slot[slot, tree.slot.shape[1] - 1] = free
+    n, leaves, column = len(tree.slot), len(tree.box) // 2, tree.box.shape[1] - 1
+    leaf = slot * leaves // n
+    while (leaf + 1) * n // leaves <= slot:
+        leaf += 1
+    _refresh_leaf(tree, leaf)
+    t = (leaves + leaf) // 2
+    while t >= 1:
+        room = max(tree.box[2 * t, column], tree.box[2 * t + 1, column])
+        if room == tree.box[t, column]:
+            return
+        tree.box[t, column] = room
+        t //= 2
+
+
+@njit(cache=True, nogil=True)
+def _box_distance(tree: CapacityTree, t: int, point: Floats) -> float:
+    """Squared distance from a point to a tree node's box."""
+    d = len(point)
+    square = 0.0
+    for k in range(d):
+        gap = max(tree.box[t, k] - point[k], point[k] - tree.box[t, d + k])
+        if gap > 0.0:
+            square += gap * gap
+    return square
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _farther(square_a: float, node_a: int, square_b: float, node_b: int) -> bool:
+    """Whether a is farther than b; equally far nodes are ordered by index, for determinism."""
+    return square_a > square_b or (square_a == square_b and node_a > node_b)
+
+
+@njit(cache=True, nogil=True)
+def _sift(tree: CapacityTree, slots: Ints, squares: Floats, count: int, i: int) -> None:
+    """Restore the heap (farthest on top) below entry i."""
+    slot, square, node = slots[i], squares[i], tree.node[slots[i]]
+    while True:
+        child = 2 * i + 1
+        if child >= count:
+            break
+        if child + 1 < count and _farther(
+            squares[child + 1],
+            tree.node[slots[child + 1]],
+            squares[child],
+            tree.node[slots[child]],
+        ):
+            child += 1
+        if not _farther(squares[child], tree.node[slots[child]], square, node):
+            break
+        slots[i], squares[i] = slots[child], squares[child]
+        i = child
+    slots[i], squares[i] = slot, square
+
+
+@njit(cache=True, nogil=True)
+def nearest(
+    tree: CapacityTree, point: Floats, required: float, slots: Ints, squares: Floats
+) -> int:
+    """The nearest slots with room for ``required``, nearest first; equally near by node index.
+
+    Args:
+        tree: where to look.
+        point: (d,) a virtual position.
+        required: tuples/s a slot must have free.
+        slots: (k,) filled with the slots found.
+        squares: (k,) filled with their squared distances.
+
+    Returns:
+        How many were found, at most k.
+    """
+    k, d = len(slots), len(point)
+    n, leaves, room = len(tree.slot), len(tree.box) // 2, 2 * d
+    found = 0
+    if tree.box[1, room] < required:
+        return 0
+    stack = np.empty(64, np.int64)
+    bounds = np.empty(64)
+    stack[0], bounds[0] = 1, 0.0
+    top = 1
+    limit = math.inf
+    while top > 0:
+        top -= 1
+        t = stack[top]
+        if bounds[top] > limit:
+            continue
+        if t < leaves:
+            near, far = 2 * t, 2 * t + 1
+            near_bound = far_bound = math.inf
+            if tree.box[near, room] >= required:
+                near_bound = _box_distance(tree, near, point)
+            if tree.box[far, room] >= required:
+                far_bound = _box_distance(tree, far, point)
+            if far_bound < near_bound:
+                near, far = far, near
+                near_bound, far_bound = far_bound, near_bound
+            if far_bound < math.inf and far_bound <= limit:
+                stack[top], bounds[top] = far, far_bound
+                top += 1
+            if near_bound < math.inf:
+                stack[top], bounds[top] = near, near_bound
+                top += 1
+            continue
+        leaf = t - leaves
+        for slot in range(leaf * n // leaves, (leaf + 1) * n // leaves):
+            if tree.slot[slot, d] < required:
+                continue
+            square = 0.0
+            for m in range(d):
+                square += (tree.slot[slot, m] - point[m]) ** 2
+            if found < k:
+                slots[found], squares[found] = slot, square
+                found += 1
+                if found == k:
+                    for i in range(k // 2 - 1, -1, -1):
+                        _sift(tree, slots, squares, k, i)
+                    limit = squares[0]
+            elif _farther(limit, tree.node[slots[0]], square, tree.node[slot]):
+                slots[0], squares[0] = slot, square
+                _sift(tree, slots, squares, k, 0)
+                limit = squares[0]
+    if found < k:
+        for i in range(found // 2 - 1, -1, -1):
+            _sift(tree, slots, squares, found, i)
+    for last in range(found - 1, 0, -1):
+        slots[0], slots[last] = slots[last], slots[0]
+        squares[0], squares[last] = squares[last], squares[0]
+        _sift(tree, slots, squares, last, 0)
+    return found

@@ -1,0 +1,298 @@
+"""What Phase III moves around: joins and pieces of joins, who sits on which slot, and what is left.
+
+An item is a rectangle of one pair's partition grid; an uncut join is the whole grid. Items whose place
+is not decided wait in *limbo*, a slot of unlimited room whose cost outweighs every real one, so that
+every improvement that finds them a place is taken first.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from nova_core.model.problem import Floats, Ints
+from nova_core.placement.kernels.capacity_tree import CapacityTree, nearest, set_free
+
+NONE = -1
+# Cost of a tuple/s in limbo (ms); beyond any latency, yet far from losing ms to rounding.
+LIMBO_COST = 1e6
+
+
+class LinkRoom(NamedTuple):
+    """Remaining bandwidth of budgeted directed node pairs, sorted by source, then target.
+
+    Attributes:
+        offset: (N + 1,) start of each source node's run.
+        target: node indices.
+        free: tuples/s left.
+    """
+
+    offset: Ints
+    target: Ints
+    free: Floats
+
+
+class Pairs(NamedTuple):
+    """The joins to place, one row per pair; constant.
+
+    Attributes:
+        node: (p, 3) left source's node, right source's node, sink.
+        anchors: (p, 3, d) their coordinates, ms.
+        weights: (p, 3) of the legs in the objective.
+        point: (p, d) virtual positions.
+        rate: (p, 3) left, right and output rate, tuples/s.
+        maximum: (p,) p_max of Eq. 7, tuples/s.
+        grid: (p, 2) partitions m and n of both inputs under p_max.
+        by_rate: whether a piece's legs weigh by its own rates rather than by its share of the grid.
+        largest: t_b, the greatest required capacity an instance may have, tuples/s.
+        minimum: C_min, what a node must have free to be chosen, tuples/s.
+    """
+
+    node: Ints
+    anchors: Floats
+    weights: Floats
+    point: Floats
+    rate: Floats
+    maximum: Floats
+    grid: Ints
+    by_rate: bool
+    largest: float
+    minimum: float
+
+
+class Items(NamedTuple):
+    """The state: one row per item, filled up to ``count[0]``, and one per slot plus limbo.
+
+    Attributes:
+        count: (1,) items in use.
+        pair: (m,) row of the join matrix.
+        rectangle: (m, 4) left begin, left end, right begin, right end in the pair's grid.
+        rate: (m, 3) left, right and output rate of the item, tuples/s.
+        weights: (m, 3) of its legs in the objective.
+        size: (m,) required capacity, tuples/s.
+        slot: (m,) slot occupied.
+        cost: (m,) objective there.
+        begin: (m,) start of the item's candidates.
+        end: (m,) end of them.
+        opening: (m,) where to look for the cheapest candidate with room; those before have none.
+        following: (m,) next resident of the same slot.
+        preceding: (m,) previous resident.
+        head: (n + 1,) first resident of each slot; the last slot is limbo.
+        free: (n + 1,) free capacity of each slot, tuples/s.
+    """
+
+    count: Ints
+    pair: Ints
+    rectangle: Ints
+    rate: Floats
+    weights: Floats
+    size: Floats
+    slot: Ints
+    cost: Floats
+    begin: Ints
+    end: Ints
+    opening: Ints
+    following: Ints
+    preceding: Ints
+    head: Ints
+    free: Floats
+
+
+class Candidates(NamedTuple):
+    """Pool of candidate slots: each item's run is cheapest first.
+
+    Attributes:
+        used: (1,) entries in use.
+        slot: slots.
+        cost: the objective of the item on each.
+    """
+
+    used: Ints
+    slot: NDArray[np.int32]
+    cost: Floats
+
+
+@njit(cache=True, nogil=True)
+def _range_rate(pairs: Pairs, pair: int, side: int, begin: int, end: int) -> float:
+    """Rate of partitions begin..end of one input: p_max each, the remainder last."""
+    if begin == 0 and end == pairs.grid[pair, side]:
+        return pairs.rate[pair, side]
+    rate = pairs.maximum[pair] * (end - begin)
+    if end == pairs.grid[pair, side]:
+        rate += pairs.rate[pair, side] - pairs.maximum[pair] * pairs.grid[pair, side]
+    return rate
+
+
+@njit(cache=True, nogil=True)
+def write_rectangle(
+    pairs: Pairs, items: Items, item: int, pair: int, left: int, left_end: int, right: int,
+    right_end: int,
+) -> None:
+    """Make an item a rectangle of its pair's grid: rates, weights and size follow."""
+    items.pair[item] = pair
+    items.rectangle[item, 0], items.rectangle[item, 1] = left, left_end
+    items.rectangle[item, 2], items.rectangle[item, 3] = right, right_end
+    left_rate = _range_rate(pairs, pair, 0, left, left_end)
+    right_rate = _range_rate(pairs, pair, 1, right, right_end)
+    share = left_rate / pairs.rate[pair, 0] * right_rate / pairs.rate[pair, 1]
+    items.rate[item, 0], items.rate[item, 1] = left_rate, right_rate
+    items.rate[item, 2] = pairs.rate[pair, 2] * share
+    items.size[item] = left_rate + right_rate
+    if pairs.by_rate:
+        items.weights[item] = items.rate[item]
+    else:
+        cells = (left_end - left) * (right_end - right)
+        fraction = cells / (pairs.grid[pair, 0] * pairs.grid[pair, 1])
+        items.weights[item] = pairs.weights[pair] * fraction
+
+
+@njit(cache=True, nogil=True)
+def _link(links: LinkRoom, source: int, target: int) -> int:
+    """Index of a budgeted link, or -1."""
+    low, high = links.offset[source], links.offset[source + 1]
+    while low < high:
+        middle = (low + high) // 2
+        if links.target[middle] < target:
+            low = middle + 1
+        else:
+            high = middle
+    if low < links.offset[source + 1] and links.target[low] == target:
+        return low
+    return NONE
+
+
+@njit(cache=True, nogil=True)
+def _links_fit(tree: CapacityTree, links: LinkRoom, nodes: Ints, rate: Floats, slot: int) -> bool:
+    """Whether the links between a slot and an item's sources and sink have room for its rates."""
+    host = tree.node[slot]
+    for leg in range(3):
+        source, target = (nodes[leg], host) if leg < 2 else (host, nodes[leg])
+        if source != target:
+            link = _link(links, source, target)
+            if link != NONE and links.free[link] < rate[leg]:
+                return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _use_links(
+    tree: CapacityTree, links: LinkRoom, nodes: Ints, rate: Floats, slot: int, sign: float
+) -> None:
+    host = tree.node[slot]
+    for leg in range(3):
+        source, target = (nodes[leg], host) if leg < 2 else (host, nodes[leg])
+        if source != target:
+            link = _link(links, source, target)
+            if link != NONE:
+                links.free[link] -= sign * rate[leg]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def need_of(pairs: Pairs, size: float) -> float:
+    """Free capacity a slot must have for an item of that size (Eqs. 2 and 3)."""
+    return max(size, pairs.minimum)
+
+
+@njit(cache=True, nogil=True)
+def fits(
+    tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, item: int, slot: int,
+    extra: float,
+) -> bool:
+    """Whether a slot has room for an item, with ``extra`` tuples/s freed by somebody who leaves."""
+    if items.free[slot] + extra < need_of(pairs, items.size[item]):
+        return False
+    if len(links.target) == 0 or slot == len(tree.node):
+        return True
+    return _links_fit(tree, links, pairs.node[items.pair[item]], items.rate[item], slot)
+
+
+@njit(cache=True, nogil=True)
+def cost_on(tree: CapacityTree, pairs: Pairs, items: Items, item: int, slot: int) -> float:
+    """Objective of an item on a slot."""
+    if slot == len(tree.node):
+        return LIMBO_COST * items.size[item]
+    cost = 0.0
+    anchors = pairs.anchors[items.pair[item]]
+    for i in range(3):
+        square = 0.0
+        for k in range(anchors.shape[1]):
+            square += (tree.slot[slot, k] - anchors[i, k]) ** 2
+        cost += items.weights[item, i] * math.sqrt(square)
+    return cost
+
+
+@njit(cache=True, nogil=True)
+def attach(
+    tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, item: int, slot: int,
+    cost: float,
+) -> None:
+    """Put an item on a slot."""
+    first = items.head[slot]
+    items.following[item] = first
+    items.preceding[item] = NONE
+    if first != NONE:
+        items.preceding[first] = item
+    items.head[slot] = item
+    items.slot[item] = slot
+    items.cost[item] = cost
+    items.opening[item] = items.begin[item]
+    items.free[slot] -= items.size[item]
+    if len(links.target) and slot < len(tree.node):
+        _use_links(tree, links, pairs.node[items.pair[item]], items.rate[item], slot, 1.0)
+
+
+@njit(cache=True, nogil=True)
+def detach(
+    tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, item: int
+) -> None:
+    """Take an item off its slot."""
+    slot = items.slot[item]
+    before, after = items.preceding[item], items.following[item]
+    if before != NONE:
+        items.following[before] = after
+    else:
+        items.head[slot] = after
+    if after != NONE:
+        items.preceding[after] = before
+    items.free[slot] += items.size[item]
+    items.slot[item] = NONE
+    if len(links.target) and slot < len(tree.node):
+        _use_links(tree, links, pairs.node[items.pair[item]], items.rate[item], slot, -1.0)
+
+
+@njit(cache=True, nogil=True)
+def cheapest_with_room(
+    tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, item: int, slots: Ints,
+    squares: Floats,
+) -> tuple[int, float]:
+    """The cheapest of the nearest slots with room for an item now, and its cost; -1 for none.
+
+    ``slots`` and ``squares`` are (k,) work space; k slots are compared, more where links are full.
+    """
+    point = pairs.point[items.pair[item]]
+    need = need_of(pairs, items.size[item])
+    while True:
+        found = nearest(tree, point, need, slots, squares)
+        best, best_cost = NONE, math.inf
+        for k in range(found):
+            if len(links.target) and not _links_fit(
+                tree, links, pairs.node[items.pair[item]], items.rate[item], slots[k]
+            ):
+                continue
+            cost = cost_on(tree, pairs, items, item, slots[k])
+            if cost < best_cost:
+                best, best_cost = slots[k], cost
+        if best != NONE or found < len(slots):
+            return best, best_cost
+        slots, squares = np.empty(4 * len(slots), np.int64), np.empty(4 * len(slots))
+
+
+@njit(cache=True, nogil=True)
+def sync(tree: CapacityTree, items: Items, slot: int) -> None:
+    """Tell the tree a slot's free capacity."""
+    if slot < len(tree.node):
+        set_free(tree, slot, items.free[slot])

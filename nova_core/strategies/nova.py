@@ -1,0 +1,173 @@
+"""Nova: virtual placement at the geometric median, then partitioning and capacity-aware assignment."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+from nova_core.errors import InfeasibleError, ProblemError
+from nova_core.model.plan import Plan
+from nova_core.model.problem import Floats, Problem
+from nova_core.placement.objectives import OBJECTIVES, leg_weights
+from nova_core.strategies.base import parameter_dict
+
+Index = Literal["capacity-tree", "kdtree", "annoy"]
+OnFull = Literal["expand", "spread"]
+
+DEFAULT_SIGMA = 0.4
+
+
+@dataclass(frozen=True)
+class NovaParameters:
+    """Parameters of Nova; the defaults are the paper's where it has one.
+
+    Attributes:
+        objective: what is minimized: ``latency`` (Eq. 1), ``network-usage`` or ``source-latency``.
+        sigma: how coarsely inputs may be cut, 0 (finest) to 1 (Eq. 7). None derives it per join
+            from ``bandwidth`` (Eq. 8), or is 0.4 as in the paper when there is none.
+        bandwidth: t_b, the most an instance may receive, tuples/s (Eq. 4); None for no limit.
+        c_min: C_min, what a node must have free to be chosen, tuples/s (Eq. 3).
+        index: how nodes near a virtual position are found: ``capacity-tree`` (exact, knows free
+            capacity), ``kdtree`` (exact k nearest, as in the paper) or ``annoy`` (approximate k
+            nearest, as in the paper; needs the extra ``annoy``).
+        k: candidates per join of the k-nearest indexes; None takes the ratio of the join's required
+            capacity to the median capacity, as in the paper.
+        on_full: when the candidates have no room: ``expand`` searches wider and refuses what cannot
+            fit at all; ``spread`` overloads near nodes evenly and reports it.
+        refine: whether to improve the first assignment by local search and by cuts that pay.
+        cut_gain: share of a join's cost that a cut must save, 0 to 1; cuts cost traffic.
+        neighbours: nodes considered for each join during refinement.
+        seed: of the randomized index (``annoy``).
+    """
+
+    objective: str = "latency"
+    sigma: float | None = None
+    bandwidth: float | None = None
+    c_min: float = 0.0
+    index: Index = "capacity-tree"
+    k: int | None = None
+    on_full: OnFull = "expand"
+    refine: bool = True
+    cut_gain: float = 0.02
+    neighbours: int = 64
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _choice("objective", self.objective, OBJECTIVES)
+        _choice("index", self.index, get_args(Index))
+        _choice("on_full", self.on_full, get_args(OnFull))
+        _range("sigma", self.sigma, 0, 1)
+        _range("cut_gain", self.cut_gain, 0, 1)
+        _range("c_min", self.c_min, 0, math.inf)
+        _range("k", self.k, 1, math.inf)
+        _range("neighbours", self.neighbours, 1, math.inf)
+        if self.bandwidth is not None and not self.bandwidth > 0:
+            raise ProblemError(
+                f"nova: bandwidth is {self.bandwidth:g}; expected a positive number of tuples/s"
+            )
+
+
+def _choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ProblemError(f"nova: {name} is {value!r}; expected one of {', '.join(allowed)}")
+
+
+def _range(name: str, value: float | None, low: float, high: float) -> None:
+    if value is not None and not low <= value <= high:
+        top = f"to {high:g}" if math.isfinite(high) else "or more"
+        raise ProblemError(f"nova: {name} is {value:g}; expected {low:g} {top}")
+
+
+class Nova:
+    """The Nova approach (paper, Algorithm 1)."""
+
+    name: ClassVar[str] = "nova"
+    Parameters: ClassVar[type[NovaParameters]] = NovaParameters
+
+    def __init__(self, parameters: NovaParameters | None = None) -> None:
+        self.parameters = parameters or NovaParameters()
+
+    def place(self, problem: Problem) -> Plan:
+        """Place every pair of the join matrix.
+
+        Raises:
+            InfeasibleError: when ``on_full`` is ``expand`` and something fits nowhere.
+        """
+        from nova_core.placement.assignment import NEARBY, NEARBY_REFINED, Assigner
+        from nova_core.placement.geometric_median import geometric_median, pair_anchors
+
+        p = self.parameters
+        weights = leg_weights(problem, p.objective)
+        points = geometric_median(pair_anchors(problem), weights)
+        bandwidth = math.inf if p.bandwidth is None else p.bandwidth
+        state = Assigner.start(
+            problem,
+            points,
+            weights,
+            self._maximum_partition_rate(problem),
+            by_rate=p.objective == "network-usage",
+            c_min=p.c_min,
+            bandwidth=bandwidth,
+            on_full=p.on_full,
+        )
+        if p.index == "capacity-tree":
+            state.assign_whole(NEARBY_REFINED if p.refine else NEARBY)
+        else:
+            from nova_core.placement.neighbours import assign_nearest
+
+            assign_nearest(state, p.index, p.k, p.on_full, p.seed)
+        waiting = state.in_limbo
+        if p.refine:
+            state.list_candidates(p.neighbours)
+            state.improve(deep=waiting > 0)
+        if waiting:
+            state.cut_to_fit()
+        if p.refine:
+            state.cut_where_cheaper(p.cut_gain)
+            state.improve()
+        if waiting and state.in_limbo:
+            # Last resort: make room for what is left by moving others.
+            state.list_candidates(len(problem.nodes))
+            state.improve(deep=True, only_limbo=True)
+        spread = 0
+        if waiting and state.in_limbo:
+            if p.on_full == "expand":
+                raise InfeasibleError(_no_room(problem, state.in_limbo, state.missing(), bandwidth),
+                                      state.missing())
+            spread = state.spread()
+        result = state.finish(spread)
+        return Plan(
+            problem=problem,
+            strategy=self.name,
+            objective=p.objective,
+            partitions=result.partitions,
+            instances=result.instances,
+            parameters=parameter_dict(p),
+            virtual_position=points,
+            breaks=("capacity", "minimum-capacity", "link") if spread else (),
+            notes={"cut_joins": result.cuts, "spread_pieces": result.spread},
+        )
+
+    def _maximum_partition_rate(self, problem: Problem) -> Floats:
+        """p_max of every pair (Eq. 7), sigma given or from t_b (Eq. 8)."""
+        from nova_core.placement.partitioning import maximum_partition_rate, sigma_for_bandwidth
+
+        p = self.parameters
+        sigma: Floats | float
+        if p.sigma is not None:
+            sigma = p.sigma
+        elif p.bandwidth is not None:
+            sigma = sigma_for_bandwidth(problem.left_rate, problem.right_rate, p.bandwidth)
+        else:
+            sigma = DEFAULT_SIGMA
+        return maximum_partition_rate(problem.left_rate, problem.right_rate, sigma)
+
+
+def _no_room(problem: Problem, pieces: int, missing: float, bandwidth: float) -> str:
+    limit = f" or exceed t_b = {bandwidth:g} tuples/s" if math.isfinite(bandwidth) else ""
+    return (
+        f"{problem.name}: {pieces} pieces of joins find no room{limit} even when cut: "
+        f"{missing:g} tuples/s are missing; add capacity, lower sigma to cut finer, or accept "
+        "overload with on_full=spread"
+    )
