@@ -1,0 +1,169 @@
+"""The command ``nova``: a thin group that loads each command only when it is used.
+
+Commands of other packages join through the entry-point group ``nova.commands`` (name to
+``module:click_command``). ``nova --help`` imports every command's module, so such a module must
+import what is heavy inside its functions.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from nova_core.console import fail
+from nova_core.errors import NovaError
+
+ENTRY_POINTS = "nova.commands"
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+# In the order a newcomer meets them; what other packages bring is listed before the last two.
+COMMANDS = {
+    name: f"nova_core.commands.{name}:{name}"
+    for name in ("plan", "check", "explain", "plot", "diff", "compare", "demo")
+}
+LAST_COMMANDS = {
+    name: f"nova_core.commands.{name}:{name}" for name in ("schema", "completion")
+}
+
+
+def _entry_points() -> dict[str, str]:
+    from importlib.metadata import entry_points
+
+    return {entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)}
+
+
+def _load(name: str, place: str) -> click.Command:
+    module, _, attribute = place.partition(":")
+    try:
+        command = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise NovaError(f"command {name}: cannot load {place}: {error}") from error
+    if not isinstance(command, click.Command):
+        raise NovaError(f"command {name}: {place} is no click command")
+    return command
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command when it is asked for, and ends with Nova's exit codes."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of all commands, those of other packages included."""
+        others = sorted(set(_entry_points()) - set(COMMANDS) - set(LAST_COMMANDS))
+        return [*COMMANDS, *others, *LAST_COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, or None; a broken one tells so when it is run."""
+        place = COMMANDS.get(cmd_name) or LAST_COMMANDS.get(cmd_name)
+        if place is not None:
+            return _load(cmd_name, place)
+        place = _entry_points().get(cmd_name)
+        if place is None:
+            return None
+        try:
+            return _load(cmd_name, place)
+        except NovaError as error:
+            # One broken package must not take `nova --help` down with it.
+            return _broken(cmd_name, error)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run; in standalone mode errors become one line on stderr and an exit code."""
+
+        def run() -> Any:
+            return super(LazyGroup, self).main(
+                args, prog_name, complete_var, False, windows_expand_args, **extra
+            )
+
+        if not standalone_mode:
+            return run()
+        sys.exit(_guarded(run))
+
+
+def _broken(name: str, error: NovaError) -> click.Command:
+    def callback(arguments: tuple[str, ...]) -> NoReturn:
+        raise error
+
+    return click.Command(
+        name,
+        callback=callback,
+        params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
+        context_settings={"ignore_unknown_options": True, "help_option_names": []},
+        short_help="(cannot be loaded; run it to see why)",
+    )
+
+
+def _guarded(run: Callable[[], Any]) -> int:
+    """Run and return the exit code; anything the user can put right becomes one line."""
+    try:
+        code = run()
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return NovaError.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        fail("interrupted")
+        return INTERRUPTED
+    except NovaError as error:
+        fail(str(error))
+        return error.exit_code
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            # The reader has left; whatever is still buffered goes nowhere, without a word.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return BROKEN_PIPE
+        where = f"{error.filename}: " if error.filename is not None else ""
+        fail(f"{where}{error.strerror or error}")
+        return NovaError.exit_code
+    except MemoryError as error:
+        fail(f"out of memory{': ' if str(error) else ''}{error}")
+        return NovaError.exit_code
+    return code if isinstance(code, int) else 0
+
+
+EPILOG = """\b
+Exit codes:
+  0    done; for check and diff: the plan holds, the plans agree
+  1    the answer is no: a constraint is broken, the plans differ
+  2    bad input, or a problem that cannot be solved; one line on stderr says why
+  130  interrupted
+
+With --json the answer, and nothing else, goes to stdout."""
+
+
+@click.command(
+    cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.version_option(None, "-V", "--version", package_name="nova-placement", prog_name="nova")
+def cli() -> None:
+    """Decide where each piece of a stream join runs, and into how many pieces it is cut.
+
+    Start with `nova demo`.
+    """
+
+
+def main() -> NoReturn:
+    """Entry point of the console script."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character gets a question mark instead of a traceback.
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+    cli()
+    raise AssertionError("unreachable: the group ends the process")
+
+
+__all__ = ["cli", "main"]

@@ -1,0 +1,24 @@
+"""``nova completion``: the shell's completion script."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the script that completes nova's commands in a shell.
+
+    \b
+    bash  echo 'source <(nova completion bash)' >> ~/.bashrc
+    zsh   echo 'source <(nova completion zsh)' >> ~/.zshrc
+    fish  nova completion fish > ~/.config/fish/completions/nova.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    if made is None:
+        raise click.UsageError(f"shell {shell}: not supported by this version of click")
+    click.echo(made(ctx.find_root().command, {}, "nova", "_NOVA_COMPLETE").source())

@@ -1,0 +1,150 @@
+"""What people and programs see: answers on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+PIPE_WIDTH = 140
+ROWS = 20
+
+
+def fail(message: str) -> None:
+    """Say on stderr, in one line, what went wrong."""
+    _line("error", "red", message)
+
+
+def warn(message: str) -> None:
+    """Say on stderr, in one line, what may surprise."""
+    _line("warning", "yellow", message)
+
+
+def say(message: str) -> None:
+    """Tell something in passing, on stderr."""
+    click.echo(f"nova: {_flat(message)}", err=True)
+
+
+def _line(kind: str, colour: str, message: str) -> None:
+    click.echo(f"nova: {click.style(f'{kind}:', fg=colour, bold=True)} {_flat(message)}", err=True)
+
+
+def _flat(message: str) -> str:
+    return " ".join(message.split())
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Show Python warnings raised inside as one line each on stderr."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", UserWarning)
+
+        def show(message: Warning | str, *_: Any, **__: Any) -> None:
+            warn(str(message))
+
+        warnings.showwarning = show
+        yield
+
+
+def output(*, stderr: bool = False) -> Console:
+    """A rich console on stdout (or stderr).
+
+    Where the output is no terminal and ``COLUMNS`` is not set, lines are wide enough for tables
+    not to be squeezed.
+    """
+    from rich.console import Console
+
+    class QuietPipeConsole(Console):
+        """Leaves a closed pipe to the command line, which ends quietly."""
+
+        def on_broken_pipe(self) -> NoReturn:
+            raise BrokenPipeError(32, "broken pipe")
+
+    stream = sys.stderr if stderr else sys.stdout
+    terminal = stream.isatty()
+    width = None if terminal else shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
+    return QuietPipeConsole(file=stream, width=width, highlight=False, soft_wrap=False)
+
+
+def print_json(value: Any) -> None:
+    """Write a document to stdout; NaN and infinities become null, arrays become lists."""
+    import msgspec
+
+    text = msgspec.json.format(msgspec.json.encode(value, enc_hook=_plain), indent=2)
+    click.echo(text)
+
+
+def _plain(value: Any) -> Any:
+    # numpy's scalars and arrays both have it; imported nothing, so that nothing need be.
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def table(title: str, columns: Sequence[str], *, caption: str | None = None) -> Table:
+    """An empty table; a column whose name starts with ``>`` holds numbers, flush right."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        caption=caption,
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    for name in columns:
+        if name.startswith(">"):
+            made.add_column(name[1:], justify="right", no_wrap=True)
+        else:
+            made.add_column(name, overflow="fold")
+    return made
+
+
+def show(*what: RenderableType) -> None:
+    """Print to stdout."""
+    console = output()
+    for item in what:
+        console.print(item)
+
+
+def number(value: float, digits: int = 1) -> str:
+    """A figure for a table: ``-`` for NaN, ``unlimited`` for infinity, grouped thousands."""
+    if value != value:
+        return "-"
+    if value in (float("inf"), float("-inf")):
+        return "unlimited"
+    if digits and value == round(value) and abs(value) >= 1000:
+        digits = 0
+    return f"{value:,.{digits}f}"
+
+
+def share(part: float, whole: float) -> str:
+    """A percentage for a table; ``-`` of nothing."""
+    return f"{100 * part / whole:.0f} %" if whole else "-"
+
+
+__all__ = [
+    "ROWS",
+    "fail",
+    "number",
+    "output",
+    "print_json",
+    "say",
+    "share",
+    "show",
+    "table",
+    "warn",
+    "warnings_as_lines",
+]

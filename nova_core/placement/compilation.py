@@ -1,0 +1,96 @@
+"""Tell people when numba compiles kernels, so that a first run does not seem to hang."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
+
+PATIENCE = 2.0
+MESSAGE = "compiling kernels, once; cached for next time"
+
+
+class _Announcer:
+    """Shows a status from ``patience`` seconds after the first compilation to the end."""
+
+    def __init__(self, console: Console, patience: float) -> None:
+        self._console = console
+        self._lock = threading.Lock()
+        self._timer = threading.Timer(patience, self._announce)
+        self._timer.daemon = True
+        self._names: list[str] = []
+        self._status: Status | None = None
+        self._due = False
+
+    def start(self, name: str) -> None:
+        with self._lock:
+            if not self._names and not self._due and not self._timer.is_alive():
+                self._timer.start()
+            self._names.append(name)
+            if self._due:
+                self._show()
+
+    def end(self) -> None:
+        with self._lock:
+            self._names.pop()
+
+    def close(self) -> None:
+        self._timer.cancel()
+        with self._lock:
+            self._due = False
+            if self._status is not None:
+                self._status.stop()
+
+    def _announce(self) -> None:
+        with self._lock:
+            self._due = True
+            if self._names:
+                self._show()
+
+    def _show(self) -> None:
+        """Show the outermost kernel: the inner ones are its helpers."""
+        text = f"{MESSAGE} ({self._names[0]})"
+        if self._status is not None:
+            self._status.update(text)
+            return
+        self._status = self._console.status(text)
+        if self._console.is_terminal:
+            self._status.start()
+        else:
+            self._console.print(f"nova: {text}")
+
+
+@contextmanager
+def announce_compilation(console: Console, patience: float = PATIENCE) -> Iterator[None]:
+    """Say on ``console`` which kernel numba compiles, if compiling takes longer than a moment.
+
+    Args:
+        console: where to say it, e.g. a rich console on stderr. A terminal gets a status line
+            that goes away; anything else gets one line.
+        patience: how long to stay silent, in seconds from the first compilation.
+    """
+    from numba.core import event
+
+    announcer = _Announcer(console, patience)
+
+    class Listener(event.Listener):  # type: ignore[misc]
+        """Forwards numba's events."""
+
+        def on_start(self, event: Any) -> None:
+            announcer.start(event.data["dispatcher"].py_func.__name__)
+
+        def on_end(self, event: Any) -> None:
+            announcer.end()
+
+    with ExitStack() as stack:
+        stack.callback(announcer.close)
+        stack.enter_context(event.install_listener("numba:compile", Listener()))
+        yield
+
+
+__all__ = ["announce_compilation"]
