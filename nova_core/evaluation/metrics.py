@@ -1,0 +1,281 @@
+"""What a plan costs: latency, load, traffic (definitions of the paper, section 4).
+
+Latency is given twice where it can be: estimated by coordinates, and measured by a matrix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nova_core.errors import ProblemError
+from nova_core.model.plan import Plan
+from nova_core.model.problem import Bools, Floats, Ints, Problem
+from nova_core.model.traffic import hops, leg_rates
+from nova_core.model.verify import TOLERANCE
+from nova_core.placement.objectives import OBJECTIVES, leg_weights
+
+
+@dataclass(frozen=True, eq=False)
+class Latency:
+    """Latencies of a plan by one way of telling distances, ms.
+
+    A source's latency is the mean over its replicas' paths source to node to sink. An instance
+    counts once for each replica merged in it.
+
+    Attributes:
+        per_source: (s,) latency of each source; NaN for one that joins nothing.
+        mean: mean over sources.
+        p90: 90th percentile over sources.
+        mean_truncated: mean over sources, each cut to whole ms first, as published tables of
+            Nova's placements have it.
+        p90_truncated: 90th percentile of the same.
+        maximum: the slowest path of any instance.
+        direct_mean: mean over sources of sending straight to the sink, the reference.
+        direct_p90: 90th percentile of the same.
+        objectives: value of every objective: of ``latency`` and ``source-latency`` the sum over
+            pairs of the mean over replicas, ms; of ``network-usage`` the sum over legs of rate
+            times latency, tuples/s * ms.
+    """
+
+    per_source: Floats
+    mean: float
+    p90: float
+    mean_truncated: float
+    p90_truncated: float
+    maximum: float
+    direct_mean: float
+    direct_p90: float
+    objectives: dict[str, float]
+
+    @property
+    def network_usage(self) -> float:
+        """Sum over legs of rate times latency, tuples/s * ms (SBON, section 2)."""
+        return self.objectives["network-usage"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the single sources, as plain values for JSON."""
+        return {
+            "mean": self.mean,
+            "p90": self.p90,
+            "mean_truncated": self.mean_truncated,
+            "p90_truncated": self.p90_truncated,
+            "maximum": self.maximum,
+            "direct_mean": self.direct_mean,
+            "direct_p90": self.direct_p90,
+            "objectives": dict(self.objectives),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Load:
+    """How much nodes receive, against their capacity.
+
+    Attributes:
+        rate: (n,) tuples/s each node receives.
+        overloaded: (n,) which nodes receive more than their capacity.
+        receiving_count: nodes that receive anything.
+        worst_factor: the greatest ratio of load to capacity; ``inf`` where a node of no capacity
+            receives tuples, 0 where none does.
+    """
+
+    rate: Floats
+    overloaded: Bools
+    receiving_count: int
+    worst_factor: float
+
+    @property
+    def overloaded_count(self) -> int:
+        """Overloaded nodes."""
+        return int(self.overloaded.sum())
+
+    @property
+    def overloaded_percent(self) -> float:
+        """Overloaded nodes in percent of those that receive tuples."""
+        return 100.0 * self.overloaded_count / max(1, self.receiving_count)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the single nodes, as plain values for JSON."""
+        return {
+            "overloaded_count": self.overloaded_count,
+            "overloaded_percent": self.overloaded_percent,
+            "receiving_count": self.receiving_count,
+            "worst_factor": self.worst_factor if np.isfinite(self.worst_factor) else None,
+            "total": float(self.rate.sum()),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What a plan costs.
+
+    Attributes:
+        strategy: name of the strategy that made the plan.
+        estimated: latency by coordinates.
+        measured: latency by a measured matrix, or None where there is none.
+        load: load as capacity is charged: every input of a join counts, also one produced on the
+            node itself (C_r, paper, section 2.2), and what a relay forwards.
+        arriving: load as published percentages have it: only tuples that reach the node from
+            another one.
+        traffic: tuples/s over all hops between different nodes.
+        amplification: inputs delivered to instances over inputs of uncut joins; 1 without cuts.
+        joins: pairs of sources that join.
+        joins_cut: pairs that run in more than one instance.
+        instances: instances of all pairs.
+        replicas: paper replicas of all pairs, before those on a node merge.
+        nodes_used: nodes that host an instance.
+    """
+
+    strategy: str
+    estimated: Latency
+    measured: Latency | None
+    load: Load
+    arriving: Load
+    traffic: float
+    amplification: float
+    joins: int
+    joins_cut: int
+    instances: int
+    replicas: int
+    nodes_used: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but per-node and per-source columns, as plain values for JSON."""
+        return {
+            "strategy": self.strategy,
+            "estimated": self.estimated.to_dict(),
+            "measured": None if self.measured is None else self.measured.to_dict(),
+            "load": self.load.to_dict(),
+            "arriving": self.arriving.to_dict(),
+            "traffic": self.traffic,
+            "amplification": self.amplification,
+            "joins": self.joins,
+            "joins_cut": self.joins_cut,
+            "instances": self.instances,
+            "replicas": self.replicas,
+            "nodes_used": self.nodes_used,
+        }
+
+
+def evaluate(plan: Plan, latency: Floats | None = None) -> Evaluation:
+    """Work out what a plan costs.
+
+    Args:
+        plan: a plan whose columns are in range (`verify`).
+        latency: (n, n) measured latencies, ms; None takes the problem's own, if it has any.
+
+    Raises:
+        ProblemError: when the matrix has another shape or a negative or missing value.
+    """
+    problem = plan.problem
+    latency = problem.latency if latency is None else _checked(latency, len(problem.nodes))
+    left, right = plan.received
+    return Evaluation(
+        strategy=plan.strategy,
+        estimated=_latency(plan, None),
+        measured=None if latency is None else _latency(plan, latency),
+        load=_load(problem, plan.load),
+        arriving=_load(problem, arriving_rate(plan)),
+        traffic=float(hops(plan).rate.sum()),
+        amplification=float((left.sum() + right.sum()) / problem.required_capacity.sum()),
+        joins=len(problem.matrix),
+        joins_cut=int((plan.replica_count > 1).sum()),
+        instances=len(plan.instances),
+        replicas=int(plan.instances.replicas.sum()),
+        nodes_used=len(np.unique(plan.instances.node)),
+    )
+
+
+def arriving_rate(plan: Plan) -> Floats:
+    """(n,) tuples/s that reach each node from another one to be joined or relayed there.
+
+    What a source produces on the very node that joins it does not travel and is left out.
+    """
+    problem, i = plan.problem, plan.instances
+    left, right = plan.received
+    local = np.where(problem.left_node[i.pair] == i.node, left, 0.0)
+    local += np.where(problem.right_node[i.pair] == i.node, right, 0.0)
+    rate = plan.load - np.bincount(i.node, local, minlength=len(problem.nodes))
+    # Subtracting must not leave a rounding error where nothing arrives.
+    return np.where(rate > TOLERANCE * plan.load, rate, 0.0)
+
+
+def _load(problem: Problem, rate: Floats) -> Load:
+    receiving = rate > 0
+    overloaded = rate > problem.nodes.capacity * (1.0 + TOLERANCE)
+    capacity = problem.nodes.capacity[receiving]
+    factor = np.divide(
+        rate[receiving], capacity, out=np.full(len(capacity), np.inf), where=capacity > 0
+    )
+    return Load(rate, overloaded, int(receiving.sum()), float(factor.max(initial=0.0)))
+
+
+def _latency(plan: Plan, matrix: Floats | None) -> Latency:
+    problem, i = plan.problem, plan.instances
+    legs = plan.leg_latency if matrix is None else plan.leg_latency_by(matrix)
+    paths = legs[:, :2] + legs[:, 2:]
+    source = np.concatenate([problem.matrix.left[i.pair], problem.matrix.right[i.pair]])
+    replicas = i.replicas
+    per_source = _mean_by(source, paths.T.ravel(), np.tile(replicas, 2), len(problem.sources))
+    known = per_source[~np.isnan(per_source)]
+    direct = _direct(problem, matrix)
+    share = replicas / np.bincount(i.pair, replicas, minlength=len(problem.matrix))[i.pair]
+    objectives = {}
+    for name in OBJECTIVES:
+        if name == "network-usage":
+            objectives[name] = float((leg_rates(plan) * legs).sum())
+        else:
+            weighted = (leg_weights(problem, name)[i.pair] * legs).sum(axis=1)
+            objectives[name] = float(share @ weighted)
+    return Latency(
+        per_source=per_source,
+        mean=float(known.mean()),
+        p90=float(np.percentile(known, 90)),
+        mean_truncated=float(np.trunc(known).mean()),
+        p90_truncated=float(np.percentile(np.trunc(known), 90)),
+        maximum=float(paths.max()),
+        direct_mean=float(direct.mean()),
+        direct_p90=float(np.percentile(direct, 90)),
+        objectives=objectives,
+    )
+
+
+def _direct(problem: Problem, matrix: Floats | None) -> Floats:
+    """Latency from every source that joins to the sink; the mean where it has several."""
+    node = np.concatenate([problem.left_node, problem.right_node])
+    sink = np.tile(problem.sink_node, 2)
+    if matrix is None:
+        position = problem.nodes.position
+        distance = np.linalg.norm(position[node] - position[sink], axis=1)
+    else:
+        distance = np.asarray(matrix[node, sink], np.float64)
+    source = np.concatenate([problem.matrix.left, problem.matrix.right])
+    per_source = _mean_by(source, distance, np.ones(len(source)), len(problem.sources))
+    return per_source[~np.isnan(per_source)]
+
+
+def _mean_by(group: Ints, value: Floats, weight: Floats | Ints, count: int) -> Floats:
+    """(count,) weighted mean of each group's values; NaN for a group without any."""
+    total = np.bincount(group, weight, minlength=count)
+    sums = np.bincount(group, weight * value, minlength=count)
+    mean = np.full(count, np.nan)
+    known = total > 0
+    mean[known] = sums[known] / total[known]
+    return mean
+
+
+def _checked(latency: Floats, count: int) -> Floats:
+    matrix = np.asarray(latency, np.float64)
+    if matrix.shape != (count, count):
+        shape = " x ".join(map(str, matrix.shape))
+        raise ProblemError(f"latency: the matrix is {shape}; the problem has {count} nodes")
+    if not (matrix >= 0).all():
+        row, column = np.argwhere(~(matrix >= 0))[0]
+        value = matrix[row, column]
+        raise ProblemError(f"latency: row {row}, column {column} is {value}; use ms, 0 or more")
+    return matrix
+
+
+__all__ = ["Evaluation", "Latency", "Load", "arriving_rate", "evaluate"]

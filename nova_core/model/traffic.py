@@ -1,0 +1,61 @@
+"""Who sends how much to whom under a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nova_core.model.plan import Plan
+from nova_core.model.problem import Floats, Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Hops:
+    """Traffic that crosses from one node to another, a row per hop of a leg of an instance.
+
+    Attributes:
+        source: (h,) node index the tuples leave.
+        target: (h,) node index they enter; never the source itself.
+        rate: (h,) tuples/s.
+    """
+
+    source: Ints
+    target: Ints
+    rate: Floats
+
+    def per_node_pair(self, count: int) -> Hops:
+        """The same traffic with one row per directed node pair, sorted by source, then target.
+
+        Args:
+            count: nodes of the topology.
+        """
+        key, row = np.unique(self.source * count + self.target, return_inverse=True)
+        return Hops(key // count, key % count, np.bincount(row, self.rate, minlength=len(key)))
+
+
+def leg_rates(plan: Plan) -> Floats:
+    """(k, 3) tuples/s on each instance's legs: left and right input, output.
+
+    Inputs an instance shares with another one on its node are sent once and count for one of them.
+    """
+    return np.stack([*plan.received, plan.output_rate], axis=1)
+
+
+def hops(plan: Plan) -> Hops:
+    """Every hop of every leg that leaves its node; a leg that ends where it begins has none."""
+    rate = leg_rates(plan).ravel()
+    if plan.routes is None:
+        p, i = plan.problem, plan.instances
+        source = np.stack([p.left_node[i.pair], p.right_node[i.pair], i.node], axis=1).ravel()
+        target = np.stack([i.node, i.node, p.sink_node[i.pair]], axis=1).ravel()
+    else:
+        offset, node = plan.routes.offset, plan.routes.node
+        leg = np.repeat(np.arange(len(rate)), np.diff(offset))
+        inside = leg[:-1] == leg[1:]
+        source, target, rate = node[:-1][inside], node[1:][inside], rate[leg[:-1][inside]]
+    crossing = source != target
+    return Hops(source[crossing], target[crossing], rate[crossing])
+
+
+__all__ = ["Hops", "hops", "leg_rates"]

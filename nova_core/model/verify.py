@@ -1,0 +1,386 @@
+"""Whether a plan does what it must: every constraint checked on the plan alone.
+
+`verify` trusts nothing the strategy claims; it recomputes every sum from the plan's columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nova_core.errors import PlanError
+from nova_core.model.coverage import coverage
+from nova_core.model.plan import Plan
+from nova_core.model.problem import Bools, Floats, Ints
+from nova_core.model.traffic import hops
+
+CONSTRAINTS: Mapping[str, str] = {
+    "structure": "columns have the right lengths and every index is in range",
+    "partitions": "partition rates are positive and sum to their source's rate",
+    "complete": "every pair of partitions that M allows is joined exactly once",
+    "route": "routes begin and end where their leg does",
+    "capacity": "no node receives more than its capacity C_a (paper, Eq. 2)",
+    "worker": "joins run on nodes that may host them",
+    "minimum-capacity": "no chosen node has less capacity than C_min (paper, Eq. 3)",
+    "replica-bandwidth": "no instance needs more than the threshold t_b (paper, Eq. 4)",
+    "link": "no link carries more than its budget",
+}
+"""Every constraint's name and what it asks, in the order of checking."""
+
+ACCEPTABLE = frozenset({"capacity", "worker", "minimum-capacity", "replica-bandwidth", "link"})
+"""What a strategy may break on purpose. Without the others the query's answer would be wrong."""
+
+TOLERANCE = 1e-9
+"""Relative excess that counts as rounding."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One place where a plan breaks a constraint.
+
+    Attributes:
+        constraint: its name in `CONSTRAINTS`.
+        where: id of the node, name of the pair, ``source->target`` of the link or the column.
+        amount: what was found, in the constraint's unit (tuples/s, or a count).
+        limit: what would have been right.
+        text: the same as one line for a person.
+        accepted: whether the strategy breaks this constraint on purpose and the plan says so.
+    """
+
+    constraint: str
+    where: str
+    amount: float
+    limit: float
+    text: str
+    accepted: bool
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `verify` found.
+
+    Attributes:
+        violations: the worst of each constraint, spelled out.
+        counts: exact number of violations of every constraint that was checked. A plan that breaks
+            ``structure`` is checked no further.
+        accepted: constraints the plan says it breaks on purpose.
+    """
+
+    violations: tuple[Violation, ...]
+    counts: Mapping[str, int]
+    accepted: frozenset[str]
+
+    @property
+    def ok(self) -> bool:
+        """Whether the plan breaks nothing."""
+        return not any(self.counts.values())
+
+    @property
+    def honest(self) -> bool:
+        """Whether the plan breaks nothing but what it says it does."""
+        return all(name in self.accepted for name, count in self.counts.items() if count)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values for JSON; a limit that is not finite is None."""
+        return {
+            "ok": self.ok,
+            "honest": self.honest,
+            "constraints": {
+                name: {"violations": count, "accepted": name in self.accepted}
+                for name, count in self.counts.items()
+            },
+            "violations": [
+                {
+                    "constraint": v.constraint,
+                    "where": v.where,
+                    "amount": v.amount if np.isfinite(v.amount) else None,
+                    "limit": v.limit if np.isfinite(v.limit) else None,
+                    "text": v.text,
+                    "accepted": v.accepted,
+                }
+                for v in self.violations
+            ],
+        }
+
+    def summary(self) -> str:
+        """One line for a person."""
+        if self.ok:
+            return f"keeps all {len(self.counts)} constraints"
+        broken = [
+            f"{name} ({count}{', on purpose' if name in self.accepted else ''})"
+            for name, count in self.counts.items()
+            if count
+        ]
+        return f"breaks {', '.join(broken)}"
+
+
+@dataclass(frozen=True)
+class _Finding:
+    """Violations of one constraint as columns; ``describe`` gives a row's place and text."""
+
+    constraint: str
+    amount: Floats
+    limit: Floats
+    describe: Callable[[int], tuple[str, str]]
+
+
+def verify(plan: Plan, spelled_out: int = 20) -> Report:
+    """Check every constraint of `CONSTRAINTS`.
+
+    Args:
+        plan: any plan, also one read from a file or made by another program.
+        spelled_out: violations listed per constraint, the worst first; counts are always exact.
+
+    Raises:
+        PlanError: when the plan's parameter ``c_min`` or ``bandwidth`` is not a number.
+    """
+    accepted = ACCEPTABLE & set(plan.breaks)
+    findings = _structure(plan)
+    counts = {"structure": sum(len(f.amount) for f in findings)}
+    if not counts["structure"]:
+        checks = (
+            _partitions,
+            _complete,
+            _route,
+            _capacity,
+            _worker,
+            _minimum_capacity,
+            _replica_bandwidth,
+            _link,
+        )
+        findings = [check(plan) for check in checks]
+        counts |= {f.constraint: len(f.amount) for f in findings}
+    violations = []
+    for f in findings:
+        worst = np.argsort(-np.abs(f.amount - f.limit), kind="stable")[:spelled_out]
+        for row in worst.tolist():
+            where, text = f.describe(row)
+            violations.append(
+                Violation(
+                    constraint=f.constraint,
+                    where=where,
+                    amount=float(f.amount[row]),
+                    limit=float(f.limit[row]),
+                    text=text,
+                    accepted=f.constraint in accepted,
+                )
+            )
+    return Report(tuple(violations), counts, accepted)
+
+
+# --- what makes a plan readable at all -----------------------------------------------------------
+
+
+def _structure(plan: Plan) -> list[_Finding]:
+    problem, parts, i = plan.problem, plan.partitions, plan.instances
+    pairs, nodes, k = len(problem.matrix), len(problem.nodes), len(i)
+    found: list[_Finding] = []
+
+    def require(
+        right: bool, where: str, text: str, amount: float = 1.0, limit: float = 0.0
+    ) -> bool:
+        if not right:
+            found.append(
+                _Finding(
+                    "structure",
+                    np.array([amount]),
+                    np.array([limit]),
+                    lambda _: (where, f"{where}: {text}"),
+                )
+            )
+        return right
+
+    def offsets(column: Ints, runs: int, values: int, where: str) -> bool:
+        shape = f"must rise from 0 to {values} in {runs + 1} entries, every run with at least one"
+        right = len(column) == runs + 1 and column[0] == 0 and column[-1] == values
+        return require(bool(right and (np.diff(column) > 0).all()), where, shape)
+
+    def within(right: Bools, where: str, text: str) -> bool:
+        wrong = np.flatnonzero(~right)
+        first = f"row {wrong[0]} {text}" if len(wrong) else ""
+        return require(len(wrong) == 0, where, first, amount=len(wrong))
+
+    cut = offsets(parts.offset, 2 * pairs, len(parts.rate), "partitions.offset")
+    columns = (i.node, i.left_begin, i.left_end, i.right_begin, i.right_end)
+    if not require(all(len(c) == k for c in columns), "instances", "columns differ in length"):
+        return found
+    known = within((i.pair >= 0) & (i.pair < pairs), "instances.pair", f"is not in 0..{pairs - 1}")
+    require(bool((np.diff(i.pair) >= 0).all()), "instances.pair", "rows are not ordered by pair")
+    within((i.node >= 0) & (i.node < nodes), "instances.node", f"is not in 0..{nodes - 1}")
+    if cut and known:
+        for side, begin, end in (
+            ("left", i.left_begin, i.left_end),
+            ("right", i.right_begin, i.right_end),
+        ):
+            count = parts.count[2 * i.pair + (side == "right")]
+            is_range = (begin >= 0) & (begin < end) & (end <= count)
+            within(is_range, f"instances.{side}", "is not a range of the pair's partitions")
+    if plan.virtual_position is not None:
+        right = len(plan.virtual_position) == pairs
+        require(right, "virtual_position", f"must have {pairs} rows, one per pair")
+    if plan.routes is not None:
+        offsets(plan.routes.offset, 3 * k, len(plan.routes.node), "routes.offset")
+        node = plan.routes.node
+        within((node >= 0) & (node < nodes), "routes.node", f"is not in 0..{nodes - 1}")
+    return found
+
+
+# --- what makes the query's answer right ---------------------------------------------------------
+
+
+def _partitions(plan: Plan) -> _Finding:
+    problem, parts = plan.problem, plan.partitions
+    rate = np.stack([problem.left_rate, problem.right_rate], axis=1).ravel()
+    total = np.add.reduceat(parts.rate, parts.offset[:-1]) if len(rate) else np.empty(0)
+    least = np.minimum.reduceat(parts.rate, parts.offset[:-1]) if len(rate) else np.empty(0)
+    # Written so that NaN fails.
+    right = (least > 0) & (np.abs(total - rate) <= TOLERANCE * rate)
+    wrong = np.flatnonzero(~right)
+
+    def describe(row: int) -> tuple[str, str]:
+        pair, side = divmod(int(wrong[row]), 2)
+        where = f"{problem.pair_name(pair)} {('left', 'right')[side]}"
+        if not least[wrong[row]] > 0:
+            return where, f"{where}: a partition has rate {least[wrong[row]]:.6g}, not above 0"
+        sums = f"partitions sum to {total[wrong[row]]:.9g} tuples/s"
+        return where, f"{where}: {sums}, its source sends {rate[wrong[row]]:.9g}"
+
+    return _Finding("partitions", total[wrong], rate[wrong], describe)
+
+
+def _complete(plan: Plan) -> _Finding:
+    missing, surplus = coverage(plan)
+    wrong = np.flatnonzero((missing > 0) | (surplus > 0))
+    cells = plan.partitions.count[0::2] * plan.partitions.count[1::2]
+
+    def describe(row: int) -> tuple[str, str]:
+        pair = int(wrong[row])
+        where = plan.problem.pair_name(pair)
+        parts = []
+        if missing[pair]:
+            parts.append(f"{missing[pair]} never joined")
+        if surplus[pair]:
+            parts.append(f"{surplus[pair]} joined again")
+        return where, f"{where}: of {cells[pair]} pairs of partitions {', '.join(parts)}"
+
+    return _Finding(
+        "complete", (missing + surplus)[wrong].astype(float), np.zeros(len(wrong)), describe
+    )
+
+
+def _route(plan: Plan) -> _Finding:
+    problem, i, routes = plan.problem, plan.instances, plan.routes
+    if routes is None:
+        return _Finding("route", np.empty(0), np.empty(0), lambda _: ("", ""))
+    left, right = problem.left_node[i.pair], problem.right_node[i.pair]
+    begin = np.stack([left, right, i.node], axis=1).ravel()
+    end = np.stack([i.node, i.node, problem.sink_node[i.pair]], axis=1).ravel()
+    first, last = routes.node[routes.offset[:-1]], routes.node[routes.offset[1:] - 1]
+    wrong = np.flatnonzero((first != begin) | (last != end))
+
+    def describe(row: int) -> tuple[str, str]:
+        leg, ids = int(wrong[row]), problem.nodes.ids
+        kind = ("left input", "right input", "output")[leg % 3]
+        where = f"{problem.pair_name(int(i.pair[leg // 3]))} {kind}"
+        has = f"route runs from {ids[first[leg]]} to {ids[last[leg]]}"
+        return where, f"{where}: {has}, must run from {ids[begin[leg]]} to {ids[end[leg]]}"
+
+    return _Finding("route", np.ones(len(wrong)), np.zeros(len(wrong)), describe)
+
+
+# --- what resources allow ------------------------------------------------------------------------
+
+
+def _capacity(plan: Plan) -> _Finding:
+    nodes, load = plan.problem.nodes, plan.load
+    wrong = np.flatnonzero(load > nodes.capacity * (1.0 + TOLERANCE))
+
+    def describe(row: int) -> tuple[str, str]:
+        where = str(nodes.ids[wrong[row]])
+        has, limit = load[wrong[row]], nodes.capacity[wrong[row]]
+        over = f"{has - limit:.6g} over its capacity of {limit:.6g}"
+        return where, f"node {where} receives {has:.6g} tuples/s, {over}"
+
+    return _Finding("capacity", load[wrong], nodes.capacity[wrong], describe)
+
+
+def _worker(plan: Plan) -> _Finding:
+    nodes = plan.problem.nodes
+    hosted = np.bincount(plan.instances.node, minlength=len(nodes))
+    wrong = np.flatnonzero((hosted > 0) & ~nodes.worker)
+
+    def describe(row: int) -> tuple[str, str]:
+        where = str(nodes.ids[wrong[row]])
+        return where, f"node {where} may not host joins but runs {hosted[wrong[row]]} instance(s)"
+
+    return _Finding("worker", hosted[wrong].astype(float), np.zeros(len(wrong)), describe)
+
+
+def _minimum_capacity(plan: Plan) -> _Finding:
+    nodes, minimum = plan.problem.nodes, _parameter(plan, "c_min")
+    chosen = np.zeros(len(nodes), bool)
+    chosen[plan.instances.node] = True
+    wrong = np.flatnonzero(chosen & (nodes.capacity < (minimum or 0.0)))
+
+    def describe(row: int) -> tuple[str, str]:
+        where = str(nodes.ids[wrong[row]])
+        has = f"has a capacity of {nodes.capacity[wrong[row]]:.6g} tuples/s"
+        return where, f"node {where} {has}, chosen nodes need {minimum:.6g}"
+
+    return _Finding(
+        "minimum-capacity",
+        nodes.capacity[wrong],
+        np.full(len(wrong), minimum or 0.0),
+        describe,
+    )
+
+
+def _replica_bandwidth(plan: Plan) -> _Finding:
+    threshold = _parameter(plan, "bandwidth")
+    limit = np.inf if threshold is None else threshold
+    need, i = plan.required_capacity, plan.instances
+    wrong = np.flatnonzero(need > limit * (1.0 + TOLERANCE))
+
+    def describe(row: int) -> tuple[str, str]:
+        k = wrong[row]
+        where = f"{plan.problem.pair_name(int(i.pair[k]))} replica {plan.replica_number[k]}"
+        return where, f"{where}: receives {need[k]:.6g} tuples/s, t_b allows {limit:.6g}"
+
+    return _Finding("replica-bandwidth", need[wrong], np.full(len(wrong), limit), describe)
+
+
+def _link(plan: Plan) -> _Finding:
+    links, ids = plan.problem.links, plan.problem.nodes.ids
+    used, budget = np.zeros(len(links)), links.budget
+    if len(links):
+        count = len(ids)
+        traffic = hops(plan).per_node_pair(count)
+        key = traffic.source * count + traffic.target
+        wanted = links.source * count + links.target
+        at = np.searchsorted(key, wanted)
+        known = at < len(key)
+        known[known] = key[at[known]] == wanted[known]
+        used[known] = traffic.rate[at[known]]
+    wrong = np.flatnonzero(used > budget * (1.0 + TOLERANCE))
+
+    def describe(row: int) -> tuple[str, str]:
+        k = wrong[row]
+        where = f"{ids[links.source[k]]}->{ids[links.target[k]]}"
+        return where, f"link {where} carries {used[k]:.6g} tuples/s, its budget is {budget[k]:.6g}"
+
+    return _Finding("link", used[wrong], budget[wrong], describe)
+
+
+def _parameter(plan: Plan, name: str) -> float | None:
+    value = plan.parameters.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise PlanError(f"plan: parameters.{name} is {value!r}; use a number of tuples/s or none")
+    return float(value)
+
+
+__all__ = ["ACCEPTABLE", "CONSTRAINTS", "TOLERANCE", "Report", "Violation", "verify"]

@@ -1,0 +1,155 @@
+"""The minimum spanning tree of a topology in its cost space, rooted at any node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nova_core.model.problem import Floats, Ints
+
+# Below this many nodes, Prim's quadratic algorithm is as fast as a triangulation.
+_TRIANGULATE_FROM = 200
+
+
+@dataclass(frozen=True, eq=False)
+class RootedTree:
+    """A spanning tree seen from its root.
+
+    Attributes:
+        parent: (n,) next node towards the root; the root's own is itself.
+        depth: (n,) hops to the root.
+    """
+
+    parent: Ints
+    depth: Ints
+
+    def meeting_point(self, first: Ints, second: Ints) -> Ints:
+        """(p,) node where the ways of two nodes to the root meet: the lowest common ancestor."""
+        a, b = first.copy(), second.copy()
+        open_ = np.flatnonzero(a != b)
+        while len(open_):
+            x, y = a[open_], b[open_]
+            up_x, up_y = self.depth[x] >= self.depth[y], self.depth[y] >= self.depth[x]
+            a[open_] = np.where(up_x, self.parent[x], x)
+            b[open_] = np.where(up_y, self.parent[y], y)
+            open_ = open_[a[open_] != b[open_]]
+        return a
+
+    def climb(self, start: Ints, end: Ints, offset: Ints, out: Ints) -> None:
+        """Write the way from each node up to an ancestor of it, both included.
+
+        Args:
+            start: (w,) where ways begin.
+            end: (w,) ancestors of these where they end.
+            offset: (w,) where in ``out`` each way goes.
+            out: receives ``depth[start] - depth[end] + 1`` nodes from every offset on.
+        """
+        hops = self.depth[start] - self.depth[end]
+        order = np.argsort(-hops, kind="stable")
+        current, position, hops = start[order], offset[order], hops[order]
+        out[position] = current
+        for step in range(1, int(hops.max(initial=0)) + 1):
+            longer = np.searchsorted(-hops, -step, side="right")
+            current, position = self.parent[current[:longer]], position[:longer]
+            out[position + step] = current
+
+
+def rooted(edges: Ints, count: int, root: int) -> RootedTree:
+    """The tree of the given (count - 1, 2) edges seen from a root."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import dijkstra
+
+    graph = csr_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(count, count))
+    depth, parent = dijkstra(
+        graph, directed=False, indices=[root], return_predecessors=True, unweighted=True
+    )
+    towards = parent[0].astype(np.int64)
+    towards[root] = root
+    return RootedTree(towards, depth[0].astype(np.int64))
+
+
+def minimum_spanning_tree(position: Floats) -> Ints:
+    """Edges of the Euclidean minimum spanning tree.
+
+    Takes O(n log n) in up to three dimensions, where the tree is part of the Delaunay
+    triangulation, and O(n^2) time with O(n) memory in more.
+
+    Args:
+        position: (n, d) coordinates, ms.
+
+    Returns:
+        (n - 1, 2) node indices.
+    """
+    distinct, first, place = np.unique(position, axis=0, return_index=True, return_inverse=True)
+    # Nodes at the same place hang on the first of them.
+    twins = np.setdiff1d(np.arange(len(position)), first, assume_unique=True)
+    at_zero = np.stack([first[place[twins]], twins], axis=1)
+    spanning = first[_tree_of_distinct(distinct)]
+    return np.concatenate([spanning, at_zero]).astype(np.int64)
+
+
+def _tree_of_distinct(position: Floats) -> Ints:
+    flat = _without_empty_dimensions(position)
+    count, dimensions = flat.shape
+    if dimensions <= 1:
+        order = np.argsort(flat[:, 0], kind="stable") if dimensions else np.zeros(count, np.int64)
+        return np.stack([order[:-1], order[1:]], axis=1)
+    candidates = None
+    if dimensions <= 3 and count >= _TRIANGULATE_FROM:
+        candidates = _triangulation(flat)
+    return _prim(flat) if candidates is None else _shortest(flat, candidates)
+
+
+def _without_empty_dimensions(position: Floats) -> Floats:
+    """The same points in as many coordinates as they really span."""
+    centred = position - position.mean(axis=0)
+    _, spread, axes = np.linalg.svd(centred, full_matrices=False)
+    rank = int((spread > 1e-12 * max(float(spread.max(initial=0.0)), 1e-300)).sum())
+    if rank == position.shape[1]:
+        return position
+    return np.asarray(centred @ axes[:rank].T)
+
+
+def _triangulation(position: Floats) -> NDArray[np.int64] | None:
+    """Edges of the Delaunay triangulation, or None where it cannot be had."""
+    from scipy.spatial import Delaunay, QhullError
+
+    try:
+        mesh = Delaunay(position)
+    except QhullError:
+        return None
+    start, neighbour = mesh.vertex_neighbor_vertices
+    edges = np.stack([np.repeat(np.arange(len(position)), np.diff(start)), neighbour], axis=1)
+    # Points too close to others to be in the mesh come with the vertex nearest to them.
+    return np.concatenate([edges[edges[:, 0] < edges[:, 1]], mesh.coplanar[:, [0, 2]]])
+
+
+def _shortest(position: Floats, edges: Ints) -> Ints:
+    """Spanning edges among the candidates."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import minimum_spanning_tree as spanning
+
+    count = len(position)
+    length = np.linalg.norm(position[edges[:, 0]] - position[edges[:, 1]], axis=1)
+    tree = spanning(csr_array((length, (edges[:, 0], edges[:, 1])), shape=(count, count))).tocoo()
+    return np.stack([tree.row, tree.col], axis=1)
+
+
+def _prim(position: Floats) -> Ints:
+    """Prim's algorithm over all pairs without keeping them."""
+    count = len(position)
+    edges = np.empty((count - 1, 2), np.int64)
+    nearest = np.zeros(count, np.int64)
+    distance = np.full(count, np.inf)
+    outside = np.ones(count, bool)
+    last = 0
+    for row in range(count - 1):
+        outside[last] = False
+        to_last = np.linalg.norm(position - position[last], axis=1)
+        closer = to_last < distance
+        nearest[closer], distance[closer] = last, to_last[closer]
+        last = int(np.argmin(np.where(outside, distance, np.inf)))
+        edges[row] = nearest[last], last
+    return edges
