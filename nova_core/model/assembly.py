@@ -214,8 +214,6 @@ class Assembly:
         place = f"{self._path}: query.operators[{row}].match of {operator.id!r}"
         match = operator.match
         if match == "matrix" or (match is UNSET and given):
-            if not given:
-                raise ProblemError(f"{place}: matrix, but no pair of this join is given")
             return None
         if given:
             raise ProblemError(f"{place}: {match}, but pairs of this join are given as well")

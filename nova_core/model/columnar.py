@@ -165,9 +165,22 @@ class Columns:
         if not pa.types.is_list(column.type):
             raise self.fail(name, f"holds {column.type}; lists of names are needed")
         inner = Columns(self.path, pa.table({name: column.flatten()}), self._error)
-        lengths = np.array(column.value_lengths().to_numpy(zero_copy_only=False), np.int64)
         codes, values = inner.coded(name)
-        return np.concatenate(([0], np.cumsum(lengths))), codes, values
+        return self._offsets(column), codes, values
+
+    def number_lists(self, name: str) -> tuple[Ints, Ints]:
+        """((k + 1,), (v,)) offsets and values of a column of lists of whole numbers."""
+        import pyarrow as pa
+
+        column = self._column(name)
+        self._require_filled(name, column)
+        if not (pa.types.is_list(column.type) and pa.types.is_integer(column.type.value_type)):
+            raise self.fail(name, f"holds {column.type}; lists of whole numbers are needed")
+        return self._offsets(column), np.array(column.flatten(), np.int64)
+
+    def _offsets(self, column: Any) -> Ints:
+        lengths = np.array(column.value_lengths().to_numpy(zero_copy_only=False), np.int64)
+        return np.concatenate(([0], np.cumsum(lengths)))
 
     def position(self) -> Floats | None:
         """(k, d) coordinates, ms, or None without coordinate columns.
@@ -313,9 +326,11 @@ def names_of(codes: Ints, ids: Strings) -> Any:
     """An Arrow column that says ``ids[codes]`` and stores every distinct name once."""
     import pyarrow as pa
 
-    used, position = np.unique(codes, return_inverse=True)
+    used = np.zeros(len(ids), bool)
+    used[codes] = True
+    position = np.cumsum(used) - 1
     return pa.DictionaryArray.from_arrays(
-        pa.array(position, pa.int32()), pa.array(ids[used].tolist(), pa.string())
+        pa.array(position[codes], pa.int32()), pa.array(ids[used].tolist(), pa.string())
     )
 
 

@@ -77,8 +77,14 @@ def read_bytes(path: Path, error: type[NovaError]) -> bytes:
     return content
 
 
-def _is_directory_name(path: str | os.PathLike[str]) -> bool:
-    return os.fspath(path).endswith(("/", os.sep)) or Path(path).suffix == "" or Path(path).is_dir()
+def _is_directory(path: str | os.PathLike[str], tables: str | None, error: type[NovaError]) -> bool:
+    """Whether a path to write to means a directory of tables rather than a document."""
+    place = Path(path)
+    if place.is_dir() or os.fspath(path).endswith(("/", os.sep)):
+        return True
+    if tables is not None and place.suffix in DOCUMENT_SUFFIXES:
+        raise error(f"{place}: {tables} tables need a directory, not a {place.suffix} document")
+    return tables is not None or place.suffix == ""
 
 
 def _document_in(directory: Path, stem: str, error: type[NovaError]) -> Path:
@@ -148,7 +154,7 @@ def write_problem(
     """
     if tables is not None and tables not in TABLE_FORMATS:
         raise ProblemError(f"format: unknown {tables!r}; use one of {', '.join(TABLE_FORMATS)}")
-    if tables is not None or _is_directory_name(path):
+    if _is_directory(path, tables, ProblemError):
         from nova_core.model.tables import write_problem_tables
 
         write_problem_tables(problem, make_directory(Path(path)), tables or "parquet")
@@ -196,12 +202,12 @@ def write_plan(plan: Plan, path: str | os.PathLike[str], tables: str | None = No
     """
     if tables is not None and tables not in PLAN_TABLE_FORMATS:
         raise PlanError(f"format: unknown {tables!r}; use one of {', '.join(PLAN_TABLE_FORMATS)}")
-    if tables is not None or _is_directory_name(path):
-        from nova_core.model.plan_tables import write_plan_tables
+    if _is_directory(path, tables, PlanError):
+        from nova_core.model.plan_columns import write_plan_tables
 
         write_plan_tables(plan, make_directory(Path(path)), tables or "parquet")
         return
-    from nova_core.model.plan_document import plan_text
+    from nova_core.model.plan_text import plan_text
 
     suffix = _document_suffix(Path(path), "plan", PlanError)
     write_text(path, plan_text(plan, suffix))

@@ -125,7 +125,8 @@ class Plan:
         parameters: the strategy's parameters, as written in documents.
         partitions: how inputs are cut.
         instances: what runs where.
-        virtual_position: (p, d) Phase II's optimum of each pair, or None.
+        virtual_position: (p, d) Phase II's optimum of each pair, ms, or None; a row of NaN where a
+            pair has none.
         routes: multi-hop routes, or None when every edge is direct.
         breaks: names of the constraints the strategy knowingly ignores (``capacity``, ...);
             `verify` reports those as accepted. See `nova_core.model.verify.CONSTRAINTS`.
@@ -195,7 +196,7 @@ class Plan:
     # --- sums -----------------------------------------------------------------------------------
 
     @cached_property
-    def _node_mates(self) -> Ints:
+    def node_mates(self) -> Ints:
         """Instances that run on a node with another one of their pair, grouped by both."""
         i = self.instances
         order = np.lexsort((i.node, i.pair))
@@ -213,7 +214,7 @@ class Plan:
         """
         i, (begin, end) = self.instances, self._input_range(side)
         begin, end = begin.copy(), end.copy()
-        mates = self._node_mates
+        mates = self.node_mates
         if len(mates) == 0:
             return begin, end
         mates = mates[np.lexsort((begin[mates], i.node[mates], i.pair[mates]))]
@@ -230,7 +231,7 @@ class Plan:
         """((k,), (k,)) left and right tuples/s each instance adds to its node (`new_range`)."""
         sides = []
         for side, needed in enumerate((self.left_rate, self.right_rate)):
-            rate, mates = needed.copy(), self._node_mates
+            rate, mates = needed.copy(), self.node_mates
             begin, end = (bound[mates] for bound in self.new_range(side))
             start = self.partitions.offset[2 * self.instances.pair[mates] + side]
             added = self.partitions.range_rate(start + begin, start + end)
@@ -327,7 +328,7 @@ class Plan:
         return (
             facts(self) == facts(other)
             and len(mine) == len(theirs)
-            and all(a is b or np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
+            and all(_same_column(a, b) for a, b in zip(mine, theirs, strict=True))
         )
 
     def require_problem(self, problem: Problem, where: str = "plan") -> None:
@@ -341,6 +342,12 @@ class Plan:
                 f"{where}: made for problem {self.problem.digest}, not for {problem.name!r} "
                 f"({problem.digest}); plan this problem again"
             )
+
+
+def _same_column(a: Any, b: Any) -> bool:
+    if a is None or b is None:
+        return a is b
+    return np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
 
 
 __all__ = ["Instances", "Partitions", "Plan", "Routes"]

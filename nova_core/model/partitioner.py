@@ -1,0 +1,35 @@
+"""How a tuple finds its partition, so that every host and engine sends it to the same one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nova_core.model.problem import Floats, Ints
+
+SEQUENCE_SHARE = "sequence-share"
+# 2^64 divided by the golden ratio: multiples of it modulo 2^64 spread most evenly (Knuth, The Art
+# of Computer Programming, vol. 3, section 6.4), so each partition has its share of any short run.
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+
+
+def partition_of(sequence: Ints, rates: Floats) -> Ints:
+    """Partition of each tuple of an input, by the rule ``sequence-share``.
+
+    The tuple's sequence number times 0x9E3779B97F4A7C15, modulo 2^64, divided by 2^64, is a number
+    u in [0, 1); the tuple belongs to the first partition whose shares up to and including its own
+    sum to more than u. Sums are 64-bit floats, added from the first; u has its top 53 bits.
+
+    Args:
+        sequence: (t,) sequence numbers, from 0.
+        rates: (m,) rates of the input's partitions, tuples/s, which are the weights.
+
+    Returns:
+        (t,) partition numbers.
+    """
+    spread = np.asarray(sequence, np.uint64) * _STEP
+    u = (spread >> np.uint64(11)).astype(np.float64) / 2.0**53
+    reached = np.cumsum(rates / rates.sum())
+    return np.minimum(np.searchsorted(reached, u, side="right"), len(rates) - 1)
+
+
+__all__ = ["SEQUENCE_SHARE", "partition_of"]

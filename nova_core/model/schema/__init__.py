@@ -1,0 +1,31 @@
+"""The JSON Schemas of the problem and the plan document, as published with the package."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+NAMES = ("problem", "plan")
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def published(name: str) -> dict[str, Any]:
+    """A schema as it lies in the package; ``name`` is ``problem`` or ``plan``."""
+    text = (files(__name__) / f"{name}.schema.json").read_text(encoding="utf-8")
+    schema: dict[str, Any] = json.loads(text)
+    return schema
+
+
+def generated(name: str) -> dict[str, Any]:
+    """A schema made from the types that read the document; equal to the published one."""
+    import msgspec
+
+    from nova_core.model.document import ProblemDocument
+    from nova_core.model.plan_document import PlanDocument
+
+    kind = {"problem": ProblemDocument, "plan": PlanDocument}[name]
+    return {"$schema": _DIALECT, "title": f"Nova {name}", **msgspec.json.schema(kind)}
+
+
+__all__ = ["NAMES", "generated", "published"]
