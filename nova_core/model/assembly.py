@@ -28,7 +28,7 @@ from nova_core.model.problem import (
 )
 from nova_core.model.rows import Rows
 from nova_core.model.syntax import unknown
-from nova_core.model.validation import validate_problem
+from nova_core.model.validation import check_ids, validate_problem
 
 if TYPE_CHECKING:
     from nova_core.model.document import OperatorRow, ProblemDocument
@@ -132,7 +132,9 @@ class Assembly:
 
     @cached_property
     def _node_ids(self) -> Strings:
-        return self._node_table.text("id")
+        ids = self._node_table.text("id")
+        check_ids("nodes", ids, str(self._node_table.path))
+        return ids
 
     @cached_property
     def _nodes(self) -> Nodes:
@@ -160,8 +162,10 @@ class Assembly:
     @cached_property
     def _sources(self) -> Sources:
         table = self._table("sources", self._document.sources, "give sources, or tables.sources")
+        ids = table.text("id")
+        check_ids("sources", ids, str(table.path))
         return Sources(
-            ids=table.text("id"),
+            ids=ids,
             node=self._find(table, "node", self._node_index, "node"),
             stream=table.text("stream"),
             rate=table.floats("rate"),
@@ -176,8 +180,10 @@ class Assembly:
     @cached_property
     def _joins(self) -> Joins:
         table = Rows(self._path, "query.operators", self._operators)
+        ids = table.text("id")
+        check_ids("query.operators", ids, str(self._path))
         return Joins(
-            ids=table.text("id"),
+            ids=ids,
             left=table.text("left"),
             right=table.text("right"),
             sink=self._find(table, "sink", self._node_index, "node"),

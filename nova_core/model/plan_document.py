@@ -142,16 +142,16 @@ class TotalsPart(_Struct):
     objective: Annotated[
         float | UnsetType | None,
         Meta(
-            description="what was minimized, over all pairs; a pair that is cut counts with the "
-            "mean of its replicas"
+            description="what was minimized; but for network usage, a pair that is cut counts "
+            "with the mean of its replicas"
         ),
     ] = UNSET
     instances: int | UnsetType = UNSET
     replicas: Annotated[int | UnsetType, Meta(description="pairs of partitions")] = UNSET
-    nodes: Annotated[int | UnsetType, Meta(description="nodes that host instances")] = UNSET
+    nodes_used: Annotated[int | UnsetType, Meta(description="that host instances")] = UNSET
     received: Annotated[float | UnsetType, Meta(description="by all nodes, tuples/s")] = UNSET
     network_usage: Annotated[
-        float | UnsetType, Meta(description="tuples on their way: sum of rate * latency in s")
+        float | UnsetType, Meta(description="sum of rate * latency of all edges, tuples/s * ms")
     ] = UNSET
     loads: list[NodeLoad] | UnsetType = UNSET
 

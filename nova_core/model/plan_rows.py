@@ -88,6 +88,8 @@ class PlanRows:
             each = 2 * self._pair(row, place) + (row.side == "right")
             if each in given:
                 raise self._fail(place, f"the {row.side} input of this pair is cut twice")
+            if not np.isfinite(row.rates).all():
+                raise self._fail(f"{place}.rates", f"{row.rates} are not all finite numbers")
             given[each] = row.rates
         whole = Partitions.whole(p)
         count = np.ones(2 * len(p.matrix), np.int64)
@@ -128,6 +130,9 @@ class PlanRows:
                 raise self._fail(place, "this pair has a virtual position already")
             if len(row.position) != dimensions:
                 message = f"{len(row.position)} coordinates, {dimensions} are needed"
+                raise self._fail(f"{place}.position", message)
+            if not np.isfinite(row.position).all():
+                message = f"{row.position} are not all finite numbers of ms"
                 raise self._fail(f"{place}.position", message)
             given[pair], position[pair] = True, row.position
         return position

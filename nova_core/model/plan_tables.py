@@ -154,6 +154,9 @@ class _PlanReader:
             return whole
         each = self._inputs(table)
         number, rate = table.whole("partition"), table.floats("rate")
+        if not np.isfinite(rate).all():
+            row = int(np.argmin(np.isfinite(rate)))
+            raise table.fail("rate", f"{rate[row]} is not a finite number of tuples/s", row)
         order = np.lexsort((number, each))
         inputs, start, given = np.unique(each[order], return_index=True, return_counts=True)
         right = number[order] == np.arange(len(order)) - np.repeat(start, given)
@@ -193,6 +196,9 @@ class _PlanReader:
         if given is None or given.shape[1] != position.shape[1]:
             names = position_columns(position.shape[1])
             raise PlanError(f"{table.path}: columns {', '.join(names)} are needed, in ms")
+        if not np.isfinite(given).all():
+            row = int(np.argmin(np.isfinite(given).all(axis=1)))
+            raise PlanError(f"{table.path}: row {row + 1}: {given[row]} is not a position in ms")
         if len(np.unique(found)) < len(found):
             raise PlanError(f"{table.path}: a pair has two virtual positions")
         position[found] = given

@@ -15,12 +15,14 @@ from nova_core.model.problem import Floats, Ints
 from nova_core.placement.objectives import OBJECTIVES, leg_weights
 
 
-def objective_value(plan: Plan) -> float | None:
-    """What the plan's objective adds up to over all pairs; None for one that is not known here.
+def objective_value(plan: Plan, e: Edges) -> float | None:
+    """What the plan's objective adds up to; None for one that is not known here.
 
-    A pair that is cut counts with the mean of its replicas, so that plans that cut compare with
-    plans that do not.
+    As in `nova_core.evaluation`: network usage is that of all flows; in the other objectives a pair
+    that is cut counts with the mean of its replicas, so that plans that cut compare with others.
     """
+    if plan.objective == "network-usage":
+        return network_usage(e)
     if plan.objective not in OBJECTIVES:
         return None
     i = plan.instances
@@ -29,15 +31,20 @@ def objective_value(plan: Plan) -> float | None:
     return float((cost * i.replicas / replicas[i.pair]).sum())
 
 
+def network_usage(e: Edges) -> float:
+    """Sum over flows of rate times latency, tuples/s * ms (SBON, section 2)."""
+    return float((e.rate * e.latency).sum())
+
+
 def totals(plan: Plan, e: Edges) -> dict[str, Any]:
-    """Sums for the header of a plan with these flows: objective, counts, tuples/s, tuples sent."""
+    """Sums for the header of a plan with these flows."""
     return {
-        "objective": objective_value(plan),
+        "objective": objective_value(plan, e),
         "instances": len(plan.instances),
         "replicas": int(plan.instances.replicas.sum()),
-        "nodes": len(np.unique(plan.instances.node)),
+        "nodes_used": len(np.unique(plan.instances.node)),
         "received": float(plan.load.sum()),
-        "network_usage": float((e.rate * e.latency).sum() / 1000.0),
+        "network_usage": network_usage(e),
     }
 
 

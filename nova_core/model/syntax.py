@@ -90,6 +90,13 @@ def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
+def _json_float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text} is too large a number")
+    return value
+
+
 def _json_constant(text: str) -> Any:
     raise ValueError(f"{text} is no JSON number")
 
@@ -107,7 +114,12 @@ def parse(path: Path, error: type[NovaError]) -> Any:
         raise error(f"{path}: not UTF-8 text (byte {cause.start}); a document is text") from None
     try:
         if path.suffix.lower() == ".json":
-            return json.loads(text, object_pairs_hook=_json_object, parse_constant=_json_constant)
+            return json.loads(
+                text,
+                object_pairs_hook=_json_object,
+                parse_constant=_json_constant,
+                parse_float=_json_float,
+            )
         return yaml.load(text, _Loader)
     except json.JSONDecodeError as cause:
         cut = "; is the file cut short?" if cause.pos >= len(text.rstrip()) - 1 else ""

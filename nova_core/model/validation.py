@@ -85,6 +85,20 @@ class _Check:
             )
 
 
+def check_ids(table: str, ids: Strings, where: str) -> None:
+    """Check the names of a table's rows before anything refers to them.
+
+    Args:
+        table: its name, e.g. ``nodes``.
+        ids: (k,) names.
+        where: the file errors name.
+
+    Raises:
+        ProblemError: for a name that is empty, has control characters or is used twice.
+    """
+    _Check(where, {}).ids(table, ids)
+
+
 def validate_problem(
     problem: Problem, where: str = "problem", files: Mapping[str, str] | None = None
 ) -> None:
