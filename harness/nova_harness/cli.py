@@ -1,0 +1,101 @@
+"""The commands ``nova bench ...``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from nova_core import console
+
+MIN_NODES = 4
+
+
+def _sizes(ctx: click.Context, param: click.Parameter, value: str) -> list[int]:
+    try:
+        sizes = [int(float(text)) for text in value.split(",")] if value else []
+    except (ValueError, OverflowError):
+        sizes = [0]
+    if any(size < MIN_NODES for size in sizes):
+        raise click.BadParameter(
+            f"{value!r}; expected numbers of nodes >= {MIN_NODES}, separated by commas"
+        )
+    return sizes
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def bench() -> None:
+    """Measure how fast Nova is on this machine."""
+
+
+@bench.command()
+@click.option(
+    "--sizes",
+    callback=_sizes,
+    default="1000,10000,100000,1000000",
+    show_default=True,
+    help="Numbers of nodes of synthetic topologies; '' for none.",
+)
+@click.option(
+    "--instances",
+    type=click.Path(path_type=Path),
+    help="Also measure these: a directory with nodes.csv and joins.csv, or a directory of such.",
+)
+@click.option(
+    "--heterogeneity",
+    type=click.FloatRange(0, 1),
+    default=1.0,
+    show_default=True,
+    help="Of the synthetic nodes' capacities: 0 near uniform, 1 exponential.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--repeat",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="Runs of each step, at least; short ones run more often.",
+)
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Write a table as CSV.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw times over sizes: PNG or SVG.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Write the figures as JSON to stdout, nothing else."
+)
+def kernels(
+    sizes: list[int],
+    instances: Path | None,
+    heterogeneity: float,
+    seed: int,
+    repeat: int,
+    output: Path | None,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Time the optimizer's steps, warm and on one core, each problem in a process of its own.
+
+    Steps: geometric medians (Phase II), building the capacity tree, the whole optimization without
+    and with refinement, verification and evaluation of the refined plan. Peak memory is what is in
+    use beyond the inputs.
+    """
+    from nova_harness import bench as benchmark
+
+    if plot is not None:
+        benchmark.plot_format(plot)
+    cases = benchmark.synthetic_cases(sizes, heterogeneity, seed, repeat)
+    if instances is not None:
+        cases = benchmark.instance_cases(instances, repeat) + cases
+    if not cases:
+        raise click.UsageError("nothing to measure: give --sizes or --instances")
+    measurements = [m for found in benchmark.progress(cases) for m in found]
+    if output is not None:
+        benchmark.write_csv(measurements, output)
+    if plot is not None:
+        benchmark.write_plot(measurements, plot)
+    if as_json:
+        exponents = benchmark.exponents(measurements)
+        console.print_json({"measurements": measurements, "exponents": exponents})
+    else:
+        console.show(benchmark.summary_table(measurements))
+
+
+__all__ = ["bench"]
