@@ -7,12 +7,12 @@ decides, and refuses a document that contradicts itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-import numpy as np
 from msgspec import UNSET, Meta, UnsetType
 
 from nova_core.errors import PlanError
@@ -249,10 +249,12 @@ def difference(expected: Any, found: Any, place: str) -> str | None:
     if isinstance(expected, list) and isinstance(found, list):
         if len(expected) != len(found):
             return f"{place}: {len(found)} entries, but the plan makes {len(expected)}"
-        pairs = enumerate(zip(expected, found, strict=True))
-        return next((w for i, (e, f) in pairs if (w := difference(e, f, f"{place}[{i}]"))), None)
+        for row, (right, value) in enumerate(zip(expected, found, strict=True)):
+            if right != value and (wrong := difference(right, value, f"{place}[{row}]")):
+                return wrong
+        return None
     if isinstance(expected, int | float) and isinstance(found, int | float):
-        same = bool(np.isclose(expected, found, rtol=1e-9, atol=1e-9))
+        same = math.isclose(expected, found, rel_tol=1e-9, abs_tol=1e-9)
     else:
         same = bool(expected == found)
     return None if same else f"{place}: {found!r}, but by the plan it is {expected!r}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -43,31 +44,30 @@ def plan_header(plan: Plan, e: Edges, report: bool = True) -> dict[str, Any]:
 
 
 class _Names:
-    """Names of a plan's pairs and nodes as plain text."""
+    """Names of a plan's nodes, pairs and instances (``tw/t1*w1#0``) as plain text."""
 
     def __init__(self, plan: Plan) -> None:
         p = plan.problem
         self.nodes: list[str] = p.nodes.ids.tolist()
         self.sources: list[str] = p.sources.ids.tolist()
         self.joins: list[str] = p.joins.ids.tolist()
-        self._matrix = p.matrix
+        m = p.matrix
+        self._pairs = list(zip(m.join.tolist(), m.left.tolist(), m.right.tolist(), strict=True))
+        rows = zip(plan.instances.pair.tolist(), plan.replica_number.tolist(), strict=True)
+        pairs = [f"{self.joins[j]}/{self.sources[a]}*{self.sources[b]}" for j, a, b in self._pairs]
+        self.instances = [f"{pairs[pair]}#{number}" for pair, number in rows]
 
     def pair(self, pair: int) -> dict[str, Any]:
         """The fields that name a pair."""
-        m = self._matrix
-        left, right = self.sources[m.left[pair]], self.sources[m.right[pair]]
-        return {"operator": self.joins[m.join[pair]], "pair": {"left": left, "right": right}}
+        join, left, right = self._pairs[pair]
+        names = {"left": self.sources[left], "right": self.sources[right]}
+        return {"operator": self.joins[join], "pair": names}
 
     def route(self, plan: Plan, row: int) -> list[str]:
         """The nodes of one route."""
         assert plan.routes is not None
         begin, end = plan.routes.offset[row], plan.routes.offset[row + 1]
         return [self.nodes[node] for node in plan.routes.node[begin:end]]
-
-
-def instance_id(plan: Plan, row: int) -> str:
-    """The readable name of an instance, such as ``tw/t1*w1#0``."""
-    return f"{plan.problem.pair_name(int(plan.instances.pair[row]))}#{plan.replica_number[row]}"
 
 
 def plan_document(plan: Plan, report: bool = True) -> dict[str, Any]:
@@ -160,17 +160,20 @@ def _partition_rows(plan: Plan, names: _Names) -> list[Row]:
 def _instance_rows(plan: Plan, names: _Names) -> list[Row]:
     i, rows = plan.instances, []
     bounds = np.stack([i.left_begin, i.left_end, i.right_begin, i.right_end], axis=1).tolist()
+    of = plan.replica_count[i.pair].tolist()
+    replica, replicas = plan.replica_number.tolist(), i.replicas.tolist()
+    required, node = plan.required_capacity.tolist(), i.node.tolist()
     for row, pair in enumerate(i.pair.tolist()):
         fields = Row(
-            id=instance_id(plan, row),
+            id=names.instances[row],
             **names.pair(pair),
-            replica=int(plan.replica_number[row]),
-            of=int(plan.replica_count[pair]),
-            node=names.nodes[i.node[row]],
+            replica=replica[row],
+            of=of[row],
+            node=names.nodes[node[row]],
             left=bounds[row][:2],
             right=bounds[row][2:],
-            replicas=int(i.replicas[row]),
-            required_capacity=number(plan.required_capacity[row]),
+            replicas=replicas[row],
+            required_capacity=number(required[row]),
         )
         if plan.routes is not None:
             fields["routes"] = {leg: names.route(plan, 3 * row + at) for at, leg in enumerate(LEGS)}
@@ -180,22 +183,25 @@ def _instance_rows(plan: Plan, names: _Names) -> list[Row]:
 
 def _edge_rows(plan: Plan, e: Edges, names: _Names) -> list[Row]:
     m, rows = plan.problem.matrix, []
+    pairs = plan.instances.pair[e.instance]
+    inputs = np.stack([m.left[pairs], m.right[pairs]], axis=1).tolist()
+    runs, offset = np.stack([e.begin, e.end], axis=1).tolist(), e.offset.tolist()
+    leg, source, target = e.leg.tolist(), e.source.tolist(), e.target.tolist()
+    rate, latency, bandwidth = e.rate.tolist(), e.latency.tolist(), e.bandwidth.tolist()
     for row, instance in enumerate(e.instance.tolist()):
-        leg, pair = int(e.leg[row]), int(plan.instances.pair[instance])
         fields = Row(
-            {"from": names.nodes[e.source[row]], "to": names.nodes[e.target[row]]},
-            instance=instance_id(plan, instance),
-            carries=LEGS[leg],
+            {"from": names.nodes[source[row]], "to": names.nodes[target[row]]},
+            instance=names.instances[instance],
+            carries=LEGS[leg[row]],
         )
-        if leg < 2:
-            runs = slice(e.offset[row], e.offset[row + 1])
-            fields["source"] = names.sources[(m.left, m.right)[leg][pair]]
-            fields["partitions"] = np.stack([e.begin[runs], e.end[runs]], axis=1).tolist()
-        fields |= {"rate": number(e.rate[row]), "latency": number(e.latency[row])}
-        if not np.isnan(e.bandwidth[row]):
-            fields["bandwidth"] = number(e.bandwidth[row])
+        if leg[row] < 2:
+            fields["source"] = names.sources[inputs[row][leg[row]]]
+            fields["partitions"] = runs[offset[row] : offset[row + 1]]
+        fields |= {"rate": number(rate[row]), "latency": number(latency[row])}
+        if not math.isnan(bandwidth[row]):
+            fields["bandwidth"] = number(bandwidth[row])
         if plan.routes is not None:
-            route = names.route(plan, 3 * instance + leg)
+            route = names.route(plan, 3 * instance + leg[row])
             if len(route) > 2:
                 fields["route"] = route
         rows.append(fields)

@@ -10,7 +10,7 @@ from random_problems import plans, problems
 from nova_core.model import Plan, Problem, read_plan, read_problem, write_plan, write_problem
 
 SOME = settings(
-    max_examples=60,
+    max_examples=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
