@@ -1,0 +1,126 @@
+"""Who may import whom, and what `import nova_core` must not bring in."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CORE = {"nova_core"}
+ADAPTERS = {"nova_flink", "nova_nebulastream", "nova_spark", "nova_storm"}
+ALL = CORE | ADAPTERS | {"nova_workloads", "nova_testbed", "nova_harness"}
+
+# Package: its directory and which of our other modules it may import.
+ALLOWED: dict[str, tuple[str, set[str]]] = {
+    "nova_core": ("nova_core", set()),
+    **{name: (f"adapters/{name}", CORE) for name in ADAPTERS},
+    "nova_workloads": ("workloads/nova_workloads", CORE),
+    "nova_testbed": ("testbed/nova_testbed", {"nova_core.model"}),
+    "nova_harness": ("harness/nova_harness", ALL),
+}
+HEAVY = ("numba", "scipy", "pyarrow", "matplotlib", "rich")
+
+
+def imports_of(file: Path) -> Iterator[str]:
+    """Every module a file imports, also inside functions and for type checking only."""
+    for node in ast.walk(ast.parse(file.read_text(), str(file))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            # `from nova_core import model` is an import of nova_core.model.
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func).endswith(("import_module", "__import__"))
+            and node.args
+            and isinstance(node.args[0], ast.Constant)
+        ):
+            yield str(node.args[0].value)
+
+
+def within(module: str, packages: set[str]) -> bool:
+    return any(module == name or module.startswith(f"{name}.") for name in packages)
+
+
+def forbidden(package: str, module: str) -> bool:
+    return within(module, ALL) and not within(module, ALLOWED[package][1] | {package})
+
+
+@pytest.mark.parametrize("package", sorted(ALLOWED))
+def test_imports_go_one_way(package: str) -> None:
+    files = sorted((ROOT / ALLOWED[package][0]).rglob("*.py"))
+    assert files
+    wrong = [f"{f}: {m}" for f in files for m in imports_of(f) if forbidden(package, m)]
+    assert not wrong
+
+
+def test_the_rule_notices_every_kind_of_import(tmp_path: Path) -> None:
+    file = tmp_path / "module.py"
+    file.write_text(
+        "import nova_harness.bench\n"
+        "def f():\n"
+        "    from nova_flink import x\n"
+        "    import_module('nova_spark')\n"
+        "from nova_core import errors, model\n"
+    )
+    found = list(imports_of(file))
+    assert [m for m in found if forbidden("nova_core", m)] == [
+        "nova_harness.bench",
+        "nova_flink.x",
+        "nova_spark",
+    ]
+    assert [m for m in found if forbidden("nova_testbed", m)] == [
+        "nova_harness.bench",
+        "nova_core.errors",
+        "nova_flink.x",
+        "nova_spark",
+    ]
+
+
+def test_every_package_is_here_and_installed() -> None:
+    """A new package must be named in this test, and in pyproject.toml."""
+    found = {
+        p.parent.name: p.parent
+        for p in ROOT.glob("**/nova_*/__init__.py")
+        if ".venv" not in p.parts and "tests" not in p.parts
+    }
+    assert set(found) == set(ALLOWED)
+    for name, directory in found.items():
+        assert directory == ROOT / ALLOWED[name][0]
+        assert find_spec(name) is not None, f"{name} cannot be imported"
+
+
+def modules_after(code: str) -> set[str]:
+    """Top-level modules that are loaded when a fresh interpreter has run some code."""
+    told = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules, sep='\\n')"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return {name.partition(".")[0] for name in told.stdout.split()}
+
+
+def test_importing_nova_core_brings_in_nothing_heavy() -> None:
+    loaded = modules_after("import nova_core")
+    assert "nova_core" in loaded
+    assert loaded.isdisjoint(HEAVY)
+
+
+def test_help_brings_in_nothing_heavy() -> None:
+    code = """
+import contextlib, io
+from nova_core.cli import cli
+with contextlib.redirect_stdout(io.StringIO()):
+    cli(["--help"], standalone_mode=False)
+"""
+    loaded = modules_after(code)
+    assert {"nova_core", "click", "nova_workloads", "nova_harness"} <= loaded
+    assert loaded.isdisjoint((*HEAVY, "numpy"))
