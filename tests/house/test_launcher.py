@@ -387,8 +387,8 @@ print(len([f for f in (core / "model" / "examples").iterdir() if f.name.endswith
     )
     typed, schemas, examples = told.stdout.split()
     assert typed == "True"
-    assert int(schemas) == len(list((ROOT / "nova_core/model/schema").glob("*.json"))) > 0
-    assert int(examples) == len(list((ROOT / "nova_core/model/examples").glob("*.yaml"))) > 0
+    assert int(schemas) == len(list((clone / "nova_core/model/schema").glob("*.json"))) > 0
+    assert int(examples) == len(list((clone / "nova_core/model/examples").glob("*.yaml"))) > 0
     version = subprocess.run(
         [tmp_path / "venv" / "bin" / "nova", "--version"],
         check=True,
