@@ -14,18 +14,22 @@ import numpy as np
 from nova_core.errors import InfeasibleError
 from nova_core.model.plan import Instances, Partitions
 from nova_core.model.problem import Bools, Floats, Ints, Problem
+from nova_core.placement.geometric_median import weighted_distance
 from nova_core.placement.kernels import assign, cut, refine
 from nova_core.placement.kernels.capacity_tree import CapacityTree, build, refresh
 from nova_core.placement.kernels.items import Candidates, Items, LinkRoom, Pairs
 from nova_core.placement.partitioning import partition_count
 
 # Slots whose costs are compared for each join on the first pass, and when nothing has room.
-NEARBY = 4
-NEARBY_REFINED = 8
+NEARBY = 3
+NEARBY_REFINED = 4
 SPREAD_NEARBY = 16
-ROUNDS = 20
+ROUNDS = 3
+# Joins tried for cuts: all of a small problem, one in sixteen of a large one.
+CUTS_TRIED = 1000
+CUTS_TRIED_SHARE = 16
 # Candidates per piece of a cut join; the kernel's `_PIECE_CANDIDATES`.
-PIECE_CANDIDATES = 32
+PIECE_CANDIDATES = 16
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class Assigner:
     items: Items
     candidates: Candidates
     capacity: Floats
+    order: Ints
 
     @classmethod
     def start(
@@ -69,6 +74,7 @@ class Assigner:
         c_min: float,
         bandwidth: float,
         on_full: str,
+        refine: bool,
     ) -> Assigner:
         """Set up the state.
 
@@ -81,6 +87,7 @@ class Assigner:
             c_min: C_min, tuples/s (Eq. 3).
             bandwidth: t_b, tuples/s; ``inf`` for none (Eq. 4).
             on_full: ``expand`` to refuse what cannot fit, ``spread`` to overload.
+            refine: whether refinement follows, for which memory is laid out.
 
         Raises:
             InfeasibleError: when no node may host, or the joins need more than all nodes have.
@@ -101,10 +108,12 @@ class Assigner:
                 "lower rates, or accept overload with on_full=spread",
                 needed - available,
             )
-        nodes = np.stack([problem.left_node, problem.right_node, problem.sink_node], axis=1)
+        order = _spatial_order(points) if refine else np.arange(len(points))
+        nodes = np.stack([problem.left_node, problem.right_node, problem.sink_node], axis=1)[order]
         rate = np.stack(
             [problem.left_rate, problem.right_rate, problem.matrix.output_rate], axis=1
-        )
+        )[order]
+        points, weights, maximum = points[order], weights[order], maximum[order]
         grid = np.stack(
             [partition_count(rate[:, 0], maximum), partition_count(rate[:, 1], maximum)], axis=1
         )
@@ -125,6 +134,12 @@ class Assigner:
         count = len(problem.matrix)
         items = _empty_items(count + count // 2 + 64, len(node))
         items.free[:-1] = tree.slot[:, -1]
+        items.count[0] = count
+        items.pair[:count] = np.arange(count)
+        items.rectangle[:count, 0::2] = 0
+        items.rectangle[:count, 1::2] = grid
+        items.rate[:count], items.weights[:count] = rate, weights
+        items.size[:count] = rate[:, 0] + rate[:, 1]
         return cls(
             problem=problem,
             pairs=pairs,
@@ -133,6 +148,7 @@ class Assigner:
             items=items,
             candidates=_empty_candidates(0),
             capacity=tree.slot[:, -1].copy(),
+            order=order,
         )
 
     @property
@@ -143,7 +159,10 @@ class Assigner:
 
     def assign_whole(self, nearby: int) -> None:
         """Place every join whole, the largest first; the rest waits in limbo."""
-        order = np.argsort(-self.problem.required_capacity, kind="stable")
+        largest_first = np.argsort(-self.problem.required_capacity, kind="stable")
+        position = np.empty(len(self.order), np.int64)
+        position[self.order] = np.arange(len(self.order))
+        order = position[largest_first]
         assign.assign_whole(self.tree, self.links, self.pairs, self.items, order, nearby)
 
     def list_candidates(self, width: int) -> None:
@@ -174,23 +193,30 @@ class Assigner:
                 self._grow()
 
     def cut_where_cheaper(self, gain: float) -> None:
-        """Cut joins that cost at least the share ``gain`` less in pieces, the worst placed first."""
-        items, count = self.items, int(self.items.count[0])
-        listed = items.begin[:count] < items.end[:count]
-        cheapest = items.cost[:count].copy()
-        cheapest[listed] = self.candidates.cost[items.begin[:count][listed]]
-        regret = items.cost[:count] - cheapest
-        order = np.argsort(-regret, kind="stable")
-        order = order[regret[order] > 0]
+        """Cut joins that cost at least the share ``gain`` less in pieces, the worst placed first.
+
+        Looking for cuts costs more than anything else here, so at scale only the joins that lose most
+        against their virtual positions are tried.
+        """
+        items, pairs, count = self.items, self.pairs, int(self.items.count[0])
+        pair = items.pair[:count]
+        ideal = weighted_distance(pairs.anchors[pair], items.weights[:count], pairs.point[pair])
+        loss = items.cost[:count] - ideal
+        order = np.flatnonzero(loss > gain * items.cost[:count])
+        order = order[np.argsort(-loss[order], kind="stable")]
         cut.cut_where_cheaper(
-            self.tree, self.links, self.pairs, items, self.candidates, order, gain
+            self.tree,
+            self.links,
+            pairs,
+            items,
+            self.candidates,
+            order[: max(CUTS_TRIED, count // CUTS_TRIED_SHARE)],
+            gain,
         )
 
     def spread(self) -> int:
         """Overload near nodes evenly with what is still in limbo; how many pieces."""
-        return int(
-            assign.spread(self.tree, self.links, self.pairs, self.items, SPREAD_NEARBY)
-        )
+        return int(assign.spread(self.tree, self.links, self.pairs, self.items, SPREAD_NEARBY))
 
     def missing(self) -> float:
         """Required capacity in limbo, tuples/s."""
@@ -202,20 +228,20 @@ class Assigner:
         """Merge pieces that met and write partitions and instances."""
         items, count, pairs = self.items, int(self.items.count[0]), len(self.pairs.rate)
         if count == pairs:
-            instances = Instances.whole(self.tree.node[items.slot[:count]])
+            node = np.empty(count, np.int64)
+            node[self.order] = self.tree.node[items.slot[:count]]
+            instances = Instances.whole(node)
             return Assignment(Partitions.whole(self.problem), instances, 0, spread)
         rectangle = items.rectangle
-        order = np.lexsort(
-            (rectangle[:count, 2], rectangle[:count, 0], items.pair[:count])
-        )
+        order = np.lexsort((rectangle[:count, 2], rectangle[:count, 0], items.pair[:count]))
         keep = np.zeros(len(items.size), np.int64)
         cut.merge_pieces(self.pairs, items, order, keep)
         order = order[keep[order] == 1]
         # Merging may have moved a rectangle's start, so order again.
-        order = order[
-            np.lexsort((rectangle[order, 2], rectangle[order, 0], items.pair[order]))
-        ]
-        pair = items.pair[order]
+        order = order[np.lexsort((rectangle[order, 2], rectangle[order, 0], items.pair[order]))]
+        pair = self.order[items.pair[order]]
+        by_pair = np.argsort(pair, kind="stable")
+        order, pair = order[by_pair], pair[by_pair]
         replicas = np.bincount(pair, minlength=pairs)
         is_cut = replicas > 1
         bounds = rectangle[order]
@@ -224,7 +250,10 @@ class Assigner:
         instances = Instances(
             pair, self.tree.node[items.slot[order]], *(np.ascontiguousarray(c) for c in bounds.T)
         )
-        partitions = _partitions(self.problem, self.pairs, is_cut)
+        back = np.argsort(self.order)
+        partitions = _partitions(
+            self.pairs.rate[back], self.pairs.maximum[back], self.pairs.grid[back], is_cut
+        )
         return Assignment(partitions, instances, int(is_cut.sum()), spread)
 
     def _tell_tree(self) -> None:
@@ -241,7 +270,10 @@ class Assigner:
         spare = (len(self.items.size) - int(old.count[0])) * 2 * PIECE_CANDIDATES
         self.candidates = _empty_candidates(used + spare)
         self.candidates.used[0] = used
-        self.candidates.slot[:used], self.candidates.cost[:used] = pool.slot[:used], pool.cost[:used]
+        self.candidates.slot[:used], self.candidates.cost[:used] = (
+            pool.slot[:used],
+            pool.cost[:used],
+        )
 
 
 def host_nodes(problem: Problem, c_min: float) -> Bools:
@@ -290,12 +322,29 @@ def _link_room(problem: Problem) -> LinkRoom:
     )
 
 
-def _partitions(problem: Problem, pairs: Pairs, is_cut: Bools) -> Partitions:
+def _partitions(rate: Floats, maximum: Floats, grid: Ints, is_cut: Bools) -> Partitions:
     """Eq. 7 partitions of the pairs that are cut, whole inputs for the others."""
-    count = np.where(is_cut[:, None], pairs.grid, 1).ravel()
+    count = np.where(is_cut[:, None], grid, 1).ravel()
     offset = np.concatenate(([0], np.cumsum(count))).astype(np.int64)
-    side_rate = np.ascontiguousarray(pairs.rate[:, :2]).ravel()
-    maximum = np.repeat(pairs.maximum, 2)
-    rate = np.repeat(maximum, count)
-    rate[offset[1:] - 1] = np.where(count > 1, side_rate - maximum * (count - 1), side_rate)
-    return Partitions(offset, rate)
+    side_rate = np.ascontiguousarray(rate[:, :2]).ravel()
+    maximum = np.repeat(maximum, 2)
+    partition_rate = np.repeat(maximum, count)
+    last = np.where(count > 1, side_rate - maximum * (count - 1), side_rate)
+    partition_rate[offset[1:] - 1] = last
+    return Partitions(offset, partition_rate)
+
+
+def _spatial_order(points: Floats) -> Ints:
+    """Order of points along a Z-curve, so that neighbours in space are neighbours in memory.
+
+    Few points fit the processor's cache in any order and keep theirs.
+    """
+    if len(points) < 4096:
+        return np.arange(len(points), dtype=np.int64)
+    plane = points[:, :2]
+    low, span = plane.min(axis=0), np.ptp(plane, axis=0)
+    cell = ((plane - low) / np.where(span > 0, span, 1.0) * 65535).astype(np.uint64)
+    for shift, mask in ((8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555)):
+        cell = (cell | (cell << np.uint64(shift))) & np.uint64(mask)
+    code = cell[:, 0] if cell.shape[1] == 1 else cell[:, 0] | (cell[:, 1] << np.uint64(1))
+    return np.argsort(code, kind="stable")

@@ -78,7 +78,7 @@ def announce_compilation(console: Console, patience: float = PATIENCE) -> Iterat
 
     announcer = _Announcer(console, patience)
 
-    class Listener(event.Listener):  # type: ignore[misc]
+    class Listener(event.Listener):
         """Forwards numba's events."""
 
         def on_start(self, event: Any) -> None:

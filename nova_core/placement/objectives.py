@@ -38,7 +38,5 @@ def leg_weights(problem: Problem, objective: str) -> Floats:
     if objective == "source-latency":
         return np.broadcast_to(np.array([1.0, 1.0, 2.0]), (count, 3)).copy()
     if objective == "network-usage":
-        return np.stack(
-            [problem.left_rate, problem.right_rate, problem.matrix.output_rate], axis=1
-        )
+        return np.stack([problem.left_rate, problem.right_rate, problem.matrix.output_rate], axis=1)
     raise ProblemError(f"objective: unknown {objective!r}; use one of {', '.join(OBJECTIVES)}")

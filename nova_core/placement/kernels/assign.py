@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import njit
 
 from nova_core.model.problem import Floats, Ints
-from nova_core.placement.kernels.capacity_tree import CapacityTree, nearest, refresh
+from nova_core.placement.kernels.capacity_tree import (
+    CapacityTree,
+    Search,
+    nearest,
+    refresh,
+    search_for,
+    set_free,
+)
 from nova_core.placement.kernels.items import (
     NONE,
     Candidates,
@@ -17,9 +26,7 @@ from nova_core.placement.kernels.items import (
     cheapest_with_room,
     cost_on,
     detach,
-    need_of,
-    sync,
-    write_rectangle,
+    send_to_limbo,
 )
 
 
@@ -27,35 +34,35 @@ from nova_core.placement.kernels.items import (
 def assign_whole(
     tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, order: Ints, nearby: int
 ) -> int:
-    """Make every pair one item and place it, in the given order; what finds no room is in limbo.
+    """Place every pair whole, in the given order; what finds no room is in limbo.
 
     Args:
         tree: the candidate slots; its free capacities are kept up to date.
         links: remaining bandwidth.
         pairs: what to place.
-        items: empty state with room for every pair.
+        items: state that holds every pair whole, none placed.
         order: (p,) pairs in the order they choose.
         nearby: how many of the nearest slots with room are compared by cost.
 
     Returns:
         How many items are in limbo.
     """
-    slots, squares = np.empty(nearby, np.int64), np.empty(nearby)
-    limbo = len(tree.node)
+    search = search_for(nearby)
+    largest, minimum = pairs.largest, pairs.minimum
+    size, rate, weights, free = items.size, items.rate, items.weights, items.free
     waiting = 0
-    items.count[0] = len(order)
-    for pair in range(len(order)):
-        grid = pairs.grid[pair]
-        write_rectangle(pairs, items, pair, pair, 0, grid[0], 0, grid[1])
     for item in order:
         slot, cost = NONE, 0.0
-        if items.size[item] <= pairs.largest:
-            slot, cost = cheapest_with_room(tree, links, pairs, items, item, slots, squares)
+        if size[item] <= largest:
+            slot, cost = cheapest_with_room(
+                tree, links, pairs, item, rate, weights, item, max(size[item], minimum), search
+            )
         if slot == NONE:
-            slot, cost = limbo, cost_on(tree, pairs, items, item, limbo)
+            send_to_limbo(tree, links, pairs, items, item)
             waiting += 1
+            continue
         attach(tree, links, pairs, items, item, slot, cost)
-        sync(tree, items, slot)
+        set_free(tree, slot, free[slot])
     return waiting
 
 
@@ -66,8 +73,7 @@ def write_candidates(
     items: Items,
     candidates: Candidates,
     item: int,
-    slots: Ints,
-    squares: Floats,
+    search: Search,
 ) -> None:
     """List the nearest slots an item would fit on, cheapest first.
 
@@ -78,16 +84,24 @@ def write_candidates(
     found = 0
     # An item too large for one instance (Eq. 4) has no candidates: it must be cut.
     if items.size[item] <= pairs.largest:
-        width = min(len(slots), len(candidates.slot) - begin)
         point = pairs.point[items.pair[item]]
-        need = need_of(pairs, items.size[item])
-        found = nearest(tree, point, need, slots[:width], squares[:width])
+        need = max(items.size[item], pairs.minimum)
+        found = min(nearest(tree, point, need, search), len(candidates.slot) - begin)
+    position, anchors, weights = tree.slot, pairs.anchors[items.pair[item]], items.weights[item]
+    slot_out, cost_out = candidates.slot, candidates.cost
+    slots, squares = search.slot, search.square
     for k in range(found):
-        squares[k] = cost_on(tree, pairs, items, item, slots[k])
-    order = np.argsort(squares[:found], kind="mergesort")
+        cost = 0.0
+        for i in range(3):
+            square = 0.0
+            for m in range(anchors.shape[1]):
+                square += (position[slots[k], m] - anchors[i, m]) ** 2
+            cost += weights[i] * math.sqrt(square)
+        squares[k] = cost
+    order = np.argsort(squares[:found])
     for k in range(found):
-        candidates.slot[begin + k] = slots[order[k]]
-        candidates.cost[begin + k] = squares[order[k]]
+        slot_out[begin + k] = slots[order[k]]
+        cost_out[begin + k] = squares[order[k]]
     candidates.used[0] = begin + found
     items.begin[item] = items.opening[item] = begin
     items.end[item] = begin + found
@@ -115,12 +129,12 @@ def list_candidates(
     d = pairs.point.shape[1]
     tree.slot[:, d] = capacity
     refresh(tree)
-    slots, squares = np.empty(width, np.int64), np.empty(width)
+    search = search_for(width)
     # In the order of slots, so that neighbours in space are neighbours in memory.
     for slot in range(len(items.head)):
         item = items.head[slot]
         while item != NONE:
-            write_candidates(tree, pairs, items, candidates, item, slots, squares)
+            write_candidates(tree, pairs, items, candidates, item, search)
             item = items.following[item]
     tree.slot[:, d] = items.free[: len(tree.node)]
     refresh(tree)
@@ -140,16 +154,16 @@ def spread(tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, near
             capacity[items.slot[item]] += items.size[item]
     tree.slot[:, d] = capacity
     refresh(tree)
-    slots, squares = np.empty(nearby, np.int64), np.empty(nearby)
+    search = search_for(nearby)
     moved = 0
     for item in range(items.count[0]):
         if items.slot[item] != limbo:
             continue
         pair = items.pair[item]
-        found = nearest(tree, pairs.point[pair], max(pairs.minimum, 1e-9), slots, squares)
+        found = nearest(tree, pairs.point[pair], max(pairs.minimum, 1e-9), search)
         best, best_fill = NONE, np.inf
         for k in range(found):
-            slot = slots[k]
+            slot = search.slot[k]
             fill = (capacity[slot] - items.free[slot] + items.size[item]) / capacity[slot]
             if fill < best_fill:
                 best, best_fill = slot, fill
@@ -159,4 +173,3 @@ def spread(tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, near
             attach(tree, links, pairs, items, item, best, cost)
             moved += 1
     return moved
-

@@ -14,7 +14,7 @@ from numba import njit
 
 from nova_core.model.problem import Floats, Ints
 
-LEAF_SIZE = 8
+LEAF_SIZE = 16
 
 
 class CapacityTree(NamedTuple):
@@ -34,6 +34,28 @@ class CapacityTree(NamedTuple):
     slot: Floats
     node: Ints
     box: Floats
+
+
+class Search(NamedTuple):
+    """Work space and answer of `nearest`.
+
+    Attributes:
+        slot: (k,) slots found.
+        square: (k,) their squared distances.
+        stack: tree nodes still to visit.
+        bound: squared distances to their boxes.
+    """
+
+    slot: Ints
+    square: Floats
+    stack: Ints
+    bound: Floats
+
+
+@njit(cache=True, nogil=True)
+def search_for(k: int) -> Search:
+    """Work space for the k nearest."""
+    return Search(np.empty(k, np.int64), np.empty(k), np.empty(64, np.int64), np.empty(64))
 
 
 @njit(cache=True, nogil=True)
@@ -147,12 +169,16 @@ def set_free(tree: CapacityTree, slot: int, free: float) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _box_distance(tree: CapacityTree, t: int, point: Floats) -> float:
+def _box_distance(box: Floats, t: int, point: Floats) -> float:
     """Squared distance from a point to a tree node's box."""
     d = len(point)
+    if d == 2:
+        x = max(box[t, 0] - point[0], point[0] - box[t, 2], 0.0)
+        y = max(box[t, 1] - point[1], point[1] - box[t, 3], 0.0)
+        return x * x + y * y
     square = 0.0
     for k in range(d):
-        gap = max(tree.box[t, k] - point[k], point[k] - tree.box[t, d + k])
+        gap = max(box[t, k] - point[k], point[k] - box[t, d + k])
         if gap > 0.0:
             square += gap * gap
     return square
@@ -165,21 +191,21 @@ def _farther(square_a: float, node_a: int, square_b: float, node_b: int) -> bool
 
 
 @njit(cache=True, nogil=True)
-def _sift(tree: CapacityTree, slots: Ints, squares: Floats, count: int, i: int) -> None:
+def _sift(nodes: Ints, slots: Ints, squares: Floats, count: int, i: int) -> None:
     """Restore the heap (farthest on top) below entry i."""
-    slot, square, node = slots[i], squares[i], tree.node[slots[i]]
+    slot, square, node = slots[i], squares[i], nodes[slots[i]]
     while True:
         child = 2 * i + 1
         if child >= count:
             break
         if child + 1 < count and _farther(
             squares[child + 1],
-            tree.node[slots[child + 1]],
+            nodes[slots[child + 1]],
             squares[child],
-            tree.node[slots[child]],
+            nodes[slots[child]],
         ):
             child += 1
-        if not _farther(squares[child], tree.node[slots[child]], square, node):
+        if not _farther(squares[child], nodes[slots[child]], square, node):
             break
         slots[i], squares[i] = slots[child], squares[child]
         i = child
@@ -187,28 +213,28 @@ def _sift(tree: CapacityTree, slots: Ints, squares: Floats, count: int, i: int) 
 
 
 @njit(cache=True, nogil=True)
-def nearest(
-    tree: CapacityTree, point: Floats, required: float, slots: Ints, squares: Floats
-) -> int:
-    """The nearest slots with room for ``required``, nearest first; equally near by node index.
+def nearest(tree: CapacityTree, point: Floats, required: float, search: Search) -> int:
+    """The nearest slots with room for ``required``, in no particular order.
+
+    Of slots equally near, those with the smaller node index are taken.
 
     Args:
         tree: where to look.
         point: (d,) a virtual position.
         required: tuples/s a slot must have free.
-        slots: (k,) filled with the slots found.
-        squares: (k,) filled with their squared distances.
+        search: filled with the slots found and their squared distances.
 
     Returns:
         How many were found, at most k.
     """
+    # Columns named once: reading them out of the tuple in the loop costs a reference count each time.
+    rows, nodes, box = tree.slot, tree.node, tree.box
+    slots, squares, stack, bounds = search.slot, search.square, search.stack, search.bound
     k, d = len(slots), len(point)
-    n, leaves, room = len(tree.slot), len(tree.box) // 2, 2 * d
+    n, leaves, room = len(rows), len(box) // 2, 2 * d
     found = 0
-    if tree.box[1, room] < required:
+    if box[1, room] < required:
         return 0
-    stack = np.empty(64, np.int64)
-    bounds = np.empty(64)
     stack[0], bounds[0] = 1, 0.0
     top = 1
     limit = math.inf
@@ -220,10 +246,10 @@ def nearest(
         if t < leaves:
             near, far = 2 * t, 2 * t + 1
             near_bound = far_bound = math.inf
-            if tree.box[near, room] >= required:
-                near_bound = _box_distance(tree, near, point)
-            if tree.box[far, room] >= required:
-                far_bound = _box_distance(tree, far, point)
+            if box[near, room] >= required:
+                near_bound = _box_distance(box, near, point)
+            if box[far, room] >= required:
+                far_bound = _box_distance(box, far, point)
             if far_bound < near_bound:
                 near, far = far, near
                 near_bound, far_bound = far_bound, near_bound
@@ -236,27 +262,25 @@ def nearest(
             continue
         leaf = t - leaves
         for slot in range(leaf * n // leaves, (leaf + 1) * n // leaves):
-            if tree.slot[slot, d] < required:
+            if rows[slot, d] < required:
                 continue
-            square = 0.0
-            for m in range(d):
-                square += (tree.slot[slot, m] - point[m]) ** 2
+            if d == 2:
+                square = (rows[slot, 0] - point[0]) ** 2 + (rows[slot, 1] - point[1]) ** 2
+            else:
+                square = 0.0
+                for m in range(d):
+                    square += (rows[slot, m] - point[m]) ** 2
+            if square > limit:
+                continue
             if found < k:
                 slots[found], squares[found] = slot, square
                 found += 1
                 if found == k:
                     for i in range(k // 2 - 1, -1, -1):
-                        _sift(tree, slots, squares, k, i)
+                        _sift(nodes, slots, squares, k, i)
                     limit = squares[0]
-            elif _farther(limit, tree.node[slots[0]], square, tree.node[slot]):
+            elif _farther(limit, nodes[slots[0]], square, nodes[slot]):
                 slots[0], squares[0] = slot, square
-                _sift(tree, slots, squares, k, 0)
+                _sift(nodes, slots, squares, k, 0)
                 limit = squares[0]
-    if found < k:
-        for i in range(found // 2 - 1, -1, -1):
-            _sift(tree, slots, squares, found, i)
-    for last in range(found - 1, 0, -1):
-        slots[0], slots[last] = slots[last], slots[0]
-        squares[0], squares[last] = squares[last], squares[0]
-        _sift(tree, slots, squares, last, 0)
     return found

@@ -7,13 +7,14 @@ and traffic; repeated cuts make any m x n grid (paper, section 3.4).
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.assign import write_candidates
-from nova_core.placement.kernels.capacity_tree import CapacityTree
+from nova_core.placement.kernels.capacity_tree import CapacityTree, Search, search_for, set_free
 from nova_core.placement.kernels.items import (
     NONE,
     Candidates,
@@ -22,17 +23,36 @@ from nova_core.placement.kernels.items import (
     Pairs,
     attach,
     cheapest_with_room,
-    cost_on,
     detach,
-    need_of,
+    place_cheapest,
+    send_to_limbo,
     sync,
     write_rectangle,
 )
 
 # Positions tried along each input; a grid of at most this many partitions a side is searched whole.
 _POSITIONS = 32
-_NEARBY = 8
-_PIECE_CANDIDATES = 32
+_NEARBY = 2
+_PIECE_CANDIDATES = 16
+
+
+class CutWork(NamedTuple):
+    """Work space of a cut: rates and weights of both pieces, and slots compared and listed."""
+
+    rate: Floats
+    weights: Floats
+    search: Search
+    listing: Search
+
+
+@njit(cache=True, nogil=True)
+def _work_space() -> CutWork:
+    return CutWork(
+        np.empty((2, 3)),
+        np.empty((2, 3)),
+        search_for(_NEARBY),
+        search_for(_PIECE_CANDIDATES),
+    )
 
 
 @njit(cache=True, nogil=True)
@@ -49,17 +69,6 @@ def _write_halves(pairs: Pairs, items: Items, item: int, other: int, side: int, 
 
 
 @njit(cache=True, nogil=True)
-def _join_halves(pairs: Pairs, items: Items, item: int, other: int, side: int) -> None:
-    """Undo `_write_halves`."""
-    a, b, c, d = items.rectangle[item]
-    end = items.rectangle[other, 2 * side + 1]
-    if side == 0:
-        write_rectangle(pairs, items, item, items.pair[item], a, end, c, d)
-    else:
-        write_rectangle(pairs, items, item, items.pair[item], a, b, c, end)
-
-
-@njit(cache=True, nogil=True)
 def cut_in_two(
     tree: CapacityTree,
     links: LinkRoom,
@@ -68,8 +77,7 @@ def cut_in_two(
     candidates: Candidates,
     item: int,
     limit: float,
-    slots: Ints,
-    squares: Floats,
+    work: CutWork,
 ) -> bool:
     """Replace an item by the two pieces that cost least together, if they cost less than ``limit``.
 
@@ -81,58 +89,106 @@ def cut_in_two(
     here, cost_here = items.slot[item], items.cost[item]
     detach(tree, links, pairs, items, item)
     sync(tree, items, here)
+    pair = items.pair[item]
+    rectangle, maximum = items.rectangle[item], pairs.maximum[pair]
+    rate, weights = items.rate[item], items.weights[item]
+    free_column, rows = tree.slot.shape[1] - 1, tree.slot
+    ideal = 0.0 if pairs.by_rate else _ideal(pairs, items, item)
     best = limit
     best_side = best_at = NONE
     for side in range(2):
-        begin, end = items.rectangle[item, 2 * side], items.rectangle[item, 2 * side + 1]
+        begin, end = rectangle[2 * side], rectangle[2 * side + 1]
+        total, broadcast = rate[side], rate[1 - side]
+        # Sending the smaller input to both pieces costs least; the other cut is for want of choice.
+        if total < broadcast and rectangle[3 - 2 * side] - rectangle[2 - 2 * side] > 1:
+            continue
         step = max(1, (end - begin + _POSITIONS - 1) // _POSITIONS)
         for at in range(begin + step, end, step):
-            _write_halves(pairs, items, item, other, side, at)
-            if max(items.size[item], items.size[other]) <= pairs.largest:
-                # The larger piece chooses first, as in the first pass.
-                first, second = item, other
-                if items.size[second] > items.size[first]:
-                    first, second = second, first
-                slot, cost = cheapest_with_room(
-                    tree, links, pairs, items, first, slots, squares
-                )
-                if slot != NONE and cost < best:
-                    attach(tree, links, pairs, items, first, slot, cost)
-                    sync(tree, items, slot)
-                    slot2, cost2 = cheapest_with_room(
-                        tree, links, pairs, items, second, slots, squares
-                    )
-                    detach(tree, links, pairs, items, first)
-                    sync(tree, items, slot)
-                    if slot2 != NONE and cost + cost2 < best:
-                        best, best_side, best_at = cost + cost2, side, at
-            _join_halves(pairs, items, item, other, side)
-    if best_side == NONE:
-        attach(tree, links, pairs, items, item, here, cost_here)
-        sync(tree, items, here)
-        return False
-    items.count[0] = other + 1
-    _write_halves(pairs, items, item, other, best_side, best_at)
-    first, second = item, other
-    if items.size[second] > items.size[first]:
-        first, second = second, first
-    for piece in (first, second):
-        slot, cost = cheapest_with_room(tree, links, pairs, items, piece, slots, squares)
-        attach(tree, links, pairs, items, piece, slot, cost)
-        sync(tree, items, slot)
-    _list_piece(tree, links, pairs, items, candidates, item)
-    _list_piece(tree, links, pairs, items, candidates, other)
-    return True
+            before = maximum * (at - begin)
+            # The larger piece chooses first, as in the first pass.
+            first_rate, first_cells = before, at - begin
+            if total - before > before:
+                first_rate, first_cells = total - before, end - at
+            if first_rate + broadcast > pairs.largest:
+                continue
+            _write_leg(work, 0, pairs, side, first_rate, first_cells, rate, weights, end - begin)
+            slot, cost = cheapest_with_room(
+                tree,
+                links,
+                pairs,
+                pair,
+                work.rate,
+                work.weights,
+                0,
+                max(first_rate + broadcast, pairs.minimum),
+                work.search,
+            )
+            # The second piece costs at least its share of the ideal.
+            rest = ideal * (1.0 - first_cells / (end - begin))
+            if slot == NONE or cost + rest >= best:
+                continue
+            second_rate, second_cells = total - first_rate, end - begin - first_cells
+            _write_leg(work, 1, pairs, side, second_rate, second_cells, rate, weights, end - begin)
+            free = rows[slot, free_column]
+            set_free(tree, slot, free - first_rate - broadcast)
+            slot2, cost2 = cheapest_with_room(
+                tree,
+                links,
+                pairs,
+                pair,
+                work.rate,
+                work.weights,
+                1,
+                max(second_rate + broadcast, pairs.minimum),
+                work.search,
+            )
+            set_free(tree, slot, free)
+            if slot2 != NONE and cost + cost2 < best:
+                best, best_side, best_at = cost + cost2, side, at
+    if best_side != NONE:
+        items.count[0] = other + 1
+        _write_halves(pairs, items, item, other, best_side, best_at)
+        first, second = item, other
+        if items.size[second] > items.size[first]:
+            first, second = second, first
+        if place_cheapest(tree, links, pairs, items, first, work.search):
+            if place_cheapest(tree, links, pairs, items, second, work.search):
+                write_candidates(tree, pairs, items, candidates, item, work.listing)
+                write_candidates(tree, pairs, items, candidates, other, work.listing)
+                return True
+            # Only a link both pieces use can be too narrow for the second one now.
+            slot = items.slot[first]
+            detach(tree, links, pairs, items, first)
+            sync(tree, items, slot)
+        a, b, c, d = items.rectangle[item]
+        e, f, g, h = items.rectangle[other]
+        write_rectangle(pairs, items, item, pair, min(a, e), max(b, f), min(c, g), max(d, h))
+        items.count[0] = other
+    attach(tree, links, pairs, items, item, here, cost_here)
+    sync(tree, items, here)
+    return False
 
 
 @njit(cache=True, nogil=True)
-def _list_piece(
-    tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, candidates: Candidates,
-    item: int,
+def _write_leg(
+    work: CutWork,
+    row: int,
+    pairs: Pairs,
+    side: int,
+    piece_rate: float,
+    cells: int,
+    rate: Floats,
+    weights: Floats,
+    partitions: int,
 ) -> None:
-    """Give a new piece its candidates: the near slots that have room for it now."""
-    slots, squares = np.empty(_PIECE_CANDIDATES, np.int64), np.empty(_PIECE_CANDIDATES)
-    write_candidates(tree, pairs, items, candidates, item, slots, squares)
+    """Rates and weights of a piece that keeps ``piece_rate`` of one input, without making it."""
+    share = piece_rate / rate[side]
+    work.rate[row, side], work.rate[row, 1 - side] = piece_rate, rate[1 - side]
+    work.rate[row, 2] = rate[2] * share
+    for leg in range(3):
+        work.weights[row, leg] = (
+            work.rate[row, leg] if pairs.by_rate else weights[leg] * cells / partitions
+        )
 
 
 @njit(cache=True, nogil=True)
@@ -150,15 +206,21 @@ def cut_where_cheaper(
     Returns:
         How many cuts were made.
     """
-    slots, squares = np.empty(_NEARBY, np.int64), np.empty(_NEARBY)
+    work = _work_space()
     cuts = 0
     for item in order:
         first_piece = items.count[0]
         current = item
         while True:
             if _could_gain(pairs, items, current, gain) and cut_in_two(
-                tree, links, pairs, items, candidates, current,
-                items.cost[current] * (1.0 - gain), slots, squares,
+                tree,
+                links,
+                pairs,
+                items,
+                candidates,
+                current,
+                items.cost[current] * (1.0 - gain),
+                work,
             ):
                 cuts += 1
                 continue
@@ -175,14 +237,21 @@ def _could_gain(pairs: Pairs, items: Items, item: int, gain: float) -> bool:
     rectangle = items.rectangle[item]
     if rectangle[1] - rectangle[0] + rectangle[3] - rectangle[2] == 2:
         return False
-    ideal = 0.0
+    return _ideal(pairs, items, item) < items.cost[item] * (1.0 - gain)
+
+
+@njit(cache=True, nogil=True)
+def _ideal(pairs: Pairs, items: Items, item: int) -> float:
+    """Objective of an item at its virtual position."""
     pair = items.pair[item]
+    point, anchors, weights = pairs.point[pair], pairs.anchors[pair], items.weights[item]
+    ideal = 0.0
     for i in range(3):
         square = 0.0
-        for k in range(pairs.point.shape[1]):
-            square += (pairs.point[pair, k] - pairs.anchors[pair, i, k]) ** 2
-        ideal += items.weights[item, i] * math.sqrt(square)
-    return ideal < items.cost[item] * (1.0 - gain)
+        for k in range(len(point)):
+            square += (point[k] - anchors[i, k]) ** 2
+        ideal += weights[i] * math.sqrt(square)
+    return ideal
 
 
 @njit(cache=True, nogil=True)
@@ -202,7 +271,7 @@ def cut_to_fit(
     Returns:
         The item to go on from once the state has grown, or -1 when all are done.
     """
-    slots, squares = np.empty(_NEARBY, np.int64), np.empty(_NEARBY)
+    work = _work_space()
     limbo = len(tree.node)
     item = start
     while item < items.count[0]:
@@ -213,22 +282,17 @@ def cut_to_fit(
             candidates.slot
         ):
             return item
-        if items.size[item] <= pairs.largest:
-            slot, cost = cheapest_with_room(tree, links, pairs, items, item, slots, squares)
-            if slot != NONE:
-                detach(tree, links, pairs, items, item)
-                attach(tree, links, pairs, items, item, slot, cost)
-                sync(tree, items, slot)
-                _list_piece(tree, links, pairs, items, candidates, item)
-                item += 1
-                continue
+        detach(tree, links, pairs, items, item)
+        if place_cheapest(tree, links, pairs, items, item, work.search):
+            write_candidates(tree, pairs, items, candidates, item, work.listing)
+            item += 1
+            continue
+        send_to_limbo(tree, links, pairs, items, item)
         a, b, c, d = items.rectangle[item]
         if (b - a) * (d - c) == 1 or not _room_for_a_replica(tree, pairs, items, item):
             item += 1
             continue
-        if cut_in_two(
-            tree, links, pairs, items, candidates, item, math.inf, slots, squares
-        ):
+        if cut_in_two(tree, links, pairs, items, candidates, item, math.inf, work):
             item += 1
             continue
         # Halve the input that has more partitions; both halves wait in limbo.
@@ -240,10 +304,7 @@ def cut_to_fit(
         else:
             _write_halves(pairs, items, item, other, 1, (c + d) // 2)
         for piece in (other, item):
-            attach(
-                tree, links, pairs, items, piece, limbo,
-                cost_on(tree, pairs, items, piece, limbo),
-            )
+            send_to_limbo(tree, links, pairs, items, piece)
     return NONE
 
 
@@ -255,7 +316,7 @@ def _room_for_a_replica(tree: CapacityTree, pairs: Pairs, items: Items, item: in
     for side in range(2):
         last = pairs.rate[pair, side] - pairs.maximum[pair] * (pairs.grid[pair, side] - 1)
         smallest += min(last, pairs.maximum[pair])
-    return tree.box[1, tree.box.shape[1] - 1] >= need_of(pairs, smallest)
+    return tree.box[1, tree.box.shape[1] - 1] >= max(smallest, pairs.minimum)
 
 
 @njit(cache=True, nogil=True)
@@ -291,7 +352,13 @@ def merge_pieces(pairs: Pairs, items: Items, order: Ints, keep: Ints) -> int:
                     beside = ra[3] == rb[2] and ra[0] == rb[0] and ra[1] == rb[1]
                     if below or beside:
                         write_rectangle(
-                            pairs, items, a, items.pair[a], ra[0], max(ra[1], rb[1]), ra[2],
+                            pairs,
+                            items,
+                            a,
+                            items.pair[a],
+                            ra[0],
+                            max(ra[1], rb[1]),
+                            ra[2],
                             max(ra[3], rb[3]),
                         )
                         keep[b] = 0
@@ -299,5 +366,3 @@ def merge_pieces(pairs: Pairs, items: Items, order: Ints, keep: Ints) -> int:
                         changed = True
         begin = end
     return remaining
-
-

@@ -15,7 +15,13 @@ from numba import njit
 from numpy.typing import NDArray
 
 from nova_core.model.problem import Floats, Ints
-from nova_core.placement.kernels.capacity_tree import CapacityTree, nearest, set_free
+from nova_core.placement.kernels.capacity_tree import (
+    CapacityTree,
+    Search,
+    nearest,
+    search_for,
+    set_free,
+)
 
 NONE = -1
 # Cost of a tuple/s in limbo (ms); beyond any latency, yet far from losing ms to rounding.
@@ -117,7 +123,7 @@ class Candidates(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def _range_rate(pairs: Pairs, pair: int, side: int, begin: int, end: int) -> float:
+def range_rate(pairs: Pairs, pair: int, side: int, begin: int, end: int) -> float:
     """Rate of partitions begin..end of one input: p_max each, the remainder last."""
     if begin == 0 and end == pairs.grid[pair, side]:
         return pairs.rate[pair, side]
@@ -129,15 +135,21 @@ def _range_rate(pairs: Pairs, pair: int, side: int, begin: int, end: int) -> flo
 
 @njit(cache=True, nogil=True)
 def write_rectangle(
-    pairs: Pairs, items: Items, item: int, pair: int, left: int, left_end: int, right: int,
+    pairs: Pairs,
+    items: Items,
+    item: int,
+    pair: int,
+    left: int,
+    left_end: int,
+    right: int,
     right_end: int,
 ) -> None:
     """Make an item a rectangle of its pair's grid: rates, weights and size follow."""
     items.pair[item] = pair
     items.rectangle[item, 0], items.rectangle[item, 1] = left, left_end
     items.rectangle[item, 2], items.rectangle[item, 3] = right, right_end
-    left_rate = _range_rate(pairs, pair, 0, left, left_end)
-    right_rate = _range_rate(pairs, pair, 1, right, right_end)
+    left_rate = range_rate(pairs, pair, 0, left, left_end)
+    right_rate = range_rate(pairs, pair, 1, right, right_end)
     share = left_rate / pairs.rate[pair, 0] * right_rate / pairs.rate[pair, 1]
     items.rate[item, 0], items.rate[item, 1] = left_rate, right_rate
     items.rate[item, 2] = pairs.rate[pair, 2] * share
@@ -166,7 +178,7 @@ def _link(links: LinkRoom, source: int, target: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _links_fit(tree: CapacityTree, links: LinkRoom, nodes: Ints, rate: Floats, slot: int) -> bool:
+def links_fit(tree: CapacityTree, links: LinkRoom, nodes: Ints, rate: Floats, slot: int) -> bool:
     """Whether the links between a slot and an item's sources and sink have room for its rates."""
     host = tree.node[slot]
     for leg in range(3):
@@ -191,25 +203,6 @@ def _use_links(
                 links.free[link] -= sign * rate[leg]
 
 
-@njit(cache=True, nogil=True, inline="always")
-def need_of(pairs: Pairs, size: float) -> float:
-    """Free capacity a slot must have for an item of that size (Eqs. 2 and 3)."""
-    return max(size, pairs.minimum)
-
-
-@njit(cache=True, nogil=True)
-def fits(
-    tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, item: int, slot: int,
-    extra: float,
-) -> bool:
-    """Whether a slot has room for an item, with ``extra`` tuples/s freed by somebody who leaves."""
-    if items.free[slot] + extra < need_of(pairs, items.size[item]):
-        return False
-    if len(links.target) == 0 or slot == len(tree.node):
-        return True
-    return _links_fit(tree, links, pairs.node[items.pair[item]], items.rate[item], slot)
-
-
 @njit(cache=True, nogil=True)
 def cost_on(tree: CapacityTree, pairs: Pairs, items: Items, item: int, slot: int) -> float:
     """Objective of an item on a slot."""
@@ -227,7 +220,12 @@ def cost_on(tree: CapacityTree, pairs: Pairs, items: Items, item: int, slot: int
 
 @njit(cache=True, nogil=True)
 def attach(
-    tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, item: int, slot: int,
+    tree: CapacityTree,
+    links: LinkRoom,
+    pairs: Pairs,
+    items: Items,
+    item: int,
+    slot: int,
     cost: float,
 ) -> None:
     """Put an item on a slot."""
@@ -246,9 +244,7 @@ def attach(
 
 
 @njit(cache=True, nogil=True)
-def detach(
-    tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, item: int
-) -> None:
+def detach(tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, item: int) -> None:
     """Take an item off its slot."""
     slot = items.slot[item]
     before, after = items.preceding[item], items.following[item]
@@ -266,29 +262,89 @@ def detach(
 
 @njit(cache=True, nogil=True)
 def cheapest_with_room(
-    tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, item: int, slots: Ints,
-    squares: Floats,
+    tree: CapacityTree,
+    links: LinkRoom,
+    pairs: Pairs,
+    pair: int,
+    rate: Floats,
+    weights: Floats,
+    row: int,
+    need: float,
+    search: Search,
 ) -> tuple[int, float]:
-    """The cheapest of the nearest slots with room for an item now, and its cost; -1 for none.
+    """The cheapest of the nearest slots with room now, and its cost; -1 for none.
 
-    ``slots`` and ``squares`` are (k,) work space; k slots are compared, more where links are full.
+    Args:
+        tree: slots and their free capacity.
+        links: remaining bandwidth.
+        pairs: what is placed.
+        pair: the pair of what needs a slot.
+        rate: (..., 3) tuples/s on its legs, in one row.
+        weights: (..., 3) of the legs, in one row.
+        row: that row.
+        need: tuples/s a slot must have free.
+        search: work space; as many slots are compared, more where links are full.
     """
-    point = pairs.point[items.pair[item]]
-    need = need_of(pairs, items.size[item])
+    position, linked, anchors, point = tree.slot, len(links.target) > 0, pairs.anchors, pairs.point
     while True:
-        found = nearest(tree, point, need, slots, squares)
+        found = nearest(tree, point[pair], need, search)
+        slots = search.slot
         best, best_cost = NONE, math.inf
         for k in range(found):
-            if len(links.target) and not _links_fit(
-                tree, links, pairs.node[items.pair[item]], items.rate[item], slots[k]
-            ):
+            slot = slots[k]
+            if linked and not links_fit(tree, links, pairs.node[pair], rate[row], slot):
                 continue
-            cost = cost_on(tree, pairs, items, item, slots[k])
+            cost = 0.0
+            for i in range(3):
+                square = 0.0
+                for m in range(anchors.shape[2]):
+                    square += (position[slot, m] - anchors[pair, i, m]) ** 2
+                cost += weights[row, i] * math.sqrt(square)
             if cost < best_cost:
-                best, best_cost = slots[k], cost
+                best, best_cost = slot, cost
         if best != NONE or found < len(slots):
             return best, best_cost
-        slots, squares = np.empty(4 * len(slots), np.int64), np.empty(4 * len(slots))
+        search = search_for(4 * len(slots))
+
+
+@njit(cache=True, nogil=True)
+def place_cheapest(
+    tree: CapacityTree,
+    links: LinkRoom,
+    pairs: Pairs,
+    items: Items,
+    item: int,
+    search: Search,
+) -> bool:
+    """Put an item without a place on its cheapest near slot with room; false when there is none."""
+    pair = items.pair[item]
+    if items.size[item] > pairs.largest:
+        return False
+    slot, cost = cheapest_with_room(
+        tree,
+        links,
+        pairs,
+        pair,
+        items.rate,
+        items.weights,
+        item,
+        max(items.size[item], pairs.minimum),
+        search,
+    )
+    if slot == NONE:
+        return False
+    attach(tree, links, pairs, items, item, slot, cost)
+    set_free(tree, slot, items.free[slot])
+    return True
+
+
+@njit(cache=True, nogil=True)
+def send_to_limbo(
+    tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, item: int
+) -> None:
+    """Put an item without a place into limbo."""
+    cost = LIMBO_COST * items.size[item]
+    attach(tree, links, pairs, items, item, len(tree.node), cost)
 
 
 @njit(cache=True, nogil=True)

@@ -3,91 +3,134 @@
 An item moves to a cheaper slot if that has room (*relocate*), or if one resident can make way, either
 to the room the item leaves (*swap*) or to another slot with room (*eject*); `improve_deep` lets that
 resident eject another one in turn. The best such move of an item is made if it lowers the total.
+
+The loops name the columns they read once, at the top: reading a column out of a named tuple inside a
+loop costs numba a reference count each time, which made these kernels 25 times slower.
 """
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 from numba import njit
 
 from nova_core.placement.kernels.capacity_tree import CapacityTree
 from nova_core.placement.kernels.items import (
+    LIMBO_COST,
     NONE,
     Candidates,
     Items,
     LinkRoom,
     Pairs,
     attach,
-    cost_on,
     detach,
-    fits,
+    links_fit,
 )
+from nova_core.model.problem import Floats, Ints
 
 # Gains below this are rounding, not improvement (ms).
 EPSILON = 1e-9
 # A round that gains less than this share of the total is the last.
-_WORTHWHILE = 1e-5
+_WORTHWHILE = 1e-4
 
 
-@njit(cache=True, nogil=True)
-def _opening(
-    tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, candidates: Candidates,
-    item: int,
-) -> int:
-    """Index of the cheapest candidate with room, other than where the item is; or the run's end."""
-    k, end = items.opening[item], items.end[item]
-    while k < end:
-        slot = candidates.slot[k]
-        if slot != items.slot[item] and fits(tree, links, pairs, items, item, slot, 0.0):
-            break
-        k += 1
-    items.opening[item] = k
-    return k
+@njit(cache=True, nogil=True, inline="always")
+def _cost(
+    position: Floats, anchors: Floats, weights: Floats, pair: int, item: int, slot: int
+) -> float:
+    """Objective of an item on a slot that is not limbo."""
+    cost = 0.0
+    for i in range(3):
+        square = 0.0
+        for k in range(anchors.shape[2]):
+            square += (position[slot, k] - anchors[pair, i, k]) ** 2
+        cost += weights[item, i] * math.sqrt(square)
+    return cost
 
 
 @njit(cache=True, nogil=True)
 def improve(
-    tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, candidates: Candidates,
+    tree: CapacityTree,
+    links: LinkRoom,
+    pairs: Pairs,
+    items: Items,
+    candidates: Candidates,
     item: int,
 ) -> float:
     """Make an item's best move, if any lowers the total; the gain."""
-    here, cost_here = items.slot[item], items.cost[item]
+    begin, end, opening = items.begin, items.end, items.opening
+    slot_of, cost_of, size, pair_of = items.slot, items.cost, items.size, items.pair
+    free, head, following, rate, weights = (
+        items.free,
+        items.head,
+        items.following,
+        items.rate,
+        items.weights,
+    )
+    candidate, candidate_cost = candidates.slot, candidates.cost
+    position, anchors, node, minimum = tree.slot, pairs.anchors, pairs.node, pairs.minimum
+    limbo, linked = len(tree.node), len(links.target) > 0
+
+    here, cost_here = slot_of[item], cost_of[item]
+    need = max(size[item], minimum)
+    room_here = free[here] + size[item]
     best = EPSILON
     best_slot = best_resident = best_target = NONE
     best_cost = best_target_cost = 0.0
-    for k in range(items.begin[item], items.end[item]):
-        cost, slot = candidates.cost[k], candidates.slot[k]
+    for k in range(begin[item], end[item]):
+        cost, slot = candidate_cost[k], candidate[k]
         gain = cost_here - cost
         if gain <= best:
             break
-        if slot == here:
+        if slot == here or (
+            linked and not links_fit(tree, links, node[pair_of[item]], rate[item], slot)
+        ):
             continue
-        if fits(tree, links, pairs, items, item, slot, 0.0):
+        if free[slot] >= need:
             best, best_slot, best_cost, best_resident = gain, slot, cost, NONE
             break
-        resident = items.head[slot]
+        resident = head[slot]
         while resident != NONE:
             other = resident
-            resident = items.following[other]
-            if not fits(tree, links, pairs, items, item, slot, items.size[other]):
+            resident = following[other]
+            if free[slot] + size[other] < need:
                 continue
-            limit = gain - best + items.cost[other]
-            if fits(tree, links, pairs, items, other, here, items.size[item]):
-                target_cost = cost_on(tree, pairs, items, other, here)
+            other_need = max(size[other], minimum)
+            limit = gain - best + cost_of[other]
+            if room_here >= other_need and not (
+                linked
+                and here != limbo
+                and not links_fit(tree, links, node[pair_of[other]], rate[other], here)
+            ):
+                target_cost = LIMBO_COST * size[other]
+                if here != limbo:
+                    target_cost = _cost(position, anchors, weights, pair_of[other], other, here)
                 if target_cost < limit:
-                    best, best_slot, best_cost = gain + items.cost[other] - target_cost, slot, cost
+                    best, best_slot, best_cost = gain + cost_of[other] - target_cost, slot, cost
                     best_resident, best_target, best_target_cost = other, here, target_cost
                     limit = target_cost
-            start = items.begin[other]
-            if start == items.end[other] or candidates.cost[start] >= limit:
-                continue
-            opening = _opening(tree, links, pairs, items, candidates, other)
-            if opening == items.end[other]:
-                continue
-            target_cost = candidates.cost[opening]
-            if target_cost < limit:
-                best, best_slot, best_cost = gain + items.cost[other] - target_cost, slot, cost
-                best_resident = other
-                best_target, best_target_cost = candidates.slot[opening], target_cost
+            # The cheapest other candidate with room; the ones before `opening` had none.
+            o, last = opening[other], end[other]
+            while o < last and (
+                candidate_cost[o] < limit
+                and (
+                    free[candidate[o]] < other_need
+                    or candidate[o] == slot
+                    or (
+                        linked
+                        and not links_fit(
+                            tree, links, node[pair_of[other]], rate[other], candidate[o]
+                        )
+                    )
+                )
+            ):
+                o += 1
+            opening[other] = o
+            if o < last and candidate_cost[o] < limit:
+                best = gain + cost_of[other] - candidate_cost[o]
+                best_slot, best_cost, best_resident = slot, cost, other
+                best_target, best_target_cost = candidate[o], candidate_cost[o]
     if best_slot == NONE:
         return 0.0
     detach(tree, links, pairs, items, item)
@@ -100,67 +143,117 @@ def improve(
 
 @njit(cache=True, nogil=True)
 def improve_deep(
-    tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, candidates: Candidates,
+    tree: CapacityTree,
+    links: LinkRoom,
+    pairs: Pairs,
+    items: Items,
+    candidates: Candidates,
     item: int,
 ) -> float:
     """Make an item's best move in which the ejected resident ejects another one; the gain."""
-    here, cost_here, size = items.slot[item], items.cost[item], items.size[item]
+    begin, end = items.begin, items.end
+    slot_of, cost_of, size, pair_of = items.slot, items.cost, items.size, items.pair
+    free, head, following, rate, weights = (
+        items.free,
+        items.head,
+        items.following,
+        items.rate,
+        items.weights,
+    )
+    candidate, candidate_cost = candidates.slot, candidates.cost
+    position, anchors, node, minimum = tree.slot, pairs.anchors, pairs.node, pairs.minimum
+    limbo, linked = len(tree.node), len(links.target) > 0
+
+    here, cost_here = slot_of[item], cost_of[item]
+    need = max(size[item], minimum)
+    room_here = free[here] + size[item]
     best = EPSILON
-    slot1 = resident1 = slot2 = resident2 = slot3 = NONE
-    cost1 = cost2 = cost3 = 0.0
-    for k in range(items.begin[item], items.end[item]):
-        cost, slot = candidates.cost[k], candidates.slot[k]
+    slots = np.full(3, NONE)
+    residents = np.full(2, NONE)
+    costs = np.zeros(3)
+    for k in range(begin[item], end[item]):
+        cost, slot = candidate_cost[k], candidate[k]
         gain = cost_here - cost
         if gain <= best:
             break
-        if slot == here:
+        if slot == here or (
+            linked and not links_fit(tree, links, node[pair_of[item]], rate[item], slot)
+        ):
             continue
-        resident = items.head[slot]
+        resident = head[slot]
         while resident != NONE:
             other = resident
-            resident = items.following[other]
-            if not fits(tree, links, pairs, items, item, slot, items.size[other]):
+            resident = following[other]
+            if free[slot] + size[other] < need:
                 continue
-            gain2 = gain + items.cost[other]
-            for k2 in range(items.begin[other], items.end[other]):
-                second_cost, second = candidates.cost[k2], candidates.slot[k2]
+            other_need = max(size[other], minimum)
+            gain2 = gain + cost_of[other]
+            for k2 in range(begin[other], end[other]):
+                second_cost, second = candidate_cost[k2], candidate[k2]
                 if gain2 - second_cost <= best:
                     break
-                if second == slot or second == here:
+                if (
+                    second == slot
+                    or second == here
+                    or (
+                        linked
+                        and not links_fit(tree, links, node[pair_of[other]], rate[other], second)
+                    )
+                ):
                     continue
-                third = items.head[second]
+                third = head[second]
                 while third != NONE:
                     last = third
-                    third = items.following[last]
-                    if not fits(tree, links, pairs, items, other, second, items.size[last]):
+                    third = following[last]
+                    if free[second] + size[last] < other_need:
                         continue
-                    limit = gain2 - second_cost - best + items.cost[last]
-                    start = items.begin[last]
-                    if start == items.end[last] or candidates.cost[start] >= limit:
+                    limit = gain2 - second_cost - best + cost_of[last]
+                    if begin[last] < end[last] and candidate_cost[begin[last]] >= limit:
                         continue
+                    last_need = max(size[last], minimum)
                     target, target_cost = NONE, limit
-                    if fits(tree, links, pairs, items, last, here, size):
-                        target, target_cost = here, cost_on(tree, pairs, items, last, here)
-                    opening = _opening(tree, links, pairs, items, candidates, last)
-                    if (
-                        opening < items.end[last]
-                        and candidates.slot[opening] != slot
-                        and candidates.cost[opening] < target_cost
-                    ):
-                        target, target_cost = candidates.slot[opening], candidates.cost[opening]
-                    if target != NONE and target_cost < limit:
-                        best += limit - target_cost
-                        slot1, cost1, resident1 = slot, cost, other
-                        slot2, cost2, resident2 = second, second_cost, last
-                        slot3, cost3 = target, target_cost
-    if slot1 == NONE:
+                    if room_here >= last_need:
+                        target_cost = LIMBO_COST * size[last]
+                        if here != limbo:
+                            target_cost = _cost(
+                                position, anchors, weights, pair_of[last], last, here
+                            )
+                        if target_cost < limit and not (
+                            linked
+                            and here != limbo
+                            and not links_fit(tree, links, node[pair_of[last]], rate[last], here)
+                        ):
+                            target, limit = here, target_cost
+                    for o in range(begin[last], end[last]):
+                        if candidate_cost[o] >= limit:
+                            break
+                        third_slot = candidate[o]
+                        if (
+                            free[third_slot] >= last_need
+                            and third_slot != slot
+                            and third_slot != second
+                            and not (
+                                linked
+                                and not links_fit(
+                                    tree, links, node[pair_of[last]], rate[last], third_slot
+                                )
+                            )
+                        ):
+                            target, limit = third_slot, candidate_cost[o]
+                            break
+                    if target != NONE:
+                        best = gain2 - second_cost + cost_of[last] - limit
+                        slots[0], slots[1], slots[2] = slot, second, target
+                        costs[0], costs[1], costs[2] = cost, second_cost, limit
+                        residents[0], residents[1] = other, last
+    if slots[0] == NONE:
         return 0.0
     detach(tree, links, pairs, items, item)
-    detach(tree, links, pairs, items, resident1)
-    detach(tree, links, pairs, items, resident2)
-    attach(tree, links, pairs, items, item, slot1, cost1)
-    attach(tree, links, pairs, items, resident1, slot2, cost2)
-    attach(tree, links, pairs, items, resident2, slot3, cost3)
+    detach(tree, links, pairs, items, residents[0])
+    detach(tree, links, pairs, items, residents[1])
+    attach(tree, links, pairs, items, item, slots[0], costs[0])
+    attach(tree, links, pairs, items, residents[0], slots[1], costs[1])
+    attach(tree, links, pairs, items, residents[1], slots[2], costs[2])
     return best
 
 
@@ -187,17 +280,18 @@ def descend(
         deep: whether to try chains of two ejections where single moves fail.
         only_limbo: whether only items in limbo are improved.
     """
-    limbo = len(tree.node)
+    begin, end, opening, cost, slot = items.begin, items.end, items.opening, items.cost, items.slot
+    candidate_cost, count, limbo = candidates.cost, items.count[0], len(tree.node)
     for done in range(rounds):
         gain = total = 0.0
-        for item in range(items.count[0]):
-            items.opening[item] = items.begin[item]
-            total += items.cost[item]
-        for item in range(items.count[0]):
-            start = items.begin[item]
-            if start == items.end[item] or (only_limbo and items.slot[item] != limbo):
+        for item in range(count):
+            opening[item] = begin[item]
+            total += cost[item]
+        for item in range(count):
+            start = begin[item]
+            if start == end[item] or (only_limbo and slot[item] != limbo):
                 continue
-            if items.cost[item] > candidates.cost[start] + EPSILON:
+            if cost[item] > candidate_cost[start] + EPSILON:
                 step = improve(tree, links, pairs, items, candidates, item)
                 if deep and step == 0.0:
                     step = improve_deep(tree, links, pairs, items, candidates, item)
