@@ -28,9 +28,7 @@ COMMANDS = {
     name: f"nova_core.commands.{name}:{name}"
     for name in ("plan", "check", "explain", "plot", "diff", "compare", "demo")
 }
-LAST_COMMANDS = {
-    name: f"nova_core.commands.{name}:{name}" for name in ("schema", "completion")
-}
+LAST_COMMANDS = {name: f"nova_core.commands.{name}:{name}" for name in ("schema", "completion")}
 
 
 def _entry_points() -> dict[str, str]:
@@ -78,15 +76,12 @@ class LazyGroup(click.Group):
         prog_name: str | None = None,
         complete_var: str | None = None,
         standalone_mode: bool = True,
-        windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
         """Run; in standalone mode errors become one line on stderr and an exit code."""
 
         def run() -> Any:
-            return super(LazyGroup, self).main(
-                args, prog_name, complete_var, False, windows_expand_args, **extra
-            )
+            return super(LazyGroup, self).main(args, prog_name, complete_var, False, **extra)
 
         if not standalone_mode:
             return run()

@@ -102,6 +102,7 @@ def table(title: str, columns: Sequence[str], *, caption: str | None = None) -> 
         caption=caption,
         caption_justify="left",
         box=box.SIMPLE_HEAD,
+        show_edge=False,
         pad_edge=False,
     )
     for name in columns:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import click
 
+HOW = """\b
+bash  echo 'source <(nova completion bash)' >> ~/.bashrc
+zsh   echo 'source <(nova completion zsh)' >> ~/.zshrc
+fish  nova completion fish > ~/.config/fish/completions/nova.fish"""
 
-@click.command()
+
+@click.command(epilog=HOW)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that completes nova's commands in a shell.
-
-    \b
-    bash  echo 'source <(nova completion bash)' >> ~/.bashrc
-    zsh   echo 'source <(nova completion zsh)' >> ~/.zshrc
-    fish  nova completion fish > ~/.config/fish/completions/nova.fish
-    """
+    """Print the script that completes nova's commands in a shell."""
     from click.shell_completion import get_completion_class
 
     made = get_completion_class(shell)

@@ -53,9 +53,7 @@ set_option = click.option(
 )
 
 
-def complete_strategies(
-    ctx: click.Context, param: click.Parameter, incomplete: str
-) -> list[str]:
+def complete_strategies(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Names of installed strategies for the shell's completion."""
     from nova_core.strategies import names
 
@@ -86,7 +84,9 @@ def load_plan(path: Path, problem: Problem) -> Plan:
     return read_plan(path, problem)
 
 
-def parameters_of(strategy: str, given: Mapping[str, Any], settings: tuple[str, ...]) -> dict[str, Any]:
+def parameters_of(
+    strategy: str, given: Mapping[str, Any], settings: tuple[str, ...]
+) -> dict[str, Any]:
     """A strategy's parameters from options and ``--set key=value``, as the types it declares.
 
     Args:

@@ -1,0 +1,103 @@
+"""``nova compare``: every strategy on one problem, side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nova_core import console
+from nova_core.commands import figures, shared
+from nova_core.commands.plan import outcomes_dict
+from nova_core.errors import NovaError, ProblemError
+
+
+@click.command()
+@shared.problem_argument
+@click.argument("strategies", nargs=-1, shell_complete=shared.complete_strategies)
+@click.option(
+    "--objective",
+    type=click.Choice(shared.OBJECTIVES),
+    default="latency",
+    show_default=True,
+    help="What is minimized by strategies that can choose, and shown of all.",
+)
+@click.option("--bound", is_flag=True, help="Show ratios to the linear program's lower bound.")
+@shared.capacity_option
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="STRATEGY.KEY=VALUE",
+    help="Any parameter of a strategy, e.g. nova.sigma=0.2; may be repeated.",
+)
+@shared.json_option
+def compare(
+    problem: Path,
+    strategies: tuple[str, ...],
+    objective: str,
+    bound: bool,
+    capacity: str | None,
+    settings: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Place PROBLEM with every strategy (or those named) and show what each one costs.
+
+    Times are of a second run where the first took less than five seconds.
+    """
+    from nova_core.strategies import names
+
+    asked_for = list(dict.fromkeys(strategies)) or names()
+    chosen = {name: _parameters(name, objective, asked_for, settings) for name in asked_for}
+    asked = shared.load_problem(problem, capacity)
+    with shared.working():
+        outcomes = figures.run_all(asked, chosen)
+        if all(isinstance(one, NovaError) for one in outcomes.values()):
+            raise next(one for one in outcomes.values() if isinstance(one, NovaError))
+        lowest = None
+        if bound:
+            from nova_core.evaluation import lower_bound
+
+            lowest = lower_bound(asked, objective)
+    if as_json:
+        console.print_json(
+            {
+                "problem": figures.problem_dict(asked),
+                "objective": objective,
+                "lower_bound": lowest,
+                "strategies": outcomes_dict(outcomes),
+            }
+        )
+        return
+    direct = next(o for o in outcomes.values() if not isinstance(o, NovaError)).evaluation.estimated
+    lines = [
+        f"sending straight to the sink: mean {console.number(direct.direct_mean)}, "
+        f"90P {console.number(direct.direct_p90)} ms"
+    ]
+    if lowest is not None:
+        lines.append(f"no placement of whole joins has {objective} below {console.number(lowest)}")
+    console.show(
+        figures.problem_line(asked),
+        "",
+        figures.cost_table("Strategies", outcomes, objective, bound=lowest, detailed=True),
+        "",
+        *lines,
+    )
+
+
+def _parameters(
+    name: str, objective: str, all_names: list[str], settings: tuple[str, ...]
+) -> dict[str, Any]:
+    """Parameters of one strategy out of ``strategy.key=value`` texts."""
+    mine = []
+    for setting in settings:
+        strategy, dot, rest = setting.partition(".")
+        if not dot or strategy not in all_names:
+            raise ProblemError(
+                f"--set {setting}: expected STRATEGY.KEY=VALUE with one of {', '.join(all_names)}"
+            )
+        if strategy == name:
+            mine.append(rest)
+    given = {"objective": objective} if shared.takes(name, "objective") else {}
+    return shared.parameters_of(name, given, tuple(mine))

@@ -1,0 +1,132 @@
+"""``nova diff``: what changes from one plan to another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nova_core import console
+from nova_core.commands import figures, shared
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from nova_core.plan_diff import PlanDiff
+
+
+@click.command()
+@click.argument("a", type=shared.FILE)
+@click.argument("b", type=shared.FILE)
+@shared.problem_option
+@shared.capacity_option
+@shared.rows_option
+@shared.json_option
+@click.pass_context
+def diff(
+    ctx: click.Context,
+    a: Path,
+    b: Path,
+    problem: Path,
+    capacity: str | None,
+    rows: int | None,
+    as_json: bool,
+) -> None:
+    """Show what changes from plan A to plan B of one problem; exit code 1 if anything does."""
+    asked = shared.load_problem(problem, capacity)
+    old, new = shared.load_plan(a, asked), shared.load_plan(b, asked)
+    from nova_core.plan_diff import diff_plans
+
+    with shared.working():
+        found = diff_plans(old, new)
+        outcomes = (figures.judge(old), figures.judge(new))
+    if as_json:
+        console.print_json(
+            {
+                "same": found.same,
+                "counts": {**found.counts(), "unchanged": found.unchanged},
+                "rerouted": found.rerouted,
+                "changes": found.rows(rows or None),
+                "old": outcomes[0].to_dict(),
+                "new": outcomes[1].to_dict(),
+            }
+        )
+    else:
+        print_diff(found, (a, b), outcomes, console.ROWS if rows is None else rows or None)
+    ctx.exit(0 if found.same else 1)
+
+
+def print_diff(
+    found: PlanDiff,
+    paths: tuple[Path, Path],
+    outcomes: tuple[figures.Outcome, figures.Outcome],
+    limit: int | None,
+) -> None:
+    """The difference for people."""
+    from rich.markup import escape
+
+    if found.same:
+        console.show(f"no difference: all {found.unchanged:,} instances stay")
+        return
+    counts = found.counts()
+    rows = found.rows(limit)
+    more = len(found.kind) - len(rows)
+    table = console.table(
+        "Changes",
+        ["change", "pair", "from", "to", ">tuples/s"],
+        caption=f"{more:,} more (--rows)" if more else None,
+    )
+    for row in rows:
+        before, after = row["old_rate"], row["new_rate"]
+        rate = console.number(before or after)
+        if before and after and before != after:
+            rate = f"{console.number(before)} -> {console.number(after)}"
+        table.add_row(
+            row["change"], escape(row["pair"]), row["from"] or "-", row["to"] or "-", rate
+        )
+    told = [f"{count:,} {kind}" for kind, count in counts.items() if count]
+    told += ["other routes"] * found.rerouted
+    changes: list[Table | str] = ["", table, ""] if rows else []
+    console.show(
+        f"{', '.join(told)}; {found.unchanged:,} stay",
+        *changes,
+        cost_changes(outcomes, paths),
+    )
+
+
+def cost_changes(
+    outcomes: tuple[figures.Outcome, figures.Outcome], paths: tuple[Path, Path]
+) -> Table:
+    """Table of what both plans cost."""
+    old, new = (one.evaluation for one in outcomes)
+    objective = outcomes[1].plan.objective
+    table = console.table("Cost", ["", f">{paths[0].name}", f">{paths[1].name}", ">change"])
+    figures_of = [
+        ("mean latency, ms", old.estimated.mean, new.estimated.mean),
+        ("90P latency, ms", old.estimated.p90, new.estimated.p90),
+        (
+            f"objective {objective}",
+            old.estimated.objectives[objective],
+            new.estimated.objectives[objective],
+        ),
+        ("overloaded nodes", old.load.overloaded_count, new.load.overloaded_count),
+        ("traffic, tuples/s", old.traffic, new.traffic),
+        ("replicas", old.replicas, new.replicas),
+        ("nodes used", old.nodes_used, new.nodes_used),
+    ]
+    if old.measured is not None and new.measured is not None:
+        figures_of[2:2] = [
+            ("measured mean, ms", old.measured.mean, new.measured.mean),
+            ("measured 90P, ms", old.measured.p90, new.measured.p90),
+        ]
+    for name, before, after in figures_of:
+        digits = 0 if isinstance(before, int) else 1
+        change = after - before
+        table.add_row(
+            name,
+            console.number(before, digits),
+            console.number(after, digits),
+            "=" if change == 0 else f"{change:+,.{digits}f}",
+        )
+    return table

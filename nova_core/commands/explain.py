@@ -1,0 +1,219 @@
+"""``nova explain``: why a join is where it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nova_core import console
+from nova_core.commands import shared
+from nova_core.errors import PlanError
+
+if TYPE_CHECKING:
+    from nova_core.explain import NodeExplanation, PairExplanation
+    from nova_core.model.problem import Problem
+
+PAIRS = 5
+
+
+@click.command()
+@click.argument("plan", type=shared.FILE)
+@shared.problem_option
+@shared.capacity_option
+@click.option("--join", metavar="J", help="A pair (tw/t1*w1), a join's id or a source's id.")
+@click.option("--node", metavar="N", help="A node's id.")
+@shared.rows_option
+@shared.json_option
+def explain(
+    plan: Path,
+    problem: Path,
+    capacity: str | None,
+    join: str | None,
+    node: str | None,
+    rows: int | None,
+    as_json: bool,
+) -> None:
+    """Tell why a join runs where it does, or what a node does.
+
+    Without --join and --node: the pairs that ended up farthest from their ideal.
+    """
+    if join is not None and node is not None:
+        raise click.UsageError("--join and --node: give one of them")
+    asked = shared.load_problem(problem, capacity)
+    with shared.working():
+        placed = shared.load_plan(plan, asked)
+        from nova_core.explain import Explainer
+
+        explainer = Explainer(placed)
+        if node is not None:
+            found = explainer.node(find_node(asked, node))
+            if as_json:
+                console.print_json(found)
+            else:
+                print_node(found, rows)
+            return
+        pairs = explainer.farthest(PAIRS) if join is None else find_pairs(asked, join)
+        limit = rows if rows is not None or as_json else PAIRS
+        shown = pairs[: limit or None]
+        answers = [explainer.pair(pair) for pair in shown]
+    if as_json:
+        console.print_json({"pairs": answers, "more": len(pairs) - len(shown)})
+        return
+    if join is None:
+        console.say(f"the {len(pairs)} pairs farthest from their ideal; name others with --join")
+    for answer in answers:
+        print_pair(answer)
+    if len(pairs) > len(shown):
+        console.say(f"{len(pairs) - len(shown)} more pairs; see all with --rows 0")
+
+
+def unit(objective: str) -> str:
+    """What costs are measured in."""
+    return "tuples/s * ms" if objective == "network-usage" else "ms"
+
+
+def print_pair(answer: PairExplanation) -> None:
+    """One pair, for a person."""
+    from rich.markup import escape
+    from rich.padding import Padding
+
+    left, right = answer.left, answer.right
+    in_ms = unit(answer.objective)
+    m, n = answer.partitions
+    virtual = ", ".join(f"{x:.1f}" for x in answer.virtual_position)
+    over = answer.cost / answer.ideal_cost - 1 if answer.ideal_cost > 0 else 0.0
+    lines = [
+        f"[bold]{escape(answer.pair)}[/]",
+        escape(
+            f"{left['source']} on {left['node']} ({left['rate']:g}/s) and {right['source']} on "
+            f"{right['node']} ({right['rate']:g}/s) to {answer.sink}; "
+            f"needs {answer.required_capacity:g} tuples/s in one piece"
+        ),
+        escape(
+            f"ideal: ({virtual}) in the cost space, {console.number(answer.ideal_cost)} {in_ms}; "
+            f"got {console.number(answer.cost)} {in_ms}, {100 * over:.1f} % above"
+        ),
+    ]
+    if len(answer.hosts) > 1:
+        lines.append(
+            f"cut: {m} x {n} partitions, {m * n} pieces on {len(answer.hosts)} nodes; inputs sent "
+            f"{answer.received / answer.required_capacity:.2f} times"
+        )
+    lines += [f"- {escape(reason)}" for reason in answer.reasons]
+    table = console.table(
+        f"Candidates by cost, of {answer.workers:,} workers",
+        [">#", "node", f">cost, {in_ms}", ">capacity", ">free", "verdict", "who is there"],
+    )
+    last = 0
+    for one in answer.candidates:
+        if one.rank is not None and one.rank > last + 1:
+            table.add_row("", f"... {one.rank - last - 1:,} more", "", "", "", "", "")
+        last = one.rank or last
+        who = ", ".join(f"{o.pair} ({o.rate:g})" for o in one.occupants)
+        more = f" and {one.more_occupants} more" if one.more_occupants else ""
+        table.add_row(
+            str(one.rank or "-"),
+            escape(one.node),
+            console.number(one.cost),
+            console.number(one.capacity),
+            console.number(one.free),
+            escape(one.verdict),
+            escape(who + more),
+            style="bold" if one.verdict.startswith("chosen") else None,
+        )
+    console.show(*lines, Padding(table, (1, 0, 1, 0), expand=False))
+
+
+def print_node(answer: NodeExplanation, rows: int | None) -> None:
+    """One node, for a person."""
+    from rich.markup import escape
+
+    limit = console.ROWS if rows is None else rows or None
+    free = answer.capacity - answer.load
+    state = "may host joins" if answer.worker else "may not host joins"
+    at = ", ".join(f"{x:.1f}" for x in answer.position)
+    lines = [
+        f"[bold]{escape(answer.node)}[/] at ({at}) in the cost space; {state}",
+        f"receives {console.number(answer.load)} of {console.number(answer.capacity)} tuples/s"
+        + (f", {console.number(answer.relayed)} only to forward" if answer.relayed else "")
+        + (f"; {console.number(free)} free" if free >= 0 else f"; overloaded by {-free:,.1f}"),
+    ]
+    if answer.produces:
+        lines.append(escape(f"produces {_some(answer.produces)}"))
+    if answer.sink_of:
+        lines.append(escape(f"consumes the results of {_some(answer.sink_of)}"))
+    hosted = console.table("Hosts", ["pair", ">tuples/s"])
+    for occupant in answer.hosted[:limit]:
+        hosted.add_row(escape(occupant.pair), console.number(occupant.rate))
+    if limit is not None and len(answer.hosted) > limit:
+        hosted.add_row(f"... {len(answer.hosted) - limit:,} more", "")
+    wished = console.table(
+        "Would gain by being here", ["pair", ">gain", ">needs, tuples/s", "runs on"]
+    )
+    for wish in answer.wishes:
+        fits = "" if wish.needs > free else " (would fit)"
+        wished.add_row(
+            escape(wish.pair),
+            console.number(wish.gain),
+            console.number(wish.needs) + fits,
+            escape(_some(wish.runs_on)),
+        )
+    console.show(
+        *lines,
+        "",
+        hosted if answer.hosted else "hosts nothing",
+        "",
+        wished if answer.wishes else "nobody would gain by being here",
+    )
+
+
+def _some(names: tuple[str, ...], limit: int = 6) -> str:
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
+
+
+def find_pairs(problem: Problem, name: str) -> list[int]:
+    """Pairs meant by a pair's name (``tw/t1*w1``), a join's id or a source's id.
+
+    Raises:
+        PlanError: when nothing has that name; the nearest names are suggested.
+    """
+    import numpy as np
+
+    m = problem.matrix
+    join_ids, source_ids = problem.joins.ids, problem.sources.ids
+    # Ids may hold the separators themselves, so a pair's name is compared whole.
+    mine = np.flatnonzero([name.startswith(f"{one}/") for one in join_ids])
+    for pair in np.flatnonzero(np.isin(m.join, mine)).tolist():
+        if problem.pair_name(pair) == name:
+            return [pair]
+    named = (
+        (join_ids[m.join] == name) | (source_ids[m.left] == name) | (source_ids[m.right] == name)
+    )
+    if named.any():
+        return [int(pair) for pair in np.flatnonzero(named)]
+    known = [problem.pair_name(pair) for pair in range(min(len(m), 10_000))]
+    known += [str(one) for one in problem.joins.ids]
+    raise PlanError(f"--join {name}: no such pair, join or source; {_suggestion(name, known)}")
+
+
+def find_node(problem: Problem, name: str) -> int:
+    """Index of a node.
+
+    Raises:
+        PlanError: when there is none; the nearest names are suggested.
+    """
+    index = problem.node_index.get(name)
+    if index is None:
+        known = [str(one) for one in problem.nodes.ids[:10_000]]
+        raise PlanError(f"--node {name}: no such node; {_suggestion(name, known)}")
+    return index
+
+
+def _suggestion(name: str, known: list[str]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, known, n=3, cutoff=0.5) or known[:3]
+    return f"did you mean {', '.join(close)}?" if len(close) > 1 else f"did you mean {close[0]}?"

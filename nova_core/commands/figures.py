@@ -1,0 +1,284 @@
+"""What commands tell of a plan: the rows of what was decided, the figures of what it costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nova_core import console
+from nova_core.errors import NovaError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from nova_core.evaluation.metrics import Evaluation, Latency
+    from nova_core.model.plan import Plan
+    from nova_core.model.problem import Floats, Problem
+    from nova_core.model.verify import Report
+
+# A strategy that took less is run again, so that its time tells the work and not the first load.
+SECOND_RUN_BELOW = 5.0
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """A plan with what it costs and what it breaks.
+
+    Attributes:
+        plan: the plan.
+        evaluation: what it costs.
+        report: which constraints it keeps.
+        seconds: how long placing took, or None where it is not known.
+    """
+
+    plan: Plan
+    evaluation: Evaluation
+    report: Report
+    seconds: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the placement itself, for JSON."""
+        return {
+            "strategy": self.plan.strategy,
+            "objective": self.plan.objective,
+            "parameters": dict(self.plan.parameters),
+            "seconds": self.seconds,
+            "evaluation": self.evaluation.to_dict(),
+            "verification": self.report.to_dict(),
+        }
+
+
+def judge(plan: Plan, seconds: float | None = None) -> Outcome:
+    """Evaluate and verify a plan."""
+    from nova_core.evaluation import evaluate
+    from nova_core.model.verify import verify
+
+    return Outcome(plan, evaluate(plan), verify(plan), seconds)
+
+
+def run(problem: Problem, strategy: str, parameters: Mapping[str, Any], warm: bool) -> Outcome:
+    """Place a problem; ``warm`` times a second run where the first was quick."""
+    from nova_core.strategies import create
+
+    made = create(strategy, **parameters)
+    begin = time.perf_counter()
+    plan = made.place(problem)
+    seconds = time.perf_counter() - begin
+    if warm and seconds < SECOND_RUN_BELOW:
+        begin = time.perf_counter()
+        made.place(problem)
+        seconds = time.perf_counter() - begin
+    return judge(plan, seconds)
+
+
+def run_all(
+    problem: Problem, strategies: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Outcome | NovaError]:
+    """Place a problem with each strategy (name to parameters); what cannot, leaves its error."""
+    outcomes: dict[str, Outcome | NovaError] = {}
+    for name, parameters in strategies.items():
+        try:
+            outcomes[name] = run(problem, name, parameters, warm=True)
+        except NovaError as error:
+            outcomes[name] = error
+    return outcomes
+
+
+# --- the problem ---------------------------------------------------------------------------------
+
+
+def problem_dict(problem: Problem) -> dict[str, Any]:
+    """A problem in a few figures, for JSON."""
+    p = problem
+    return {
+        "name": p.name,
+        "digest": p.digest,
+        "nodes": len(p.nodes),
+        "workers": int(p.nodes.worker.sum()),
+        "dimensions": int(p.nodes.position.shape[1]),
+        "capacity": float(p.nodes.capacity[p.nodes.worker].sum()),
+        "sources": len(p.sources),
+        "rate": float(p.sources.rate.sum()),
+        "joins": len(p.joins),
+        "pairs": len(p.matrix),
+        "required_capacity": float(p.required_capacity.sum()),
+        "links": len(p.links),
+        "measured_latency": p.latency is not None,
+    }
+
+
+def problem_line(problem: Problem) -> str:
+    """A problem in one line, with rich markup."""
+    from rich.markup import escape
+
+    d = problem_dict(problem)
+    need = console.number(d["required_capacity"], 0)
+    return (
+        f"[bold]{escape(problem.name)}[/]: {_count(d['nodes'], 'node')} "
+        f"({d['workers']:,} may host joins, {console.number(d['capacity'], 0)} tuples/s), "
+        f"{_count(d['sources'], 'source')}, {_count(d['joins'], 'join')}, "
+        f"{_count(d['pairs'], 'pair')} that need {need} tuples/s"
+    )
+
+
+def _count(amount: int, what: str) -> str:
+    return f"{amount:,} {what}{'' if amount == 1 else 's'}"
+
+
+# --- what was decided ----------------------------------------------------------------------------
+
+
+def decisions(plan: Plan, limit: int | None) -> tuple[list[dict[str, Any]], int]:
+    """Rows of what was decided, one per pair and node, and how many there are in all.
+
+    Where not all rows are wanted, those with the slowest paths come.
+    """
+    import numpy as np
+
+    p, i = plan.problem, plan.instances
+    place, row = np.unique(np.stack([i.pair, i.node], axis=1), axis=0, return_inverse=True)
+    pair, node = place[:, 0], place[:, 1]
+    left, right = plan.received
+    rate = np.bincount(row, left + right, len(place))
+    pieces = np.bincount(row, i.replicas, len(place)).astype(np.int64)
+    legs = plan.leg_latency
+    latency = np.zeros(len(place))
+    np.maximum.at(latency, row, legs[:, :2].max(axis=1) + legs[:, 2])
+    distance = _virtual_distance(plan, place)
+    cut = plan.partitions.count
+    total = cut[0::2] * cut[1::2]
+    shown = np.arange(len(place))
+    if limit is not None and len(place) > limit:
+        shown = np.argsort(-latency, kind="stable")[:limit]
+    rows = [
+        {
+            "pair": p.pair_name(int(pair[k])),
+            "node": str(p.nodes.ids[node[k]]),
+            "pieces": int(pieces[k]),
+            "pieces_of_pair": int(total[pair[k]]),
+            "rate": float(rate[k]),
+            "virtual_distance": float(distance[k]),
+            "latency": float(latency[k]),
+        }
+        for k in shown
+    ]
+    return rows, len(place)
+
+
+def _virtual_distance(plan: Plan, place: Any) -> Floats:
+    """Distance of each (pair, node) row from the pair's virtual position, ms; NaN without one."""
+    import numpy as np
+
+    if plan.virtual_position is None:
+        return np.full(len(place), np.nan)
+    away = plan.virtual_position[place[:, 0]] - plan.problem.nodes.position[place[:, 1]]
+    return np.asarray(np.linalg.norm(away, axis=1))
+
+
+def decision_table(rows: Sequence[Mapping[str, Any]], total: int) -> Table:
+    """The table of what was decided."""
+    from rich.markup import escape
+
+    more = total - len(rows)
+    caption = f"the {len(rows)} slowest; {more:,} more rows (--rows)" if more else None
+    table = console.table(
+        "What was decided",
+        ["pair", "node", ">pieces", ">tuples/s", ">from ideal, ms", ">latency, ms"],
+        caption=caption,
+    )
+    for row in rows:
+        whole = row["pieces"] == row["pieces_of_pair"]
+        table.add_row(
+            escape(row["pair"]),
+            escape(row["node"]),
+            "whole" if whole else f"{row['pieces']:,} of {row['pieces_of_pair']:,}",
+            console.number(row["rate"]),
+            console.number(row["virtual_distance"]),
+            console.number(row["latency"]),
+        )
+    return table
+
+
+# --- what it costs -------------------------------------------------------------------------------
+
+
+def cost_table(
+    title: str,
+    outcomes: Mapping[str, Outcome | NovaError],
+    objective: str,
+    *,
+    chosen: str = "nova",
+    bound: float | None = None,
+    detailed: bool = False,
+) -> Table:
+    """Strategies side by side, one per row.
+
+    Args:
+        title: above the table.
+        outcomes: what each strategy did, or why it could not.
+        objective: whose value is shown.
+        chosen: the strategy that stands out.
+        bound: a lower bound of it; adds the ratio.
+        detailed: adds network usage, nodes used and time.
+    """
+    from rich.markup import escape
+
+    good = [one for one in outcomes.values() if not isinstance(one, NovaError)]
+    measured = any(one.evaluation.measured is not None for one in good)
+    in_what = "" if objective == "network-usage" else ", ms"
+    columns = ["strategy", ">mean, ms", ">90P, ms"]
+    columns += [">measured mean", ">measured 90P"] * measured
+    columns += [f">{objective}{in_what}"] + [">/ bound"] * (bound is not None)
+    columns += [">overloaded", ">max load", ">traffic, /s"]
+    columns += [">network usage"] * (detailed and objective != "network-usage")
+    columns += [">replicas"] + [">nodes", ">time"] * detailed + ["constraints"]
+    table = console.table(title, columns)
+    for name, one in outcomes.items():
+        if isinstance(one, NovaError):
+            blanks = ["-"] * (len(columns) - 2)
+            table.add_row(escape(name), *blanks, escape(str(one)), style="dim")
+            continue
+        e = one.evaluation
+        cells = [escape(name), *_latency_cells(e.estimated)]
+        if measured:
+            cells += ["-", "-"] if e.measured is None else _latency_cells(e.measured)
+        value = e.estimated.objectives[objective]
+        cells.append(console.number(value))
+        if bound is not None:
+            cells.append(f"{value / bound:.3f}" if bound > 0 else "-")
+        load = e.load
+        cells.append(
+            f"{load.overloaded_count:,} ({load.overloaded_percent:.0f} %)"
+            if load.overloaded_count
+            else "0"
+        )
+        cells.append("∞" if load.worst_factor == float("inf") else f"{load.worst_factor:.2f}")
+        cells.append(console.number(e.traffic, 0))
+        if detailed and objective != "network-usage":
+            cells.append(console.number(e.estimated.network_usage, 0))
+        cells.append(f"{e.replicas:,}")
+        if detailed:
+            cells += [f"{e.nodes_used:,}", duration(one.seconds)]
+        cells.append(_kept(one.report))
+        table.add_row(*cells, style="bold" if name == chosen else None)
+    return table
+
+
+def _latency_cells(latency: Latency) -> list[str]:
+    return [console.number(latency.mean), console.number(latency.p90)]
+
+
+def _kept(report: Report) -> str:
+    if report.ok:
+        return "[green]all kept[/]"
+    broken = [name for name, count in report.counts.items() if count]
+    return f"[yellow]breaks {', '.join(broken)}[/]"
+
+
+def duration(seconds: float | None) -> str:
+    """A time for people: ms below a second."""
+    if seconds is None:
+        return "-"
+    return f"{seconds * 1000:,.1f} ms" if seconds < 1 else f"{seconds:,.2f} s"

@@ -1,0 +1,191 @@
+"""``nova plan``: place a problem's joins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nova_core import console
+from nova_core.commands import figures, shared
+from nova_core.errors import NovaError
+
+if TYPE_CHECKING:
+    from nova_core.model.problem import Problem
+
+# Above this many nodes baselines only come when asked for: the spanning tree takes its time.
+BASELINE_NODES = 20_000
+
+
+@click.command()
+@shared.problem_argument
+@click.option(
+    "--strategy",
+    default="nova",
+    show_default=True,
+    metavar="S",
+    shell_complete=shared.complete_strategies,
+    help="How to place; `nova compare` lists what is installed.",
+)
+@shared.objective_option
+@click.option(
+    "--sigma", type=float, help="How coarsely inputs are cut, 0 to 1 [default: 0.4] (Eq. 7)."
+)
+@click.option(
+    "--bandwidth",
+    type=float,
+    metavar="T_B",
+    help="The most an instance may receive, tuples/s; gives sigma if that is not given (Eq. 8).",
+)
+@click.option("--c-min", type=float, help="C_min, what a node must have to be chosen, tuples/s.")
+@click.option(
+    "--index",
+    type=click.Choice(["capacity-tree", "kdtree", "annoy"]),
+    help="How near nodes are found [default: capacity-tree].",
+)
+@click.option(
+    "--on-full",
+    type=click.Choice(["expand", "spread"]),
+    help="Where nothing fits: search wider, or overload evenly [default: expand].",
+)
+@click.option("--refine/--no-refine", default=None, help="Improve the first assignment [default].")
+@click.option("--seed", type=int, help="Of what is random in the strategy.")
+@shared.capacity_option
+@shared.set_option
+@click.option(
+    "--output",
+    "-o",
+    type=shared.FILE,
+    help="Where the plan goes: .json, .yaml, or a directory of tables.",
+)
+@click.option(
+    "--baselines/--no-baselines",
+    default=None,
+    help=f"Whether to show the baselines [default: up to {BASELINE_NODES:,} nodes].",
+)
+@shared.rows_option
+@shared.json_option
+def plan(
+    problem: Path,
+    strategy: str,
+    capacity: str | None,
+    settings: tuple[str, ...],
+    output: Path | None,
+    baselines: bool | None,
+    rows: int | None,
+    as_json: bool,
+    **named: Any,
+) -> None:
+    """Decide where each join of PROBLEM runs, and into how many pieces it is cut.
+
+    PROBLEM is a YAML or JSON document, a directory of tables, or a directory with nodes.csv and
+    joins.csv.
+    """
+    if output is not None:
+        require_writable(output, problem)
+    parameters = shared.parameters_of(strategy, named, settings)
+    asked = shared.load_problem(problem, capacity)
+    if baselines is None:
+        baselines = len(asked.nodes) <= BASELINE_NODES
+        if not baselines:
+            console.say(
+                f"no baselines above {BASELINE_NODES:,} nodes unless asked for with --baselines"
+            )
+    with shared.working():
+        outcome = figures.run(asked, strategy, parameters, warm=False)
+        others: dict[str, dict[str, Any]] = {
+            name: {} for name in shared.BASELINES if baselines and name != strategy
+        }
+        compared = figures.run_all(asked, others)
+        if output is not None:
+            from nova_core.model.files import write_plan
+
+            write_plan(outcome.plan, output)
+    if as_json:
+        print_json(asked, outcome, compared, output, rows)
+        return
+    seconds = figures.duration(outcome.seconds)
+    limit = console.ROWS if rows is None else rows or None
+    shown, total = figures.decisions(outcome.plan, limit)
+    console.show(
+        figures.problem_line(asked),
+        f"placed with {strategy}{settings_text(strategy, outcome.plan.parameters)} in {seconds}",
+        "",
+        figures.decision_table(shown, total),
+        "",
+        figures.cost_table(
+            "What it costs" + (", and what the baselines would" if compared else ""),
+            {strategy: outcome, **compared},
+            outcome.plan.objective,
+            chosen=strategy,
+        ),
+        "",
+        verdict(outcome),
+    )
+    if output is not None:
+        console.say(f"plan written to {output}")
+
+
+def require_writable(output: Path, problem: Path) -> None:
+    """Refuse, before any work, a place where the plan could not go.
+
+    Raises:
+        NovaError: when it is the problem itself or its directory is missing.
+    """
+    if output.exists() and problem.exists() and output.samefile(problem):
+        raise NovaError(f"{output}: is the problem; write the plan somewhere else")
+    if not output.parent.is_dir():
+        raise NovaError(f"{output}: there is no directory {output.parent}")
+
+
+def settings_text(strategy: str, parameters: Mapping[str, Any]) -> str:
+    """Parameters that are not the strategy's defaults, in brackets."""
+    from dataclasses import asdict
+
+    from nova_core.strategies.base import load
+
+    usual = asdict(load(strategy).Parameters())
+    said = [f"{name} {value}" for name, value in parameters.items() if value != usual.get(name)]
+    return f" ({', '.join(said)})" if said else ""
+
+
+def verdict(outcome: figures.Outcome) -> str:
+    """Whether the plan holds, with rich markup."""
+    report = outcome.report
+    if report.ok:
+        return f"[green]The plan {report.summary()}.[/]"
+    knowing = " knowingly" if report.honest else ""
+    first = report.violations[0].text
+    return f"[yellow]The plan{knowing} {report.summary()}; worst: {first}.[/]"
+
+
+def print_json(
+    problem: Problem,
+    outcome: figures.Outcome,
+    compared: dict[str, figures.Outcome | NovaError],
+    output: Path | None,
+    rows: int | None,
+) -> None:
+    """The whole answer for programs."""
+    shown, total = figures.decisions(outcome.plan, rows or None)
+    console.print_json(
+        {
+            "problem": figures.problem_dict(problem),
+            **outcome.to_dict(),
+            "notes": dict(outcome.plan.notes),
+            "decisions": shown,
+            "decisions_total": total,
+            "baselines": outcomes_dict(compared),
+            "written": None if output is None else str(output),
+        }
+    )
+
+
+def outcomes_dict(outcomes: dict[str, figures.Outcome | NovaError]) -> dict[str, Any]:
+    """Outcomes by strategy for JSON; an error becomes ``{"error": text}``."""
+    return {
+        name: {"error": str(one)} if isinstance(one, NovaError) else one.to_dict()
+        for name, one in outcomes.items()
+    }

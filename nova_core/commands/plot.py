@@ -1,0 +1,48 @@
+"""``nova plot``: a picture of the cost space."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from nova_core import console
+from nova_core.commands import figures, shared
+
+
+@click.command()
+@click.argument("what", metavar="PLAN|PROBLEM", type=shared.FILE)
+@click.option(
+    "--problem", "-p", type=shared.FILE, help="The problem; makes the argument a plan of it."
+)
+@shared.capacity_option
+@click.option(
+    "--output", "-o", type=shared.FILE, required=True, help="A .png or .svg file to write."
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Of the flows shown of a large plan."
+)
+@shared.json_option
+def plot(
+    what: Path, problem: Path | None, capacity: str | None, output: Path, seed: int, as_json: bool
+) -> None:
+    """Draw nodes, virtual positions, replicas and flows in the cost space.
+
+    Give a plan with --problem, or a problem alone.
+    """
+    asked = shared.load_problem(what if problem is None else problem, capacity)
+    with shared.working():
+        placed = None if problem is None else shared.load_plan(what, asked)
+        from nova_core.plotting import save_plot
+
+        save_plot(asked, placed, output, seed=seed)
+    if as_json:
+        console.print_json(
+            {
+                "problem": figures.problem_dict(asked),
+                "strategy": None if placed is None else placed.strategy,
+                "written": str(output),
+            }
+        )
+        return
+    console.say(f"plot written to {output}")

@@ -1,0 +1,16 @@
+"""``nova schema``: the published JSON Schemas."""
+
+from __future__ import annotations
+
+import click
+
+from nova_core import console
+
+
+@click.command()
+@click.argument("document", type=click.Choice(["problem", "plan"]))
+def schema(document: str) -> None:
+    """Print the JSON Schema of a problem or a plan document."""
+    from nova_core.model.schema import published
+
+    console.print_json(published(document))

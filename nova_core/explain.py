@@ -1,0 +1,390 @@
+"""Why a plan puts a join where it does: the ideal spot, the candidates, and what was full."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from nova_core.model.plan import Plan
+from nova_core.model.problem import Floats, Ints
+from nova_core.model.traffic import leg_rates
+from nova_core.model.verify import TOLERANCE
+from nova_core.placement.objectives import leg_weights
+from nova_core.verdicts import Verdicts
+
+NEAREST = 12
+OCCUPANTS = 3
+
+
+@dataclass(frozen=True)
+class Occupant:
+    """A pair that takes room on a node: its name and the tuples/s it adds there."""
+
+    pair: str
+    rate: float
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A node a pair could run on, as it is at the end.
+
+    Attributes:
+        rank: its place among all workers by cost, from 1; None for a host that is no worker.
+        node: its id.
+        cost: what the whole pair would cost there, by the plan's objective.
+        capacity: C_a, tuples/s.
+        free: what is left of it, tuples/s; negative when overloaded.
+        verdict: why it was (not) chosen, for people.
+        occupants: the greatest of what runs there besides the pair.
+        more_occupants: how many others run there.
+    """
+
+    rank: int | None
+    node: str
+    cost: float
+    capacity: float
+    free: float
+    verdict: str
+    occupants: tuple[Occupant, ...]
+    more_occupants: int
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where a pair, or a part of it, runs.
+
+    Attributes:
+        node: the node's id.
+        pieces: paper replicas of the pair merged there.
+        rate: tuples/s it receives there for the pair.
+        cost: what the whole pair would cost there, by the plan's objective.
+        distance: from the virtual position, ms.
+        latency: slowest path source to node to sink, ms, relays included.
+    """
+
+    node: str
+    pieces: int
+    rate: float
+    cost: float
+    distance: float
+    latency: float
+
+
+@dataclass(frozen=True)
+class PairExplanation:
+    """Why a pair runs where it does.
+
+    Attributes:
+        pair: its name.
+        left: left source: id, node and rate (tuples/s).
+        right: right source.
+        sink: node that consumes the result.
+        required_capacity: C_r, tuples/s.
+        objective: what costs are measured by.
+        virtual_position: the optimum in the cost space, ms per axis.
+        ideal_cost: cost there; no node can cost less.
+        cost: actual cost, sending directly: of ``network-usage`` the sum over its legs, of the
+            others the mean over its replicas.
+        partitions: into how many the left and the right input are cut.
+        received: tuples/s its hosts receive for it together; above C_r when it is cut.
+        hosts: where it runs.
+        candidates: the cheapest workers in order, and every host.
+        workers: how many workers there are.
+        reasons: sentences for people.
+    """
+
+    pair: str
+    left: dict[str, Any]
+    right: dict[str, Any]
+    sink: str
+    required_capacity: float
+    objective: str
+    virtual_position: tuple[float, ...]
+    ideal_cost: float
+    cost: float
+    partitions: tuple[int, int]
+    received: float
+    hosts: tuple[Host, ...]
+    candidates: tuple[Candidate, ...]
+    workers: int
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A pair that would cost less on a node than where it runs.
+
+    Attributes:
+        pair: its name.
+        gain: how much less, by the plan's objective.
+        needs: C_r, tuples/s.
+        runs_on: where it runs instead.
+    """
+
+    pair: str
+    gain: float
+    needs: float
+    runs_on: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NodeExplanation:
+    """What a node does, and who would rather be on it.
+
+    Attributes:
+        node: its id.
+        worker: whether it may host joins.
+        position: in the cost space, ms per axis.
+        capacity: C_a, tuples/s.
+        load: tuples/s it receives, relayed ones included.
+        relayed: tuples/s it only forwards.
+        produces: sources on it.
+        sink_of: joins whose results it consumes.
+        hosted: pairs on it, the greatest first.
+        wishes: pairs that would cost less on it, the greatest gain first.
+    """
+
+    node: str
+    worker: bool
+    position: tuple[float, ...]
+    capacity: float
+    load: float
+    relayed: float
+    produces: tuple[str, ...]
+    sink_of: tuple[str, ...]
+    hosted: tuple[Occupant, ...]
+    wishes: tuple[Wish, ...]
+
+
+class Explainer:
+    """Answers questions about one plan; what several answers need is worked out once."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.problem = plan.problem
+
+    @cached_property
+    def _weights(self) -> Floats:
+        return leg_weights(self.problem, self.plan.objective)
+
+    @cached_property
+    def _adds(self) -> Floats:
+        """(k,) tuples/s each instance adds to its node."""
+        left, right = self.plan.received
+        return left + right
+
+    @cached_property
+    def _free(self) -> Floats:
+        return self.problem.nodes.capacity - self.plan.load
+
+    @cached_property
+    def _pair_cost(self) -> Floats:
+        """(p,) cost of each pair where it runs, by the plan's objective, sending directly."""
+        plan, i = self.plan, self.plan.instances
+        legs = replace(plan, routes=None).leg_latency
+        count = len(self.problem.matrix)
+        if plan.objective == "network-usage":
+            cost = (leg_rates(plan) * legs).sum(axis=1)
+        else:
+            share = i.replicas / np.bincount(i.pair, i.replicas, count)[i.pair]
+            cost = share * (self._weights[i.pair] * legs).sum(axis=1)
+        return np.asarray(np.bincount(i.pair, cost, count), np.float64)
+
+    @cached_property
+    def _by_node(self) -> Ints:
+        """Instances ordered by node."""
+        return np.argsort(self.plan.instances.node, kind="stable")
+
+    def _on_node(self, node: int) -> Ints:
+        sorted_nodes = self.plan.instances.node[self._by_node]
+        begin, end = np.searchsorted(sorted_nodes, [node, node + 1])
+        return self._by_node[begin:end]
+
+    def _occupants(self, node: int) -> list[Occupant]:
+        """Pairs on a node, the greatest first."""
+        here = self._on_node(node)
+        pairs, row = np.unique(self.plan.instances.pair[here], return_inverse=True)
+        rates = np.bincount(row, self._adds[here], len(pairs))
+        return [
+            Occupant(self.problem.pair_name(int(pairs[i])), float(rates[i]))
+            for i in np.argsort(-rates, kind="stable")
+        ]
+
+    def _cost_at(self, pair: int, points: Floats) -> Floats:
+        """(v,) cost of the whole pair at each point ((v, d))."""
+        p = self.problem
+        ends = [p.left_node[pair], p.right_node[pair], p.sink_node[pair]]
+        away = np.stack(
+            [np.linalg.norm(points - p.nodes.position[end], axis=1) for end in ends], axis=1
+        )
+        return np.asarray(away @ self._weights[pair])
+
+    def _virtual_position(self, pair: int) -> Floats:
+        given = self.plan.virtual_position
+        if given is not None and np.isfinite(given[pair]).all():
+            return np.asarray(given[pair])
+        from nova_core.placement.geometric_median import geometric_median
+
+        p = self.problem
+        ends = [p.left_node[pair], p.right_node[pair], p.sink_node[pair]]
+        weights = self._weights[pair][None]
+        return np.asarray(geometric_median(p.nodes.position[ends][None], weights)[0])
+
+    # --- a pair ---------------------------------------------------------------------------------
+
+    def farthest(self, count: int) -> list[int]:
+        """The pairs whose cost is the most above that of their ideal, the worst first."""
+        from nova_core.placement.geometric_median import (
+            geometric_median,
+            pair_anchors,
+            weighted_distance,
+        )
+
+        anchors = pair_anchors(self.problem)
+        points = geometric_median(anchors, self._weights)
+        above = self._pair_cost - weighted_distance(anchors, self._weights, points)
+        return [int(pair) for pair in np.argsort(-above, kind="stable")[:count]]
+
+    def pair(self, pair: int, nearest: int = NEAREST) -> PairExplanation:
+        """Explain a pair (row of the join matrix), with its ``nearest`` cheapest candidates."""
+        plan, p = self.plan, self.problem
+        begin, end = np.searchsorted(plan.instances.pair, [pair, pair + 1])
+        mine = np.arange(begin, end)
+        ideal = self._virtual_position(pair)
+        cost = self._cost_at(pair, p.nodes.position)
+        nodes, row = np.unique(plan.instances.node[mine], return_inverse=True)
+        pieces = np.bincount(row, plan.instances.replicas[mine], len(nodes))
+        rate = np.bincount(row, self._adds[mine], len(nodes))
+        legs = plan.leg_latency[mine]
+        path = np.zeros(len(nodes))
+        np.maximum.at(path, row, np.maximum(legs[:, 0], legs[:, 1]) + legs[:, 2])
+        hosts = sorted(
+            (
+                Host(
+                    node=str(p.nodes.ids[v]),
+                    pieces=int(pieces[i]),
+                    rate=float(rate[i]),
+                    cost=float(cost[v]),
+                    distance=float(np.linalg.norm(p.nodes.position[v] - ideal)),
+                    latency=float(path[i]),
+                )
+                for i, v in enumerate(nodes)
+            ),
+            key=lambda host: host.cost,
+        )
+        verdicts = Verdicts(
+            plan=plan,
+            pair=pair,
+            cost=cost,
+            order=np.flatnonzero(p.nodes.worker)[np.argsort(cost[p.nodes.worker], kind="stable")],
+            share=dict(zip(nodes.tolist(), rate.tolist(), strict=True)),
+            pieces=dict(zip(nodes.tolist(), pieces.astype(int).tolist(), strict=True)),
+            free=self._free,
+            actual=float(self._pair_cost[pair]),
+        )
+        return PairExplanation(
+            pair=p.pair_name(pair),
+            left=self._end(p.matrix.left[pair]),
+            right=self._end(p.matrix.right[pair]),
+            sink=str(p.nodes.ids[p.sink_node[pair]]),
+            required_capacity=float(p.required_capacity[pair]),
+            objective=plan.objective,
+            virtual_position=tuple(ideal.tolist()),
+            ideal_cost=float(self._cost_at(pair, ideal[None])[0]),
+            cost=verdicts.actual,
+            partitions=verdicts.partitions,
+            received=float(rate.sum()),
+            hosts=tuple(hosts),
+            candidates=tuple(self._candidates(verdicts, nearest)),
+            workers=len(verdicts.order),
+            reasons=tuple(verdicts.reasons()),
+        )
+
+    def _end(self, source: int) -> dict[str, Any]:
+        s = self.problem.sources
+        return {
+            "source": str(s.ids[source]),
+            "node": str(self.problem.nodes.ids[s.node[source]]),
+            "rate": float(s.rate[source]),
+        }
+
+    def _candidates(self, verdicts: Verdicts, nearest: int) -> list[Candidate]:
+        p, name = self.problem, self.problem.pair_name(verdicts.pair)
+        rank = {int(v): i + 1 for i, v in enumerate(verdicts.order[:nearest])}
+        for v in verdicts.share:
+            at = np.flatnonzero(verdicts.order == v)
+            rank.setdefault(v, int(at[0]) + 1 if len(at) else 0)
+        found = []
+        for v, place in sorted(rank.items(), key=lambda item: (verdicts.cost[item[0]], item[1])):
+            others = [one for one in self._occupants(v) if one.pair != name]
+            found.append(
+                Candidate(
+                    rank=place or None,
+                    node=str(p.nodes.ids[v]),
+                    cost=float(verdicts.cost[v]),
+                    capacity=float(p.nodes.capacity[v]),
+                    free=float(self._free[v]),
+                    verdict=verdicts.verdict(v),
+                    occupants=tuple(others[:OCCUPANTS]),
+                    more_occupants=len(others[OCCUPANTS:]),
+                )
+            )
+        return found
+
+    # --- a node ---------------------------------------------------------------------------------
+
+    def node(self, node: int, wishes: int = NEAREST) -> NodeExplanation:
+        """Explain a node (index), with the ``wishes`` pairs that would gain most by being on it."""
+        plan, p = self.plan, self.problem
+        sources = np.flatnonzero(p.sources.node == node)
+        return NodeExplanation(
+            node=str(p.nodes.ids[node]),
+            worker=bool(p.nodes.worker[node]),
+            position=tuple(p.nodes.position[node].tolist()),
+            capacity=float(p.nodes.capacity[node]),
+            load=float(plan.load[node]),
+            relayed=float(plan.relay_load[node]),
+            produces=tuple(str(name) for name in p.sources.ids[sources]),
+            sink_of=tuple(str(name) for name in p.joins.ids[p.joins.sink == node]),
+            hosted=tuple(self._occupants(node)),
+            wishes=tuple(self._wishes(node, wishes)) if p.nodes.worker[node] else (),
+        )
+
+    def _wishes(self, node: int, limit: int) -> list[Wish]:
+        p, i = self.problem, self.plan.instances
+        actual, here = self._pair_cost, p.nodes.position[node]
+        ends = (p.left_node, p.right_node, p.sink_node)
+        away = [np.linalg.norm(p.nodes.position[end] - here, axis=1) for end in ends]
+        gain = actual - (self._weights * np.stack(away, axis=1)).sum(axis=1)
+        # A pair that is here in part has its wish in part; it is told by what the node hosts.
+        gain[i.pair[self._on_node(node)]] = 0.0
+        best = np.argsort(-gain, kind="stable")[:limit]
+        return [
+            Wish(
+                pair=p.pair_name(int(pair)),
+                gain=float(gain[pair]),
+                needs=float(p.required_capacity[pair]),
+                runs_on=tuple(
+                    str(name)
+                    for name in p.nodes.ids[
+                        np.unique(i.node[slice(*np.searchsorted(i.pair, [pair, pair + 1]))])
+                    ]
+                ),
+            )
+            for pair in best
+            if gain[pair] > TOLERANCE * actual[pair]
+        ]
+
+
+__all__ = [
+    "Candidate",
+    "Explainer",
+    "Host",
+    "NodeExplanation",
+    "Occupant",
+    "PairExplanation",
+    "Wish",
+]

@@ -1,0 +1,120 @@
+"""What all plots share: the plane, colours, sizes and marks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nova_core.model.plan import Plan
+from nova_core.model.problem import Bools, Floats, Ints, Problem
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+INK = "#222222"
+GREY = "#8a929b"
+PALE = "#dfe4ea"
+ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE = (
+    "#E69F00",
+    "#56B4E9",
+    "#009E73",
+    "#0072B2",
+    "#D55E00",
+    "#CC79A7",
+)
+BY_PAIR = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """The cost space as a plane.
+
+    Attributes:
+        centre: (d,) what is taken from a position first.
+        axes: (d, 2) the plane's directions.
+        node: (n, 2) the nodes in it, ms.
+        labels: of both axes.
+    """
+
+    centre: Floats
+    axes: Floats
+    node: Floats
+    labels: tuple[str, str]
+
+    @classmethod
+    def of(cls, problem: Problem) -> Space:
+        """Two dimensions as they are; of more, the two in which nodes spread most."""
+        position = problem.nodes.position
+        dimensions = position.shape[1]
+        centre, labels = np.zeros(dimensions), ("x, ms", "y, ms")
+        axes = np.eye(dimensions, 2)
+        if dimensions > 2:
+            centre = position.mean(axis=0)
+            values, vectors = np.linalg.eigh(np.cov((position - centre).T))
+            axes = vectors[:, ::-1][:, :2]
+            kept = values[::-1][:2].sum() / max(values.sum(), np.finfo(float).tiny)
+            labels = (
+                f"1st principal axis, ms (both show {100 * kept:.0f} % of the spread "
+                f"in {dimensions} dimensions)",
+                "2nd principal axis, ms",
+            )
+        return cls(centre, axes, (position - centre) @ axes, labels)
+
+    def place(self, position: Floats) -> Floats:
+        """(k, 2) where (k, d) positions lie in the plane."""
+        return np.asarray((position - self.centre) @ self.axes)
+
+
+def roles(problem: Problem) -> tuple[Bools, Bools]:
+    """(n,), (n,) which nodes produce, and which consume."""
+    produces, consumes = (np.zeros(len(problem.nodes), bool) for _ in range(2))
+    produces[problem.sources.node] = True
+    consumes[problem.joins.sink] = True
+    return produces, consumes
+
+
+def area_of(amount: Floats, reference: float, largest: float, smallest: float = 8.0) -> Floats:
+    """Marker areas, points squared: by the root of the amount, within bounds.
+
+    Capacities differ by orders of magnitude; in proportion, most marks would be dots.
+    """
+    bounded = np.minimum(np.where(np.isfinite(amount), amount, reference), reference)
+    return np.maximum(smallest, largest * np.sqrt(bounded / reference))
+
+
+def reference_of(capacity: Floats) -> float:
+    """The amount drawn largest."""
+    finite = capacity[np.isfinite(capacity) & (capacity > 0)]
+    return float(finite.max()) if len(finite) else 1.0
+
+
+def scatter(axes: Axes, points: Floats, **style: Any) -> None:
+    """Marks at (k, 2) points."""
+    axes.scatter(points[:, 0], points[:, 1], **style)
+
+
+def legend_mark(axes: Axes, marker: str, colour: str, label: str, **more: Any) -> None:
+    """A legend entry of one size, whatever the sizes in the plot."""
+    from matplotlib.lines import Line2D
+
+    axes.add_line(
+        Line2D([], [], marker=marker, linestyle="", color=colour, markersize=9, label=label, **more)
+    )
+
+
+def virtual_positions(plan: Plan, space: Space) -> Floats | None:
+    """(p, 2) virtual positions in the plane; NaN where there is none."""
+    return None if plan.virtual_position is None else space.place(plan.virtual_position)
+
+
+def stops_of(plan: Plan, instance: int, leg: int) -> Ints:
+    """Nodes a leg passes, both ends included."""
+    if plan.routes is not None:
+        begin, end = plan.routes.offset[3 * instance + leg : 3 * instance + leg + 2]
+        return plan.routes.node[begin:end]
+    p, i = plan.problem, plan.instances
+    pair, node = i.pair[instance], i.node[instance]
+    ends = ((p.left_node[pair], node), (p.right_node[pair], node), (node, p.sink_node[pair]))
+    return np.array(ends[leg])
