@@ -104,14 +104,16 @@ def summary_table(measurements: Sequence[Measurement]) -> Table:
 
     growth = exponents(measurements)
     table = console.table(
-        "Kernels, warm, one core",
-        ["problem", ">nodes", ">joins", "step", ">median", ">best", ">peak MB", ">objective, ms",
-         ">90P, ms", ">cut", ">overloaded"],
+        "Kernels, warm, one core, median time",
+        ["problem", ">nodes", ">joins", "step", ">time", ">peak MB", ">objective, ms", ">90P, ms",
+         ">cut", ">overloaded"],
         caption="Time grows with the number of nodes to the power of "
         + ", ".join(f"{power:.2f} ({step})" for step, power in growth.items())
         if growth
         else None,
     )  # fmt: skip
+    for column in table.columns:
+        column.no_wrap = True
     previous = None
     for m in measurements:
         repeated = m.problem == previous
@@ -124,7 +126,6 @@ def summary_table(measurements: Sequence[Measurement]) -> Table:
             "" if repeated else f"{m.joins:,}",
             m.step,
             _duration(m.median),
-            _duration(m.best),
             "-" if m.peak_bytes is None else f"{m.peak_bytes / 1e6:,.1f}",
             "" if m.objective is None else console.number(m.objective),
             "" if m.p90 is None else console.number(m.p90),

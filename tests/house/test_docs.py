@@ -3,9 +3,9 @@
 Blocks of a page run in order, in one empty directory with `nova` on PATH:
 
 * ```yaml NAME: saved as NAME;
-* ```console: the lines after ``$`` run, one by one (``>`` continues a command), and must succeed. Lines
-  of output that are shown must occur in the real output in that order, where figures may differ;
-  ``...`` stands for anything;
+* ```console: the lines after ``$`` run, one by one (``>`` continues a command), and must succeed.
+  Lines of output that are shown must occur in the real output in that order, where figures may
+  differ; ``...`` stands for anything;
 * ```python: a program of its own.
 """
 
