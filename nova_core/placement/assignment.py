@@ -165,6 +165,11 @@ class Assigner:
         order = position[largest_first]
         assign.assign_whole(self.tree, self.links, self.pairs, self.items, order, nearby)
 
+    def tell_tree(self) -> None:
+        """Bring the tree's free capacities up to date."""
+        self.tree.slot[:, -1] = self.items.free[:-1]
+        refresh(self.tree)
+
     def list_candidates(self, width: int) -> None:
         """List the slots each item may move to."""
         count = int(self.items.count[0])
@@ -180,7 +185,7 @@ class Assigner:
         refine.descend(
             self.tree, self.links, self.pairs, self.items, self.candidates, ROUNDS, deep, only_limbo
         )
-        self._tell_tree()
+        self.tell_tree()
 
     def cut_to_fit(self) -> None:
         """Cut what is in limbo until its pieces fit."""
@@ -190,7 +195,7 @@ class Assigner:
                 self.tree, self.links, self.pairs, self.items, self.candidates, item
             )
             if item != -1:
-                self._grow()
+                self.grow()
 
     def cut_where_cheaper(self, gain: float) -> None:
         """Cut joins that cost at least the share ``gain`` less in pieces, the worst placed first.
@@ -256,11 +261,7 @@ class Assigner:
         )
         return Assignment(partitions, instances, int(is_cut.sum()), spread)
 
-    def _tell_tree(self) -> None:
-        self.tree.slot[:, -1] = self.items.free[:-1]
-        refresh(self.tree)
-
-    def _grow(self) -> None:
+    def grow(self) -> None:
         """Double the room for items and for pieces' candidates."""
         old, pool = self.items, self.candidates
         self.items = _empty_items(2 * len(old.size), len(self.tree.node))

@@ -119,11 +119,12 @@ class Nova:
             from nova_core.placement.neighbours import assign_nearest
 
             assign_nearest(state, p.index, p.k, p.on_full, p.seed)
+            state.tell_tree()
         waiting = state.in_limbo
         if p.refine:
             state.list_candidates(p.neighbours or (64 if len(problem.matrix) <= 1000 else 32))
             state.improve(deep=waiting > 0)
-        if waiting:
+        if waiting and (p.index == "capacity-tree" or p.on_full == "expand"):
             state.cut_to_fit()
         if p.refine:
             state.cut_where_cheaper(p.cut_gain)

@@ -1,0 +1,98 @@
+"""The paper's candidate selection: k nearest nodes by a k-d tree or Annoy (section 3.4).
+
+Kept to compare with: it looks at k nodes and hopes. Replicas go to the nearest candidates with room;
+a join that fits on none of them whole is cut over several of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from nova_core.errors import NovaError
+from nova_core.model.problem import Floats, Ints
+from nova_core.placement.assignment import Assigner
+from nova_core.placement.kernels import cut
+from nova_core.placement.kernels.items import send_to_limbo
+
+# Slots, nearest first, of a virtual position and k.
+Query = Callable[[Floats, int], Ints]
+ANNOY_TREES = 10
+
+
+def assign_nearest(state: Assigner, index: str, k: int | None, on_full: str, seed: int) -> None:
+    """Place every join on its k nearest candidates, in the order of the join matrix.
+
+    Args:
+        state: the start of Phase III; what finds no room is in limbo afterwards.
+        index: ``kdtree`` or ``annoy``.
+        k: candidates per join; None takes the ratio of its required capacity to the median capacity
+            of all candidates, and at least 2.
+        on_full: ``expand`` doubles k until the join fits or every node was asked.
+        seed: of Annoy's random trees.
+
+    Raises:
+        NovaError: when ``annoy`` is asked for and not installed.
+    """
+    pairs = state.pairs
+    query = _kdtree(state) if index == "kdtree" else _annoy(state, seed)
+    count = len(state.tree.node)
+    median = max(float(np.median(state.capacity)), 1e-12)
+    for item in np.argsort(state.order):
+        asked = min(k or max(2, math.ceil(state.items.size[item] / median)), count)
+        while True:
+            slots = _available(query, pairs.point[item], asked, state)
+            while state.items.count[0] + len(slots) + 1 > len(state.items.size):
+                state.grow()
+            placed = cut.fill(state.tree, state.links, pairs, state.items, item, slots)
+            if placed or len(slots) < asked or asked == count or on_full == "spread":
+                break
+            asked = min(2 * asked, count)
+        if not placed:
+            send_to_limbo(state.tree, state.links, pairs, state.items, item)
+
+
+def _available(query: Query, point: Floats, k: int, state: Assigner) -> Ints:
+    """The k nearest slots that still have free capacity, and C_min of it (Eq. 3)."""
+    count, asked = len(state.tree.node), k
+    while True:
+        slots = query(point, asked)
+        free = state.items.free[slots]
+        slots = slots[(free > 0) & (free >= state.pairs.minimum)]
+        if len(slots) >= k or asked == count:
+            return slots[:k]
+        asked = min(2 * asked, count)
+
+
+def _kdtree(state: Assigner) -> Query:
+    from scipy.spatial import cKDTree
+
+    tree = cKDTree(state.tree.slot[:, :-1])
+
+    def query(point: Floats, k: int) -> Ints:
+        return np.atleast_1d(tree.query(point, k=k)[1]).astype(np.int64)
+
+    return query
+
+
+def _annoy(state: Assigner, seed: int) -> Query:
+    try:
+        from annoy import AnnoyIndex
+    except ImportError as error:
+        raise NovaError(
+            "index annoy: the package annoy is not installed; pip install 'nova-placement[annoy]' "
+            "(it needs a C++ compiler) or use index kdtree or capacity-tree"
+        ) from error
+    position = state.tree.slot[:, :-1]
+    index = AnnoyIndex(position.shape[1], "euclidean")
+    index.set_seed(seed)
+    for slot, vector in enumerate(position):
+        index.add_item(slot, vector)
+    index.build(ANNOY_TREES, n_jobs=1)
+
+    def query(point: Floats, k: int) -> Ints:
+        return np.array(index.get_nns_by_vector(point, k), np.int64)
+
+    return query
