@@ -1,0 +1,222 @@
+"""Lower bounds on what any placement of whole joins costs, by linear programming."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nova_core.errors import InfeasibleError
+from nova_core.model.problem import Bools, Floats, Ints, Problem
+from nova_core.placement.objectives import leg_weights
+
+# Cheapest nodes of each pair that the first linear program knows, and how many more each pair may
+# bring per round.
+_FIRST_COLUMNS = 10
+_NEW_COLUMNS = 8
+# Reduced costs above minus this share of the largest cost count as zero.
+_OPTIMAL = 1e-9
+# Entries of the cost matrix worked on at a time.
+_CHUNK_ENTRIES = 4_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Relaxation:
+    """The optimum of the fractional assignment.
+
+    Attributes:
+        value: its cost: no placement of whole joins is cheaper, in the objective's unit.
+        pair_price: (p,) dual of placing each pair.
+        node_price: (n,) dual of each node's capacity, at most 0; 0 where a node cannot host.
+    """
+
+    value: float
+    pair_price: Floats
+    node_price: Floats
+
+
+def lower_bound(problem: Problem, objective: str = "latency") -> float:
+    """Cost below which no placement of whole joins can come: fractions of joins are allowed.
+
+    Minimizes ``sum c_ij x_ij`` under ``sum_j x_ij = 1`` and ``sum_i C_r(i) x_ij <= C_a(j)`` over
+    nodes that may host. Links, C_min and t_b are left out, which keeps it a lower bound.
+
+    Args:
+        problem: what is placed.
+        objective: a name of `nova_core.placement.objectives`.
+
+    Raises:
+        InfeasibleError: when all nodes together have too little capacity.
+    """
+    return relaxation(problem, objective).value
+
+
+def relaxation(problem: Problem, objective: str = "latency") -> Relaxation:
+    """The linear program of `lower_bound`, solved exactly by column generation.
+
+    Only columns that may matter enter the program: the cheapest nodes of every pair, then any that
+    the duals show to pay, until none does.
+    """
+    costs = AssignmentCosts(problem, objective)
+    need, hosts, room = problem.required_capacity, costs.hosts, costs.room
+    require_total_capacity(need, room)
+    pair, host = _merge(costs.cheapest(_FIRST_COLUMNS), _filling(need, room), len(hosts))
+    while True:
+        value, pair_price, host_price = _solve(costs.of(pair, host), pair, host, need, room)
+        new_pair, new_host = costs.paying(pair_price, host_price)
+        if len(new_pair) == 0:
+            break
+        before = len(pair)
+        pair, host = _merge((pair, host), (new_pair, new_host), len(hosts))
+        if len(pair) == before:  # only columns it has already: rounding of the duals
+            break
+    node_price = np.zeros(len(problem.nodes))
+    node_price[hosts] = host_price
+    return Relaxation(value, pair_price, node_price)
+
+
+def require_total_capacity(need: Floats, room: Floats) -> None:
+    """Refuse a problem whose nodes together cannot receive what its joins need.
+
+    Raises:
+        InfeasibleError: with what is lacking.
+    """
+    missing = float(need.sum() - room.sum())
+    if missing > 1e-9 * need.sum():
+        raise InfeasibleError(
+            f"capacity: joins need {need.sum():.6g} tuples/s, nodes that may host have "
+            f"{room.sum():.6g}; {missing:.6g} are missing",
+            missing,
+        )
+
+
+class AssignmentCosts:
+    """Costs of running each pair whole on each node that may host.
+
+    Attributes:
+        hosts: (h,) nodes that may host and have room.
+        room: (h,) their capacity, tuples/s.
+    """
+
+    def __init__(self, problem: Problem, objective: str) -> None:
+        nodes = problem.nodes
+        self._problem = problem
+        self._weights = leg_weights(problem, objective)
+        self.hosts: Ints = np.flatnonzero(nodes.worker & (nodes.capacity > 0))
+        self.room: Floats = nodes.capacity[self.hosts]
+
+    def of(self, pair: Ints, host: Ints) -> Floats:
+        """(c,) costs of single columns; ``host`` indexes `hosts`."""
+        p, position = self._problem, self._problem.nodes.position
+        there = position[self.hosts[host]]
+        ends = (p.left_node[pair], p.right_node[pair], p.sink_node[pair])
+        cost = np.zeros(len(pair))
+        for leg, node in enumerate(ends):
+            cost += self._weights[pair, leg] * np.linalg.norm(position[node] - there, axis=1)
+        return cost
+
+    def rows(self, pairs: slice) -> Floats:
+        """(pairs, h) costs of some pairs on every host."""
+        p, position = self._problem, self._problem.nodes.position
+        there = position[self.hosts]
+        ends = (p.left_node[pairs], p.right_node[pairs], p.sink_node[pairs])
+        cost = np.zeros((len(ends[0]), len(there)))
+        for leg, node in enumerate(ends):
+            distinct, row = np.unique(node, return_inverse=True)
+            square = np.zeros((len(distinct), len(there)))
+            for axis in range(position.shape[1]):
+                square += np.subtract.outer(position[distinct, axis], there[:, axis]) ** 2
+            cost += self._weights[pairs, leg, None] * np.sqrt(square)[row]
+        return cost
+
+    def chunks(self) -> list[slice]:
+        """Slices of the pairs whose cost rows fit in memory together."""
+        step = max(1, _CHUNK_ENTRIES // max(1, len(self.hosts)))
+        return [slice(a, a + step) for a in range(0, len(self._problem.matrix), step)]
+
+    def cheapest(self, count: int) -> tuple[Ints, Ints]:
+        """Columns of each pair's ``count`` cheapest hosts."""
+        count = min(count, len(self.hosts))
+        best = [
+            np.argpartition(self.rows(chunk), count - 1, axis=1)[:, :count]
+            for chunk in self.chunks()
+        ]
+        host = np.concatenate(best).ravel()
+        return np.repeat(np.arange(len(self._problem.matrix)), count), host
+
+    def reduced(self, pairs: slice, pair_price: Floats, host_price: Floats) -> Floats:
+        """(pairs, h) reduced costs: what a column adds to the relaxation's value, at least."""
+        need = self._problem.required_capacity[pairs]
+        return self.rows(pairs) - pair_price[pairs, None] - np.outer(need, host_price)
+
+    def paying(self, pair_price: Floats, host_price: Floats) -> tuple[Ints, Ints]:
+        """Columns of negative reduced cost, the most negative of each pair."""
+        found: list[tuple[Ints, Ints]] = []
+        count = min(_NEW_COLUMNS, len(self.hosts))
+        scale = max(1e-300, float(np.abs(pair_price).max(initial=0.0)))
+        for chunk in self.chunks():
+            reduced = self.reduced(chunk, pair_price, host_price)
+            best = np.argpartition(reduced, count - 1, axis=1)[:, :count]
+            pays = np.take_along_axis(reduced, best, axis=1) < -_OPTIMAL * scale
+            row, column = np.nonzero(pays)
+            found.append((row + chunk.start, best[row, column]))
+        return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
+
+    def below(self, limit: float, duals: Relaxation) -> tuple[Ints, Ints]:
+        """Columns of reduced cost up to ``limit`` on hosts with room for the whole pair."""
+        need, price = self._problem.required_capacity, duals.node_price[self.hosts]
+        found: list[tuple[Ints, Ints]] = []
+        for chunk in self.chunks():
+            fits: Bools = need[chunk, None] <= self.room * (1.0 + 1e-12)
+            row, column = np.nonzero((self.reduced(chunk, duals.pair_price, price) <= limit) & fits)
+            found.append((row + chunk.start, column))
+        return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
+
+
+def _filling(need: Floats, room: Floats) -> tuple[Ints, Ints]:
+    """Columns with which the program has a solution: pairs poured over hosts one after another."""
+    pair_end, host_end = np.cumsum(need), np.cumsum(room)
+    cuts = np.unique(np.concatenate([pair_end, host_end[host_end < pair_end[-1]]]))
+    middle = (np.concatenate(([0.0], cuts[:-1])) + cuts) / 2
+    pair = np.minimum(np.searchsorted(pair_end, middle), len(need) - 1)
+    host = np.minimum(np.searchsorted(host_end, middle), len(room) - 1)
+    return pair, host
+
+
+def _merge(first: tuple[Ints, Ints], second: tuple[Ints, Ints], hosts: int) -> tuple[Ints, Ints]:
+    keys = [pair * hosts + host for pair, host in (first, second)]
+    key = np.unique(np.concatenate(keys))
+    return key // hosts, key % hosts
+
+
+def _solve(
+    cost: Floats, pair: Ints, host: Ints, need: Floats, room: Floats
+) -> tuple[float, Floats, Floats]:
+    """Value and duals of the program over the given columns."""
+    from scipy.optimize import linprog
+    from scipy.sparse import csr_array
+
+    column = np.arange(len(pair))
+    limited = np.flatnonzero(np.isfinite(room))
+    # Typed loosely: the solver takes sparse arrays, its published types do not say so.
+    load: Any = csr_array((need[pair], (host, column)), shape=(len(room), len(pair)))
+    once: Any = csr_array((np.ones(len(pair)), (pair, column)), shape=(len(need), len(pair)))
+    found = linprog(
+        cost,
+        A_ub=load[limited] if len(limited) else None,
+        b_ub=room[limited] if len(limited) else None,
+        A_eq=once,
+        b_eq=np.ones(len(need)),
+        bounds=(0, None),
+        method="highs",
+    )
+    if found.status != 0 or found.fun is None:
+        raise RuntimeError(f"linear program of the lower bound: {found.message}")
+    price = np.zeros(len(room))
+    if len(limited):
+        price[limited] = found.ineqlin.marginals
+    return float(found.fun), np.asarray(found.eqlin.marginals), price
+
+
+__all__ = ["AssignmentCosts", "Relaxation", "lower_bound", "relaxation", "require_total_capacity"]
