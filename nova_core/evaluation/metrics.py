@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nova_core.errors import ProblemError
+from nova_core.errors import PlanError, ProblemError
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 from nova_core.model.traffic import hops, leg_rates
@@ -168,8 +168,11 @@ def evaluate(plan: Plan, latency: Floats | None = None) -> Evaluation:
 
     Raises:
         ProblemError: when the matrix has another shape or a negative or missing value.
+        PlanError: when the plan places nothing.
     """
     problem = plan.problem
+    if len(plan.instances) == 0:
+        raise PlanError("plan: places no join of its problem, so there is nothing to evaluate")
     latency = problem.latency if latency is None else _checked(latency, len(problem.nodes))
     left, right = plan.received
     return Evaluation(

@@ -346,7 +346,7 @@ def _replica_bandwidth(plan: Plan) -> _Finding:
 
     def describe(row: int) -> tuple[str, str]:
         k = wrong[row]
-        where = f"{plan.problem.pair_name(int(i.pair[k]))} replica {plan.replica_number[k]}"
+        where = f"{plan.problem.pair_name(int(i.pair[k]))}#{plan.replica_number[k]}"
         return where, f"{where}: receives {need[k]:.6g} tuples/s, t_b allows {limit:.6g}"
 
     return _Finding("replica-bandwidth", need[wrong], np.full(len(wrong), limit), describe)
