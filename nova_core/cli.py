@@ -70,6 +70,14 @@ class LazyGroup(click.Group):
             # One broken package must not take `nova --help` down with it.
             return _broken(cmd_name, error)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; end quietly when whoever reads the output has left."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Before click sees it, whose exit code 1 would mean that the answer is no.
+            ctx.exit(_reader_left())
+
     def main(
         self,
         args: Sequence[str] | None = None,
@@ -86,6 +94,12 @@ class LazyGroup(click.Group):
         if not standalone_mode:
             return run()
         sys.exit(_guarded(run))
+
+
+def _reader_left() -> int:
+    """Send what is still buffered nowhere, without a word."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return BROKEN_PIPE
 
 
 def _broken(name: str, error: NovaError) -> click.Command:
@@ -106,8 +120,13 @@ def _guarded(run: Callable[[], Any]) -> int:
     try:
         code = run()
         sys.stdout.flush()
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        return NovaError.exit_code
+    except click.ClickException as error:
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        see = f" (see {context.command_path} --help)" if context is not None else ""
+        fail(error.format_message().rstrip(".") + see)
         return NovaError.exit_code
     except (click.Abort, KeyboardInterrupt):
         fail("interrupted")
@@ -117,9 +136,7 @@ def _guarded(run: Callable[[], Any]) -> int:
         return error.exit_code
     except OSError as error:
         if error.errno == errno.EPIPE:
-            # The reader has left; whatever is still buffered goes nowhere, without a word.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return BROKEN_PIPE
+            return _reader_left()
         where = f"{error.filename}: " if error.filename is not None else ""
         fail(f"{where}{error.strerror or error}")
         return NovaError.exit_code

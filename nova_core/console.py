@@ -104,10 +104,11 @@ def table(title: str, columns: Sequence[str], *, caption: str | None = None) -> 
         box=box.SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,
+        padding=(0, 1, 0, 0),
     )
     for name in columns:
         if name.startswith(">"):
-            made.add_column(name[1:], justify="right", no_wrap=True)
+            made.add_column(name[1:], justify="right", overflow="fold")
         else:
             made.add_column(name, overflow="fold")
     return made

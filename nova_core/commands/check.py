@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nova_core.model.verify import Report
 
 
-@click.command()
+@click.command(short_help="Verify that a plan keeps every constraint.")
 @click.argument("plan", type=shared.FILE)
 @shared.problem_option
 @shared.capacity_option

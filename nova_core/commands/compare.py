@@ -13,7 +13,7 @@ from nova_core.commands.plan import outcomes_dict
 from nova_core.errors import NovaError, ProblemError
 
 
-@click.command()
+@click.command(short_help="Place with every strategy, side by side.")
 @shared.problem_argument
 @click.argument("strategies", nargs=-1, shell_complete=shared.complete_strategies)
 @click.option(
@@ -80,7 +80,15 @@ def compare(
     console.show(
         figures.problem_line(asked),
         "",
-        figures.cost_table("Strategies", outcomes, objective, bound=lowest, detailed=True),
+        figures.cost_table(
+            "What it costs (ms)",
+            outcomes,
+            [*figures.latency_columns(outcomes, objective, lowest), *figures.BREAKS_COLUMN],
+        ),
+        "",
+        figures.cost_table(
+            "What it takes", outcomes, [*figures.LOAD_COLUMNS, *figures.EXTENT_COLUMNS]
+        ),
         "",
         *lines,
     )

@@ -10,7 +10,7 @@ zsh   echo 'source <(nova completion zsh)' >> ~/.zshrc
 fish  nova completion fish > ~/.config/fish/completions/nova.fish"""
 
 
-@click.command(epilog=HOW)
+@click.command(epilog=HOW, short_help="Print a shell's completion script.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:

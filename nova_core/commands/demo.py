@@ -19,7 +19,7 @@ EXAMPLE = "running-example"
 PARAMETERS = {"sigma": 0.0, "c_min": 15.0}
 
 
-@click.command()
+@click.command(short_help="Place, explain and draw a small example.")
 @click.option(
     "--output",
     "-o",
@@ -58,6 +58,7 @@ def demo(output: Path, picture: bool, as_json: bool) -> None:
             }
         )
         return
+    told = {"nova": chosen, **compared}
     console.show(
         figures.problem_line(problem),
         f"Sources: {_sources(chosen.plan)}.",
@@ -66,15 +67,19 @@ def demo(output: Path, picture: bool, as_json: bool) -> None:
         "",
     )
     hardest = _hardest(chosen.plan)
-    console.show(f"Why [bold]{problem.pair_name(hardest)}[/] is where it is (nova explain):")
+    console.show("Why the join with the most pieces is where it is (nova explain):")
     from nova_core.explain import Explainer
 
     explain.print_pair(Explainer(chosen.plan).pair(hardest, nearest=5))
     console.show(
         figures.cost_table(
-            "What it costs, and what the baselines would",
-            {"nova": chosen, **compared},
-            chosen.plan.objective,
+            "What it costs, and what the baselines would (ms)",
+            told,
+            [
+                *figures.latency_columns(told, chosen.plan.objective),
+                *figures.LOAD_COLUMNS,
+                *figures.BREAKS_COLUMN,
+            ],
         ),
         "",
         verdict(chosen),

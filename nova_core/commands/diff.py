@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nova_core.plan_diff import PlanDiff
 
 
-@click.command()
+@click.command(short_help="Show what changes between two plans.")
 @click.argument("a", type=shared.FILE)
 @click.argument("b", type=shared.FILE)
 @shared.problem_option
@@ -83,7 +83,11 @@ def print_diff(
         if before and after and before != after:
             rate = f"{console.number(before)} -> {console.number(after)}"
         table.add_row(
-            row["change"], escape(row["pair"]), row["from"] or "-", row["to"] or "-", rate
+            row["change"],
+            escape(row["pair"]),
+            escape(row["from"] or "-"),
+            escape(row["to"] or "-"),
+            rate,
         )
     told = [f"{count:,} {kind}" for kind, count in counts.items() if count]
     told += ["other routes"] * found.rerouted

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PAIRS = 5
 
 
-@click.command()
+@click.command(short_help="Tell why a join runs where it does.")
 @click.argument("plan", type=shared.FILE)
 @shared.problem_option
 @shared.capacity_option

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,13 @@ from nova_core.errors import NovaError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from nova_core.evaluation.metrics import Evaluation, Latency
+    from nova_core.evaluation.metrics import Evaluation
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Floats, Problem
     from nova_core.model.verify import Report
+
+# A table's column: its heading and what it says of an outcome.
+Column = tuple[str, Callable[["Outcome"], str]]
 
 # A strategy that took less is run again, so that its time tells the work and not the first load.
 SECOND_RUN_BELOW = 5.0
@@ -207,74 +210,87 @@ def decision_table(rows: Sequence[Mapping[str, Any]], total: int) -> Table:
 def cost_table(
     title: str,
     outcomes: Mapping[str, Outcome | NovaError],
-    objective: str,
-    *,
+    columns: Sequence[Column],
     chosen: str = "nova",
-    bound: float | None = None,
-    detailed: bool = False,
 ) -> Table:
-    """Strategies side by side, one per row.
+    """Strategies side by side, one per row; of those that failed, the reason is given below.
 
     Args:
         title: above the table.
         outcomes: what each strategy did, or why it could not.
-        objective: whose value is shown.
+        columns: what is told of each.
         chosen: the strategy that stands out.
-        bound: a lower bound of it; adds the ratio.
-        detailed: adds network usage, nodes used and time.
     """
     from rich.markup import escape
 
-    good = [one for one in outcomes.values() if not isinstance(one, NovaError)]
-    measured = any(one.evaluation.measured is not None for one in good)
-    in_what = "" if objective == "network-usage" else ", ms"
-    columns = ["strategy", ">mean, ms", ">90P, ms"]
-    columns += [">measured mean", ">measured 90P"] * measured
-    columns += [f">{objective}{in_what}"] + [">/ bound"] * (bound is not None)
-    columns += [">overloaded", ">max load", ">traffic, /s"]
-    columns += [">network usage"] * (detailed and objective != "network-usage")
-    columns += [">replicas"] + [">nodes", ">time"] * detailed + ["constraints"]
-    table = console.table(title, columns)
+    failed = {name: one for name, one in outcomes.items() if isinstance(one, NovaError)}
+    table = console.table(
+        title,
+        ["strategy", *(heading for heading, _ in columns)],
+        caption="\n".join(f"{name}: {escape(str(error))}" for name, error in failed.items())
+        or None,
+    )
+    table.columns[0].no_wrap = True
     for name, one in outcomes.items():
         if isinstance(one, NovaError):
-            blanks = ["-"] * (len(columns) - 2)
-            table.add_row(escape(name), *blanks, escape(str(one)), style="dim")
-            continue
-        e = one.evaluation
-        cells = [escape(name), *_latency_cells(e.estimated)]
-        if measured:
-            cells += ["-", "-"] if e.measured is None else _latency_cells(e.measured)
-        value = e.estimated.objectives[objective]
-        cells.append(console.number(value))
-        if bound is not None:
-            cells.append(f"{value / bound:.3f}" if bound > 0 else "-")
-        load = e.load
-        cells.append(
-            f"{load.overloaded_count:,} ({load.overloaded_percent:.0f} %)"
-            if load.overloaded_count
-            else "0"
-        )
-        cells.append("∞" if load.worst_factor == float("inf") else f"{load.worst_factor:.2f}")
-        cells.append(console.number(e.traffic, 0))
-        if detailed and objective != "network-usage":
-            cells.append(console.number(e.estimated.network_usage, 0))
-        cells.append(f"{e.replicas:,}")
-        if detailed:
-            cells += [f"{e.nodes_used:,}", duration(one.seconds)]
-        cells.append(_kept(one.report))
-        table.add_row(*cells, style="bold" if name == chosen else None)
+            table.add_row(escape(name), *("-" for _ in columns), style="dim")
+        else:
+            cells = [cell(one) for _, cell in columns]
+            table.add_row(escape(name), *cells, style="bold" if name == chosen else None)
     return table
 
 
-def _latency_cells(latency: Latency) -> list[str]:
-    return [console.number(latency.mean), console.number(latency.p90)]
+def latency_columns(
+    outcomes: Mapping[str, Outcome | NovaError], objective: str, bound: float | None = None
+) -> list[Column]:
+    """Latency, measured latency where there is any, and the objective, against a lower bound."""
+    columns: list[Column] = [
+        (">mean", lambda o: console.number(o.evaluation.estimated.mean)),
+        (">90P", lambda o: console.number(o.evaluation.estimated.p90)),
+    ]
+    good = [one for one in outcomes.values() if not isinstance(one, NovaError)]
+    if any(one.evaluation.measured is not None for one in good):
+        columns += [
+            (">measured mean", lambda o: _measured(o, "mean")),
+            (">measured 90P", lambda o: _measured(o, "p90")),
+        ]
+    heading = ">network usage" if objective == "network-usage" else f">{objective} sum"
+
+    def value(one: Outcome) -> float:
+        return one.evaluation.estimated.objectives[objective]
+
+    columns.append((heading, lambda o: console.number(value(o))))
+    if bound is not None:
+        columns.append((">/ bound", lambda o: f"{value(o) / bound:.3f}" if bound > 0 else "-"))
+    return columns
 
 
-def _kept(report: Report) -> str:
-    if report.ok:
-        return "[green]all kept[/]"
+def _measured(one: Outcome, name: str) -> str:
+    measured = one.evaluation.measured
+    return "-" if measured is None else console.number(getattr(measured, name))
+
+
+LOAD_COLUMNS: list[Column] = [
+    (">overload %", lambda o: console.number(o.evaluation.load.overloaded_percent, 0)),
+    (">max load", lambda o: _factor(o.evaluation.load.worst_factor)),
+    (">traffic /s", lambda o: console.number(o.evaluation.traffic, 0)),
+    (">pieces", lambda o: f"{o.evaluation.replicas:,}"),
+]
+EXTENT_COLUMNS: list[Column] = [
+    (">nodes used", lambda o: f"{o.evaluation.nodes_used:,}"),
+    (">network usage", lambda o: console.number(o.evaluation.estimated.network_usage, 0)),
+    (">time ms", lambda o: "-" if o.seconds is None else console.number(1000 * o.seconds, 2)),
+]
+BREAKS_COLUMN: list[Column] = [("breaks", lambda o: _broken(o.report))]
+
+
+def _factor(value: float) -> str:
+    return "∞" if value == float("inf") else console.number(value, 2)
+
+
+def _broken(report: Report) -> str:
     broken = [name for name, count in report.counts.items() if count]
-    return f"[yellow]breaks {', '.join(broken)}[/]"
+    return f"[yellow]{' '.join(broken)}[/]" if broken else "[green]nothing[/]"
 
 
 def duration(seconds: float | None) -> str:

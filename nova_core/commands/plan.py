@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 BASELINE_NODES = 20_000
 
 
-@click.command()
+@click.command(short_help="Decide where each join of a problem runs.")
 @shared.problem_argument
 @click.option(
     "--strategy",
@@ -109,6 +109,7 @@ def plan(
     seconds = figures.duration(outcome.seconds)
     limit = console.ROWS if rows is None else rows or None
     shown, total = figures.decisions(outcome.plan, limit)
+    told = {strategy: outcome, **compared}
     console.show(
         figures.problem_line(asked),
         f"placed with {strategy}{settings_text(strategy, outcome.plan.parameters)} in {seconds}",
@@ -116,9 +117,13 @@ def plan(
         figures.decision_table(shown, total),
         "",
         figures.cost_table(
-            "What it costs" + (", and what the baselines would" if compared else ""),
-            {strategy: outcome, **compared},
-            outcome.plan.objective,
+            "What it costs" + (", and what the baselines would" if compared else "") + " (ms)",
+            told,
+            [
+                *figures.latency_columns(told, outcome.plan.objective),
+                *figures.LOAD_COLUMNS,
+                *figures.BREAKS_COLUMN,
+            ],
             chosen=strategy,
         ),
         "",
@@ -153,11 +158,13 @@ def settings_text(strategy: str, parameters: Mapping[str, Any]) -> str:
 
 def verdict(outcome: figures.Outcome) -> str:
     """Whether the plan holds, with rich markup."""
+    from rich.markup import escape
+
     report = outcome.report
     if report.ok:
         return f"[green]The plan {report.summary()}.[/]"
     knowing = " knowingly" if report.honest else ""
-    first = report.violations[0].text
+    first = escape(report.violations[0].text)
     return f"[yellow]The plan{knowing} {report.summary()}; worst: {first}.[/]"
 
 

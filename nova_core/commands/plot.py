@@ -10,7 +10,7 @@ from nova_core import console
 from nova_core.commands import figures, shared
 
 
-@click.command()
+@click.command(short_help="Draw the cost space, with a plan.")
 @click.argument("what", metavar="PLAN|PROBLEM", type=shared.FILE)
 @click.option(
     "--problem", "-p", type=shared.FILE, help="The problem; makes the argument a plan of it."

@@ -7,7 +7,7 @@ import click
 from nova_core import console
 
 
-@click.command()
+@click.command(short_help="Print a document's JSON Schema.")
 @click.argument("document", type=click.Choice(["problem", "plan"]))
 def schema(document: str) -> None:
     """Print the JSON Schema of a problem or a plan document."""

@@ -17,7 +17,7 @@ from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.plotting.detailed import draw_detailed
 from nova_core.plotting.large import draw_large
-from nova_core.plotting.parts import GREY, INK, PALE, Space
+from nova_core.plotting.parts import GREY, INK, PALE, Space, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,7 +61,9 @@ def draw(problem: Problem, plan: Plan | None = None, seed: int = 0) -> Figure:
     from matplotlib.figure import Figure
 
     space = Space.of(problem)
-    figure = Figure(figsize=(10.5, 7.5), layout="constrained", facecolor="white")
+    width, height = np.ptp(space.node, axis=0)
+    shape = float(np.clip(8.0 * height / max(width, 1e-9), 6.0, 9.5))
+    figure = Figure(figsize=(10.5, shape), layout="constrained", facecolor="white")
     axes = figure.add_subplot()
     count = len(problem.nodes)
     axes.set_aspect("equal", adjustable="datalim")
@@ -73,7 +75,7 @@ def draw(problem: Problem, plan: Plan | None = None, seed: int = 0) -> Figure:
         spine.set_visible(False)
     axes.set_xlabel(space.labels[0], color=GREY, fontsize=9)
     axes.set_ylabel(space.labels[1], color=GREY, fontsize=9)
-    figure.suptitle(_title(problem, plan), x=0.01, ha="left", color=INK, fontsize=11)
+    figure.suptitle(plain(_title(problem, plan)), x=0.01, ha="left", color=INK, fontsize=11)
     if count <= DETAILED:
         draw_detailed(axes, problem, plan, space)
     else:

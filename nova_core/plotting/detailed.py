@@ -23,6 +23,7 @@ from nova_core.plotting.parts import (
     Space,
     area_of,
     legend_mark,
+    plain,
     reference_of,
     roles,
     scatter,
@@ -129,7 +130,7 @@ def _draw_plan(axes: Axes, plan: Plan, space: Space, reference: float) -> Floats
         for pair in range(pairs):
             where = _several([str(v) for v in problem.nodes.ids[np.unique(i.node[i.pair == pair])]])
             name = f"{problem.pair_name(pair)} on {where}"
-            axes.add_line(Line2D([], [], color=BY_PAIR[pair], linewidth=4, label=name.lstrip("_")))
+            axes.add_line(Line2D([], [], color=BY_PAIR[pair], linewidth=4, label=plain(name)))
     return np.concatenate([*keep_clear, space.node[np.unique(i.node)]])
 
 
@@ -247,13 +248,13 @@ def _label(axes: Axes, xy: Floats, names: Sequence[str], radius: Floats, occupie
             points = ((others > low - 3) & (others < high + 3)).all(axis=1).sum()
             boxes = sum(bool((low < h).all() and (high > other).all()) for other, h in taken)
             outside = bool((low < frame[0]).any() or (high > frame[1]).any())
-            cost = float(points) + 3.0 * boxes + 5.0 * outside + 0.01 * rank
+            cost = float(points) + 3.0 * boxes + 5.0 * outside + (far > 1) + 0.01 * rank
             if best is None or cost < best[0]:
                 best = (cost, np.stack([low, high]), tuple(centre - at[k]))
         assert best is not None
         taken.append((best[1][0], best[1][1]))
         axes.annotate(
-            name,
+            plain(name),
             xy=(float(xy[k, 0]), float(xy[k, 1])),
             xytext=best[2],
             textcoords="offset points",

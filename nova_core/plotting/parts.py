@@ -90,6 +90,11 @@ def reference_of(capacity: Floats) -> float:
     return float(finite.max()) if len(finite) else 1.0
 
 
+def plain(text: str) -> str:
+    """Text as it is: not as a formula, and not hidden in a legend."""
+    return text.lstrip("_").replace("$", r"\$")
+
+
 def scatter(axes: Axes, points: Floats, **style: Any) -> None:
     """Marks at (k, 2) points."""
     axes.scatter(points[:, 0], points[:, 1], **style)
