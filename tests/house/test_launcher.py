@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -226,7 +227,7 @@ def test_two_runs_at_once_install_once(checkout: Checkout) -> None:
     running = [
         subprocess.Popen(
             [checkout.root / "nova", name],
-            env=checkout.environment(FAKE_PIP_SLEEP="1"),
+            env=checkout.environment(FAKE_PIP_SLEEP="2"),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -240,18 +241,24 @@ def test_two_runs_at_once_install_once(checkout: Checkout) -> None:
     assert (checkout.count("-m venv"), checkout.count("-m pip")) == (1, 1)
 
 
-def test_a_killed_set_up_is_resumed(checkout: Checkout) -> None:
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_set_up_is_resumed(checkout: Checkout, end: signal.Signals) -> None:
     process = subprocess.Popen(
         [checkout.root / "nova"],
         env=checkout.environment(FAKE_PIP_SLEEP="1"),
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     deadline = time.monotonic() + 30
     while not checkout.count("-m pip") and time.monotonic() < deadline:
         time.sleep(0.01)
-    process.kill()
-    process.wait()
+    # What Ctrl-C does: everything in the foreground gets the signal.
+    os.killpg(process.pid, end)
+    _, said = process.communicate()
+    assert process.returncode == -end
+    assert ("set-up interrupted; run again to go on" in said) == (end == signal.SIGINT)
     done = checkout.run("x")
     assert done.returncode == 0 and done.stdout.endswith("[x]")
     assert (checkout.count("-m venv"), checkout.count("-m pip")) == (0, 1)
