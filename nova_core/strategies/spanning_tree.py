@@ -103,12 +103,12 @@ def _tree_of_distinct(position: Floats) -> Ints:
 
 
 def _without_empty_dimensions(position: Floats) -> Floats:
-    """The same points in as many coordinates as they really span."""
+    """The same points around the origin, in as many coordinates as they really span."""
     centred = position - position.mean(axis=0)
     _, spread, axes = np.linalg.svd(centred, full_matrices=False)
     rank = int((spread > 1e-12 * max(float(spread.max(initial=0.0)), 1e-300)).sum())
     if rank == position.shape[1]:
-        return position
+        return centred
     return np.asarray(centred @ axes[:rank].T)
 
 
