@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from nova_core import console
 from nova_core.cli import cli
 from nova_core.errors import NovaError
-from nova_harness.bench import exponents, instance_cases, run_case, write_plot
+from nova_harness.bench import exponents, instance_cases, run_case, summary_table, write_plot
 from nova_harness.measurement import PLACE, REFINE, STEPS, Case, Measurement
 
 
@@ -101,7 +102,7 @@ def test_plot(tmp_path: Path, suffix: str) -> None:
 
 def test_command_writes_table_plot_and_json(tmp_path: Path) -> None:
     table, plot = tmp_path / "b.csv", tmp_path / "b.png"
-    arguments = ["bench", "kernels", "--sizes", "100,200", "--repeat", "1", "--json"]
+    arguments = ["bench", "kernels", "--sizes", "100,150", "--repeat", "1", "--json"]
     done = CliRunner().invoke(cli, [*arguments, "-o", str(table), "--plot", str(plot)])
     assert done.exit_code == 0, done.output
     answer = json.loads(done.stdout)
@@ -109,16 +110,19 @@ def test_command_writes_table_plot_and_json(tmp_path: Path) -> None:
     with table.open() as file:
         rows = list(csv.DictReader(file))
     assert [row["step"] for row in rows] == 2 * list(STEPS)
-    assert [m["nodes"] for m in answer["measurements"]] == 6 * [100] + 6 * [200]
+    assert [m["nodes"] for m in answer["measurements"]] == 6 * [100] + 6 * [150]
     assert float(rows[0]["median"]) == answer["measurements"][0]["median"]
     assert plot.stat().st_size > 1000
 
 
-def test_command_shows_a_table() -> None:
-    done = CliRunner().invoke(cli, ["bench", "kernels", "--sizes", "100", "--repeat", "1"])
-    assert done.exit_code == 0, done.output
-    assert all(step in done.stdout for step in STEPS)
-    assert "measuring synthetic 100" in done.stderr
+def test_table_shows_every_step(
+    measured: list[Measurement], capsys: pytest.CaptureFixture[str]
+) -> None:
+    console.show(summary_table([*measured, measurement(1000, 2.5)]))
+    shown = capsys.readouterr().out
+    assert all(step in shown for step in STEPS)
+    assert "2.50 s" in shown
+    assert "Time grows" in shown and "(optimize, refined)" in shown
 
 
 @pytest.mark.parametrize(
