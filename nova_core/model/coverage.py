@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nova_core.model.plan import Plan
-from nova_core.model.problem import Floats, Ints
+from nova_core.model.problem import Ints
 
 # Grid rows laid out at a time; bounds memory to some tens of megabytes.
 CHUNK_ROWS = 1_000_000
@@ -69,5 +69,4 @@ def _covered(plan: Plan, part: Ints) -> tuple[Ints, Ints]:
 
 
 def _count(pair: Ints, cells: Ints, pairs: int) -> Ints:
-    sums: Floats = np.bincount(pair, cells, minlength=pairs)
-    return sums.astype(np.int64)
+    return np.bincount(pair, cells, minlength=pairs).astype(np.int64)

@@ -31,7 +31,8 @@ class Hops:
             count: nodes of the topology.
         """
         key, row = np.unique(self.source * count + self.target, return_inverse=True)
-        return Hops(key // count, key % count, np.bincount(row, self.rate, minlength=len(key)))
+        rate = np.bincount(row, self.rate, minlength=len(key)).astype(np.float64)
+        return Hops(key // count, key % count, rate)
 
 
 def leg_rates(plan: Plan) -> Floats:

@@ -108,7 +108,7 @@ def _without_empty_dimensions(position: Floats) -> Floats:
     _, spread, axes = np.linalg.svd(centred, full_matrices=False)
     rank = int((spread > 1e-12 * max(float(spread.max(initial=0.0)), 1e-300)).sum())
     if rank == position.shape[1]:
-        return centred
+        return np.asarray(centred, np.float64)
     return np.asarray(centred @ axes[:rank].T)
 
 
