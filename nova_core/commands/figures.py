@@ -122,7 +122,7 @@ def problem_line(problem: Problem) -> str:
         f"[bold]{escape(problem.name)}[/]: {_count(d['nodes'], 'node')} "
         f"({d['workers']:,} may host joins, {console.number(d['capacity'], 0)} tuples/s), "
         f"{_count(d['sources'], 'source')}, {_count(d['joins'], 'join')}, "
-        f"{_count(d['pairs'], 'pair')} that need {need} tuples/s"
+        f"{_count(d['pairs'], 'pair')} that need{'s' * (d['pairs'] == 1)} {need} tuples/s"
     )
 
 

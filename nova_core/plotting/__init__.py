@@ -75,7 +75,7 @@ def draw(problem: Problem, plan: Plan | None = None, seed: int = 0) -> Figure:
         spine.set_visible(False)
     axes.set_xlabel(space.labels[0], color=GREY, fontsize=9)
     axes.set_ylabel(space.labels[1], color=GREY, fontsize=9)
-    figure.suptitle(plain(_title(problem, plan)), x=0.01, ha="left", color=INK, fontsize=11)
+    figure.suptitle(plain(_title(problem, plan)), x=0.01, ha="left", color=INK, fontsize=10.5)
     if count <= DETAILED:
         draw_detailed(axes, problem, plan, space)
     else:
@@ -93,10 +93,10 @@ def draw(problem: Problem, plan: Plan | None = None, seed: int = 0) -> Figure:
 
 def _title(problem: Problem, plan: Plan | None) -> str:
     if plan is None:
-        return f"{problem.name}: {len(problem.nodes):,} nodes, {len(problem.matrix):,} pairs"
+        return f"{problem.name}\n{len(problem.nodes):,} nodes, {len(problem.matrix):,} pairs"
     broken = " (may overload)" if "capacity" in plan.breaks else ""
     return (
-        f"{problem.name} placed with {plan.strategy}{broken}: {len(problem.matrix):,} pairs in "
+        f"{problem.name} placed with {plan.strategy}{broken}\n{len(problem.matrix):,} pairs in "
         f"{len(plan.instances):,} instances on {len(np.unique(plan.instances.node)):,} of "
         f"{len(problem.nodes):,} nodes"
     )
