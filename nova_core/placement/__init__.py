@@ -1,0 +1,1 @@
+"""Nova's three phases: virtual positions, partitioning, physical assignment."""

@@ -1,8 +1,8 @@
 """Phase III: from virtual positions to nodes, by the kernels over a capacity-augmented k-d tree.
 
-The order of things: every join whole, largest first, on the cheapest near node with room; then, when
-refinement is on, relocate, swap and eject until that stops paying; then cuts, first of what fits
-nowhere whole, then of joins that get cheaper in pieces; then the same search over the pieces.
+The order of things: every join whole, largest first, on the cheapest near node with room; then,
+when refinement is on, relocate, swap and eject until that stops paying; then cuts, first of what
+fits nowhere whole, then of joins that get cheaper in pieces; then the same search over the pieces.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from nova_core.placement.kernels.items import Candidates, Items, LinkRoom, Pairs
 from nova_core.placement.partitioning import partition_count
 
 # Slots whose costs are compared for each join on the first pass, and when nothing has room.
-NEARBY = 3
+NEARBY = 2
 NEARBY_REFINED = 4
 SPREAD_NEARBY = 16
 ROUNDS = 3
-# Joins tried for cuts: all of a small problem, one in sixteen of a large one.
+# Joins tried for cuts: all of a small problem, one in 24 of a large one.
+# Spread of the factors that shake the order of further starts.
+_SHAKE = 0.5
 CUTS_TRIED = 1000
-CUTS_TRIED_SHARE = 16
+CUTS_TRIED_SHARE = 24
 # Candidates per piece of a cut join; the kernel's `_PIECE_CANDIDATES`.
 PIECE_CANDIDATES = 16
 
@@ -40,13 +42,11 @@ class Assignment:
         partitions: how inputs are cut.
         instances: what runs where.
         cuts: joins that run in more than one instance.
-        spread: pieces that found no room and were spread over full nodes.
     """
 
     partitions: Partitions
     instances: Instances
     cuts: int
-    spread: int
 
 
 @dataclass
@@ -109,11 +109,13 @@ class Assigner:
                 needed - available,
             )
         order = _spatial_order(points) if refine else np.arange(len(points))
-        nodes = np.stack([problem.left_node, problem.right_node, problem.sink_node], axis=1)[order]
+        # Without a new order the columns need no copy.
+        pick = order if refine else slice(None)
+        nodes = np.stack([problem.left_node, problem.right_node, problem.sink_node], axis=1)[pick]
         rate = np.stack(
             [problem.left_rate, problem.right_rate, problem.matrix.output_rate], axis=1
-        )[order]
-        points, weights, maximum = points[order], weights[order], maximum[order]
+        )[pick]
+        points, weights, maximum = points[pick], weights[pick], maximum[pick]
         grid = np.stack(
             [partition_count(rate[:, 0], maximum), partition_count(rate[:, 1], maximum)], axis=1
         )
@@ -134,7 +136,7 @@ class Assigner:
         count = len(problem.matrix)
         items = _empty_items(count + count // 2 + 64, len(node))
         items.free[:-1] = tree.slot[:, -1]
-        items.count[0] = count
+        items.used[0] = count
         items.pair[:count] = np.arange(count)
         items.rectangle[:count, 0::2] = 0
         items.rectangle[:count, 1::2] = grid
@@ -154,16 +156,31 @@ class Assigner:
     @property
     def in_limbo(self) -> int:
         """How many items have no place yet."""
-        count = self.items.count[0]
+        count = self.items.used[0]
         return int((self.items.slot[:count] == len(self.tree.node)).sum())
 
-    def assign_whole(self, nearby: int) -> None:
-        """Place every join whole, the largest first; the rest waits in limbo."""
-        largest_first = np.argsort(-self.problem.required_capacity, kind="stable")
+    def assign_whole(self, nearby: int, seed: list[int] | None) -> None:
+        """Place every join whole, the largest first; the rest waits in limbo.
+
+        Args:
+            nearby: slots compared for each join.
+            seed: shakes the order, so that another start may end better; None keeps it.
+        """
+        priority = self.problem.required_capacity
+        if seed is not None:
+            rng = np.random.default_rng(seed)
+            priority = priority * np.exp(rng.normal(scale=_SHAKE, size=len(priority)))
+        first_to_last = np.argsort(-priority, kind="stable")
         position = np.empty(len(self.order), np.int64)
         position[self.order] = np.arange(len(self.order))
-        order = position[largest_first]
+        order = position[first_to_last]
         assign.assign_whole(self.tree, self.links, self.pairs, self.items, order, nearby)
+
+    def score(self) -> tuple[float, float]:
+        """What found no room, tuples/s, and the objective of the rest; less is better."""
+        count = self.items.used[0]
+        placed = self.items.slot[:count] != len(self.tree.node)
+        return self.missing(), float(self.items.cost[:count][placed].sum())
 
     def tell_tree(self) -> None:
         """Bring the tree's free capacities up to date."""
@@ -172,7 +189,7 @@ class Assigner:
 
     def list_candidates(self, width: int) -> None:
         """List the slots each item may move to."""
-        count = int(self.items.count[0])
+        count = int(self.items.used[0])
         spare = (len(self.items.size) - count) * 2 * PIECE_CANDIDATES
         width = min(width, len(self.tree.node))
         self.candidates = _empty_candidates(count * width + spare)
@@ -200,10 +217,10 @@ class Assigner:
     def cut_where_cheaper(self, gain: float) -> None:
         """Cut joins that cost at least the share ``gain`` less in pieces, the worst placed first.
 
-        Looking for cuts costs more than anything else here, so at scale only the joins that lose most
-        against their virtual positions are tried.
+        Looking for cuts costs more than anything else here, so at scale only the joins that lose
+        most against their virtual positions are tried.
         """
-        items, pairs, count = self.items, self.pairs, int(self.items.count[0])
+        items, pairs, count = self.items, self.pairs, int(self.items.used[0])
         pair = items.pair[:count]
         ideal = weighted_distance(pairs.anchors[pair], items.weights[:count], pairs.point[pair])
         loss = items.cost[:count] - ideal
@@ -225,18 +242,18 @@ class Assigner:
 
     def missing(self) -> float:
         """Required capacity in limbo, tuples/s."""
-        count = self.items.count[0]
+        count = self.items.used[0]
         waiting = self.items.slot[:count] == len(self.tree.node)
         return float(self.items.size[:count][waiting].sum())
 
-    def finish(self, spread: int) -> Assignment:
+    def finish(self) -> Assignment:
         """Merge pieces that met and write partitions and instances."""
-        items, count, pairs = self.items, int(self.items.count[0]), len(self.pairs.rate)
+        items, count, pairs = self.items, int(self.items.used[0]), len(self.pairs.rate)
         if count == pairs:
             node = np.empty(count, np.int64)
             node[self.order] = self.tree.node[items.slot[:count]]
             instances = Instances.whole(node)
-            return Assignment(Partitions.whole(self.problem), instances, 0, spread)
+            return Assignment(Partitions.whole(self.problem), instances, 0)
         rectangle = items.rectangle
         order = np.lexsort((rectangle[:count, 2], rectangle[:count, 0], items.pair[:count]))
         keep = np.zeros(len(items.size), np.int64)
@@ -259,7 +276,7 @@ class Assigner:
         partitions = _partitions(
             self.pairs.rate[back], self.pairs.maximum[back], self.pairs.grid[back], is_cut
         )
-        return Assignment(partitions, instances, int(is_cut.sum()), spread)
+        return Assignment(partitions, instances, int(is_cut.sum()))
 
     def grow(self) -> None:
         """Double the room for items and for pieces' candidates."""
@@ -268,7 +285,7 @@ class Assigner:
         for new_column, old_column in zip(self.items, old, strict=True):
             new_column[: len(old_column)] = old_column
         used = int(pool.used[0])
-        spare = (len(self.items.size) - int(old.count[0])) * 2 * PIECE_CANDIDATES
+        spare = (len(self.items.size) - int(old.used[0])) * 2 * PIECE_CANDIDATES
         self.candidates = _empty_candidates(used + spare)
         self.candidates.used[0] = used
         self.candidates.slot[:used], self.candidates.cost[:used] = (
@@ -288,7 +305,7 @@ def _empty_items(count: int, slots: int) -> Items:
         return np.full(shape, -1, np.int64)
 
     items = Items(
-        count=np.zeros(1, np.int64),
+        used=np.zeros(1, np.int64),
         pair=ints(count),
         rectangle=ints(count, 4),
         rate=np.zeros((count, 3)),

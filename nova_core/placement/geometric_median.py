@@ -9,6 +9,8 @@ from nova_core.model.problem import Bools, Floats, Problem
 
 _NEWTON_STEPS = 200
 _TOLERANCE = 1e-14
+# Anchors closer than this share of a set's extent count as one place: no step between them is real.
+_SAME_PLACE = 1e-12
 
 
 def geometric_median(anchors: Floats, weights: Floats | None = None) -> Floats:
@@ -67,7 +69,7 @@ def _optimal_anchor(x: Floats, w: Floats) -> tuple[Bools, Floats]:
     best = np.argmin((w[:, None, :] * distance).sum(axis=2), axis=1)
     rows = np.arange(len(x))
     difference, distance = difference[rows, best], distance[rows, best]
-    here = distance == 0.0
+    here = distance <= _SAME_PLACE * distance.max(axis=1, keepdims=True)
     unit = difference / np.where(here, 1.0, distance)[..., None]
     pull = np.linalg.norm((w[..., None] * unit).sum(axis=1), axis=1)
     weight = (w * here).sum(axis=1)
@@ -115,7 +117,7 @@ def _leave_anchor(x: Floats, w: Floats, anchor: Floats) -> Floats:
     """A point strictly better than a non-optimal anchor, along the steepest descent from it."""
     difference = x - anchor[:, None, :]
     distance = np.linalg.norm(difference, axis=2)
-    apart = distance > 0
+    apart = distance > _SAME_PLACE * distance.max(axis=1, keepdims=True)
     unit = difference / np.where(apart, distance, 1.0)[..., None]
     direction = (w[..., None] * unit).sum(axis=1)
     norm = np.linalg.norm(direction, axis=1, keepdims=True)

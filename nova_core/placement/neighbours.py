@@ -1,7 +1,7 @@
 """The paper's candidate selection: k nearest nodes by a k-d tree or Annoy (section 3.4).
 
-Kept to compare with: it looks at k nodes and hopes. Replicas go to the nearest candidates with room;
-a join that fits on none of them whole is cut over several of them.
+Kept to compare with: it looks at k nodes and hopes. Replicas go to the nearest candidates with
+room; a join that fits on none of them whole is cut over several of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def assign_nearest(state: Assigner, index: str, k: int | None, on_full: str, see
         asked = min(k or max(2, math.ceil(state.items.size[item] / median)), count)
         while True:
             slots = _available(query, pairs.point[item], asked, state)
-            while state.items.count[0] + len(slots) + 1 > len(state.items.size):
+            while state.items.used[0] + len(slots) + 1 > len(state.items.size):
                 state.grow()
             placed = cut.fill(state.tree, state.links, pairs, state.items, item, slots)
             if placed or len(slots) < asked or asked == count or on_full == "spread":

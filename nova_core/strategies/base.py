@@ -1,7 +1,7 @@
 """The interface every placement strategy has, and how strategies are found.
 
-A strategy is a class with a ``name``, a frozen dataclass ``Parameters`` and a method ``place``. It is
-registered under the entry-point group ``nova.strategies``, by this package or by anyone else's.
+A strategy is a class with a ``name``, a frozen dataclass ``Parameters`` and a method ``place``. It
+is registered under the entry-point group ``nova.strategies``, by this package or by anyone else's.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.model.plan import Plan
@@ -12,10 +12,18 @@ from nova_core.model.problem import Floats, Problem
 from nova_core.placement.objectives import OBJECTIVES, leg_weights
 from nova_core.strategies.base import parameter_dict
 
+if TYPE_CHECKING:
+    from nova_core.placement.assignment import Assigner
+
 Index = Literal["capacity-tree", "kdtree", "annoy"]
 OnFull = Literal["expand", "spread"]
 
 DEFAULT_SIGMA = 0.4
+# Up to this many joins refinement looks at more nodes per join.
+FEW_JOINS = 1000
+# Orders tried on small problems: as many as together place this many joins, and no more than these.
+JOINS_AFFORDED = 200
+MOST_STARTS = 24
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,7 @@ class NovaParameters:
         cut_gain: share of a join's cost that a cut must save, 0 to 1; cuts cost traffic.
         neighbours: nodes considered for each join during refinement; None takes 64, and 32 from a
             thousand joins on, where the same time buys more elsewhere.
-        seed: of the randomized index (``annoy``).
+        seed: of the orders tried on small problems, and of ``annoy``.
     """
 
     objective: str = "latency"
@@ -95,26 +103,65 @@ class Nova:
         Raises:
             InfeasibleError: when ``on_full`` is ``expand`` and something fits nowhere.
         """
-        from nova_core.placement.assignment import NEARBY, NEARBY_REFINED, Assigner
         from nova_core.placement.geometric_median import geometric_median, pair_anchors
 
         p = self.parameters
         weights = leg_weights(problem, p.objective)
         points = geometric_median(pair_anchors(problem), weights)
-        bandwidth = math.inf if p.bandwidth is None else p.bandwidth
+        maximum = self._maximum_partition_rate(problem)
+        starts = self._starts(problem)
+        best: Assigner | None = None
+        for start in range(starts):
+            state = self._assign(problem, points, weights, maximum, start)
+            if best is None or state.score() < best.score():
+                best = state
+        assert best is not None  # there is at least one start
+        if best.in_limbo and p.on_full == "expand":
+            missing = best.missing()
+            raise InfeasibleError(_no_room(problem, best.in_limbo, missing, p.bandwidth), missing)
+        spread = best.spread() if best.in_limbo else 0
+        result = best.finish()
+        return Plan(
+            problem=problem,
+            strategy=self.name,
+            objective=p.objective,
+            partitions=result.partitions,
+            instances=result.instances,
+            parameters=parameter_dict(p),
+            virtual_position=points,
+            breaks=("capacity", "minimum-capacity", "link") if spread else (),
+            notes={"cut_joins": result.cuts, "spread_pieces": spread},
+        )
+
+    def _starts(self, problem: Problem) -> int:
+        """How many orders to try: a small problem affords many, and a single one may dead-end."""
+        p = self.parameters
+        if not p.refine or p.index != "capacity-tree":
+            return 1
+        return max(1, min(MOST_STARTS, JOINS_AFFORDED // len(problem.matrix)))
+
+    def _assign(
+        self, problem: Problem, points: Floats, weights: Floats, maximum: Floats, start: int
+    ) -> Assigner:
+        """Phase III once: assign, refine, cut; what found no room is in limbo."""
+        from nova_core.placement.assignment import NEARBY, NEARBY_REFINED, Assigner
+
+        p = self.parameters
         state = Assigner.start(
             problem,
             points,
             weights,
-            self._maximum_partition_rate(problem),
+            maximum,
             by_rate=p.objective == "network-usage",
             c_min=p.c_min,
-            bandwidth=bandwidth,
+            bandwidth=math.inf if p.bandwidth is None else p.bandwidth,
             on_full=p.on_full,
             refine=p.refine,
         )
         if p.index == "capacity-tree":
-            state.assign_whole(NEARBY_REFINED if p.refine else NEARBY)
+            state.assign_whole(
+                NEARBY_REFINED if p.refine else NEARBY, [p.seed, start] if start else None
+            )
         else:
             from nova_core.placement.neighbours import assign_nearest
 
@@ -122,7 +169,8 @@ class Nova:
             state.tell_tree()
         waiting = state.in_limbo
         if p.refine:
-            state.list_candidates(p.neighbours or (64 if len(problem.matrix) <= 1000 else 32))
+            few = len(problem.matrix) <= FEW_JOINS
+            state.list_candidates(p.neighbours or (64 if few else 32))
             state.improve(deep=waiting > 0)
         if waiting and (p.index == "capacity-tree" or p.on_full == "expand"):
             state.cut_to_fit()
@@ -133,26 +181,7 @@ class Nova:
             # Last resort: make room for what is left by moving others.
             state.list_candidates(len(problem.nodes))
             state.improve(deep=True, only_limbo=True)
-        spread = 0
-        if waiting and state.in_limbo:
-            if p.on_full == "expand":
-                missing = state.missing()
-                raise InfeasibleError(
-                    _no_room(problem, state.in_limbo, missing, bandwidth), missing
-                )
-            spread = state.spread()
-        result = state.finish(spread)
-        return Plan(
-            problem=problem,
-            strategy=self.name,
-            objective=p.objective,
-            partitions=result.partitions,
-            instances=result.instances,
-            parameters=parameter_dict(p),
-            virtual_position=points,
-            breaks=("capacity", "minimum-capacity", "link") if spread else (),
-            notes={"cut_joins": result.cuts, "spread_pieces": result.spread},
-        )
+        return state
 
     def _maximum_partition_rate(self, problem: Problem) -> Floats:
         """p_max of every pair (Eq. 7), sigma given or from t_b (Eq. 8)."""
@@ -169,8 +198,8 @@ class Nova:
         return maximum_partition_rate(problem.left_rate, problem.right_rate, sigma)
 
 
-def _no_room(problem: Problem, pieces: int, missing: float, bandwidth: float) -> str:
-    limit = f" or exceed t_b = {bandwidth:g} tuples/s" if math.isfinite(bandwidth) else ""
+def _no_room(problem: Problem, pieces: int, missing: float, bandwidth: float | None) -> str:
+    limit = "" if bandwidth is None else f" or exceed t_b = {bandwidth:g} tuples/s"
     return (
         f"{problem.name}: {pieces} pieces of joins find no room{limit} even when cut: "
         f"{missing:g} tuples/s are missing; add capacity, lower sigma to cut finer, or accept "

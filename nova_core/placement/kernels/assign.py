@@ -77,8 +77,8 @@ def write_candidates(
 ) -> None:
     """List the nearest slots an item would fit on, cheapest first.
 
-    The tree's free capacity decides what fits, so it holds total capacities while lists are made for
-    the search, and remaining ones while they are made for new pieces.
+    The tree's free capacity decides what fits, so it holds total capacities while lists are made
+    for the search, and remaining ones while they are made for new pieces.
     """
     begin = candidates.used[0]
     found = 0
@@ -149,14 +149,14 @@ def spread(tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, near
     limbo = len(tree.node)
     d = pairs.point.shape[1]
     capacity = items.free[:limbo].copy()
-    for item in range(items.count[0]):
+    for item in range(items.used[0]):
         if items.slot[item] != limbo:
             capacity[items.slot[item]] += items.size[item]
     tree.slot[:, d] = capacity
     refresh(tree)
     search = search_for(nearby)
     moved = 0
-    for item in range(items.count[0]):
+    for item in range(items.used[0]):
         if items.slot[item] != limbo:
             continue
         pair = items.pair[item]

@@ -105,26 +105,36 @@ def build(position: Floats, free: Floats, node: Ints) -> CapacityTree:
     while leaves * LEAF_SIZE < n:
         leaves *= 2
     box = np.empty((2 * leaves, 2 * d + 1))
-    box[:, :d] = math.inf
-    box[:, d:] = -math.inf
-    width = leaves  # leaves below each tree node of the level
-    first = 1
-    while first <= leaves:
+    for k in range(d):
+        box[1, k], box[1, d + k] = slot[:, k].min(), slot[:, k].max()
+    # Downwards, boxes are only halved at the splits, which suffices to choose the widest axis.
+    first, width = 1, leaves  # of a level: its first tree node, leaves below each
+    while width > 1:
         for t in range(first, 2 * first):
             leaf = (t - first) * width
             begin, end = leaf * n // leaves, (leaf + width) * n // leaves
-            for r in range(begin, end):
-                for k in range(d):
-                    box[t, k] = min(box[t, k], slot[r, k])
-                    box[t, d + k] = max(box[t, d + k], slot[r, k])
-            if width > 1:
-                axis = 0
-                for k in range(1, d):
-                    if box[t, d + k] - box[t, k] > box[t, d + axis] - box[t, axis]:
-                        axis = k
-                _select(slot, node, begin, end, (leaf + width // 2) * n // leaves, axis)
+            middle = (leaf + width // 2) * n // leaves
+            axis = 0
+            for k in range(1, d):
+                if box[t, d + k] - box[t, k] > box[t, d + axis] - box[t, axis]:
+                    axis = k
+            _select(slot, node, begin, end, middle, axis)
+            box[2 * t], box[2 * t + 1] = box[t], box[t]
+            box[2 * t, d + axis] = box[2 * t + 1, axis] = slot[middle, axis]
         first *= 2
         width //= 2
+    # Upwards, they shrink to what they hold.
+    for leaf in range(leaves):
+        t = leaves + leaf
+        box[t, :d], box[t, d:] = math.inf, -math.inf
+        for r in range(leaf * n // leaves, (leaf + 1) * n // leaves):
+            for k in range(d):
+                box[t, k] = min(box[t, k], slot[r, k])
+                box[t, d + k] = max(box[t, d + k], slot[r, k])
+    for t in range(leaves - 1, 0, -1):
+        for k in range(d):
+            box[t, k] = min(box[2 * t, k], box[2 * t + 1, k])
+            box[t, d + k] = max(box[2 * t, d + k], box[2 * t + 1, d + k])
     tree = CapacityTree(slot, node, box)
     refresh(tree)
     return tree
@@ -227,7 +237,7 @@ def nearest(tree: CapacityTree, point: Floats, required: float, search: Search) 
     Returns:
         How many were found, at most k.
     """
-    # Columns named once: reading them out of the tuple in the loop costs a reference count each time.
+    # Columns named once: reading them out of the tuple in the loop costs a reference count each.
     rows, nodes, box = tree.slot, tree.node, tree.box
     slots, squares, stack, bounds = search.slot, search.square, search.stack, search.bound
     k, d = len(slots), len(point)

@@ -1,13 +1,13 @@
-"""Cutting joins: replace an item by two smaller ones where that is cheaper, or where nothing else fits.
+"""Cutting joins: replace an item by two smaller ones where that is cheaper or nothing else fits.
 
-A cut divides one input's partitions and sends the other input to both pieces, so a cut costs capacity
-and traffic; repeated cuts make any m x n grid (paper, section 3.4).
+A cut divides one input's partitions and sends the other input to both pieces, so a cut costs
+capacity and traffic; repeated cuts make any m x n grid (paper, section 3.4).
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numba import njit
@@ -32,9 +32,11 @@ from nova_core.placement.kernels.items import (
     write_rectangle,
 )
 
+# Rows of the work space; typed, as `items.NONE` is.
+FIRST, SECOND = cast("int", np.int64(0)), cast("int", np.int64(1))
 # Positions tried along each input; a grid of at most this many partitions a side is searched whole.
 _POSITIONS = 32
-_NEARBY = 2
+_NEARBY = 4
 _PIECE_CANDIDATES = 16
 
 
@@ -85,7 +87,7 @@ def cut_in_two(
 
     The tree's free capacities are read and kept. Fails when the state is full.
     """
-    other = items.count[0]
+    other = items.used[0]
     if other == len(items.size):
         return False
     here, cost_here = items.slot[item], items.cost[item]
@@ -121,7 +123,7 @@ def cut_in_two(
                 pair,
                 work.rate,
                 work.weights,
-                0,
+                FIRST,
                 max(first_rate + broadcast, pairs.minimum),
                 work.search,
             )
@@ -140,7 +142,7 @@ def cut_in_two(
                 pair,
                 work.rate,
                 work.weights,
-                1,
+                SECOND,
                 max(second_rate + broadcast, pairs.minimum),
                 work.search,
             )
@@ -148,7 +150,7 @@ def cut_in_two(
             if slot2 != NONE and cost + cost2 < best:
                 best, best_side, best_at = cost + cost2, side, at
     if best_side != NONE:
-        items.count[0] = other + 1
+        items.used[0] = other + 1
         _write_halves(pairs, items, item, other, best_side, best_at)
         first, second = item, other
         if items.size[second] > items.size[first]:
@@ -165,7 +167,7 @@ def cut_in_two(
         a, b, c, d = items.rectangle[item]
         e, f, g, h = items.rectangle[other]
         write_rectangle(pairs, items, item, pair, min(a, e), max(b, f), min(c, g), max(d, h))
-        items.count[0] = other
+        items.used[0] = other
     attach(tree, links, pairs, items, item, here, cost_here)
     sync(tree, items, here)
     return False
@@ -203,7 +205,16 @@ def cut_where_cheaper(
     order: Ints,
     gain: float,
 ) -> int:
-    """Cut each item of ``order``, and its pieces in turn, while that saves a share ``gain`` of its cost.
+    """Cut each item of ``order``, and its pieces in turn, while that saves a share of its cost.
+
+    Args:
+        tree: the candidate slots; its free capacities are kept up to date.
+        links: remaining bandwidth.
+        pairs: what is placed.
+        items: the state.
+        candidates: pool for the pieces' candidates.
+        order: items to try, in this order.
+        gain: share of an item's cost that a cut must save.
 
     Returns:
         How many cuts were made.
@@ -211,7 +222,7 @@ def cut_where_cheaper(
     work = _work_space()
     cuts = 0
     for item in order:
-        first_piece = items.count[0]
+        first_piece = items.used[0]
         current = item
         while True:
             if _could_gain(pairs, items, current, gain) and cut_in_two(
@@ -228,7 +239,7 @@ def cut_where_cheaper(
                 continue
             # Go on with the pieces that came off this item.
             current = first_piece if current == item else current + 1
-            if current >= items.count[0]:
+            if current >= items.used[0]:
                 break
     return cuts
 
@@ -267,8 +278,8 @@ def cut_to_fit(
 ) -> int:
     """Cut what is in limbo until the pieces fit, from item ``start`` on.
 
-    Two pieces that both fit are preferred; failing that an item is halved and its halves cut in turn,
-    down to single replicas. What still finds no room stays in limbo.
+    Two pieces that both fit are preferred; failing that an item is halved and its halves cut in
+    turn, down to single replicas. What still finds no room stays in limbo.
 
     Returns:
         The item to go on from once the state has grown, or -1 when all are done.
@@ -276,11 +287,11 @@ def cut_to_fit(
     work = _work_space()
     limbo = len(tree.node)
     item = start
-    while item < items.count[0]:
+    while item < items.used[0]:
         if items.slot[item] != limbo:
             item += 1
             continue
-        if items.count[0] == len(items.size) or candidates.used[0] + 2 * _PIECE_CANDIDATES > len(
+        if items.used[0] == len(items.size) or candidates.used[0] + 2 * _PIECE_CANDIDATES > len(
             candidates.slot
         ):
             return item
@@ -298,8 +309,8 @@ def cut_to_fit(
             item += 1
             continue
         # Halve the input that has more partitions; both halves wait in limbo.
-        other = items.count[0]
-        items.count[0] = other + 1
+        other = items.used[0]
+        items.used[0] = other + 1
         detach(tree, links, pairs, items, item)
         if b - a >= d - c:
             _write_halves(pairs, items, item, other, 0, (a + b) // 2)
@@ -352,7 +363,10 @@ def merge_pieces(pairs: Pairs, items: Items, order: Ints, keep: Ints) -> int:
                     ra, rb = items.rectangle[a], items.rectangle[b]
                     below = ra[1] == rb[0] and ra[2] == rb[2] and ra[3] == rb[3]
                     beside = ra[3] == rb[2] and ra[0] == rb[0] and ra[1] == rb[1]
-                    if below or beside:
+                    # Sizes add up but for the input both pieces receive.
+                    side = 1 if below else 0
+                    size = items.size[a] + items.size[b] - items.rate[a, side]
+                    if (below or beside) and size <= pairs.largest:
                         write_rectangle(
                             pairs,
                             items,
@@ -383,11 +397,11 @@ def fill(
         if _has_room(tree, links, pairs, items, item, slot):
             attach(tree, links, pairs, items, item, slot, cost_on(tree, pairs, items, item, slot))
             return True
-    first = items.count[0]
+    first = items.used[0]
     rest = item
     for slot in slots:
         a, b, c, d = items.rectangle[rest]
-        other = items.count[0]
+        other = items.used[0]
         best_side = best_at = NONE
         best_cells = 0
         for side in range(2):
@@ -417,18 +431,18 @@ def fill(
         if not done:
             items.pair[other] = items.pair[item]
             _write_halves(pairs, items, rest, other, best_side, best_at)
-            items.count[0] = other + 1
+            items.used[0] = other + 1
         attach(tree, links, pairs, items, rest, slot, cost_on(tree, pairs, items, rest, slot))
         if done:
             return True
         rest = other
     # Undo: the join goes back to one unplaced item.
-    for piece in range(first, items.count[0]):
+    for piece in range(first, items.used[0]):
         if items.slot[piece] != NONE:
             detach(tree, links, pairs, items, piece)
     if items.slot[item] != NONE:
         detach(tree, links, pairs, items, item)
-    items.count[0] = first
+    items.used[0] = first
     grid = pairs.grid[items.pair[item]]
     write_rectangle(pairs, items, item, items.pair[item], 0, grid[0], 0, grid[1])
     return False

@@ -1,14 +1,14 @@
 """What Phase III moves around: joins and pieces of joins, who sits on which slot, and what is left.
 
-An item is a rectangle of one pair's partition grid; an uncut join is the whole grid. Items whose place
-is not decided wait in *limbo*, a slot of unlimited room whose cost outweighs every real one, so that
-every improvement that finds them a place is taken first.
+An item is a rectangle of one pair's partition grid; an uncut join is the whole grid. Items whose
+place is not decided wait in *limbo*, a slot of unlimited room whose cost outweighs every real one,
+so that every improvement that finds them a place is taken first.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numba import njit
@@ -23,7 +23,8 @@ from nova_core.placement.kernels.capacity_tree import (
     set_free,
 )
 
-NONE = -1
+# A typed -1: a plain one is a literal to numba, which compiles callees anew for each literal.
+NONE = cast("int", np.int64(-1))
 # Cost of a tuple/s in limbo (ms); beyond any latency, yet far from losing ms to rounding.
 LIMBO_COST = 1e6
 
@@ -71,10 +72,10 @@ class Pairs(NamedTuple):
 
 
 class Items(NamedTuple):
-    """The state: one row per item, filled up to ``count[0]``, and one per slot plus limbo.
+    """The state: one row per item, filled up to ``used[0]``, and one per slot plus limbo.
 
     Attributes:
-        count: (1,) items in use.
+        used: (1,) items in use.
         pair: (m,) row of the join matrix.
         rectangle: (m, 4) left begin, left end, right begin, right end in the pair's grid.
         rate: (m, 3) left, right and output rate of the item, tuples/s.
@@ -91,7 +92,7 @@ class Items(NamedTuple):
         free: (n + 1,) free capacity of each slot, tuples/s.
     """
 
-    count: Ints
+    used: Ints
     pair: Ints
     rectangle: Ints
     rate: Floats
@@ -185,7 +186,9 @@ def links_fit(tree: CapacityTree, links: LinkRoom, nodes: Ints, rate: Floats, sl
         source, target = (nodes[leg], host) if leg < 2 else (host, nodes[leg])
         if source != target:
             link = _link(links, source, target)
-            if link != NONE and links.free[link] < rate[leg]:
+            # Two streams of one node share the link to the host.
+            both = leg < 2 and nodes[0] == nodes[1]
+            if link != NONE and links.free[link] < (rate[0] + rate[1] if both else rate[leg]):
                 return False
     return True
 

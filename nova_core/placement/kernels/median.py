@@ -14,11 +14,11 @@ from nova_core.model.problem import Floats
 def fermat_points(anchors: Floats, weights: Floats) -> Floats:
     """Points that minimize sum_i w_i |x_i - y| for three anchors each.
 
-    Where no anchor is the optimum, the point sees the anchors under the angles of the triangle whose
-    sides are the weights, so its barycentric coordinates are 1 / (cot A_i + cot alpha_i), with A_i
-    the anchors' angles and alpha_i the weight triangle's (Uteshev, "Analytical solution for the
-    generalized Fermat-Torricelli problem", 2014). Collinear or equal anchors, an angle too wide or a
-    weight that outweighs the others make an anchor the optimum.
+    Where no anchor is the optimum, the point sees the anchors under the angles of the triangle
+    whose sides are the weights, so its barycentric coordinates are 1 / (cot A_i + cot alpha_i),
+    with A_i the anchors' angles and alpha_i the weight triangle's (Uteshev, "Analytical solution
+    for the generalized Fermat-Torricelli problem", 2014). Collinear or equal anchors, an angle too
+    wide or a weight that outweighs the others make an anchor the optimum.
 
     Args:
         anchors: (p, 3, d) coordinates, ms.

@@ -1,11 +1,12 @@
 """Local search over a placement: relocate, swap and eject, in time linear in the items.
 
-An item moves to a cheaper slot if that has room (*relocate*), or if one resident can make way, either
-to the room the item leaves (*swap*) or to another slot with room (*eject*); `improve_deep` lets that
-resident eject another one in turn. The best such move of an item is made if it lowers the total.
+An item moves to a cheaper slot if that has room (*relocate*), or if one resident can make way,
+either to the room the item leaves (*swap*) or to another slot with room (*eject*); `improve_deep`
+lets that resident eject another one in turn. The best such move of an item is made if it lowers the
+total.
 
-The loops name the columns they read once, at the top: reading a column out of a named tuple inside a
-loop costs numba a reference count each time, which made these kernels 25 times slower.
+The loops name the columns they read once, at the top: reading a column out of a named tuple inside
+a loop costs numba a reference count each time, which made these kernels 25 times slower.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import math
 import numpy as np
 from numba import njit
 
+from nova_core.model.problem import Floats
 from nova_core.placement.kernels.capacity_tree import CapacityTree
 from nova_core.placement.kernels.items import (
     LIMBO_COST,
@@ -27,7 +29,6 @@ from nova_core.placement.kernels.items import (
     detach,
     links_fit,
 )
-from nova_core.model.problem import Floats, Ints
 
 # Gains below this are rounding, not improvement (ms).
 EPSILON = 1e-9
@@ -192,14 +193,11 @@ def improve_deep(
                 second_cost, second = candidate_cost[k2], candidate[k2]
                 if gain2 - second_cost <= best:
                     break
-                if (
-                    second == slot
-                    or second == here
-                    or (
-                        linked
-                        and not links_fit(tree, links, node[pair_of[other]], rate[other], second)
-                    )
-                ):
+                if second == slot:
+                    continue
+                if second == here:
+                    continue
+                if linked and not links_fit(tree, links, node[pair_of[other]], rate[other], second):
                     continue
                 third = head[second]
                 while third != NONE:
@@ -281,7 +279,7 @@ def descend(
         only_limbo: whether only items in limbo are improved.
     """
     begin, end, opening, cost, slot = items.begin, items.end, items.opening, items.cost, items.slot
-    candidate_cost, count, limbo = candidates.cost, items.count[0], len(tree.node)
+    candidate_cost, count, limbo = candidates.cost, items.used[0], len(tree.node)
     for done in range(rounds):
         gain = total = 0.0
         for item in range(count):

@@ -1,0 +1,48 @@
+"""The capacity-augmented k-d tree against brute force, after random updates."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nova_core.placement.kernels.capacity_tree import build, nearest, search_for, set_free
+
+
+def expected(
+    position: np.ndarray, free: np.ndarray, node: np.ndarray, point: np.ndarray, room: float, k: int
+) -> list[int]:
+    square = ((position[node] - point) ** 2).sum(axis=1)
+    order = [i for i in np.lexsort((node, square)) if free[node[i]] >= room]
+    return sorted(int(node[i]) for i in order[:k])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 200), st.integers(1, 4), st.booleans())
+def test_nearest_with_room_agrees_with_brute_force(
+    seed: int, count: int, dimensions: int, grid: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    position = rng.uniform(0, 100, (count + 3, dimensions))
+    if grid:
+        position = np.round(position / 25) * 25  # many equal distances and equal points
+    free = rng.integers(0, 50, count + 3).astype(float)
+    node = np.sort(rng.permutation(count + 3)[:count])
+    tree = build(position, free, node)
+    slot_of = {int(n): slot for slot, n in enumerate(tree.node)}
+    assert sorted(slot_of) == node.tolist()
+    for _ in range(30):
+        k = int(rng.integers(1, 9))
+        search = search_for(k)
+        point, room = rng.uniform(-10, 110, dimensions), float(rng.integers(0, 55))
+        found = nearest(tree, point, room, search)
+        answer = sorted(int(n) for n in tree.node[search.slot[:found]])
+        assert answer == expected(position, free, node, point, room, k)
+        changed = int(rng.choice(node))
+        free[changed] = float(rng.integers(0, 50))
+        set_free(tree, slot_of[changed], free[changed])
+
+
+def test_a_full_tree_answers_nothing() -> None:
+    tree = build(np.zeros((4, 2)), np.ones(4), np.arange(4))
+    assert nearest(tree, np.zeros(2), 2.0, search_for(3)) == 0
