@@ -15,7 +15,7 @@ from nova_core.errors import InfeasibleError
 from nova_core.model.plan import Instances, Partitions
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 from nova_core.placement.geometric_median import weighted_distance
-from nova_core.placement.kernels import assign, cut, refine
+from nova_core.placement.kernels import assign, cut, merge, refine
 from nova_core.placement.kernels.capacity_tree import CapacityTree, build, refresh
 from nova_core.placement.kernels.items import Candidates, Items, LinkRoom, Pairs
 from nova_core.placement.partitioning import partition_count
@@ -257,7 +257,7 @@ class Assigner:
         rectangle = items.rectangle
         order = np.lexsort((rectangle[:count, 2], rectangle[:count, 0], items.pair[:count]))
         keep = np.zeros(len(items.size), np.int64)
-        cut.merge_pieces(self.pairs, items, order, keep)
+        merge.merge_pieces(self.pairs, items, order, keep)
         order = order[keep[order] == 1]
         # Merging may have moved a rectangle's start, so order again.
         order = order[np.lexsort((rectangle[order, 2], rectangle[order, 0], items.pair[order]))]

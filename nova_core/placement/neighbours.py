@@ -14,7 +14,7 @@ import numpy as np
 from nova_core.errors import NovaError
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.assignment import Assigner
-from nova_core.placement.kernels import cut
+from nova_core.placement.kernels.fill import fill
 from nova_core.placement.kernels.items import send_to_limbo
 
 # Slots, nearest first, of a virtual position and k.
@@ -46,7 +46,7 @@ def assign_nearest(state: Assigner, index: str, k: int | None, on_full: str, see
             slots = _available(query, pairs.point[item], asked, state)
             while state.items.used[0] + len(slots) + 1 > len(state.items.size):
                 state.grow()
-            placed = cut.fill(state.tree, state.links, pairs, state.items, item, slots)
+            placed = fill(state.tree, state.links, pairs, state.items, item, slots)
             if placed or len(slots) < asked or asked == count or on_full == "spread":
                 break
             asked = min(2 * asked, count)

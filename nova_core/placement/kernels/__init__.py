@@ -32,11 +32,13 @@ try:
         assign,
         capacity_tree,
         cut,
+        fill,
         items,
         median,
+        merge,
         refine,
     )
 finally:
     numba.config.CACHE_DIR = _elsewhere
 
-__all__ = ["assign", "capacity_tree", "cut", "items", "median", "refine"]
+__all__ = ["assign", "capacity_tree", "cut", "fill", "items", "median", "merge", "refine"]

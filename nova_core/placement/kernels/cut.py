@@ -23,12 +23,11 @@ from nova_core.placement.kernels.items import (
     Pairs,
     attach,
     cheapest_with_room,
-    cost_on,
     detach,
-    links_fit,
     place_cheapest,
     send_to_limbo,
     sync,
+    write_halves,
     write_rectangle,
 )
 
@@ -57,19 +56,6 @@ def _work_space() -> CutWork:
         search_for(_NEARBY),
         search_for(_PIECE_CANDIDATES),
     )
-
-
-@njit(cache=True, nogil=True)
-def _write_halves(pairs: Pairs, items: Items, item: int, other: int, side: int, at: int) -> None:
-    """Shrink an item to the partitions of one input before ``at``; another item gets the rest."""
-    a, b, c, d = items.rectangle[item]
-    pair = items.pair[item]
-    if side == 0:
-        write_rectangle(pairs, items, item, pair, a, at, c, d)
-        write_rectangle(pairs, items, other, pair, at, b, c, d)
-    else:
-        write_rectangle(pairs, items, item, pair, a, b, c, at)
-        write_rectangle(pairs, items, other, pair, a, b, at, d)
 
 
 @njit(cache=True, nogil=True)
@@ -151,7 +137,7 @@ def cut_in_two(
                 best, best_side, best_at = cost + cost2, side, at
     if best_side != NONE:
         items.used[0] = other + 1
-        _write_halves(pairs, items, item, other, best_side, best_at)
+        write_halves(pairs, items, item, other, best_side, best_at)
         first, second = item, other
         if items.size[second] > items.size[first]:
             first, second = second, first
@@ -313,9 +299,9 @@ def cut_to_fit(
         items.used[0] = other + 1
         detach(tree, links, pairs, items, item)
         if b - a >= d - c:
-            _write_halves(pairs, items, item, other, 0, (a + b) // 2)
+            write_halves(pairs, items, item, other, 0, (a + b) // 2)
         else:
-            _write_halves(pairs, items, item, other, 1, (c + d) // 2)
+            write_halves(pairs, items, item, other, 1, (c + d) // 2)
         for piece in (other, item):
             send_to_limbo(tree, links, pairs, items, piece)
     return NONE
@@ -330,132 +316,3 @@ def _room_for_a_replica(tree: CapacityTree, pairs: Pairs, items: Items, item: in
         last = pairs.rate[pair, side] - pairs.maximum[pair] * (pairs.grid[pair, side] - 1)
         smallest += min(last, pairs.maximum[pair])
     return tree.box[1, tree.box.shape[1] - 1] >= max(smallest, pairs.minimum)
-
-
-@njit(cache=True, nogil=True)
-def merge_pieces(pairs: Pairs, items: Items, order: Ints, keep: Ints) -> int:
-    """Unite pieces of one pair that met on a node and form a rectangle together.
-
-    Args:
-        pairs: what is placed.
-        items: the state; rectangles grow, residents' lists and free capacities are left alone.
-        order: (m,) items sorted by pair.
-        keep: (m,) filled with 1 for items that remain, 0 for those united into another.
-
-    Returns:
-        How many items remain.
-    """
-    keep[: len(order)] = 1
-    remaining = len(order)
-    begin = 0
-    while begin < len(order):
-        end = begin + 1
-        while end < len(order) and items.pair[order[end]] == items.pair[order[begin]]:
-            end += 1
-        changed = end - begin > 1
-        while changed:
-            changed = False
-            for i in range(begin, end):
-                for j in range(begin, end):
-                    a, b = order[i], order[j]
-                    if i == j or not keep[a] or not keep[b] or items.slot[a] != items.slot[b]:
-                        continue
-                    ra, rb = items.rectangle[a], items.rectangle[b]
-                    below = ra[1] == rb[0] and ra[2] == rb[2] and ra[3] == rb[3]
-                    beside = ra[3] == rb[2] and ra[0] == rb[0] and ra[1] == rb[1]
-                    # Sizes add up but for the input both pieces receive.
-                    side = 1 if below else 0
-                    size = items.size[a] + items.size[b] - items.rate[a, side]
-                    if (below or beside) and size <= pairs.largest:
-                        write_rectangle(
-                            pairs,
-                            items,
-                            a,
-                            items.pair[a],
-                            ra[0],
-                            max(ra[1], rb[1]),
-                            ra[2],
-                            max(ra[3], rb[3]),
-                        )
-                        keep[b] = 0
-                        remaining -= 1
-                        changed = True
-        begin = end
-    return remaining
-
-
-@njit(cache=True, nogil=True)
-def fill(
-    tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, item: int, slots: Ints
-) -> bool:
-    """Place a whole join on given candidates, nearest first, cut over several when none has room.
-
-    Each candidate takes as many partitions of one input, with all of the other, as it has room for.
-    Without room for everything nothing is placed and false is returned.
-    """
-    for slot in slots:
-        if _has_room(tree, links, pairs, items, item, slot):
-            attach(tree, links, pairs, items, item, slot, cost_on(tree, pairs, items, item, slot))
-            return True
-    first = items.used[0]
-    rest = item
-    for slot in slots:
-        a, b, c, d = items.rectangle[rest]
-        other = items.used[0]
-        best_side = best_at = NONE
-        best_cells = 0
-        for side in range(2):
-            begin, end = (a, b) if side == 0 else (c, d)
-            across = (d - c) if side == 0 else (b - a)
-            at = end
-            # The last cut always leaves something: the join did not fit whole.
-            while at > begin and (at - begin) * across > best_cells:
-                write_rectangle(
-                    pairs,
-                    items,
-                    rest,
-                    items.pair[item],
-                    a,
-                    at if side == 0 else b,
-                    c,
-                    d if side == 0 else at,
-                )
-                if _has_room(tree, links, pairs, items, rest, slot):
-                    best_side, best_at, best_cells = side, at, (at - begin) * across
-                    break
-                at -= 1
-        write_rectangle(pairs, items, rest, items.pair[item], a, b, c, d)
-        if best_side == NONE:
-            continue
-        done = best_cells == (b - a) * (d - c)
-        if not done:
-            items.pair[other] = items.pair[item]
-            _write_halves(pairs, items, rest, other, best_side, best_at)
-            items.used[0] = other + 1
-        attach(tree, links, pairs, items, rest, slot, cost_on(tree, pairs, items, rest, slot))
-        if done:
-            return True
-        rest = other
-    # Undo: the join goes back to one unplaced item.
-    for piece in range(first, items.used[0]):
-        if items.slot[piece] != NONE:
-            detach(tree, links, pairs, items, piece)
-    if items.slot[item] != NONE:
-        detach(tree, links, pairs, items, item)
-    items.used[0] = first
-    grid = pairs.grid[items.pair[item]]
-    write_rectangle(pairs, items, item, items.pair[item], 0, grid[0], 0, grid[1])
-    return False
-
-
-@njit(cache=True, nogil=True)
-def _has_room(
-    tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, item: int, slot: int
-) -> bool:
-    """Whether a slot can take an item within every constraint."""
-    size = items.size[item]
-    if size > pairs.largest or items.free[slot] < max(size, pairs.minimum):
-        return False
-    if len(links.target) == 0:
-        return True
-    return links_fit(tree, links, pairs.node[items.pair[item]], items.rate[item], slot)

@@ -164,6 +164,19 @@ def write_rectangle(
 
 
 @njit(cache=True, nogil=True)
+def write_halves(pairs: Pairs, items: Items, item: int, other: int, side: int, at: int) -> None:
+    """Shrink an item to the partitions of one input before ``at``; another item gets the rest."""
+    a, b, c, d = items.rectangle[item]
+    pair = items.pair[item]
+    if side == 0:
+        write_rectangle(pairs, items, item, pair, a, at, c, d)
+        write_rectangle(pairs, items, other, pair, at, b, c, d)
+    else:
+        write_rectangle(pairs, items, item, pair, a, b, c, at)
+        write_rectangle(pairs, items, other, pair, a, b, at, d)
+
+
+@njit(cache=True, nogil=True)
 def _link(links: LinkRoom, source: int, target: int) -> int:
     """Index of a budgeted link, or -1."""
     low, high = links.offset[source], links.offset[source + 1]
