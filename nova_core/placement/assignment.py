@@ -22,14 +22,14 @@ from nova_core.placement.partitioning import partition_count
 
 # Slots whose costs are compared for each join on the first pass, and when nothing has room.
 NEARBY = 2
-NEARBY_REFINED = 4
+NEARBY_REFINED = 8
 SPREAD_NEARBY = 16
 ROUNDS = 3
-# Joins tried for cuts: all of a small problem, one in 24 of a large one.
+# Joins tried for cuts: all of a small problem, one in 48 of a large one.
 # Spread of the factors that shake the order of further starts.
 _SHAKE = 0.5
 CUTS_TRIED = 1000
-CUTS_TRIED_SHARE = 24
+CUTS_TRIED_SHARE = 48
 # Candidates per piece of a cut join; the kernel's `_PIECE_CANDIDATES`.
 PIECE_CANDIDATES = 16
 
