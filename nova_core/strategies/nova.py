@@ -158,10 +158,10 @@ class Nova:
             on_full=p.on_full,
             refine=p.refine,
         )
+        few = len(problem.matrix) <= FEW_JOINS
         if p.index == "capacity-tree":
-            state.assign_whole(
-                NEARBY_REFINED if p.refine else NEARBY, [p.seed, start] if start else None
-            )
+            nearby = NEARBY_REFINED if p.refine and few else NEARBY
+            state.assign_whole(nearby, [p.seed, start] if start else None)
         else:
             from nova_core.placement.neighbours import assign_nearest
 
@@ -169,7 +169,6 @@ class Nova:
             state.tell_tree()
         waiting = state.in_limbo
         if p.refine:
-            few = len(problem.matrix) <= FEW_JOINS
             state.list_candidates(p.neighbours or (64 if few else 32))
             state.improve(deep=waiting > 0)
         if waiting and (p.index == "capacity-tree" or p.on_full == "expand"):
