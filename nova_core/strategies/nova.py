@@ -24,6 +24,8 @@ FEW_JOINS = 1000
 # Orders tried on small problems: as many as together place this many joins, and no more than these.
 JOINS_AFFORDED = 200
 MOST_STARTS = 24
+# What a plan may break once pieces that fit nowhere were spread.
+SPREAD_BREAKS = ("capacity", "minimum-capacity", "replica-bandwidth", "link")
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ class Nova:
             instances=result.instances,
             parameters=parameter_dict(p),
             virtual_position=points,
-            breaks=("capacity", "minimum-capacity", "link") if spread else (),
+            breaks=SPREAD_BREAKS if spread else (),
             notes={"cut_joins": result.cuts, "spread_pieces": spread},
         )
 

@@ -172,6 +172,14 @@ def test_bandwidth_bounds_every_instance() -> None:
     assert verify(plan).ok
 
 
+def test_spread_admits_a_bandwidth_no_replica_can_keep() -> None:
+    # The smallest replica receives 1 + 1 tuples/s.
+    problem = synthetic_problem(0, nodes=6, joins=2, headroom=1.0)
+    report = verify(place(problem, "nova", on_full="spread", bandwidth=1.5))
+    assert not report.ok
+    assert report.honest, report.summary()
+
+
 def test_infeasible_says_how_much_is_missing() -> None:
     problem = synthetic_problem(4, headroom=0.5)
     needed = problem.required_capacity.sum()
