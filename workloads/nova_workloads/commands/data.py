@@ -1,0 +1,162 @@
+"""The command ``nova data``: archives of sensor readings, made up or fetched."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nova_core import console
+from nova_core.errors import NovaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+UNITS = {
+    "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40,
+}  # fmt: skip
+# Kept by hand so that --help needs no numpy; a test compares them with the real ones.
+FAULTS = {
+    "missing": ("readings with a value left empty", 0.01),
+    "not-a-number": ("readings with a value that is `nan` or `unavailable`", 0.01),
+    "impossible": ("readings with a value no weather has", 0.005),
+    "duplicates": ("readings written twice", 0.01),
+    "clock-jumps": ("files with timestamps decades away", 0.01),
+    "moved": ("sensors that move", 0.01),
+    "absent": ("files that are not there", 0.02),
+    "bad-files": ("files that are not what they claim", 0.005),
+}
+TYPES = ("bmp280", "dht22", "bme280")
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Write the answer as JSON to stdout, nothing else."
+)
+
+
+class Size(click.ParamType[int]):
+    """A number of bytes such as ``1GB`` or ``200MiB``."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Bytes."""
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(value))
+        if match is None or match[2].upper() not in UNITS:
+            self.fail(f"{value!r} is no size; expected e.g. 200MB or 1GiB", param, ctx)
+        return int(float(match[1]) * UNITS[match[2].upper()])
+
+
+@click.group()
+def data() -> None:
+    """Make or fetch archives of sensor readings and latencies."""
+
+
+def fault_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """An option per kind of fault."""
+    for name, (of, share) in reversed(FAULTS.items()):
+        command = click.option(
+            f"--{name}",
+            type=click.FloatRange(0, 1),
+            metavar="SHARE",
+            help=f"Of {of}. [default: {share:g}]",
+        )(command)
+    return command
+
+
+@data.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--sensors", type=click.IntRange(min=1), help="How many. [default: 100]")
+@click.option(
+    "--size", type=Size(), help="As many sensors as make this much CSV, e.g. 1GB (uncompressed)."
+)
+@click.option("--days", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option(
+    "--start",
+    type=click.DateTime(["%Y-%m-%d"]),
+    default="2025-01-01",
+    show_default=True,
+    help="First day.",
+)
+@click.option(
+    "--types",
+    default=",".join(TYPES),
+    show_default=True,
+    help="Sensor types, dealt in turn.",
+)
+@click.option(
+    "--interval",
+    type=click.IntRange(min=2),
+    default=145,
+    show_default=True,
+    help="Seconds between a sensor's readings.",
+)
+@click.option("--regions", type=click.IntRange(min=1), default=4, show_default=True, help="Towns.")
+@click.option("--gzip", "compress", is_flag=True, help="Write .csv.gz.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--clean", is_flag=True, help="No faults but those given.")
+@fault_options
+@json_option
+def synth(
+    directory: Path,
+    sensors: int | None,
+    size: int | None,
+    start: datetime,
+    types: str,
+    clean: bool,
+    as_json: bool,
+    **others: Any,
+) -> None:
+    """Make an archive like Sensor.Community's in DIRECTORY, faults included.
+
+    One CSV file per sensor and day, as in the public archive; truth.json counts what was put in.
+    One seed gives one archive, byte for byte.
+    """
+    from dataclasses import replace
+
+    from nova_workloads.synth import Faults, Settings, sensors_for, write_archive
+
+    if sensors is not None and size is not None:
+        raise NovaError("--sensors and --size: give one of them")
+    given = {f.name: others.pop(f.name) for f in fields(Faults)}
+    shares = {name: share for name, share in given.items() if share is not None}
+    settings = Settings(
+        sensors=sensors or 100,
+        start=start.date(),
+        types=tuple(name.strip().lower() for name in types.split(",")),
+        faults=replace(Faults.none() if clean else Faults(), **shares),
+        **others,
+    )
+    if size is not None:
+        settings = replace(settings, sensors=sensors_for(size, settings))
+    with console.output(stderr=True).status("") as status:
+
+        def progress(files: int) -> None:
+            status.update(f"{files:,} of {settings.sensors * settings.days:,} files")
+
+        truth = write_archive(directory, settings, progress)
+    if as_json:
+        console.print_json(truth)
+        return
+    table = console.table(str(directory), ["what", ">number", ">pressure", ">humidity"])
+    files = truth["files"]
+    table.add_row("sensors", f"{settings.sensors:,}", "", "")
+    table.add_row("files", f"{files['written']:,}", "", "")
+    table.add_row("  not what they claim", f"{files['bad']:,}", "", "")
+    table.add_row("  absent", f"{files['absent']:,}", "", "")
+    table.add_row("megabytes", console.number(files["bytes"] / 1e6), "", "")
+    for what, counts in (
+        ("rows in good files", truth["rows"]),
+        *((f"  {kind.replace('_', ' ')}", counts) for kind, counts in truth["faults"].items()),
+        ("  clean", truth["clean"]),
+    ):
+        table.add_row(what, *(f"{counts[name]:,}" for name in ("rows", "pressure", "humidity")))
+    table.add_row("sensors that move", f"{len(truth['moved_sensors']):,}", "", "")
+    console.show(table)
+
+
+__all__ = ["data"]

@@ -1,0 +1,281 @@
+"""Archives like Sensor.Community's, with every fault of the real one, at any size.
+
+The public archive holds one CSV file per sensor and day, in one directory per day; what is made
+here has the same names, columns and spellings. `truth.json` beside the days counts what was put in,
+so that whoever reads the archive can be held against it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import date, datetime, time, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nova_core.errors import NovaError
+from nova_workloads.synth_rows import (
+    BYTES_PER_ROW,
+    DAY,
+    KINDS,
+    MEASURED,
+    TYPES,
+    DailyFile,
+    Fleet,
+    day_files,
+    place_of,
+)
+
+TRUTH = "truth.json"
+
+HTML = (
+    b"<!DOCTYPE html>\n<html><head><title>502 Bad Gateway</title></head>\n"
+    b"<body><center><h1>502 Bad Gateway</h1></center></body></html>\n"
+)
+OTHER_COLUMNS = (
+    b"sensor_id;sensor_type;location;lat;lon;timestamp;P1;durP1;ratioP1;P2;durP2;ratioP2\n"
+)
+
+
+@dataclass(frozen=True)
+class Faults:
+    """How much of each fault an archive gets, as shares between 0 and 1.
+
+    Attributes:
+        missing: of readings, with one measured value left empty.
+        not_a_number: of readings, with one value written ``nan`` or ``unavailable``.
+        impossible: of readings, with one value that no weather has.
+        duplicates: of readings, written twice.
+        clock_jumps: of files, with a run of timestamps decades away.
+        moved: of sensors, that stand elsewhere from some reading on.
+        absent: of files, that are not there.
+        bad_files: of files, that are not what their name claims: truncated, an HTML page, another
+            sensor's columns, random bytes, empty, or with the wrong compression.
+    """
+
+    missing: float = 0.01
+    not_a_number: float = 0.01
+    impossible: float = 0.005
+    duplicates: float = 0.01
+    clock_jumps: float = 0.01
+    moved: float = 0.01
+    absent: float = 0.02
+    bad_files: float = 0.005
+
+    @classmethod
+    def none(cls) -> Faults:
+        """A clean archive."""
+        return cls(**{f.name: 0.0 for f in fields(cls)})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What archive to make.
+
+    Attributes:
+        sensors: how many.
+        days: how many, from ``start``.
+        start: first day.
+        types: sensor types, dealt to the sensors in turn.
+        interval: seconds between a sensor's readings, about 145 in the public archive; readings
+            jitter by less than half of it.
+        regions: towns the sensors stand in.
+        compress: write ``.csv.gz``.
+        seed: one seed gives one archive, byte for byte.
+        faults: shares of faults.
+    """
+
+    sensors: int
+    days: int = 1
+    start: date = date(2025, 1, 1)
+    types: tuple[str, ...] = tuple(TYPES)
+    interval: int = 145
+    regions: int = 4
+    compress: bool = False
+    seed: int = 0
+    faults: Faults = field(default_factory=Faults)
+
+    def __post_init__(self) -> None:
+        for name, least in (("sensors", 1), ("days", 1), ("interval", 2), ("regions", 1)):
+            if getattr(self, name) < least:
+                raise NovaError(f"synth: {name} {getattr(self, name)}: expected {least} or more")
+        if self.interval > DAY // 2:
+            raise NovaError(f"synth: interval {self.interval} s: expected half a day at most")
+        if self.seed < 0:
+            raise NovaError(f"synth: seed {self.seed}: expected 0 or more")
+        unknown = [name for name in self.types if name not in TYPES]
+        if unknown or not self.types:
+            wrong = f"unknown sensor type {unknown[0]!r}" if unknown else "no sensor type"
+            raise NovaError(f"synth: {wrong}; there are {', '.join(TYPES)}")
+        try:
+            self.start + timedelta(days=self.days)
+        except OverflowError as error:
+            raise NovaError(f"synth: days {self.days}: beyond the calendar") from error
+        shares = asdict(self.faults)
+        for name, share in shares.items():
+            if not 0 <= share <= 1:
+                raise NovaError(f"synth: {name} {share:g}: expected a share between 0 and 1")
+        of_readings = sum(shares[name] for name in ("missing", "not_a_number", "impossible"))
+        if of_readings + self.faults.duplicates > 1:
+            raise NovaError(
+                "synth: missing, not_a_number, impossible and duplicates: a reading has one "
+                f"fault at most, so they sum to 1 at most, not to {of_readings:g}"
+            )
+
+    @property
+    def suffix(self) -> str:
+        """Of the files' names."""
+        return ".csv.gz" if self.compress else ".csv"
+
+    @property
+    def readings_per_file(self) -> int:
+        """Readings of a sensor in a day, before duplicates."""
+        return DAY // self.interval
+
+    @property
+    def expected_bytes(self) -> int:
+        """About how large the archive becomes, uncompressed."""
+        row = sum(BYTES_PER_ROW[name] for name in self.types) / len(self.types)
+        files = self.sensors * self.days * (1 - self.faults.absent)
+        return int(files * self.readings_per_file * row * (1 + self.faults.duplicates))
+
+
+def sensors_for(size: int, settings: Settings) -> int:
+    """How many sensors make an archive of about ``size`` bytes, uncompressed."""
+    one = replace(settings, sensors=1000).expected_bytes / 1000
+    return max(1, round(size / max(one, 1)))
+
+
+def write_archive(
+    directory: Path, settings: Settings, progress: Callable[[int], None] = lambda _: None
+) -> dict[str, Any]:
+    """Write an archive; it appears under its name when it is complete.
+
+    Args:
+        directory: must not exist, or be empty.
+        settings: what to make.
+        progress: called with the number of files done, now and then.
+
+    Returns:
+        what ``truth.json`` says.
+
+    Raises:
+        NovaError: when the directory holds something or cannot be written.
+    """
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise NovaError(f"{directory}: already there; give a new or an empty directory")
+    temporary: Path | None = None
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(
+            tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}.", suffix=".tmp")
+        )
+        truth = _fill(temporary, settings, progress)
+        (temporary / TRUTH).write_text(json.dumps(truth, indent=2) + "\n")
+        temporary.chmod(0o755)
+        temporary.replace(directory)
+    except OSError as error:
+        raise NovaError(f"{directory}: cannot be written: {error.strerror or error}") from error
+    finally:
+        if temporary is not None and temporary.exists():
+            shutil.rmtree(temporary, ignore_errors=True)
+    return truth
+
+
+def _fill(directory: Path, settings: Settings, progress: Callable[[int], None]) -> dict[str, Any]:
+    fleet = Fleet.of(settings)
+    counts: Counter[str] = Counter()
+    bad: list[dict[str, Any]] = []
+    spoil = _Spoiler(settings)
+    files = size = 0
+    for day in range(settings.days):
+        place = directory / (settings.start + timedelta(days=day)).isoformat()
+        place.mkdir()
+        for file in day_files(fleet, settings, day, counts):
+            path = place / f"{file.name}{settings.suffix}"
+            if file.bad:
+                content = spoil(file)
+                bad.append({"file": f"{place.name}/{path.name}", "fault": file.bad})
+            else:
+                content = _packed(file.text) if settings.compress else file.text
+            path.write_bytes(content)
+            files, size = files + 1, size + len(content)
+            if files % 256 == 0:
+                progress(files)
+    progress(files)
+    return _truth(settings, fleet, counts, bad, files, size)
+
+
+def _packed(text: bytes) -> bytes:
+    return gzip.compress(text, 5, mtime=0)
+
+
+class _Spoiler:
+    """Makes a file something else than its name claims."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.compress = settings.compress
+        self.random = np.random.default_rng([settings.seed, 2])
+
+    def __call__(self, file: DailyFile) -> bytes:
+        match file.bad:
+            case "truncated":
+                whole = _packed(file.text) if self.compress else file.text
+                return whole[: 2 * len(whole) // 3] if self.compress else whole[: file.cut]
+            case "wrong-compression":
+                return file.text if self.compress else _packed(file.text)
+            case "binary":
+                return self.random.bytes(min(len(file.text), 4096))
+            case "empty":
+                return b""
+            case "html":
+                text = HTML
+            case _:
+                text = OTHER_COLUMNS
+        return _packed(text) if self.compress else text
+
+
+def _truth(
+    settings: Settings,
+    fleet: Fleet,
+    counts: Counter[str],
+    bad: list[dict[str, Any]],
+    files: int,
+    size: int,
+) -> dict[str, Any]:
+    """What was put in. All but ``files`` and ``bad_files`` speaks of good files only."""
+
+    def by_value(what: str) -> dict[str, int]:
+        return {"rows": counts[what], **{name: counts[f"{what}.{name}"] for name in MEASURED}}
+
+    faults = {kind: by_value(kind) for kind in (*KINDS, "clock_jump")}
+    rows = by_value("rows")
+    start = datetime.combine(settings.start, time())
+    return {
+        "settings": {**asdict(settings), "start": settings.start.isoformat()},
+        "files": {"written": files, "bad": len(bad), "absent": counts["absent"], "bytes": size},
+        "rows": rows,
+        "faults": faults,
+        "clean": {what: n - sum(f[what] for f in faults.values()) for what, n in rows.items()},
+        "moved": by_value("moved"),
+        "moved_sensors": [
+            {
+                "sensor": int(fleet.ids[sensor]),
+                "from": place_of(fleet, sensor, 0),
+                "to": place_of(fleet, sensor, 1),
+                "at": (start + timedelta(seconds=float(fleet.moves_at[sensor]))).isoformat(),
+            }
+            for sensor in np.flatnonzero(np.isfinite(fleet.moves_at)).tolist()
+        ],
+        "bad_files": bad,
+    }
+
+
+__all__ = ["TRUTH", "Faults", "Settings", "sensors_for", "write_archive"]
