@@ -20,19 +20,21 @@ EARTH_RADIUS_KM = 6371.0
 KM_PER_RTT_MS = 100.0
 # Hosts of a city lie this far from its centre (standard deviation).
 CITY_KM = 15.0
-# Detours: how much longer the way through fibre is than the great circle.
-DETOUR_LEAST = 1.15
-DETOUR_MEDIAN = 0.35
-DETOUR_SPREAD = 0.75
-CONTINENT_DETOUR_SPREAD = 0.2
-# The part of the detour that is fixed costs, ms: routers, the way to the exchange.
+# How much longer the way through fibre is than the great circle: per pair of cities, rarely much
+# more than the least (log-normal), and per pair of continents. Chosen, as all figures below, to
+# match the distribution of RIPE Atlas' latencies and of their triangle violations.
+DETOUR_LEAST = 1.6
+DETOUR_MEDIAN = 0.05
+DETOUR_SPREAD = 1.3
+CONTINENT_DETOUR_SPREAD = 0.3
+# What a pair of hosts adds of its own: relative to the distance, and in routers.
+ROUTE_NOISE = 0.01
 ROUTER_MS = 1.0
-# Poor routes of single pairs of hosts: providers that meet far away.
-POOR_SHARE = 0.10
-POOR_MS = 25.0
-ROUTE_NOISE = 0.08
-# Access links (heights), ms.
-ACCESS_MEDIAN_MS = 0.4
+# Poor routes of single pairs of hosts: providers that meet far away (exponential).
+POOR_SHARE = 0.06
+POOR_MS = 40.0
+# Access links (log-normal), ms.
+ACCESS_MEDIAN_MS = 0.8
 ACCESS_SPREAD = 1.1
 
 _MIX1, _MIX2, _STEP = (

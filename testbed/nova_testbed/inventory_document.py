@@ -76,8 +76,8 @@ class HostRow(_Struct):
     key: str | UnsetType = UNSET
     known_hosts: str | UnsetType = UNSET
     device: str | UnsetType = UNSET
-    cpu: Cores | None | UnsetType = UNSET
-    memory: Memory | None | UnsetType = UNSET
+    cpu: Cores | UnsetType | None = UNSET
+    memory: Memory | UnsetType | None = UNSET
     node: Annotated[str | UnsetType, Meta(description="its name in the file of latencies")] = UNSET
 
 
@@ -87,7 +87,7 @@ class LinkRow(_Struct):
     between: tuple[str, str]
     rtt_ms: Milliseconds | UnsetType = UNSET
     jitter_ms: Milliseconds | UnsetType = UNSET
-    bandwidth_mbit: Mbit | None | UnsetType = UNSET
+    bandwidth_mbit: Mbit | UnsetType | None = UNSET
     loss_percent: Percent | UnsetType = UNSET
 
 
