@@ -36,6 +36,8 @@ POOR_MS = 40.0
 # Access links (log-normal), ms.
 ACCESS_MEDIAN_MS = 0.8
 ACCESS_SPREAD = 1.1
+# Pairs worked on at once.
+CHUNK = 1 << 16
 
 _MIX1, _MIX2, _STEP = (
     np.uint64(0xBF58476D1CE4E5B9),
@@ -90,19 +92,29 @@ class SyntheticInternet:
 
         Args:
             a: indices of hosts, of any shape.
-            b: indices of the other ends, of the same shape.
+            b: indices of the other ends, of a shape that goes with it.
 
         Returns:
-            ms, in that shape; 0 between a host and itself, the same in both directions.
+            ms, in the common shape; 0 between a host and itself, the same in both directions.
         """
-        a, b = np.asarray(a, np.int64), np.asarray(b, np.int64)
-        chord = np.linalg.norm(self._unit[a] - self._unit[b], axis=-1)
+        first, second = np.broadcast_arrays(np.asarray(a, np.int64), np.asarray(b, np.int64))
+        flat_a, flat_b = first.ravel(), second.ravel()
+        rtt = np.empty(len(flat_a))
+        # A million hosts with 20 neighbours each would make temporary arrays of gigabytes.
+        for start in range(0, len(rtt), CHUNK):
+            part = slice(start, start + CHUNK)
+            rtt[part] = self._rtt(flat_a[part], flat_b[part])
+        return rtt.reshape(first.shape)
+
+    def _rtt(self, a: Ints, b: Ints) -> Floats:
+        apart = self._unit[a] - self._unit[b]
+        chord = np.sqrt(np.einsum("ij,ij->i", apart, apart))
         km = 2 * EARTH_RADIUS_KM * np.arcsin(np.minimum(chord / 2, 1.0))
         poor, noise = self._uniform(a, b, 1), self._uniform(a, b, 2)
         fibre = km / KM_PER_RTT_MS * self._detour[self.city[a], self.city[b]]
         route = fibre * (1 - ROUTE_NOISE * np.log(noise)) + ROUTER_MS * noise
-        route += np.where(poor < POOR_SHARE, -POOR_MS * np.log(poor / POOR_SHARE), 0.0)
-        return np.asarray(np.where(a == b, 0.0, route + self.access[a] + self.access[b]))
+        route -= np.where(poor < POOR_SHARE, POOR_MS * np.log(poor / POOR_SHARE), 0.0)
+        return np.where(a == b, 0.0, route + self.access[a] + self.access[b])
 
     def matrix(self) -> Floats:
         """(n, n) round-trip times of all pairs, ms; symmetric, zeros on the diagonal."""
@@ -122,7 +134,8 @@ class SyntheticInternet:
             axis=1,
         )
         unit += rng.normal(0, CITY_KM / EARTH_RADIUS_KM, unit.shape)
-        return (unit / np.linalg.norm(unit, axis=1, keepdims=True)).astype(np.float32)
+        unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+        return np.asarray(unit, np.float32)
 
     def _uniform(self, a: Ints, b: Ints, stream: int) -> Floats:
         """A random number in (0, 1) per unordered pair, always the same (splitmix64)."""
