@@ -114,7 +114,7 @@ class SyntheticInternet:
         fibre = km / KM_PER_RTT_MS * self._detour[self.city[a], self.city[b]]
         route = fibre * (1 - ROUTE_NOISE * np.log(noise)) + ROUTER_MS * noise
         route -= np.where(poor < POOR_SHARE, POOR_MS * np.log(poor / POOR_SHARE), 0.0)
-        return np.where(a == b, 0.0, route + self.access[a] + self.access[b])
+        return np.where(a == b, 0.0, route + (self.access[a] + self.access[b]))
 
     def matrix(self) -> Floats:
         """(n, n) round-trip times of all pairs, ms; symmetric, zeros on the diagonal."""
