@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints
 from nova_core.model.traffic import leg_rates
 from nova_core.model.verify import TOLERANCE
-from nova_core.placement.objectives import leg_weights
+from nova_core.placement.objectives import leg_cost, leg_weights
 from nova_core.verdicts import Verdicts
 
 NEAREST = 12
@@ -184,8 +184,9 @@ class Explainer:
     def _pair_cost(self) -> Floats:
         """(p,) cost of each pair where it runs, by the plan's objective, sending directly."""
         plan, i = self.plan, self.plan.instances
-        legs = replace(plan, routes=None).leg_latency
-        count = len(self.problem.matrix)
+        p, count = self.problem, len(self.problem.matrix)
+        ends = np.stack([p.left_node, p.right_node, p.sink_node], axis=1)[i.pair]
+        legs = leg_cost(p, ends, i.node[:, None])
         if plan.objective == "network-usage":
             cost = (leg_rates(plan) * legs).sum(axis=1)
         else:
@@ -213,14 +214,27 @@ class Explainer:
             for i in np.argsort(-rates, kind="stable")
         ]
 
-    def _cost_at(self, pair: int, points: Floats) -> Floats:
-        """(v,) cost of the whole pair at each point ((v, d))."""
+    def _ends(self, pair: int) -> Ints:
         p = self.problem
-        ends = [p.left_node[pair], p.right_node[pair], p.sink_node[pair]]
-        away = np.stack(
-            [np.linalg.norm(points - p.nodes.position[end], axis=1) for end in ends], axis=1
+        return np.array([p.left_node[pair], p.right_node[pair], p.sink_node[pair]])
+
+    def _costs(self, pair: int) -> Floats:
+        """(n,) cost of the whole pair on each node."""
+        everywhere = np.arange(len(self.problem.nodes))[:, None]
+        return np.asarray(
+            leg_cost(self.problem, self._ends(pair), everywhere) @ self._weights[pair]
         )
-        return np.asarray(away @ self._weights[pair])
+
+    def _ideal_cost(self, pair: int, point: Floats, costs: Floats) -> float:
+        """Cost of the whole pair on a node without a height at its virtual position.
+
+        No node costs less, except one of its ends: that leg is free of the end's own height.
+        """
+        nodes, ends, weights = self.problem.nodes, self._ends(pair), self._weights[pair]
+        away = np.linalg.norm(nodes.position[ends] - point, axis=1)
+        if nodes.height is None:
+            return float(away @ weights)
+        return float(min((away + nodes.height[ends]) @ weights, costs[ends].min()))
 
     def _virtual_position(self, pair: int) -> Floats:
         given = self.plan.virtual_position
@@ -228,10 +242,8 @@ class Explainer:
             return np.asarray(given[pair])
         from nova_core.placement.geometric_median import geometric_median
 
-        p = self.problem
-        ends = [p.left_node[pair], p.right_node[pair], p.sink_node[pair]]
-        weights = self._weights[pair][None]
-        return np.asarray(geometric_median(p.nodes.position[ends][None], weights)[0])
+        anchors = self.problem.nodes.position[self._ends(pair)]
+        return np.asarray(geometric_median(anchors[None], self._weights[pair][None])[0])
 
     # --- a pair ---------------------------------------------------------------------------------
 
@@ -245,7 +257,13 @@ class Explainer:
 
         anchors = pair_anchors(self.problem)
         points = geometric_median(anchors, self._weights)
-        above = self._pair_cost - weighted_distance(anchors, self._weights, points)
+        ideal = weighted_distance(anchors, self._weights, points)
+        height = self.problem.nodes.height
+        if height is not None:
+            p = self.problem
+            ends = np.stack([p.left_node, p.right_node, p.sink_node], axis=1)
+            ideal += (self._weights * height[ends]).sum(axis=1)
+        above = self._pair_cost - ideal
         return [int(pair) for pair in np.argsort(-above, kind="stable")[:count]]
 
     def pair(self, pair: int, nearest: int = NEAREST) -> PairExplanation:
@@ -254,7 +272,7 @@ class Explainer:
         begin, end = np.searchsorted(plan.instances.pair, [pair, pair + 1])
         mine = np.arange(begin, end)
         ideal = self._virtual_position(pair)
-        cost = self._cost_at(pair, p.nodes.position)
+        cost = self._costs(pair)
         nodes, row = np.unique(plan.instances.node[mine], return_inverse=True)
         pieces = np.bincount(row, plan.instances.replicas[mine], len(nodes))
         rate = np.bincount(row, self._adds[mine], len(nodes))
@@ -293,7 +311,7 @@ class Explainer:
             required_capacity=float(p.required_capacity[pair]),
             objective=plan.objective,
             virtual_position=tuple(ideal.tolist()),
-            ideal_cost=float(self._cost_at(pair, ideal[None])[0]),
+            ideal_cost=self._ideal_cost(pair, ideal, cost),
             cost=verdicts.actual,
             partitions=verdicts.partitions,
             received=float(rate.sum()),
@@ -355,10 +373,8 @@ class Explainer:
 
     def _wishes(self, node: int, limit: int) -> list[Wish]:
         p, i = self.problem, self.plan.instances
-        actual, here = self._pair_cost, p.nodes.position[node]
-        ends = (p.left_node, p.right_node, p.sink_node)
-        away = [np.linalg.norm(p.nodes.position[end] - here, axis=1) for end in ends]
-        gain = actual - (self._weights * np.stack(away, axis=1)).sum(axis=1)
+        ends = np.stack([p.left_node, p.right_node, p.sink_node], axis=1)
+        gain = self._pair_cost - (self._weights * leg_cost(p, ends, np.array(node))).sum(axis=1)
         # A pair that is here in part has its wish in part; it is told by what the node hosts.
         gain[i.pair[self._on_node(node)]] = 0.0
         best = np.argsort(-gain, kind="stable")[:limit]
@@ -375,7 +391,7 @@ class Explainer:
                 ),
             )
             for pair in best
-            if gain[pair] > TOLERANCE * actual[pair]
+            if gain[pair] > TOLERANCE * self._pair_cost[pair]
         ]
 
 

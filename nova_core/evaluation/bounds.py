@@ -40,7 +40,8 @@ def lower_bound(problem: Problem, objective: str = "latency") -> float:
     """Cost below which no placement of whole joins can come: fractions of joins are allowed.
 
     Minimizes ``sum c_ij x_ij`` under ``sum_j x_ij = 1`` and ``sum_i C_r(i) x_ij <= C_a(j)`` over
-    nodes that may host. Links, C_min and t_b are left out, which keeps it a lower bound.
+    nodes that may host. Links, requirements, C_min and t_b are left out, which keeps it a
+    lower bound.
 
     Args:
         problem: what is placed.
@@ -102,23 +103,23 @@ class AssignmentCosts:
     def __init__(self, problem: Problem, objective: str) -> None:
         nodes = problem.nodes
         self._problem = problem
+        self._height = nodes.height
         self._weights = leg_weights(problem, objective)
         self.hosts: Ints = np.flatnonzero(nodes.worker & (nodes.capacity > 0))
         self.room: Floats = nodes.capacity[self.hosts]
 
     def of(self, pair: Ints, host: Ints) -> Floats:
         """(c,) costs of single columns; ``host`` indexes `hosts`."""
-        p, position = self._problem, self._problem.nodes.position
-        there = position[self.hosts[host]]
-        ends = (p.left_node[pair], p.right_node[pair], p.sink_node[pair])
+        p, there = self._problem, self.hosts[host]
+        ends = (p.left_node, p.right_node, p.sink_node)
         cost = np.zeros(len(pair))
         for leg, node in enumerate(ends):
-            cost += self._weights[pair, leg] * np.linalg.norm(position[node] - there, axis=1)
+            cost += self._weights[pair, leg] * p.distance(node[pair], there)
         return cost
 
     def rows(self, pairs: slice) -> Floats:
         """(pairs, h) costs of some pairs on every host."""
-        p, position = self._problem, self._problem.nodes.position
+        p, position, height = self._problem, self._problem.latency_position, self._height
         there = position[self.hosts]
         ends = (p.left_node[pairs], p.right_node[pairs], p.sink_node[pairs])
         cost = np.zeros((len(ends[0]), len(there)))
@@ -127,7 +128,11 @@ class AssignmentCosts:
             square = np.zeros((len(distinct), len(there)))
             for axis in range(position.shape[1]):
                 square += np.subtract.outer(position[distinct, axis], there[:, axis]) ** 2
-            cost += self._weights[pairs, leg, None] * np.sqrt(square)[row]
+            away = np.sqrt(square)
+            if height is not None:
+                apart = distinct[:, None] != self.hosts
+                away += apart * np.add.outer(height[distinct], height[self.hosts])
+            cost += self._weights[pairs, leg, None] * away[row]
         return cost
 
     def chunks(self) -> list[slice]:

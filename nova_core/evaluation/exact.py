@@ -46,7 +46,7 @@ def exact_optimum(
     columns by which it would cost more than a greedy placement are left out beforehand.
 
     Args:
-        problem: what is placed; links, C_min and t_b are left out.
+        problem: what is placed; links, requirements, C_min and t_b are left out.
         objective: a name of `nova_core.placement.objectives`.
         time_limit: seconds for all programs together.
         gap: relative gap at which a placement counts as optimal.
@@ -80,7 +80,7 @@ def exact_optimum(
         partitions=Partitions.whole(problem),
         instances=Instances.whole(node),
         parameters={"time_limit": time_limit, "gap": gap},
-        breaks=("link",),
+        breaks=("requirement", "link"),
     )
     return Optimum(value, min(max(found.bound, duals.value), value), plan)
 

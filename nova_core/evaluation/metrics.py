@@ -250,8 +250,7 @@ def _direct(problem: Problem, matrix: Floats | None) -> Floats:
     node = np.concatenate([problem.left_node, problem.right_node])
     sink = np.tile(problem.sink_node, 2)
     if matrix is None:
-        position = problem.nodes.position
-        distance = np.linalg.norm(position[node] - position[sink], axis=1)
+        distance = problem.distance(node, sink)
     else:
         distance = np.asarray(matrix[node, sink], np.float64)
     source = np.concatenate([problem.matrix.left, problem.matrix.right])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import UNSET
 
-from nova_core.errors import ProblemError
+from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model import matching
 from nova_core.model.columnar import POSITION_KINDS, Columns, Kind, read_columns
 from nova_core.model.latencies import mended, read_latency
@@ -42,6 +43,8 @@ KINDS: dict[str, dict[str, Kind]] = {
         "cost": "number",
         "tags": "text",
         "host": "text",
+        "height": "number",
+        "penalty": "number",
         **POSITION_KINDS,
     },
     "sources": {
@@ -83,9 +86,10 @@ class Assembly:
             joins=joins,
             matrix=matrix,
             links=self._links(),
-            latency=self._latency(),
+            latency=self._latency,
             name=document.name,
-            measured=self._measured(),
+            measured=self._measured,
+            metrics=() if document.metrics is UNSET else tuple(document.metrics),
         )
         validate_problem(problem, str(self._path), self._files)
         return problem
@@ -140,12 +144,9 @@ class Assembly:
     def _nodes(self) -> Nodes:
         table = self._node_table
         position = table.position()
+        height = table.floats("height", np.nan) if "height" in table else None
         if position is None:
-            raise ProblemError(
-                f"{table.path}: nodes: none has a position; joins are placed by coordinates in a "
-                "cost space, whose distances estimate latencies in ms. Give every node a position; "
-                "measured latencies alone must be embedded into coordinates first"
-            )
+            position, height = self._embedded(height is not None)
         may_host = np.ones(len(table), bool)
         may_host[self._joins.sink] = False
         return Nodes(
@@ -157,7 +158,27 @@ class Assembly:
             cost=table.floats("cost", np.nan) if "cost" in table else None,
             tags=table.text("tags", "") if "tags" in table else None,
             host=table.text("host", "") if "host" in table else None,
+            height=height,
+            penalty=table.floats("penalty", 0.0) if "penalty" in table else None,
         )
+
+    def _embedded(self, has_heights: bool) -> tuple[Floats, Floats | None]:
+        """Coordinates and heights from the measured latencies of a problem that has no others."""
+        path, document = self._node_table.path, self._document
+        if self._latency is None and self._measured is None:
+            raise ProblemError(
+                f"{path}: nodes: none has a position; joins are placed by coordinates in a cost "
+                "space, whose distances estimate latencies in ms. Give every node a position, or "
+                "measured latencies (latency: a file, a matrix or pairs) to work them out"
+            )
+        if has_heights or document.metrics is not UNSET:
+            what = "height" if has_heights else "metrics"
+            raise ProblemError(f"{path}: {what} without positions; give nodes positions as well")
+        from nova_core.costspace import embedding_of
+
+        space, text = embedding_of(self._node_ids, self._latency, self._measured, str(self._path))
+        warnings.warn(f"{self._path}: no positions; {text}", ProblemWarning, stacklevel=2)
+        return space.position, space.height
 
     @cached_property
     def _sources(self) -> Sources:
@@ -182,11 +203,16 @@ class Assembly:
         table = Rows(self._path, "query.operators", self._operators)
         ids = table.text("id")
         check_ids("query.operators", ids, str(self._path))
+        required = Rows(
+            self._path, "query.operators.requires", [o.requires for o in self._operators]
+        )
         return Joins(
             ids=ids,
             left=table.text("left"),
             right=table.text("right"),
             sink=self._find(table, "sink", self._node_index, "node"),
+            tags=required.text("tags", "") if "tags" in required else None,
+            memory=required.floats("memory") if "memory" in required else None,
         )
 
     # --- join matrix ------------------------------------------------------------------------------
@@ -269,6 +295,7 @@ class Assembly:
             self._find(table, "to", self._node_index, "node"),
         )
 
+    @cached_property
     def _measured(self) -> PairLatencies | None:
         part, tables = self._document.latency, self._document.tables
         rows = UNSET if part is UNSET else part.pairs
@@ -277,6 +304,7 @@ class Assembly:
         table = self._table("latency_pairs", rows)
         return PairLatencies(*self._ends(table), table.floats("ms"))
 
+    @cached_property
     def _latency(self) -> Floats | None:
         part = self._document.latency
         if part is UNSET:

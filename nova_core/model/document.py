@@ -38,6 +38,14 @@ class NodeRow(_Struct):
         list[float] | UnsetType,
         Meta(description="cost-space coordinates, ms; all nodes have as many"),
     ] = UNSET
+    height: Annotated[
+        NonNegative | UnsetType,
+        Meta(description="ms of the access link, added to every distance; all nodes or none"),
+    ] = UNSET
+    penalty: Annotated[
+        NonNegative | UnsetType,
+        Meta(description="what hosting here counts as per leg, ms: weighted load, money, ..."),
+    ] = UNSET
     worker: Annotated[
         bool | UnsetType,
         Meta(description="may host joins; true unless the node is the sink of a join"),
@@ -59,6 +67,13 @@ class SourceRow(_Struct):
         str | UnsetType | None, Meta(description="region or key; equal keys may join")
     ] = UNSET
     tuple_bytes: Annotated[Positive | UnsetType | None, Meta(description="bytes per tuple")] = UNSET
+
+
+class RequiresPart(_Struct):
+    """What every host of a join must have."""
+
+    tags: Annotated[list[str] | UnsetType, Meta(description="labels, all of them")] = UNSET
+    memory: Annotated[NonNegative | UnsetType | None, Meta(description="bytes, at least")] = UNSET
 
 
 class OperatorRow(_Struct):
@@ -85,6 +100,7 @@ class OperatorRow(_Struct):
             "its own emits selectivity * min(left rate, right rate) tuples/s",
         ),
     ] = 1.0
+    requires: RequiresPart | UnsetType = UNSET
 
 
 class QueryPart(_Struct):
@@ -150,6 +166,13 @@ class ProblemDocument(_Struct):
     nova: Annotated[Literal[1], Meta(description="version of this format")]
     query: QueryPart
     name: str = "problem"
+    metrics: Annotated[
+        list[Name] | UnsetType,
+        Meta(
+            description="names of the last coordinates of every position, which measure something "
+            "else than latency, weighted so that 1 counts as much as 1 ms"
+        ),
+    ] = UNSET
     nodes: list[NodeRow] | UnsetType = UNSET
     sources: list[SourceRow] | UnsetType = UNSET
     matrix: list[PairRow] | UnsetType = UNSET
@@ -199,9 +222,21 @@ def operator_rows(problem: Problem) -> list[Row]:
             right=str(j.right[i]),
             sink=str(ids[j.sink[i]]),
             match="matrix",
+            requires=_requires(problem, i),
         )
         for i in range(len(j))
     ]
+
+
+def _requires(problem: Problem, join: int) -> Any:
+    j = problem.joins
+    if j.tags is None and j.memory is None:
+        return UNSET
+    return _row(tags=_tags(j.tags, join), memory=_optional(j.memory, join))
+
+
+def _tags(column: Any, row: int) -> Any:
+    return UNSET if column is None else [tag for tag in str(column[row]).split(",") if tag]
 
 
 def header(problem: Problem) -> dict[str, Any]:
@@ -210,6 +245,7 @@ def header(problem: Problem) -> dict[str, Any]:
         "nova": VERSION,
         "name": problem.name,
         "query": {"operators": operator_rows(problem)},
+        **({"metrics": list(problem.metrics)} if problem.metrics else {}),
     }
 
 
@@ -225,8 +261,10 @@ def _nodes(problem: Problem) -> list[Row]:
             worker=UNSET if bool(n.worker[i]) != bool(is_sink[i]) else bool(n.worker[i]),
             memory=_optional(n.memory, i),
             cost=_optional(n.cost, i),
-            tags=UNSET if n.tags is None else [t for t in str(n.tags[i]).split(",") if n.tags[i]],
+            tags=_tags(n.tags, i),
             host=_optional(n.host, i),
+            height=_optional(n.height, i),
+            penalty=_optional(n.penalty, i),
         )
         for i in range(len(n))
     ]

@@ -281,7 +281,7 @@ class Plan:
         def between(a: Ints, b: Ints) -> Floats:
             if latency is not None:
                 return np.asarray(latency[a, b], np.float64)
-            return np.asarray(np.linalg.norm(p.nodes.position[a] - p.nodes.position[b], axis=1))
+            return p.distance(a, b)
 
         if self.routes is not None:
             r = self.routes

@@ -11,12 +11,15 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nova_core.errors import ProblemError
+
+if TYPE_CHECKING:
+    from nova_core.model.requirements import Requirements
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -34,7 +37,8 @@ class Nodes:
 
     Attributes:
         ids: (n,) unique names.
-        position: (n, d) cost-space coordinates, ms; distances between rows estimate latencies.
+        position: (n, d) cost-space coordinates, ms; distances between rows estimate latencies. The
+            last ones may measure something else, see `Problem.metrics`.
         capacity: (n,) C_a, tuples/s a node can receive for joins; ``inf`` is unlimited, 0 hosts
             none.
         worker: (n,) whether the node may host joins.
@@ -42,6 +46,10 @@ class Nodes:
         cost: (n,) money per unit of time, or None.
         tags: (n,) comma-separated labels such as ``gpu,arm64``, or None.
         host: (n,) network addresses, or None.
+        height: (n,) latency of the node's own access link, ms, which every path from or to another
+            node adds to the distance (Vivaldi's height); None for none.
+        penalty: (n,) what hosting on the node counts as per leg, ms: weighted metrics of single
+            nodes such as load or money, which latencies do not include; None for none.
     """
 
     ids: Strings
@@ -52,6 +60,8 @@ class Nodes:
     cost: Floats | None = None
     tags: Strings | None = None
     host: Strings | None = None
+    height: Floats | None = None
+    penalty: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -90,12 +100,16 @@ class Joins:
         left: (q,) logical stream on the left.
         right: (q,) logical stream on the right.
         sink: (q,) index of the node that consumes the result; the operator is pinned there.
+        tags: (q,) comma-separated labels every host must have, or None.
+        memory: (q,) bytes every host must have, NaN for any amount, or None.
     """
 
     ids: Strings
     left: Strings
     right: Strings
     sink: Ints
+    tags: Strings | None = None
+    memory: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -175,6 +189,9 @@ class Problem:
         latency: (n, n) measured latencies, ms, symmetric, or None; used to evaluate, not to place.
         name: what people call it.
         measured: sparse measured latencies, or None; kept for building a cost space.
+        metrics: names of the last coordinates of every position, which measure something else than
+            latency (energy, money; paper, section 3.6), weighted so that 1 counts as much as 1 ms.
+            Placement minimizes distances over all coordinates, latencies are told by the others.
     """
 
     nodes: Nodes
@@ -185,6 +202,7 @@ class Problem:
     latency: Floats | None = None
     name: str = "problem"
     measured: PairLatencies | None = None
+    metrics: tuple[str, ...] = ()
 
     # --- columns of the pairs, as the optimizer wants them -------------------------------------
 
@@ -218,6 +236,32 @@ class Problem:
         """(p,) C_r = dr(s) + dr(t) of each pair, tuples/s (paper, section 2.2)."""
         return self.left_rate + self.right_rate
 
+    @property
+    def latency_position(self) -> Floats:
+        """(n, d - metrics) the coordinates that measure latency, ms."""
+        position = self.nodes.position
+        return position[:, : position.shape[1] - len(self.metrics)]
+
+    def distance(self, a: Ints, b: Ints) -> Floats:
+        """(k,) estimated latency between nodes, ms: distance, and both heights if they differ.
+
+        Args:
+            a: (k,) node indices.
+            b: (k,) node indices.
+        """
+        position, height = self.latency_position, self.nodes.height
+        distance = np.asarray(np.linalg.norm(position[a] - position[b], axis=-1))
+        if height is not None:
+            distance += np.where(a == b, 0.0, height[a] + height[b])
+        return distance
+
+    @cached_property
+    def requirements(self) -> Requirements:
+        """What joins ask of their hosts besides capacity, and which nodes meet it."""
+        from nova_core.model.requirements import requirements_of
+
+        return requirements_of(self)
+
     @cached_property
     def node_index(self) -> Mapping[str, int]:
         """Node id to index."""
@@ -238,6 +282,7 @@ class Problem:
         for table in tables:
             for column in _column_names(table):
                 _hash_array(h, f"{type(table).__name__}.{column}", getattr(table, column))
+        h.update(f"metrics:{self.metrics};".encode())
         _hash_array(h, "latency", self.latency)
         for column in _column_names(PairLatencies):
             values = None if self.measured is None else getattr(self.measured, column)

@@ -29,7 +29,7 @@ class Rows:
 
     def _values(self, column: str) -> list[Any]:
         attribute = {"from": "source", "to": "target"}.get(column, column)
-        return [getattr(row, attribute) for row in self._rows]
+        return [UNSET if row is UNSET else getattr(row, attribute) for row in self._rows]
 
     def fail(self, column: str, message: str, row: int | None = None) -> ProblemError:
         """An error that names the cell."""

@@ -28,7 +28,8 @@ def problem_tables(problem: Problem) -> dict[str, dict[str, Any]]:
     axes = dict(zip(position_columns(n.position.shape[1]), n.position.T, strict=True))
     tables = {
         "nodes": _filled(
-            {"id": n.ids, **axes, "capacity": n.capacity, "worker": n.worker}
+            {"id": n.ids, **axes, "height": n.height, "penalty": n.penalty}
+            | {"capacity": n.capacity, "worker": n.worker}
             | {"memory": n.memory, "cost": n.cost, "tags": n.tags, "host": n.host}
         ),
         "sources": _filled(

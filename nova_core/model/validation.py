@@ -131,6 +131,7 @@ def _nodes(problem: Problem, check: _Check) -> None:
     check.column("nodes", "position", n.position, count, "f")
     check.column("nodes", "capacity", n.capacity, count, "f")
     check.column("nodes", "worker", n.worker, count, "b")
+    _metrics(problem, check)
     if n.position.ndim != 2 or n.position.shape[1] < 1:
         check.fail("nodes", f"nodes.position: (n, d) is needed, not {n.position.shape}")
     check.ids("nodes", n.ids)
@@ -151,10 +152,28 @@ def _nodes(problem: Problem, check: _Check) -> None:
             check.column("nodes", column, values, count, "f")
             good = (values >= 0) & (values < np.inf) | np.isnan(values)
             check.values("nodes", column, values, good, "a number >= 0, or left out", n.ids)
+    for column, values in (("height", n.height), ("penalty", n.penalty)):
+        if values is not None:
+            check.column("nodes", column, values, count, "f")
+            good = (values >= 0) & (values < np.inf)
+            check.values("nodes", column, values, good, "a number of ms >= 0", n.ids)
     for column, text in (("tags", n.tags), ("host", n.host)):
         if text is not None:
             check.column("nodes", column, text, count, "U")
             check.ids("nodes", text, column, unique=False, filled=False)
+
+
+def _metrics(problem: Problem, check: _Check) -> None:
+    names = problem.metrics
+    if not names:
+        return
+    check.ids("metrics", np.array(names, np.str_), "name")
+    axes = problem.nodes.position.shape[-1]
+    if len(names) >= axes:
+        check.fail(
+            "metrics",
+            f"metrics: {len(names)} of the {axes} coordinates; at least one must measure latency",
+        )
 
 
 def _sources(problem: Problem, check: _Check) -> None:
@@ -189,6 +208,14 @@ def _joins(problem: Problem, check: _Check) -> None:
     check.column("query", "sink", j.sink, count, "i")
     check.ids("query", j.ids)
     check.index("query", "sink", j.sink, len(problem.nodes), "nodes")
+    if j.tags is not None:
+        check.column("query", "requires.tags", j.tags, count, "U")
+        check.ids("query", j.tags, "requires.tags", unique=False, filled=False)
+    if j.memory is not None:
+        check.column("query", "requires.memory", j.memory, count, "f")
+        good = (j.memory >= 0) & (j.memory < np.inf) | np.isnan(j.memory)
+        accepted = "a number of bytes >= 0, or left out"
+        check.values("query", "requires.memory", j.memory, good, accepted, j.ids)
     streams = set(problem.sources.stream.tolist())
     for row, names in enumerate(zip(j.left.tolist(), j.right.tolist(), strict=True)):
         for side, name in zip(("left", "right"), names, strict=True):

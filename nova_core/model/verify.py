@@ -24,13 +24,16 @@ CONSTRAINTS: Mapping[str, str] = {
     "route": "routes begin and end where their leg does",
     "capacity": "no node receives more than its capacity C_a (paper, Eq. 2)",
     "worker": "joins run on nodes that may host them",
+    "requirement": "joins run on nodes with the tags and the memory they require",
     "minimum-capacity": "no chosen node has less capacity than C_min (paper, Eq. 3)",
     "replica-bandwidth": "no instance needs more than the threshold t_b (paper, Eq. 4)",
     "link": "no link carries more than its budget",
 }
 """Every constraint's name and what it asks, in the order of checking."""
 
-ACCEPTABLE = frozenset({"capacity", "worker", "minimum-capacity", "replica-bandwidth", "link"})
+ACCEPTABLE = frozenset(
+    {"capacity", "worker", "requirement", "minimum-capacity", "replica-bandwidth", "link"}
+)
 """What a strategy may break on purpose. Without the others the query's answer would be wrong."""
 
 TOLERANCE = 1e-9
@@ -147,6 +150,7 @@ def verify(plan: Plan, spelled_out: int = 20) -> Report:
             _route,
             _capacity,
             _worker,
+            _requirement,
             _minimum_capacity,
             _replica_bandwidth,
             _link,
@@ -317,6 +321,22 @@ def _worker(plan: Plan) -> _Finding:
         return where, f"node {where} may not host joins but runs {hosted[wrong[row]]} instance(s)"
 
     return _Finding("worker", hosted[wrong].astype(float), np.zeros(len(wrong)), describe)
+
+
+def _requirement(plan: Plan) -> _Finding:
+    problem, i = plan.problem, plan.instances
+    asked = problem.requirements
+    wanted = asked.of_pairs(problem)[i.pair]
+    rows = np.flatnonzero(wanted >= 0)
+    wrong = rows[~asked.met[wanted[rows], i.node[rows]]]
+
+    def describe(row: int) -> tuple[str, str]:
+        k = wrong[row]
+        where = f"{problem.pair_name(int(i.pair[k]))}#{plan.replica_number[k]}"
+        node = problem.nodes.ids[i.node[k]]
+        return where, f"{where}: runs on {node}, which lacks {asked.texts[wanted[k]]}"
+
+    return _Finding("requirement", np.ones(len(wrong)), np.zeros(len(wrong)), describe)
 
 
 def _minimum_capacity(plan: Plan) -> _Finding:

@@ -1,6 +1,7 @@
 """What a placement minimizes: weights of the three legs of a join.
 
-The cost of running a pair on node v is ``w0 d(left, v) + w1 d(right, v) + w2 d(v, sink)``.
+The cost of running a pair on node v is ``w0 d(left, v) + w1 d(right, v) + w2 d(v, sink)``, with
+the distances of `leg_cost`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from nova_core.errors import ProblemError
-from nova_core.model.problem import Floats, Problem
+from nova_core.model.problem import Floats, Ints, Problem
 
 Objective = Literal["latency", "network-usage", "source-latency"]
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
@@ -40,3 +41,26 @@ def leg_weights(problem: Problem, objective: str) -> Floats:
     if objective == "network-usage":
         return np.stack([problem.left_rate, problem.right_rate, problem.matrix.output_rate], axis=1)
     raise ProblemError(f"objective: unknown {objective!r}; use one of {', '.join(OBJECTIVES)}")
+
+
+def leg_cost(problem: Problem, end: Ints, host: Ints) -> Floats:
+    """What a leg between a source or sink and a host costs, before it is weighted.
+
+    That is the distance over all coordinates of the cost space, both heights (unless the leg ends
+    where it begins), and the host's penalty. Without metrics and penalties it is the latency.
+
+    Args:
+        problem: what is placed.
+        end: (k,) nodes at which legs begin or end.
+        host: (k,) nodes joins run on; both broadcast.
+
+    Returns:
+        (k,) ms.
+    """
+    nodes = problem.nodes
+    cost = np.asarray(np.linalg.norm(nodes.position[end] - nodes.position[host], axis=-1))
+    if nodes.height is not None:
+        cost += np.where(end == host, 0.0, nodes.height[end] + nodes.height[host])
+    if nodes.penalty is not None:
+        cost += nodes.penalty[host]
+    return cost

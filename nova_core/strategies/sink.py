@@ -31,5 +31,5 @@ class Sink:
             objective="latency",
             partitions=Partitions.whole(problem),
             instances=Instances.whole(problem.sink_node),
-            breaks=("capacity", "worker", "minimum-capacity", "link"),
+            breaks=("capacity", "worker", "requirement", "minimum-capacity", "link"),
         )

@@ -34,5 +34,5 @@ class Source:
             objective="latency",
             partitions=Partitions.whole(problem),
             instances=Instances.whole(np.where(left, problem.left_node, problem.right_node)),
-            breaks=("capacity", "worker", "minimum-capacity", "link"),
+            breaks=("capacity", "worker", "requirement", "minimum-capacity", "link"),
         )

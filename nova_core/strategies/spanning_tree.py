@@ -70,18 +70,21 @@ def rooted(edges: Ints, count: int, root: int) -> RootedTree:
     return RootedTree(towards, depth[0].astype(np.int64))
 
 
-def minimum_spanning_tree(position: Floats) -> Ints:
-    """Edges of the Euclidean minimum spanning tree.
+def minimum_spanning_tree(position: Floats, height: Floats | None = None) -> Ints:
+    """Edges of the minimum spanning tree by latency.
 
-    Takes O(n log n) in up to three dimensions, where the tree is part of the Delaunay
-    triangulation, and O(n^2) time with O(n) memory in more.
+    Takes O(n log n) in up to three dimensions without heights, where the tree is part of the
+    Delaunay triangulation, and O(n^2) time with O(n) memory otherwise.
 
     Args:
         position: (n, d) coordinates, ms.
+        height: (n,) what every edge of a node adds to its length, ms; None for nothing.
 
     Returns:
         (n - 1, 2) node indices.
     """
+    if height is not None:
+        return _prim(position, height)
     distinct, first, place = np.unique(position, axis=0, return_index=True, return_inverse=True)
     # Nodes at the same place hang on the first of them.
     twins = np.setdiff1d(np.arange(len(position)), first, assume_unique=True)
@@ -137,7 +140,7 @@ def _shortest(position: Floats, edges: Ints) -> Ints:
     return np.stack([tree.row, tree.col], axis=1)
 
 
-def _prim(position: Floats) -> Ints:
+def _prim(position: Floats, height: Floats | None = None) -> Ints:
     """Prim's algorithm over all pairs without keeping them."""
     count = len(position)
     edges = np.empty((count - 1, 2), np.int64)
@@ -148,6 +151,8 @@ def _prim(position: Floats) -> Ints:
     for row in range(count - 1):
         outside[last] = False
         to_last = np.linalg.norm(position - position[last], axis=1)
+        if height is not None:
+            to_last += height + height[last]
         closer = to_last < distance
         nearest[closer], distance[closer] = last, to_last[closer]
         last = int(np.argmin(np.where(outside, distance, np.inf)))

@@ -48,7 +48,7 @@ class TopC:
             objective="latency",
             partitions=Partitions.whole(problem),
             instances=Instances.whole(_assign(need, workers, problem.nodes.capacity[workers])),
-            breaks=("capacity", "minimum-capacity", "link"),
+            breaks=("capacity", "requirement", "minimum-capacity", "link"),
         )
 
 

@@ -40,7 +40,7 @@ class Tree:
             ProblemError: when the routes would be too long to write down.
         """
         count = len(problem.nodes)
-        edges = minimum_spanning_tree(problem.nodes.position)
+        edges = minimum_spanning_tree(problem.latency_position, problem.nodes.height)
         start = np.stack([problem.left_node, problem.right_node, problem.left_node], axis=1)
         end = np.empty_like(start)
         length = np.empty_like(start)
@@ -71,5 +71,5 @@ class Tree:
             partitions=Partitions.whole(problem),
             instances=Instances.whole(start[:, 2]),
             routes=Routes(offset, node),
-            breaks=("capacity", "worker", "minimum-capacity", "link"),
+            breaks=("capacity", "worker", "requirement", "minimum-capacity", "link"),
         )

@@ -1,0 +1,72 @@
+"""What joins ask of their hosts besides capacity: memory and tags such as ``gpu`` (paper, 3.6)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from nova_core.model.problem import Bools, Floats, Ints, Problem, Strings
+
+
+@dataclass(frozen=True, eq=False)
+class Requirements:
+    """The distinct requirements of a problem's joins and which nodes meet them.
+
+    Attributes:
+        texts: one per requirement, for people: ``tag gpu and 1e+09 bytes of memory``.
+        of_join: (q,) requirement of each logical join; -1 for one that asks for nothing.
+        met: (r, n) whether each node meets each requirement. What is not known is not met.
+    """
+
+    texts: tuple[str, ...]
+    of_join: Ints
+    met: Bools
+
+    def of_pairs(self, problem: Problem) -> Ints:
+        """(p,) requirement of each pair of the join matrix; -1 for none."""
+        return self.of_join[problem.matrix.join]
+
+
+def requirements_of(problem: Problem) -> Requirements:
+    """Group the joins by what they require."""
+    joins, count = problem.joins, len(problem.joins)
+    tags = ["" for _ in range(count)] if joins.tags is None else joins.tags.tolist()
+    memory = [math.nan] * count if joins.memory is None else joins.memory.tolist()
+    number: dict[tuple[frozenset[str], float], int] = {}
+    of_join = np.full(count, -1)
+    for row, (text, least) in enumerate(zip(tags, memory, strict=True)):
+        labels = frozenset(tag for tag in text.split(",") if tag)
+        wanted = (labels, 0.0 if math.isnan(least) else least)
+        if wanted != (frozenset(), 0.0):
+            of_join[row] = number.setdefault(wanted, len(number))
+    met = np.ones((len(number), len(problem.nodes)), bool)
+    for (labels, least), row in number.items():
+        if labels:
+            met[row] &= _tagged(problem.nodes.tags, labels, len(problem.nodes))
+        if least > 0:
+            met[row] &= _at_least(problem.nodes.memory, least, len(problem.nodes))
+    return Requirements(tuple(_text(*wanted) for wanted in number), of_join, met)
+
+
+def _tagged(tags: Strings | None, labels: frozenset[str], count: int) -> Bools:
+    if tags is None:
+        return np.zeros(count, bool)
+    # Nodes share few combinations of tags.
+    distinct, row = np.unique(tags, return_inverse=True)
+    return np.array([labels <= set(text.split(",")) for text in distinct.tolist()], bool)[row]
+
+
+def _at_least(memory: Floats | None, least: float, count: int) -> Bools:
+    return np.zeros(count, bool) if memory is None else np.asarray(memory >= least)
+
+
+def _text(labels: frozenset[str], least: float) -> str:
+    parts = [f"tag {tag}" for tag in sorted(labels)]
+    if least > 0:
+        parts.append(f"{least:g} bytes of memory")
+    return " and ".join(parts)
+
+
+__all__ = ["Requirements", "requirements_of"]
