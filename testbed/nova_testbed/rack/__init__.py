@@ -1,0 +1,23 @@
+"""The virtual rack: hosts made of Linux namespaces, on this machine alone."""
+
+from __future__ import annotations
+
+from nova_testbed.rack.cgroups import Usage
+from nova_testbed.rack.cleanup import Leftover, clean, leftovers
+from nova_testbed.rack.rack import KEEP, HostStatus, RackStatus, VirtualRack
+from nova_testbed.rack.state import RackError, RackWarning
+from nova_testbed.rack.switch import SwitchStatistics
+
+__all__ = [
+    "KEEP",
+    "HostStatus",
+    "Leftover",
+    "RackError",
+    "RackStatus",
+    "RackWarning",
+    "SwitchStatistics",
+    "Usage",
+    "VirtualRack",
+    "clean",
+    "leftovers",
+]

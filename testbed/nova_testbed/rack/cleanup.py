@@ -1,0 +1,209 @@
+"""Finding and removing what racks have made on this machine, by their names and marks only."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from nova_testbed.rack import cgroups, network
+from nova_testbed.rack.privileges import as_root, is_root
+from nova_testbed.rack.processes import end_processes, in_namespaces, marked
+from nova_testbed.rack.state import (
+    MOST_RACKS,
+    PREFIX,
+    Names,
+    RackError,
+    RackRecord,
+    StateDirectory,
+    default_state_root,
+    locked,
+)
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """One thing that belongs to a rack.
+
+    Attributes:
+        kind: process, cgroup, namespace, device, route, mount or directory.
+        name: what it is.
+    """
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+def leftovers(
+    number: int | None = None, state_directories: Iterable[Path] = ()
+) -> tuple[Leftover, ...]:
+    """Everything of one rack, or of all racks, that is on this machine now.
+
+    Needs root to see processes of others.
+
+    Args:
+        number: of the rack; None for all.
+        state_directories: that should be gone as well.
+    """
+    found = [Leftover("process", str(pid)) for pid in sorted(_processes(number))]
+    groups = cgroups.detect()
+    if groups is not None:
+        racks = groups.racks() if number is None else {Names(number).prefix}
+        paths = (path for rack in racks for path in groups.directories(rack))
+        found += [Leftover("cgroup", str(path)) for path in paths]
+    found += [Leftover("namespace", name) for name in network.namespaces(number)]
+    found += [Leftover("device", name) for name in network.devices(number)]
+    found += [Leftover("route", route) for route in network.routes(number)]
+    found += [Leftover("mount", point) for point in _mounts(number, state_directories)]
+    for path in (*state_directories, *_outside_disks(number)):
+        if path.exists():
+            found.append(Leftover("directory", str(path)))
+    return tuple(found)
+
+
+def numbers_in_use() -> list[int]:
+    """Numbers of the racks of which there is anything."""
+    found: set[int] = set()
+    for item in leftovers():
+        for match in re.finditer(rf"{PREFIX}(\d+)|198\.1[89]\.(\d+)\.", item.name):
+            found.add(int(match[1] or match[2]))
+    for part in marked():
+        number = part.partition(":")[0]
+        if number.isdigit():
+            found.add(int(number))
+    return sorted(number for number in found if number < MOST_RACKS)
+
+
+def remove(number: int | None, state: StateDirectory | None, disks: Path | None = None) -> None:
+    """Remove all of one rack, whatever state it is in.
+
+    Args:
+        number: None when it has none.
+        state: its state directory, which goes too.
+        disks: directory of its disks.
+
+    Raises:
+        RackError: when something cannot be removed, after all else has been.
+    """
+    refused = []
+    if number is not None:
+        groups = cgroups.detect()
+        try:
+            end_processes(lambda: _processes(number))
+            if groups is not None:
+                groups.remove(Names(number).prefix)
+        except RackError as error:
+            refused.append(str(error))
+        network.remove(number)
+        for directory in {disks, *_outside_disks(number)}:
+            if directory is not None:
+                shutil.rmtree(directory, ignore_errors=True)
+        refused += [str(item) for item in leftovers(number)]
+    if state is not None:
+        state.remove()
+    if refused:
+        raise RackError(f"not all of the rack could be removed: {', '.join(refused)}")
+
+
+def clean(*, all_racks: bool = True, state_root: Path | None = None) -> tuple[str, ...]:
+    """Remove racks: everything that any of them, running or crashed, has left on this machine.
+
+    Args:
+        all_racks: False leaves those whose state directory is elsewhere and still there, which are
+            other people's.
+        state_root: directory of state directories; by default the user's.
+
+    Returns:
+        What was removed, a line for each rack.
+
+    Raises:
+        RackError: when something cannot be removed, or root's rights are missing.
+    """
+    root = state_root or default_state_root()
+    if not is_root():
+        return as_root("clean", {"all_racks": all_racks, "state_root": root}, tuple)
+    with locked(root):
+        return _clean(all_racks, root)
+
+
+def _clean(all_racks: bool, root: Path) -> tuple[str, ...]:
+    recorded: dict[int, Path] = {}
+    loose: list[Path] = []
+    for path in sorted(root.iterdir()):
+        if not path.is_dir() or not StateDirectory(path).is_ours():
+            continue
+        record = _record_of(path)
+        # The number may have been given to another rack since.
+        if record is None or network.state_directory_of(record.number) not in (None, path):
+            loose.append(path)
+        else:
+            recorded[record.number] = path
+    done, refused = [], []
+    for number in sorted({*numbers_in_use(), *recorded}):
+        state = network.state_directory_of(number) or recorded.get(number)
+        others = state is not None and state.parent != root and state.exists()
+        if others and not all_racks:
+            continue
+        kinds = Counter(item.kind for item in leftovers(number))
+        record = None if state is None else _record_of(state)
+        try:
+            remove(
+                number,
+                StateDirectory(state) if state is not None else None,
+                None if record is None else Path(record.disks),
+            )
+        except RackError as error:
+            refused.append(str(error))
+            continue
+        counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+        done.append(f"rack {number} ({state or 'no state directory'}): {counts or 'files'}")
+    for path in loose:
+        StateDirectory(path).remove()
+        done.append(f"state directory {path}: files")
+    if refused:
+        raise RackError("; ".join(refused))
+    return tuple(done)
+
+
+def _record_of(state: Path) -> RackRecord | None:
+    try:
+        return StateDirectory(state).read()
+    except RackError:
+        return None
+
+
+def _processes(number: int | None) -> set[int]:
+    groups = cgroups.detect()
+    found = set().union(*marked(number).values())
+    found |= in_namespaces(network.NETNS / name for name in network.namespaces(number))
+    if groups is not None:
+        racks = groups.racks() if number is None else {Names(number).prefix}
+        for rack in racks:
+            found |= groups.processes(rack)
+    return found
+
+
+def _mounts(number: int | None, directories: Iterable[Path]) -> list[str]:
+    digits = r"\d+" if number is None else str(number)
+    tops = [str(path) for path in (*directories, *_outside_disks(number))]
+    found = []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        point = line.split()[4]
+        if re.fullmatch(rf"{network.NETNS}/{PREFIX}{digits}[-:].*", point) or any(
+            point == top or point.startswith(f"{top}/") for top in tops
+        ):
+            found.append(point)
+    return found
+
+
+def _outside_disks(number: int | None) -> list[Path]:
+    """Directories of disks that lie outside of state directories."""
+    pattern = "*" if number is None else str(number)
+    tops = (Path("/var/tmp"), Path("/dev/shm"))
+    return [path for top in tops for path in sorted(top.glob(f"{PREFIX}{pattern}"))]

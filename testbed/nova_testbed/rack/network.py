@@ -1,0 +1,281 @@
+"""The networks of a rack: one for management, undelayed, and one for data among the hosts.
+
+Management: a bridge on this machine, whose ports (one a host) are isolated from each other. Data: a
+device per host that leads to the switch, or to a bridge in a namespace of its own where netem
+delays packets. The controller reaches a host's data address through the management network, so
+that every host has one address for everybody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from nova_testbed import netem
+from nova_testbed.rack.state import (
+    MOST_RACKS,
+    PREFIX,
+    ROUTE_PROTOCOL,
+    Names,
+    RackError,
+    RackRecord,
+)
+
+NETNS = Path("/run/netns")
+DEVICES = Path("/sys/class/net")
+DATA_DEVICE = "data0"
+# Packets the kernel keeps for a switch that is late; the default of 500 is soon full.
+TUN_QUEUE = 10_000
+LINE_MBIT = 40_000.0
+
+Network = ipaddress.IPv4Network
+
+
+def ip(lines: Sequence[str], namespace: str | None = None) -> None:
+    """Run `ip` commands at once.
+
+    Raises:
+        RackError: with the command that failed and why.
+    """
+    command = ["ip", *(["-n", namespace] if namespace else []), "-batch", "-"]
+    try:
+        done = subprocess.run(
+            command, input="\n".join(lines) + "\n", text=True, capture_output=True
+        )
+    except OSError as error:
+        raise RackError(f"ip: {error.strerror}; install iproute2") from error
+    if done.returncode:
+        failed = re.search(r"Command failed -:(\d+)", done.stderr)
+        which = lines[int(failed[1]) - 1] if failed else lines[0]
+        why = done.stderr.strip().splitlines()[0] if done.stderr.strip() else "failed"
+        raise RackError(f"ip {which}: {why}")
+
+
+def networks_in_use() -> Iterator[tuple[Network, str]]:
+    """Each route of this machine but the default ones, with what is to be said of it."""
+    done = subprocess.run(
+        ["ip", "-j", "-4", "route", "show", "table", "all"],
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    for route in json.loads(done.stdout or "[]"):
+        if route["dst"] != "default":
+            device = route.get("dev", route.get("type", ""))
+            yield Network(route["dst"], strict=False), f"route to {route['dst']} ({device})"
+
+
+def claim(state_directory: Path) -> Names:
+    """Take a free number by making its bridge, which only one can.
+
+    Args:
+        state_directory: noted at the bridge, so that whoever cleans up finds it.
+
+    Raises:
+        RackError: when none is free, or bridges cannot be made.
+    """
+    taken = list(networks_in_use())
+    blocking = ""
+    for number in range(MOST_RACKS):
+        names = Names(number)
+        wanted = [Network(names.management_network), Network(names.data_network)]
+        blocked = [text for network, text in taken if any(network.overlaps(w) for w in wanted)]
+        if blocked or (DEVICES / names.bridge).exists():
+            blocking = blocked[0] if blocked else f"device {names.bridge}"
+            continue
+        try:
+            ip([f"link add {names.bridge} type bridge"])
+        except RackError:
+            if (DEVICES / names.bridge).exists():  # somebody else was quicker
+                continue
+            raise
+        ip([f"link set {names.bridge} alias {state_directory}"])
+        return names
+    raise RackError(
+        "no addresses are free for a rack: 198.18.N.0/24 and 198.19.N.0/24 are taken for every N, "
+        f"the last by {blocking}"
+    )
+
+
+def create(record: RackRecord) -> None:
+    """Make the namespaces, devices, addresses and routes of a rack; what exists stays.
+
+    Raises:
+        RackError: where the kernel refuses.
+    """
+    names = record.names
+    proto = f"proto {ROUTE_PROTOCOL}"
+    existing = set(namespaces(names.number))
+    fresh = [
+        (index, host.name)
+        for index, host in enumerate(record.hosts)
+        if names.namespace(host.name) not in existing
+    ]
+    lines = [
+        f"addr replace {names.controller}/24 dev {names.bridge}",
+        f"link set {names.bridge} addrgenmode none up",
+    ]
+    # Addresses of the rack never leave the machine, whatever is the matter with the rack.
+    lines += [
+        f"route replace unreachable {network} metric 9999 {proto}"
+        for network in (names.management_network, names.data_network)
+    ]
+    for index, host in fresh:
+        port = names.port(index)
+        lines += [
+            f"netns add {names.namespace(host)}",
+            f"link add {port} type veth peer name mgmt0 netns {names.namespace(host)}",
+            f"link set {port} addrgenmode none master {names.bridge} up",
+        ]
+    ip(lines)
+    # What arrives from the hosts is for this machine and goes no further.
+    Path(f"/proc/sys/net/ipv4/conf/{names.bridge}/forwarding").write_text("0")
+    _isolate([names.port(index) for index, _ in fresh])
+    for index, host in fresh:
+        _configure(names, index, host)
+        if record.emulation == "switch":
+            _add_data_device(names, index, host, f"tuntap add dev {DATA_DEVICE} mode tun")
+    ip(
+        [
+            f"route replace {names.data(index)}/32 via {names.management(index)} {proto}"
+            for index in range(len(record.hosts))
+        ]
+    )
+    if record.emulation == "netem":
+        _create_fabric(record)
+        for shaped in record.hosts:
+            shape(record, shaped.name)
+
+
+def _isolate(ports: list[str]) -> None:
+    text = "".join(f"link set dev {port} isolated on\n" for port in ports)
+    done = subprocess.run(["bridge", "-batch", "-"], input=text, text=True, capture_output=True)
+    if done.returncode:
+        raise RackError(f"bridge: isolated ports are refused: {done.stderr.strip()}")
+
+
+def _configure(names: Names, index: int, host: str) -> None:
+    ip(
+        [
+            "link set lo up",
+            f"addr add {names.management(index)}/24 dev mgmt0",
+            "link set mgmt0 addrgenmode none up",
+        ],
+        names.namespace(host),
+    )
+
+
+def _add_data_device(names: Names, index: int, host: str, command: str) -> None:
+    ip(
+        [
+            command,
+            f"addr add {names.data(index)}/24 dev {DATA_DEVICE}",
+            f"link set {DATA_DEVICE} addrgenmode none txqueuelen {TUN_QUEUE} up",
+        ],
+        names.namespace(host),
+    )
+
+
+def _create_fabric(record: RackRecord) -> None:
+    """In place of TUN devices: veths to a bridge that nothing else is connected to."""
+    names = record.names
+    if names.fabric not in namespaces(names.number):
+        ip([f"netns add {names.fabric}"])
+        ip(["link add fabric type bridge", "link set fabric addrgenmode none up"], names.fabric)
+    present = _devices(names.fabric)
+    for index, host in enumerate(record.hosts):
+        port = f"port{index}"
+        if port in present:
+            continue
+        command = f"link add {DATA_DEVICE} type veth peer name {port} netns {names.fabric}"
+        _add_data_device(names, index, host.name, command)
+        ip([f"link set {port} addrgenmode none master fabric up"], names.fabric)
+
+
+def _devices(namespace: str) -> set[str]:
+    done = subprocess.run(
+        ["ip", "-n", namespace, "-j", "link"], text=True, capture_output=True, check=False
+    )
+    return {device["ifname"] for device in json.loads(done.stdout or "[]")}
+
+
+def shape(record: RackRecord, host: str) -> None:
+    """Let netem delay what a host sends, as the links in force say.
+
+    Raises:
+        RackError: where the kernel refuses.
+    """
+    names, own = record.names, record.index(host)
+    peers = []
+    for i, j, link in record.pairs():
+        if own in (i, j):
+            peers.append(netem.Peer.of(names.data(j if own == i else i), link))
+    script = netem.apply_script(DATA_DEVICE, peers, LINE_MBIT)
+    command = ["ip", "netns", "exec", names.namespace(host), "sh", "-c", script]
+    done = subprocess.run(command, text=True, capture_output=True)
+    if done.returncode:
+        raise RackError(f"host {host}: links are refused: {done.stderr.strip().splitlines()[0]}")
+
+
+def namespaces(number: int | None = None) -> list[str]:
+    """Network namespaces of a rack, or of all racks."""
+    digits = r"\d+" if number is None else str(number)
+    pattern = re.compile(rf"{PREFIX}{digits}[-:].*")
+    try:
+        return sorted(path.name for path in NETNS.iterdir() if pattern.fullmatch(path.name))
+    except FileNotFoundError:
+        return []
+
+
+def devices(number: int | None = None) -> list[str]:
+    """Network devices of a rack, or of all racks, outside of its namespaces."""
+    digits = r"\d+" if number is None else str(number)
+    pattern = re.compile(rf"{PREFIX}{digits}(br|m\d+)")
+    return sorted(path.name for path in DEVICES.iterdir() if pattern.fullmatch(path.name))
+
+
+def routes(number: int | None = None) -> list[str]:
+    """Routes of a rack, or of all racks, as `ip route del` takes them."""
+    done = subprocess.run(
+        ["ip", "-4", "route", "show", "proto", str(ROUTE_PROTOCOL)],
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    digits = r"\d+" if number is None else str(number)
+    pattern = re.compile(rf"(unreachable )?198\.1[89]\.{digits}\.\d+(/\d+)? .*")
+    return [line.strip() for line in done.stdout.splitlines() if pattern.fullmatch(line)]
+
+
+def state_directory_of(number: int) -> Path | None:
+    """The state directory noted at a rack's bridge."""
+    with contextlib.suppress(OSError):
+        alias = (DEVICES / Names(number).bridge / "ifalias").read_text().strip()
+        if alias:
+            return Path(alias)
+    return None
+
+
+def claimed_by(state_directory: Path) -> list[int]:
+    """Numbers of the racks that note a state directory at their bridge."""
+    numbers = [int(name[len(PREFIX) : -2]) for name in devices() if name.endswith("br")]
+    return [number for number in numbers if state_directory_of(number) == state_directory]
+
+
+def remove(number: int) -> None:
+    """Remove the namespaces, devices and routes of a rack; what is gone already is no error."""
+    lines = [f"netns del {name}" for name in namespaces(number)]
+    lines += [f"route del {route}" for route in routes(number)]
+    # Ports go with their namespace, but only some time after it.
+    lines += [f"link del {device}" for device in devices(number)]
+    subprocess.run(
+        ["ip", "-force", "-batch", "-"],
+        input="\n".join(lines) + "\n",
+        text=True,
+        capture_output=True,
+    )

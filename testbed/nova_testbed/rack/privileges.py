@@ -1,0 +1,91 @@
+"""Rights of root: what a user without them asks for is done by a second process under sudo.
+
+That process gets its orders as a pickle on stdin, from a user who may become root anyway, and
+answers on stdout with a sequence of pickles: progress, warnings, then a result or an error.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from nova_testbed.rack.state import RackError, RackWarning
+
+T = TypeVar("T")
+# What is done, how much of it, of how much.
+Progress = Callable[[str, int, int], None]
+
+
+def is_root() -> bool:
+    """Whether this process has root's rights."""
+    return os.geteuid() == 0
+
+
+def sudo_works() -> bool:
+    """Whether sudo gives root's rights without asking."""
+    if shutil.which("sudo") is None:
+        return False
+    done = subprocess.run(["sudo", "-n", "true"], capture_output=True, stdin=subprocess.DEVNULL)
+    return done.returncode == 0
+
+
+def as_root(
+    order: str, arguments: Mapping[str, object], kind: type[T], progress: Progress | None = None
+) -> T:
+    """Do something with root's rights.
+
+    Args:
+        order: what, see `agent.ORDERS`.
+        arguments: of it.
+        kind: what it returns.
+        progress: told how far it is.
+
+    Raises:
+        RackError: where sudo does not give them, or what the order raises.
+    """
+    if not sudo_works():
+        raise RackError(
+            "a virtual rack needs root: run as root, or let sudo do it without a password "
+            "(`sudo -v` first, or a NOPASSWD rule)"
+        )
+    # Where a package comes from a path that sudo would not know.
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    command = ["sudo", "-n", "env", f"PYTHONPATH={path}", f"HOME={Path.home()}"]
+    command += [sys.executable, "-m", "nova_testbed.rack.agent"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            pickle.dump((order, dict(arguments)), process.stdin)
+            process.stdin.close()
+            while True:
+                what, value = pickle.load(process.stdout)
+                if what == "result":
+                    assert isinstance(value, kind)
+                    return value
+                if what == "error":
+                    raise RackError(value)
+                if what == "warning":
+                    warnings.warn(value, RackWarning, stacklevel=3)
+                elif what == "progress" and progress is not None:
+                    progress(*value)
+        except (EOFError, BrokenPipeError):
+            raise RackError(f"sudo: {order} ended without an answer") from None
+        except KeyboardInterrupt:
+            # The other side gets the same signal from the terminal, and cleans up.
+            process.wait()
+            raise
+
+
+def give_to_user(path: Path) -> None:
+    """Let the user on whose behalf sudo acts own a file or directory."""
+    user, group = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
+    if is_root() and user and group and path.exists():
+        os.chown(path, int(user), int(group))

@@ -1,0 +1,205 @@
+"""The user-space switch of the data network: its configuration, its process, its counters."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from nova_testbed.inventory import Link
+from nova_testbed.rack.processes import end_processes, marked, spawn
+from nova_testbed.rack.state import SWITCH_PART, RackError, RackRecord, StateDirectory, replace
+
+# Above what anybody on a host runs at; below the kernel's own threads.
+PRIORITY = 50
+SOURCE = Path(__file__).with_name("switch.c")
+PYTHON_SWITCH = Path(__file__).with_name("python_switch.py")
+SOCKET = "switch.socket"
+QUEUE_MS = 50.0
+LEAST_QUEUE_BYTES = 30_000
+START_SECONDS = 10.0
+ANSWER_SECONDS = 2.0
+
+
+class SwitchStatistics(msgspec.Struct, frozen=True):
+    """Counters of a running switch.
+
+    Attributes:
+        kind: ``c`` or ``python``.
+        pid: its process.
+        realtime: whether it runs at real-time priority.
+        received: packets, since it was started.
+        sent: packets.
+        bytes: received.
+        dropped_queue: packets for which the queue of a limited link, or all memory, was full.
+        dropped_loss: packets lost on purpose.
+        dropped_unroutable: packets for no host of the rack.
+        dropped_write: packets the receiving host's device refused.
+        waiting: packets under way now.
+        late_mean_us: how late packets were released, since these figures were last asked for.
+        late_max_us: the same at worst.
+        lead_us: how much earlier it wakes up, to make up for the time that takes.
+        cpu_seconds: CPU time of its process.
+    """
+
+    kind: str
+    pid: int
+    realtime: bool
+    received: int
+    sent: int
+    bytes: int
+    dropped_queue: int
+    dropped_loss: int
+    dropped_unroutable: int
+    dropped_write: int
+    waiting: int
+    late_mean_us: float
+    late_max_us: float
+    lead_us: float
+    cpu_seconds: float
+
+
+def queue_bytes(bandwidth_mbit: float) -> int:
+    """How much may wait in front of a limited link: 50 ms of it, 20 packets at least."""
+    return max(LEAST_QUEUE_BYTES, round(bandwidth_mbit * 1e6 / 8 * QUEUE_MS / 1000))
+
+
+def config_text(record: RackRecord) -> str:
+    """The switch's configuration, see `switch.c`."""
+    names = record.names
+    lines = [
+        f"host {i} {names.namespace(host.name)} {names.data(i)}"
+        for i, host in enumerate(record.hosts)
+    ]
+    for i, j, link in record.pairs():
+        values = _line(link)
+        lines += [f"link {i} {j} {values}", f"link {j} {i} {values}"]
+    return "\n".join(lines) + "\n"
+
+
+def _line(link: Link) -> str:
+    delay, jitter = link.rtt_ms / 2 * 1000, link.jitter_ms * 1000
+    rate = queue = 0
+    if link.bandwidth_mbit is not None:
+        rate, queue = round(link.bandwidth_mbit * 1e6), queue_bytes(link.bandwidth_mbit)
+    return f"{delay:.3f} {rate} {queue} {jitter:.3f} {round(link.loss_percent * 10_000)}"
+
+
+def build(cache: Path | None = None) -> Path | None:
+    """The C switch, compiled when it is first needed; None where that cannot be done.
+
+    Args:
+        cache: where programs are kept; by default the user's cache directory.
+    """
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if cache is None:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        cache = Path(base) / "nova" / "switch"
+    digest = hashlib.sha256(SOURCE.read_bytes() + os.uname().machine.encode()).hexdigest()[:16]
+    program = cache / digest
+    if program.exists():
+        return program
+    if compiler is None:
+        return None
+    temporary = cache / f".{digest}.{os.getpid()}"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        command = [compiler, "-O2", "-o", str(temporary), str(SOURCE)]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        temporary.replace(program)
+    except (OSError, subprocess.SubprocessError):
+        temporary.unlink(missing_ok=True)
+        return None
+    return program
+
+
+def start(record: RackRecord, state: StateDirectory, procs_file: Path | None) -> SwitchStatistics:
+    """Start the switch of a rack, and wait until it works.
+
+    Args:
+        record: whose namespaces and devices exist.
+        state: its directory.
+        procs_file: of the cgroup to start it in: real-time priority may be refused in others.
+
+    Raises:
+        RackError: with what the switch said.
+    """
+    replace(state.switch_config, config_text(record))
+    program = build()
+    command = [str(program)] if program else [sys.executable, "-I", str(PYTHON_SWITCH)]
+    if procs_file is not None:
+        command = ["sh", "-c", 'echo 0 > "$0"; exec "$@"', str(procs_file), *command]
+    # The socket's name is relative: absolute ones may be too long.
+    command += [state.switch_config.name, SOCKET, str(PRIORITY)]
+    (state.path / SOCKET).unlink(missing_ok=True)
+    spawn(command, record.number, SWITCH_PART, log=state.switch_log, directory=state.path)
+    end = time.monotonic() + START_SECONDS
+    while True:
+        found = statistics(state, timeout=0.2)
+        if found is not None:
+            return found
+        if time.monotonic() > end or SWITCH_PART not in marked(record.number):
+            stop(record)
+            raise RackError(f"the switch of rack {record.name} does not start: {_said(state)}")
+        time.sleep(0.005)
+
+
+def stop(record: RackRecord) -> None:
+    """End the switch of a rack, running or not."""
+    end_processes(lambda: marked(record.number).get(SWITCH_PART, set()))
+
+
+def reload(record: RackRecord, state: StateDirectory) -> None:
+    """Put the links of a record in force; packets under way stay.
+
+    Raises:
+        RackError: when the switch refuses or is not there.
+    """
+    replace(state.switch_config, config_text(record))
+    answer = _ask(state, "reload", ANSWER_SECONDS)
+    if answer is None:
+        raise RackError(
+            f"the switch of rack {record.name} does not answer: {_said(state)}; "
+            "`nova testbed up` starts it again"
+        )
+    if answer != "ok":
+        raise RackError(f"the switch of rack {record.name} refuses its links: {answer}")
+
+
+def statistics(state: StateDirectory, timeout: float = ANSWER_SECONDS) -> SwitchStatistics | None:
+    """Counters of the switch; None when it does not run."""
+    answer = _ask(state, "stats", timeout)
+    return None if answer is None else msgspec.json.decode(answer, type=SwitchStatistics)
+
+
+def _ask(state: StateDirectory, order: str, timeout: float) -> str | None:
+    try:
+        directory = os.open(state.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
+            client.bind("")  # Linux picks a name, to which the answer goes
+            client.settimeout(timeout)
+            client.sendto(order.encode(), f"/proc/self/fd/{directory}/{SOCKET}")
+            return client.recv(4096).decode()
+    except OSError:
+        return None
+    finally:
+        os.close(directory)
+
+
+def _said(state: StateDirectory) -> str:
+    try:
+        lines = state.switch_log.read_text(errors="replace").split("\n")
+    except OSError:
+        lines = []
+    said = [line for line in lines if line.strip()]
+    return said[-1] if said else "it has ended without a word"

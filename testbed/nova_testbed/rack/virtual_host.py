@@ -1,0 +1,259 @@
+"""One host of a rack: its disk, and the process that becomes it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import stat
+import subprocess
+import time
+from functools import cache
+from pathlib import Path
+
+from nova_testbed.rack.keys import make_key
+from nova_testbed.rack.network import NETNS
+from nova_testbed.rack.processes import marked, spawn
+from nova_testbed.rack.state import RackError, RackRecord, StateDirectory
+
+HOSTINIT = Path(__file__).with_name("hostinit.sh")
+SSH_DIRECTORY = "etc/ssh/nova"
+# Root's own home would bring its dot files, among them a shell's that may be slow.
+HOME = "var/lib/nova-host"
+# Kinds of file systems whose mounts hosts see too, each through an overlay of its own.
+SHOWN_TYPES = {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "overlay", "9p", "virtiofs"}
+SHOWN_TYPES |= {"nfs", "nfs4", "bcachefs"}
+HIDDEN_MOUNTS = (
+    *("/proc", "/sys", "/dev", "/run", "/tmp", "/boot", "/snap", "/mnt", "/media"),
+    *("/var/lib/docker", "/var/lib/containers", "/var/lib/kubelet", "/var/lib/lxcfs"),
+)
+START_SECONDS = 20.0
+OVERLAY_PROBE = """mkdir "$0/upper" "$0/work" "$0/root" &&
+mount -t overlay probe -o "lowerdir=/,upperdir=$0/upper,workdir=$0/work" "$0/root" &&
+touch "$0/root/probe" """
+
+
+def disk_directory(state: StateDirectory, rack: str) -> Path:
+    """A new directory for the hosts' disks, on a file system that can take them.
+
+    Raises:
+        RackError: where there is none.
+    """
+    tried = []
+    for parent in (state.path, Path("/var/tmp"), Path("/dev/shm")):
+        directory = parent / ("disks" if parent == state.path else f"nova-{rack}")
+        if parent.is_dir() and holds_upper_layers(parent):
+            return directory
+        tried.append(str(parent))
+    raise RackError(
+        f"none of {', '.join(tried)} can hold the upper layer of an overlay: give a state "
+        "directory on ext4, xfs, btrfs or tmpfs (in a container: on a volume)"
+    )
+
+
+def holds_upper_layers(directory: Path) -> bool:
+    """Whether hosts' disks may lie in a directory; tried in a mount namespace of its own."""
+    probe = directory / f".probe{os.getpid()}"
+    try:
+        probe.mkdir()
+        command = ["unshare", "--mount", "sh", "-c", OVERLAY_PROBE, str(probe)]
+        return subprocess.run(command, capture_output=True).returncode == 0
+    except OSError:
+        return False
+    finally:
+        shutil.rmtree(probe, ignore_errors=True)
+
+
+def make_disk(record: RackRecord, state: StateDirectory, host: str, login_key: str) -> str:
+    """Make a host's upper layer with what differs from this machine; one that exists stays.
+
+    Returns:
+        The host's public key.
+    """
+    disk = Path(record.disks) / host
+    key_file = disk / "upper" / SSH_DIRECTORY / "host_key"
+    if key_file.exists():
+        return make_key(key_file, host)
+    for name in ("upper", "work", "root", "tmp"):
+        (disk / name).mkdir(parents=True, exist_ok=True)
+    (disk / "tmp").chmod(0o1777)
+    for number, point in enumerate(shown_mounts(str(state.path))):
+        more = disk / "more" / str(number)
+        for name in ("upper", "work"):
+            (more / name).mkdir(parents=True, exist_ok=True)
+        _like(Path(point), more / "upper")
+    upper = disk / "upper"
+    ssh = _directory(upper, SSH_DIRECTORY)
+    home = _directory(upper, HOME)
+    home.chmod(0o700)
+    _directory(upper, "etc")
+    names, own = record.names, record.index(host)
+    known = "".join(f"{names.data(i)} {other.name}\n" for i, other in enumerate(record.hosts))
+    for file, text, mode in (
+        ("etc/hosts", f"127.0.0.1 localhost\n{known}", 0o644),
+        ("etc/hostname", f"{host}\n", 0o644),
+        ("etc/passwd", _with_root(Path("/etc/passwd"), {5: f"/{HOME}", 6: _shell()}), 0o644),
+        # sshd refuses accounts that are locked by "!" even to those who have a key.
+        ("etc/shadow", _with_root(Path("/etc/shadow"), {1: "*"}), 0o640),
+        (f"{SSH_DIRECTORY}/authorized_keys", f"{login_key}\n", 0o644),
+        (f"{SSH_DIRECTORY}/sshd_config", sshd_config(names.data(own), sshd_version()), 0o644),
+    ):
+        (upper / file).write_text(text)
+        (upper / file).chmod(mode)
+    return make_key(ssh / "host_key", host)
+
+
+def start(record: RackRecord, state: StateDirectory, host: str, groups: list[Path]) -> None:
+    """Start a host's first process.
+
+    Args:
+        record: whose namespaces exist.
+        state: its directory.
+        host: its name.
+        groups: control groups it joins.
+
+    Raises:
+        RackError: where it cannot be started.
+    """
+    names = record.names
+    procs = " ".join(str(group / "cgroup.procs") for group in groups)
+    command = ["nsenter", f"--net={NETNS / names.namespace(host)}"]
+    command += ["unshare", "--uts", "--mount", "--pid", "--ipc", "--fork", "--kill-child"]
+    command += ["sh", str(HOSTINIT), host, str(Path(record.disks) / host), procs]
+    command += shown_mounts(str(state.path))
+    log = state.log_of(host)
+    log.unlink(missing_ok=True)
+    spawn(command, record.number, host, log=log)
+
+
+def wait_for_ssh(record: RackRecord, state: StateDirectory, host: str) -> None:
+    """Wait until a host's sshd answers.
+
+    Raises:
+        RackError: when it does not, with what the host said.
+    """
+    address = record.names.data(record.index(host))
+    end = time.monotonic() + START_SECONDS
+    look = time.monotonic() + 0.1
+    while True:
+        try:
+            with socket.create_connection((address, 22), timeout=1) as connection:
+                if connection.recv(4) == b"SSH-":
+                    return
+        except OSError:
+            pass
+        time.sleep(0.01)
+        if time.monotonic() < look:
+            continue
+        look = time.monotonic() + 0.2
+        ended = host not in marked(record.number)
+        if ended or look > end:
+            said = _said(state.log_of(host))
+            what = "ends at once" if ended else f"does not answer within {START_SECONDS:.0f} s"
+            raise RackError(f"host {host} {what}: {said}")
+
+
+def sshd_config(address: str, version: tuple[int, int]) -> str:
+    """Configuration of a host's sshd: keys only, root only, its own address only."""
+    lines = [
+        "Port 22",
+        f"ListenAddress {address}",
+        f"HostKey /{SSH_DIRECTORY}/host_key",
+        f"AuthorizedKeysFile /{SSH_DIRECTORY}/authorized_keys",
+        "AllowUsers root",
+        "PermitRootLogin prohibit-password",
+        "PubkeyAuthentication yes",
+        "PasswordAuthentication no",
+        "KbdInteractiveAuthentication no",
+        # PAM may move a session to another control group.
+        "UsePAM no",
+        "UseDNS no",
+        "StrictModes no",
+        # Harnesses open many connections and channels at once.
+        "MaxStartups 200",
+        "MaxSessions 200",
+        "PidFile none",
+        "PrintMotd no",
+        "Subsystem sftp internal-sftp",
+    ]
+    if version >= (9, 8):
+        lines.append("PerSourcePenalties no")
+    return "\n".join(lines) + "\n"
+
+
+@cache
+def sshd_version() -> tuple[int, int]:
+    """Version of OpenSSH on this machine; (0, 0) if it does not tell."""
+    try:
+        done = subprocess.run(["ssh", "-V"], text=True, capture_output=True)
+    except OSError:
+        return 0, 0
+    found = re.search(r"OpenSSH_(\d+)\.(\d+)", done.stderr)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def shown_mounts(state_directory: str, mountinfo: str | None = None) -> list[str]:
+    """Directories besides ``/`` where file systems are mounted that hosts see too.
+
+    Args:
+        state_directory: what lies below it is not shown.
+        mountinfo: the text of ``/proc/self/mountinfo``, for tests.
+    """
+    text = mountinfo if mountinfo is not None else Path("/proc/self/mountinfo").read_text()
+    found = []
+    for line in text.splitlines():
+        before, _, after = line.partition(" - ")
+        point, kind = before.split()[4], after.split()[0]
+        hidden = any(
+            point == top or point.startswith(f"{top}/") for top in (*HIDDEN_MOUNTS, state_directory)
+        )
+        # Mount options separate paths by these; mountinfo escapes blanks with a backslash.
+        if kind in SHOWN_TYPES and point != "/" and not hidden and not set(point) & set("\\,: "):
+            found.append(point)
+    return sorted(point for point in set(found) if Path(point).is_dir())
+
+
+def _directory(upper: Path, path: str) -> Path:
+    """Make a directory of the upper layer; those above it look as they do on this machine."""
+    current = upper
+    _like(Path("/"), upper)
+    for part in Path(path).parts:
+        current = current / part
+        if not current.exists():
+            current.mkdir()
+            _like(Path("/") / current.relative_to(upper), current)
+    return current
+
+
+def _like(model: Path, directory: Path) -> None:
+    if model.is_dir():
+        status = model.stat()
+        directory.chmod(stat.S_IMODE(status.st_mode))
+        os.chown(directory, status.st_uid, status.st_gid)
+    else:
+        directory.chmod(0o755)
+
+
+def _with_root(file: Path, fields: dict[int, str]) -> str:
+    """A file of accounts, with fields of root replaced."""
+    lines = file.read_text().splitlines()
+    for i, line in enumerate(lines):
+        if line.startswith("root:"):
+            values = line.split(":")
+            for place, value in fields.items():
+                values[place] = value
+            lines[i] = ":".join(values)
+    return "\n".join(lines) + "\n"
+
+
+def _shell() -> str:
+    return "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
+
+
+def _said(log: Path) -> str:
+    try:
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    except OSError:
+        lines = []
+    return lines[-1].strip() if lines else "it said nothing"
