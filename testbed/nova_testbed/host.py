@@ -1,0 +1,425 @@
+"""One host: run commands on it, in the foreground or in the background."""
+
+from __future__ import annotations
+
+import secrets
+import select
+import shlex
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+import paramiko
+
+from nova_testbed import jobs
+from nova_testbed.connection import Connection, HostError
+from nova_testbed.inventory import HostSpec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nova_testbed.jobs import BackgroundJob
+
+BLOCK = 1 << 16
+# How often a waiting command looks whether it is to be given up.
+TICK_SECONDS = 0.2
+# How long output is read on after a command has ended but something it left behind holds it open.
+DRAIN_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a command.
+
+    Attributes:
+        host: where it ran.
+        returncode: its exit status; 128 and the signal's number when a signal ended it.
+        stdout: what it printed.
+        stderr: what it printed there.
+        seconds: how long it took, the way there and back included.
+    """
+
+    host: str
+    returncode: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+    @property
+    def last_words(self) -> str:
+        """The last line it printed, on stderr if there was any."""
+        lines = (self.stderr.strip() or self.stdout.strip() or "no output").splitlines()
+        return lines[-1].strip()
+
+
+class CommandError(HostError):
+    """A command that failed.
+
+    Attributes:
+        result: what it printed and returned.
+    """
+
+    def __init__(self, host: str, message: str, result: Result) -> None:
+        super().__init__(host, message)
+        self.result = result
+
+
+class HostTimeoutError(HostError):
+    """A command or a transfer that did not end in time; it was stopped."""
+
+
+class InterruptedCommandError(HostError):
+    """A command that was stopped because all were to be given up."""
+
+
+class Host:
+    """A host reached over SSH; its commands are run by ``/bin/sh``.
+
+    Attributes:
+        spec: what the inventory says about it.
+        name: its name.
+        cancelled: when set, whatever runs in the foreground is stopped.
+    """
+
+    def __init__(self, spec: HostSpec, cancelled: threading.Event | None = None) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.cancelled = cancelled or threading.Event()
+        self.connection = Connection(spec)
+        self._started: list[BackgroundJob] = []
+
+    # --- in the foreground ----------------------------------------------------------------------
+
+    def run(
+        self,
+        command: str,
+        *,
+        timeout: float | None = 60.0,
+        check: bool = True,
+        root: bool = False,
+        stdin: bytes = b"",
+    ) -> Result:
+        """Run a command and wait for it.
+
+        Args:
+            command: for ``/bin/sh``.
+            timeout: s after which the command and all it started are stopped; None waits.
+            check: whether an exit status other than 0 is an error.
+            root: run it as root, through ``sudo -n`` where the user is not root.
+            stdin: what it reads.
+
+        Raises:
+            HostTimeoutError: after ``timeout``.
+            CommandError: with ``check``, when it fails.
+            HostError: when the connection fails.
+        """
+        output = bytearray()
+        feed = (lambda write: write(stdin)) if stdin else None
+        code, errors, seconds = self.stream(command, feed, output.extend, timeout, root)
+        text, complaint = output.decode(errors="replace"), errors.decode(errors="replace")
+        result = Result(self.name, code, text, complaint, seconds)
+        if root and code and "sudo:" in result.stderr:
+            raise HostError(
+                self.name,
+                f"user {self.spec.user!r} may not run commands as root without a password "
+                f"({result.last_words}); log in as root, or on the host: echo '{self.spec.user} "
+                "ALL=(ALL) NOPASSWD: ALL' | sudo tee /etc/sudoers.d/nova",
+            )
+        if check and code:
+            what = f"`{short(command)}` ended with {code}: {result.last_words}"
+            raise CommandError(self.name, what, result)
+        return result
+
+    def stream(
+        self,
+        command: str,
+        feed: Callable[[Callable[[bytes], None]], None] | None,
+        sink: Callable[[bytes], object],
+        timeout: float | None,
+        root: bool = False,
+    ) -> tuple[int, bytes, float]:
+        """Run a command that reads or prints much.
+
+        Args:
+            command: for ``/bin/sh``.
+            feed: called in a thread with a function that writes to the command's stdin.
+            sink: called with each block it prints.
+            timeout: as for `run`.
+            root: as for `run`.
+
+        Returns:
+            Its exit status, what it printed on stderr, and the seconds it took.
+        """
+        mark = secrets.token_hex(8)
+        # A line after the command keeps the shell as its parent, which knows the signal that
+        # ended it.
+        script = f"{command}\nexit $?"
+        line = f"exec {self._sudo(root)}env NOVA_JOB={mark} /bin/sh -c {shlex.quote(script)}"
+        begin = time.monotonic()
+        deadline = None if timeout is None else begin + timeout
+        try:
+            with self.connection.sessions:
+                channel = self.connection.session()
+                try:
+                    code, errors = self._converse(channel, line, feed, sink, deadline)
+                finally:
+                    channel.close()
+        except (HostTimeoutError, InterruptedCommandError, KeyboardInterrupt) as error:
+            jobs.stop(self, jobs.Job(mark), root=root, grace=1.0)
+            if isinstance(error, HostTimeoutError):
+                raise HostTimeoutError(
+                    self.name, f"`{short(command)}` took over {timeout:g} s and was stopped"
+                ) from None
+            raise
+        return code, errors, time.monotonic() - begin
+
+    def _converse(
+        self,
+        channel: paramiko.Channel,
+        line: str,
+        feed: Callable[[Callable[[bytes], None]], None] | None,
+        sink: Callable[[bytes], object],
+        deadline: float | None,
+    ) -> tuple[int, bytes]:
+        errors = bytearray()
+        feeder = _Feeder(channel, feed)
+        try:
+            channel.exec_command(line)
+        except (paramiko.SSHException, EOFError, OSError):
+            raise self.connection.lost() from None
+        feeder.start()
+        poll = select.poll()
+        poll.register(channel.fileno(), select.POLLIN)
+        ended: float | None = None
+        while True:
+            while channel.recv_ready():
+                sink(channel.recv(BLOCK))
+            while channel.recv_stderr_ready():
+                errors += channel.recv_stderr(BLOCK)
+            if feeder.error is not None:
+                raise feeder.error
+            now = time.monotonic()
+            if (channel.eof_received or channel.closed) and not channel.recv_ready():
+                break
+            if ended is None and channel.exit_status_ready():
+                ended = now
+            if ended is not None and now > ended + DRAIN_SECONDS:
+                break
+            self.go_on(short(line), deadline)
+            poll.poll(_wait_ms(now, deadline))
+        while not channel.status_event.wait(TICK_SECONDS):
+            if channel.closed or not channel.get_transport().is_active():
+                break
+            self.go_on(short(line), deadline)
+        while channel.recv_stderr_ready():
+            errors += channel.recv_stderr(BLOCK)
+        code = channel.recv_exit_status() if channel.status_event.is_set() else -1
+        if code < 0 and not channel.get_transport().is_active():
+            raise self.connection.lost()
+        feeder.join()
+        return code, bytes(errors)
+
+    def go_on(self, what: str, deadline: float | None) -> None:
+        """Return if something that waits may go on.
+
+        Args:
+            what: for the error.
+            deadline: of `time.monotonic`, or None.
+
+        Raises:
+            HostTimeoutError: after the deadline.
+            InterruptedCommandError: when all was cancelled.
+        """
+        if self.cancelled.is_set():
+            raise InterruptedCommandError(self.name, f"{what}: interrupted")
+        if deadline is not None and time.monotonic() > deadline:
+            raise HostTimeoutError(self.name, f"{what}: took too long and was stopped")
+
+    def _sudo(self, root: bool) -> str:
+        return "sudo -n " if root and not self.is_root else ""
+
+    def undisturbed(self) -> Self:
+        """The same host on the same connection, for what is to run even when all is cancelled."""
+        other = copy(self)
+        other.cancelled = threading.Event()
+        return other
+
+    # --- in the background ----------------------------------------------------------------------
+
+    def start(
+        self,
+        command: str,
+        *,
+        name: str = "job",
+        log: str | None = None,
+        root: bool = False,
+        keep: bool = False,
+    ) -> BackgroundJob:
+        """Start a command that goes on when this program ends.
+
+        Args:
+            command: for ``/bin/sh``.
+            name: what `jobs` finds it by.
+            log: file on the host for what it prints; one of its own by default.
+            root: run it as root.
+            keep: leave it running when the hosts are closed.
+
+        Returns:
+            The job, which can be asked about and stopped.
+
+        Raises:
+            HostError: when it cannot be started.
+        """
+        job = jobs.start(self, command, name, log, root)
+        if not keep:
+            self._started.append(job)
+        return job
+
+    def jobs(self, name: str | None = None) -> list[BackgroundJob]:
+        """Background jobs that this user started, in this or another program, and that still run.
+
+        Args:
+            name: only those of this name.
+        """
+        return jobs.find(self, name)
+
+    # --- files ----------------------------------------------------------------------------------
+
+    def put(
+        self,
+        local: str | Path,
+        remote: str,
+        *,
+        timeout: float | None = 600.0,
+        root: bool = False,
+    ) -> None:
+        """Copy a file or directory to the host.
+
+        Args:
+            local: a file or directory here.
+            remote: what it is called there: absolute, or relative to the user's home.
+                A file appears complete or not at all; a directory is merged into one that exists.
+            timeout: s.
+            root: write as root.
+
+        Raises:
+            HostError: when it cannot be read here or written there.
+        """
+        from nova_testbed.transfer import put
+
+        put(self, local, remote, timeout, root)
+
+    def get(
+        self,
+        remote: str,
+        local: str | Path,
+        *,
+        timeout: float | None = 600.0,
+        root: bool = False,
+    ) -> None:
+        """Copy a file or directory from the host; arguments and errors as for `put`."""
+        from nova_testbed.transfer import get
+
+        get(self, remote, local, timeout, root)
+
+    # --- facts ----------------------------------------------------------------------------------
+
+    @cached_property
+    def is_root(self) -> bool:
+        """Whether the user is root there."""
+        return self.run("id -u").stdout.strip() == "0"
+
+    @cached_property
+    def programs(self) -> frozenset[str]:
+        """Which of the programs that Nova may use on a host it has."""
+        names = " ".join(PROGRAMS)
+        told = self.run(f"for p in {names}; do command -v $p >/dev/null && echo $p; done; true")
+        return frozenset(told.stdout.split())
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop what was started in the background and not to be kept; end the connection.
+
+        Raises:
+            HostError: when something may still be running there.
+        """
+        try:
+            while self._started:
+                job = self._started[-1]
+                job.stop()
+                job.discard()
+                self._started.pop()
+        finally:
+            self.connection.close()
+
+
+PROGRAMS = ("chronyc", "gcc", "python3", "rsync", "setsid", "stress-ng", "sudo", "tar", "tc")
+
+
+class _Feeder:
+    """Writes to a command's stdin while its output is read."""
+
+    def __init__(
+        self,
+        channel: paramiko.Channel,
+        feed: Callable[[Callable[[bytes], None]], None] | None,
+    ) -> None:
+        self.channel = channel
+        self.feed = feed
+        self.error: Exception | None = None
+        self.thread = threading.Thread(target=self._write, daemon=True)
+
+    def start(self) -> None:
+        if self.feed is None:
+            self._end()
+        else:
+            self.thread.start()
+
+    def join(self) -> None:
+        if self.feed is not None:
+            self.channel.close()
+            self.thread.join()
+
+    def _write(self) -> None:
+        assert self.feed is not None
+        try:
+            self.feed(self._send)
+            self._end()
+        except _ClosedError:
+            pass  # the command ended before it read everything; its exit status says why
+        except Exception as error:
+            self.error = error
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self.channel.sendall(data)
+        except (OSError, EOFError, paramiko.SSHException):
+            raise _ClosedError from None
+
+    def _end(self) -> None:
+        with suppress(OSError, EOFError, paramiko.SSHException):
+            self.channel.shutdown_write()
+
+
+class _ClosedError(Exception):
+    pass
+
+
+def _wait_ms(now: float, deadline: float | None) -> float:
+    seconds = TICK_SECONDS if deadline is None else min(TICK_SECONDS, max(0.0, deadline - now))
+    return 1000 * seconds
+
+
+def short(command: str) -> str:
+    """A command on one line, cut where it is long."""
+    line = " ".join(command.split())
+    return line if len(line) <= 60 else line[:57] + "..."
+
+
+__all__ = ["CommandError", "Host", "HostTimeoutError", "Result", "short"]

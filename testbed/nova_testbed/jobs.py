@@ -1,0 +1,214 @@
+"""Background jobs on a host: started detached, found again, stopped with all they started.
+
+A job is known by a mark in the environment of its processes and by its session; process ids alone
+would, after a while, mean somebody else's processes.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nova_testbed.connection import HostError
+
+if TYPE_CHECKING:
+    from nova_testbed.host import Host
+
+GRACE_SECONDS = 5.0
+
+# Prints the processes of job $1: those with its mark in their environment, and all in the sessions
+# of those; when only the leader $2 of its first session, begun at $3, is left, then that session's.
+MEMBERS = r"""
+members() {
+  marked=$(grep -lszFx "NOVA_JOB=$1" /proc/[0-9]*/environ | tr -dc '0-9\n' | tr '\n' ' ')
+  cat /proc/[0-9]*/stat 2>/dev/null | awk -v marked="$marked" -v leader="$2" -v begun="$3" '
+    { id = $1; sub(/^.*\) /, ""); state[id] = $1; session[id] = $4; start[id] = $20 }
+    END {
+      n = split(marked, list, " ")
+      for (i = 1; i <= n; i++) if (list[i] in session) { own[list[i]]; ours[session[list[i]]] }
+      if ((leader in start) && start[leader] == begun) ours[leader]
+      for (id in session)
+        if (((id in own) || (session[id] in ours)) && state[id] != "Z") print id
+    }'
+}
+"""
+# Asks job $1 $2 $3 to end, waits up to $4 tenths of a second, then kills until nothing is left.
+STOP = r"""
+stop() {
+  signal=TERM; left=$4
+  while all=$(members "$1" "$2" "$3"); [ -n "$all" ]; do
+    [ "$left" -gt 0 ] || signal=KILL
+    [ "$left" -gt -50 ] || { echo "still there:" $all >&2; return 1; }
+    [ -z "$signal" ] || kill -s $signal $all 2>/dev/null
+    [ "$signal" = KILL ] || signal=
+    sleep 0.1; left=$((left - 1))
+  done
+}
+"""
+# Its own directory per user; not to be taken from someone who made it first.
+DIRECTORY = r"""
+umask 077; d=/tmp/nova-testbed-$(id -u); mkdir -p "$d" || exit 1
+[ -O "$d" ] && [ ! -L "$d" ] || { echo "$d belongs to someone else" >&2; exit 1; }
+"""
+START = r"""
+: >"$log" || exit 1
+NOVA_JOB=$mark setsid /bin/sh -c "$work" "$d/$mark" </dev/null >"$log" 2>&1 &
+pid=$!
+begun=$(sed 's/^.*) //' /proc/$pid/stat | cut -d' ' -f20)
+echo "$mark $pid ${begun:-0} $name $log" >"$d/$mark.job" ||
+  { kill -s KILL -- -$pid; exit 1; }
+cat "$d/$mark.job"
+"""
+FIND = r"""
+for f in "$d"/*.job; do
+  [ -e "$f" ] || continue
+  read -r mark pid begun name log <"$f"
+  if [ -n "$(members $mark $pid $begun)" ]; then cat "$f"; else rm -f "$d/$mark".*; fi
+done
+"""
+WAIT = r"""
+while [ ! -e "$d/$mark.exit" ] &&
+  [ "$(sed 's/^.*) //' /proc/$pid/stat 2>/dev/null | cut -d' ' -f20)" = "$begun" ]
+do sleep 0.2; done
+cat "$d/$mark.exit" 2>/dev/null || echo -1
+"""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What identifies all that a command has started, and nothing else.
+
+    Attributes:
+        mark: ``NOVA_JOB`` in the environment of its processes.
+        pid: of the command and its session; 0 where only the mark is known.
+        begun: when that process began, in clock ticks since the host was started.
+    """
+
+    mark: str
+    pid: int = 0
+    begun: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.mark} {self.pid} {self.begun}"
+
+
+@dataclass(frozen=True)
+class BackgroundJob:
+    """A command that runs in the background of a host.
+
+    Attributes:
+        host: where.
+        job: what identifies it.
+        name: what it is called.
+        log: file on the host with what it prints.
+        root: whether it runs as root.
+    """
+
+    host: Host
+    job: Job
+    name: str
+    log: str
+    root: bool
+
+    @property
+    def pid(self) -> int:
+        """Process id of the command on its host."""
+        return self.job.pid
+
+    def alive(self) -> bool:
+        """Whether anything of it still runs."""
+        return bool(self.processes())
+
+    def processes(self) -> list[int]:
+        """Process ids of all that it consists of now."""
+        told = self.host.run(f"{MEMBERS}\nmembers {self.job}", root=self.root)
+        return [int(word) for word in told.stdout.split()]
+
+    def wait(self, timeout: float | None = 60.0) -> int:
+        """Wait until the command has ended by itself.
+
+        Returns:
+            Its exit status; -1 when it was killed.
+
+        Raises:
+            HostTimeoutError: when it still runs after ``timeout`` s; it goes on.
+        """
+        variables = f"mark={self.job.mark} pid={self.job.pid} begun={self.job.begun}\n"
+        told = self.host.run(DIRECTORY + variables + WAIT, timeout=timeout, root=self.root)
+        return int(told.stdout)
+
+    def output(self, last_bytes: int = 1 << 20) -> str:
+        """What it has printed so far."""
+        command = f"tail -c {last_bytes} {shlex.quote(self.log)}"
+        return self.host.run(command, root=self.root).stdout
+
+    def stop(self, grace: float = GRACE_SECONDS) -> None:
+        """End it and all it started; done when nothing of it is left.
+
+        Args:
+            grace: s it has to end when asked, before it is killed.
+
+        Raises:
+            HostError: when something of it cannot be ended.
+        """
+        stop(self.host, self.job, root=self.root, grace=grace)
+
+    def discard(self) -> None:
+        """Remove its records, and its output unless that went to a file of the caller's."""
+        command = f'{DIRECTORY}rm -f "$d/{self.job.mark}".*'
+        self.host.run(command, root=self.root)
+
+
+def start(host: Host, command: str, name: str, log: str | None, root: bool) -> BackgroundJob:
+    """See `nova_testbed.host.Host.start`."""
+    if not name.isidentifier():
+        raise HostError(host.name, f"job name {name!r} is not accepted; letters and digits are")
+    mark = secrets.token_hex(8)
+    place = shlex.quote(log) if log is not None else f'"$d/{mark}.log"'
+    # The shell around the command notes its exit status and reaps it.
+    work = shlex.quote(f'( {command}\n)\necho $? >"$0.exit"')
+    variables = f"mark={mark} name={name} log={place}\nwork={work}\n"
+    done = host.run(DIRECTORY + variables + START, root=root, check=False)
+    if done.returncode:
+        raise HostError(host.name, f"`{command}` cannot be started: {done.last_words}")
+    return _job(host, done.stdout, root)
+
+
+def find(host: Host, name: str | None) -> list[BackgroundJob]:
+    """See `nova_testbed.host.Host.jobs`."""
+    found = _found(host, root=False)
+    if not host.is_root and "sudo" in host.programs:
+        # Without leave to become root there are no jobs of root's.
+        with suppress(HostError):
+            found += _found(host, root=True)
+    return [job for job in found if name in (None, job.name)]
+
+
+def _found(host: Host, *, root: bool) -> list[BackgroundJob]:
+    told = host.run(DIRECTORY + MEMBERS + FIND, root=root)
+    return [_job(host, line, root) for line in told.stdout.splitlines()]
+
+
+def stop(host: Host, job: Job, *, root: bool, grace: float) -> None:
+    """End all processes of a job.
+
+    Raises:
+        HostError: when something of it cannot be ended.
+    """
+    tenths = round(10 * grace)
+    command = f"{MEMBERS}{STOP}stop {job} {tenths}"
+    # What was cancelled must be stopped all the same.
+    done = host.undisturbed().run(command, root=root, timeout=grace + 30, check=False)
+    if done.returncode:
+        raise HostError(host.name, f"processes cannot be ended: {done.last_words}")
+
+
+def _job(host: Host, line: str, root: bool) -> BackgroundJob:
+    mark, pid, begun, name, log = line.rstrip("\n").split(" ", 4)
+    return BackgroundJob(host, Job(mark, int(pid), int(begun)), name, log, root)
+
+
+__all__ = ["BackgroundJob", "Job"]

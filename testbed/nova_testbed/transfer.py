@@ -1,0 +1,231 @@
+"""Copying files to and from a host: rsync where both have it and it pays, tar otherwise."""
+
+from __future__ import annotations
+
+import io
+import secrets
+import shlex
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from nova_testbed.connection import CONNECT_SECONDS, HostError, known_hosts_file
+
+if TYPE_CHECKING:
+    from nova_testbed.host import Host
+
+# rsync opens a connection of its own, which a small file is not worth.
+RSYNC_BYTES = 1 << 20
+BLOCK = 1 << 18
+
+
+def put(host: Host, local: str | Path, remote: str, timeout: float | None, root: bool) -> None:
+    """See `nova_testbed.host.Host.put`."""
+    source = Path(local)
+    if not source.exists():
+        raise HostError(host.name, f"put {source}: no such file or directory here")
+    what = f"put {source} to {remote}"
+    target = PurePosixPath(remote)
+    if _rsync_pays(host, _size(source)):
+        parent = shlex.quote(str(target.parent))
+        _checked(host, what, *_run(host, f"mkdir -p {parent}", timeout, root))
+        place = _remote_place(host, remote)
+        if source.is_dir():
+            _rsync(host, what, [f"{source}/", f"{place}/"], timeout, root)
+        else:
+            _rsync(host, what, [str(source), place], timeout, root)
+        return
+    temporary = f"{target.parent / ('.nova-' + secrets.token_hex(4))}"
+    script = PUT_DIRECTORY if source.is_dir() else PUT_FILE
+    command = script.format(t=shlex.quote(temporary), r=shlex.quote(remote))
+
+    def feed(write: Callable[[bytes], None]) -> None:
+        with tarfile.open(fileobj=_Writer(write), mode="w|", bufsize=BLOCK) as archive:
+            if source.is_dir():
+                archive.add(source, arcname=".")
+            else:
+                archive.add(source.resolve(), arcname="file")
+
+    try:
+        code, errors, _ = host.stream(command, feed, _ignore, timeout, root)
+    except OSError as error:
+        raise HostError(host.name, f"{what}: {error.filename}: {error.strerror}") from None
+    _checked(host, what, code, errors)
+
+
+def get(host: Host, remote: str, local: str | Path, timeout: float | None, root: bool) -> None:
+    """See `nova_testbed.host.Host.get`."""
+    target = Path(local)
+    what = f"get {remote} to {target}"
+    code, errors, kind = _ask(host, KIND.format(r=shlex.quote(remote)), timeout, root)
+    _checked(host, what, code, errors)
+    name, size = kind.split()
+    if target.is_dir() and name == "file":
+        raise HostError(host.name, f"{what}: {target} is a directory here; name the file in it")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if _rsync_pays(host, int(size)):
+            place = _remote_place(host, remote)
+            ends = [f"{place}/", f"{target}/"] if name == "directory" else [place, str(target)]
+            _rsync(host, what, ends, timeout, root)
+        else:
+            _get_by_tar(host, what, remote, target, name == "directory", timeout, root)
+    except tarfile.TarError as error:
+        raise HostError(host.name, f"{what}: {error}") from None
+    except OSError as error:
+        raise HostError(host.name, f"{what}: {error.strerror or error}") from None
+
+
+# --- tar ----------------------------------------------------------------------------------------
+
+TAR = "tar -x --no-same-owner -p -f - -C"
+PUT_FILE = (
+    't={t} r={r}; trap \'rm -rf "$t"\' EXIT; mkdir -p "$t" && ' + TAR + ' "$t" && '
+    '{{ [ ! -d "$r" ] || {{ echo "$r is a directory there; name the file in it" >&2; false; }}; }}'
+    ' && mv -f "$t/file" "$r"'
+)
+PUT_DIRECTORY = (
+    't={t} r={r}; if [ -e "$r" ]; then ' + TAR + ' "$r"; else '
+    'trap \'rm -rf "$t"\' EXIT; mkdir -p "$t" && ' + TAR + ' "$t" && mv "$t" "$r"; fi'
+)
+KIND = (
+    'r={r}; if [ -d "$r" ]; then echo directory $(du -sb "$r" | cut -f1); elif [ -e "$r" ]; then '
+    'echo file $(wc -c <"$r"); else echo "no such file or directory there" >&2; false; fi'
+)
+
+
+class _Writer(io.RawIOBase):
+    """What tarfile writes to."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._write = write
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        self._write(data)
+        return len(data)
+
+
+def _get_by_tar(
+    host: Host,
+    what: str,
+    remote: str,
+    target: Path,
+    directory: bool,
+    timeout: float | None,
+    root: bool,
+) -> None:
+    path = PurePosixPath(remote)
+    where, entry = (remote, ".") if directory else (str(path.parent), path.name)
+    follow = "" if directory else "-h "
+    command = f"tar -c {follow}-f - -C {shlex.quote(where)} -- {shlex.quote(entry)}"
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".nova-") as scratch:
+        with tempfile.TemporaryFile(dir=scratch) as spool:
+            code, errors, _ = host.stream(command, None, spool.write, timeout, root)
+            _checked(host, what, code, errors)
+            spool.seek(0)
+            with tarfile.open(fileobj=spool, mode="r:") as archive:
+                # Refuses what would be written outside, whatever a host sends.
+                archive.extractall(target if directory else scratch, filter="data")
+        if not directory:
+            (Path(scratch) / path.name).replace(target)
+
+
+# --- rsync --------------------------------------------------------------------------------------
+
+
+def _rsync_pays(host: Host, size: int) -> bool:
+    if size < RSYNC_BYTES or shutil.which("rsync") is None or shutil.which("ssh") is None:
+        return False
+    return "rsync" in host.programs
+
+
+def _remote_place(host: Host, remote: str) -> str:
+    address = f"[{host.spec.address}]" if ":" in host.spec.address else host.spec.address
+    return f"{host.spec.user}@{address}:{remote}"
+
+
+def _rsync(host: Host, what: str, ends: list[str], timeout: float | None, root: bool) -> None:
+    spec = host.spec
+    ssh = [
+        *("ssh", "-F", "none", "-p", str(spec.port), "-o", "BatchMode=yes"),
+        *("-o", "StrictHostKeyChecking=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS:.0f}"),
+        *("-o", f"UserKnownHostsFile={known_hosts_file(spec)}", "-o", "LogLevel=ERROR"),
+    ]
+    if spec.key_file is not None:
+        ssh += ["-i", str(spec.key_file), "-o", "IdentitiesOnly=yes"]
+    # Of a single file the content is meant, not the link that names it.
+    archive = "-a" if ends[0].endswith("/") else "-aL"
+    command = ["rsync", archive, "--no-owner", "--no-group", "-s", "-e", shlex.join(ssh)]
+    if root and not host.is_root:
+        command += ["--rsync-path", "sudo -n rsync"]
+    process = subprocess.Popen(
+        [*command, *ends],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    begin = time.monotonic()
+    try:
+        while True:
+            try:
+                _, errors = process.communicate(timeout=0.2)
+                break
+            except subprocess.TimeoutExpired:
+                host.go_on(what, None if timeout is None else begin + timeout)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    _checked(host, what, process.returncode, errors)
+
+
+# --- both ---------------------------------------------------------------------------------------
+
+
+def _size(path: Path) -> int:
+    if path.is_file():
+        return path.stat().st_size
+    return sum(entry.lstat().st_size for entry in path.rglob("*") if not entry.is_symlink())
+
+
+def _run(host: Host, command: str, timeout: float | None, root: bool) -> tuple[int, bytes]:
+    return _ask(host, command, timeout, root)[:2]
+
+
+def _ask(host: Host, command: str, timeout: float | None, root: bool) -> tuple[int, bytes, str]:
+    done = host.run(command, timeout=timeout, root=root, check=False)
+    return done.returncode, done.stderr.encode(), done.stdout
+
+
+def _checked(host: Host, what: str, code: int, errors: bytes) -> None:
+    """Say why a transfer failed.
+
+    Raises:
+        HostError: when it did.
+    """
+    if code == 0:
+        return
+    text = errors.decode(errors="replace").strip()
+    lines = [line for line in text.splitlines() if line.strip()] or [f"ended with {code}"]
+    full = next((line for line in lines if "No space left on device" in line), None)
+    if full is not None:
+        raise HostError(
+            host.name, f"{what}: the disk there is full; free some space (df -h) and try again"
+        )
+    raise HostError(host.name, f"{what}: {lines[0].strip()}")
+
+
+def _ignore(_: bytes) -> None:
+    pass
+
+
+__all__ = ["get", "put"]

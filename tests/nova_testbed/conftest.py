@@ -1,0 +1,193 @@
+"""Hosts to test on: an ordinary sshd on loopback, a virtual rack, and whatever SSH hosts there are.
+
+``NOVA_TEST_INVENTORY`` names an inventory of real hosts to run the same tests on.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nova_testbed.hosts import Hosts, connect
+from nova_testbed.inventory import HostSpec, Inventory, Link, read_inventory
+
+SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
+
+
+def skip_or_fail(reason: str) -> None:
+    """Skip, saying why; in continuous integration everything must be there."""
+    if os.environ.get("CI"):
+        pytest.fail(f"in CI this must run, but {reason}")
+    pytest.skip(reason)
+
+
+class LoopbackSshd:
+    """An ordinary sshd of the current user on a free port of 127.0.0.1, with keys of its own."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self.name = name
+        self.directory = directory / name
+        self.directory.mkdir()
+        self.key = make_key(self.directory / "key")
+        host_key = make_key(self.directory / "host_key")
+        (self.directory / "authorized_keys").write_text(public(self.key))
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+        self.known_hosts = self.directory / "known_hosts"
+        self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {public(host_key)}")
+        self.config = self.directory / "sshd_config"
+        self.config.write_text(
+            f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {host_key}\n"
+            f"AuthorizedKeysFile {self.directory}/authorized_keys\nStrictModes no\nUsePAM no\n"
+            "PasswordAuthentication no\nKbdInteractiveAuthentication no\nPidFile none\n"
+            # Keeps bash from reading the user's own .bashrc, which may take its time.
+            "SetEnv SHLVL=1\n"
+        )
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        log = (self.directory / "log").open("wb")
+        command = [SSHD, "-D", "-e", "-f", str(self.config)]
+        self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        log.close()
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                said = (self.directory / "log").read_text()
+                assert self.process.poll() is None and time.monotonic() < deadline, said
+                time.sleep(0.02)
+
+    def stop(self) -> None:
+        """End the listener and the sessions it serves."""
+        assert self.process is not None
+        for pid in (*descendants(self.process.pid), self.process.pid):
+            if command_of(pid).startswith("sshd"):
+                os.kill(pid, 9)
+        self.process.wait()
+
+    def spec(self) -> HostSpec:
+        return HostSpec(
+            self.name,
+            role="sink" if self.name == "one" else "worker",
+            address="127.0.0.1",
+            port=self.port,
+            user=getpass.getuser(),
+            key_file=self.key,
+            known_hosts=self.known_hosts,
+        )
+
+
+def make_key(path: Path) -> Path:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+    return path
+
+
+def public(key: Path) -> str:
+    return key.with_suffix(".pub").read_text()
+
+
+def command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text()
+    except OSError:
+        return ""
+
+
+def descendants(pid: int) -> list[int]:
+    """Processes below one, the deepest first."""
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:
+        return []
+    children = [int(word) for word in text.split()]
+    return [one for child in children for one in (*descendants(child), child)]
+
+
+@contextmanager
+def sshds(*names: str) -> Iterator[list[LoopbackSshd]]:
+    """Loopback hosts for a while."""
+    if not Path(SSHD).exists():
+        skip_or_fail("there is no sshd; apt-get install openssh-server")
+    separation = Path("/run/sshd")
+    made = os.geteuid() == 0 and not separation.exists()
+    if made:
+        separation.mkdir(mode=0o755)
+    running: list[LoopbackSshd] = []
+    with tempfile.TemporaryDirectory(prefix="nova-sshd-") as directory:
+        try:
+            running.extend(LoopbackSshd(Path(directory), name) for name in names)
+            yield running
+        finally:
+            for sshd in running:
+                sshd.stop()
+            if made:
+                separation.rmdir()
+
+
+def loopback_inventory(running: list[LoopbackSshd]) -> Inventory:
+    return Inventory("loopback", tuple(sshd.spec() for sshd in running))
+
+
+def rack_inventory() -> Inventory:
+    hosts = (
+        HostSpec("one", "sink", cpu=0.5, memory=1 << 29),
+        HostSpec("two", "source", cpu=0.3, memory=1 << 28),
+        HostSpec("three", "worker", cpu=0.1, memory=1 << 28),
+    )
+    links = {
+        ("one", "two"): Link(10.0),
+        ("one", "three"): Link(25.0, bandwidth_mbit=50.0),
+        ("two", "three"): Link(40.0),
+    }
+    return Inventory("novatest", hosts, links, virtual=True)
+
+
+@contextmanager
+def running_inventory(kind: str) -> Iterator[Inventory]:
+    """Hosts of a kind, up and reachable."""
+    if kind == "loopback":
+        with sshds("one", "two", "three") as running:
+            yield loopback_inventory(running)
+    elif kind == "rack":
+        rack_module = pytest.importorskip("nova_testbed.rack")
+        missing = rack_module.capabilities().missing
+        if missing:
+            skip_or_fail(f"a virtual rack needs {', '.join(missing)}")
+        rack = rack_module.VirtualRack(rack_inventory())
+        try:
+            yield rack.up()
+        finally:
+            rack.down()
+    else:
+        path = os.environ.get("NOVA_TEST_INVENTORY")
+        if not path:
+            pytest.skip("NOVA_TEST_INVENTORY names no inventory of real hosts")
+        yield read_inventory(path)
+
+
+@pytest.fixture(scope="session", params=["loopback", "rack", "inventory"])
+def inventory(request: pytest.FixtureRequest) -> Iterator[Inventory]:
+    """An inventory whose hosts are up: of each kind there is."""
+    with running_inventory(request.param) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def connected(inventory: Inventory) -> Iterator[Hosts]:
+    with connect(inventory) as hosts:
+        yield hosts
