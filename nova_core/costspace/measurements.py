@@ -1,0 +1,202 @@
+"""Measured pairs: from a matrix, chosen neighbours, and the graph that embeddings work on."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nova_core.costspace.components import refuse_components
+from nova_core.errors import ProblemError, ProblemWarning
+from nova_core.model.problem import Floats, Ints, PairLatencies
+
+# Far beyond any path on Earth; above it a unit must be wrong, or the measurement.
+GREATEST_LATENCY = 1e9
+
+
+@dataclass(frozen=True, eq=False)
+class NeighbourGraph:
+    """Measured pairs from both ends, in an order that does not depend on the nodes' names.
+
+    Row i holds what node ``node[i]`` measured or had measured to it: the entries
+    ``start[i]:start[i + 1]`` of ``neighbour`` (rows again) and ``latency``. Rows are ordered by a
+    digest of their latencies, so the same measurements under other names give the same graph and,
+    with the same seed, the same random choices.
+
+    Attributes:
+        node: (n,) node of each row.
+        start: (n + 1,) first entry of each row.
+        neighbour: (2m,) row at the other end.
+        latency: (2m,) ms.
+    """
+
+    node: Ints
+    start: Ints
+    neighbour: NDArray[np.int32]
+    latency: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.node)
+
+
+def symmetric(latency: Floats) -> Floats:
+    """(n, n) mean of both directions, ms; one direction where only that was measured; 0 to itself.
+
+    Raises:
+        ProblemError: for a matrix that is not square, or a negative or infinite latency.
+    """
+    latency = np.asarray(latency, np.float64)
+    if latency.ndim != 2 or latency.shape[0] != latency.shape[1]:
+        raise ProblemError(f"latencies: shape {latency.shape}; a square matrix is expected")
+    bad = np.argwhere((latency < 0) | (latency > GREATEST_LATENCY))
+    if len(bad):
+        a, b = bad[0]
+        raise ProblemError(
+            f"latencies: nodes {a} to {b}: {latency[a, b]} ms; expected 0 to {GREATEST_LATENCY:g}, "
+            "or NaN where nothing was measured"
+        )
+    back = latency.T
+    mean = np.where(
+        np.isnan(latency), back, np.where(np.isnan(back), latency, (latency + back) / 2)
+    )
+    np.fill_diagonal(mean, 0.0)
+    return np.asarray(mean)
+
+
+def pairs_of(latency: Floats) -> PairLatencies:
+    """All pairs of an (n, n) matrix that were measured, each once, by the mean of its directions.
+
+    Raises:
+        ProblemError: as `symmetric`.
+    """
+    mean = symmetric(latency)
+    source, target = np.nonzero(np.triu(~np.isnan(mean), 1))
+    return PairLatencies(source, target, mean[source, target])
+
+
+def sample_pairs(
+    latency: Floats, neighbours: int = 32, near: float = 0.0, seed: int = 0
+) -> PairLatencies:
+    """What would be known had every node measured only some others.
+
+    Args:
+        latency: (n, n) ms, NaN where nothing was measured; directions are averaged.
+        neighbours: m, how many others each node measures; fewer where fewer are there. The other
+            node learns the result too, so nodes know up to twice as many on average.
+        near: share of the neighbours that are a node's nearest; the others are random.
+        seed: of the random choice.
+
+    Returns:
+        Pairs, each once.
+
+    Raises:
+        ProblemError: for fewer than one neighbour, a share outside [0, 1], or as `symmetric`.
+    """
+    if neighbours < 1:
+        raise ProblemError(f"neighbours: {neighbours}; expected at least 1")
+    if not 0 <= near <= 1:
+        raise ProblemError(f"near: {near}; expected a share between 0 and 1")
+    mean = symmetric(latency)
+    n = len(mean)
+    random = np.random.default_rng(seed)
+    nearest = round(neighbours * near)
+    order = random.random((n, n))
+    order[np.isnan(mean)] = np.inf
+    np.fill_diagonal(order, np.inf)
+    if nearest:
+        # Ties in latency, common where it was rounded, are broken by chance.
+        by_latency = np.lexsort((order, np.where(np.isinf(order), np.inf, mean)), axis=1)
+        np.put_along_axis(order, by_latency[:, :nearest], -1.0, axis=1)
+        order[np.isnan(mean)] = np.inf
+        np.fill_diagonal(order, np.inf)
+    count = min(neighbours, max(n - 1, 0))
+    chosen = np.argsort(order, axis=1, kind="stable")[:, :count]
+    known = np.zeros((n, n), bool)
+    np.put_along_axis(known, chosen, np.isfinite(np.take_along_axis(order, chosen, 1)), axis=1)
+    source, target = np.nonzero(np.triu(known | known.T, 1))
+    return PairLatencies(source, target, mean[source, target])
+
+
+def usable(pairs: PairLatencies, nodes: int) -> PairLatencies:
+    """Pairs fit for embedding: without those of a node with itself, and without missing ones.
+
+    Raises:
+        ProblemError: for nodes that are not there, and latencies that are negative or absurd.
+
+    Warns:
+        ProblemWarning: when latencies are missing (NaN); those pairs are left out.
+    """
+    source, target, latency = pairs.source, pairs.target, pairs.latency
+    if not len(source) == len(target) == len(latency):
+        raise ProblemError(
+            f"pairs: {len(source)} sources, {len(target)} targets, {len(latency)} latencies; "
+            "expected one of each per pair"
+        )
+    if not len(pairs):
+        return pairs
+    for end in (source, target):
+        if end.min() < 0 or end.max() >= nodes:
+            wrong = end[(end < 0) | (end >= nodes)][0]
+            raise ProblemError(f"pairs: node {wrong}; expected 0 to {nodes - 1}")
+    # A sum is NaN or huge when any value is: one look at the good case, no array for it.
+    if latency.min() >= 0 and latency.max() <= GREATEST_LATENCY and (source != target).all():
+        return pairs
+    missing = np.isnan(latency)
+    bad = np.flatnonzero((latency < 0) | (latency > GREATEST_LATENCY))
+    if len(bad):
+        i = bad[0]
+        raise ProblemError(
+            f"pairs: nodes {source[i]} and {target[i]}: {latency[i]} ms; expected 0 to "
+            f"{GREATEST_LATENCY:g} ({len(bad)} such pairs)"
+        )
+    if missing.any():
+        warnings.warn(
+            f"pairs: {missing.sum()} of {len(pairs)} latencies are missing; left out",
+            ProblemWarning,
+            stacklevel=2,
+        )
+    keep = ~missing & (source != target)
+    return PairLatencies(source[keep], target[keep], latency[keep])
+
+
+def neighbour_graph(pairs: PairLatencies, nodes: int, seed: int = 0) -> NeighbourGraph:
+    """The graph of measured pairs.
+
+    Args:
+        pairs: each pair once or more; several values of a pair all count.
+        nodes: n.
+        seed: of the digests that order the rows.
+
+    Raises:
+        ProblemError: when the pairs do not connect all nodes, or as `usable`.
+    """
+    from nova_core.costspace.kernels import graph
+
+    pairs = usable(pairs, nodes)
+    latency = np.asarray(pairs.latency, np.float32)
+    source = np.ascontiguousarray(pairs.source, np.int64)
+    target = np.ascontiguousarray(pairs.target, np.int64)
+    key = np.full(nodes, seed, np.uint64)
+    # One round tells nodes apart by their own latencies, the next by their neighbours' too.
+    for _ in range(3):
+        key = graph.digests(source, target, latency, key)
+        order = np.argsort(key, kind="stable")
+        if nodes < 2 or (np.diff(key[order]) != 0).all():
+            break
+    row = np.empty(nodes, np.int32)
+    row[order] = np.arange(nodes, dtype=np.int32)
+    start, neighbour, measured = graph.rows(source, target, latency, row)
+    refuse_components(start, neighbour, order)
+    return NeighbourGraph(order, start, neighbour, measured)
+
+
+__all__ = [
+    "NeighbourGraph",
+    "neighbour_graph",
+    "pairs_of",
+    "sample_pairs",
+    "symmetric",
+    "usable",
+]

@@ -1,0 +1,44 @@
+"""Passes of a kernel over all nodes, on all cores, with the same result on any number of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+Progress = Callable[[int, int], None]
+
+# Below this, handing work to threads costs more than it saves.
+PARALLEL_NODES = 20_000
+
+
+class Workers:
+    """Splits ranges of nodes among threads; a context manager."""
+
+    def __init__(self, nodes: int, threads: int | None = None) -> None:
+        available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        self.threads = (threads or available) if nodes >= PARALLEL_NODES else 1
+        self._pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
+
+    def run(self, kernel: Callable[..., None], begin: int, end: int, *arguments: object) -> None:
+        """Call ``kernel(begin, end, *arguments)`` for parts of the range, however it is cut."""
+        if self._pool is None:
+            kernel(begin, end, *arguments)
+            return
+        bounds = [begin + (end - begin) * i // self.threads for i in range(self.threads + 1)]
+        jobs = [
+            self._pool.submit(kernel, a, b, *arguments)
+            for a, b in zip(bounds[:-1], bounds[1:], strict=True)
+        ]
+        for job in jobs:
+            job.result()
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+
+__all__ = ["PARALLEL_NODES", "Progress", "Workers"]
