@@ -351,9 +351,7 @@ class Host:
         """
         try:
             while self._started:
-                job = self._started[-1]
-                job.stop()
-                job.discard()
+                self._started[-1].end()
                 self._started.pop()
         finally:
             self.connection.close()

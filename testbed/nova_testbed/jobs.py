@@ -156,6 +156,11 @@ class BackgroundJob:
         """
         stop(self.host, self.job, root=self.root, grace=grace)
 
+    def end(self) -> None:
+        """Stop it and remove its records."""
+        self.stop()
+        self.discard()
+
     def discard(self) -> None:
         """Remove its records, and its output unless that went to a file of the caller's."""
         command = f'{DIRECTORY}rm -f "$d/{self.job.mark}".*'

@@ -1,0 +1,156 @@
+"""Round trips by UDP and TCP: ``serve TOKEN`` on one host, ``ping TOKEN COUNT RATE`` on others.
+
+The server prints its port and answers what begins with the token, for ten minutes at most. The
+client reads a JSON list of [name, address, port] and prints a JSON object: per name, the times in
+ms, in the order they were taken.
+"""
+
+from __future__ import annotations
+
+import json
+import selectors
+import socket
+import struct
+import sys
+import threading
+import time
+from typing import Any
+
+SERVE_SECONDS = 600
+# Beyond this after the last packet was sent, one that is not back is lost.
+LOST_SECONDS = 2.0
+PACKET_BYTES = 64
+SO_TIMESTAMPNS = 35  # Linux; the socket module does not name it
+
+
+def serve(token: bytes) -> None:
+    """Answer."""
+    listener, packets = socket.socket(), socket.socket(type=socket.SOCK_DGRAM)
+    listener.bind(("", 0))
+    packets.bind(("", listener.getsockname()[1]))
+    listener.listen(64)
+    selector = selectors.DefaultSelector()
+    for own in (listener, packets):
+        own.setblocking(False)
+        selector.register(own, selectors.EVENT_READ)
+    sys.stdout.write(f"{listener.getsockname()[1]}\n")
+    sys.stdout.flush()
+    end = time.monotonic() + SERVE_SECONDS
+    while time.monotonic() < end:
+        for key, _ in selector.select(1.0):
+            sock: Any = key.fileobj
+            try:
+                if sock is packets:
+                    data, address = packets.recvfrom(2048)
+                    if data.startswith(token):
+                        packets.sendto(data, address)
+                elif sock is listener:
+                    connection, _ = listener.accept()
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    selector.register(connection, selectors.EVENT_READ)
+                else:
+                    data = sock.recv(PACKET_BYTES)
+                    if data.startswith(token):
+                        sock.sendall(data)
+                    else:
+                        selector.unregister(sock)
+                        sock.close()
+            except OSError:
+                if sock not in (packets, listener):
+                    selector.unregister(sock)
+                    sock.close()
+
+
+def ping_udp(token: bytes, targets: list[Any], count: int, rate: float) -> list[list[float]]:
+    """Times of ``count`` packets to each target in turn, ``rate`` packets/s in all."""
+    sock = socket.socket(type=socket.SOCK_DGRAM)
+    stamped = True
+    try:
+        # The kernel notes when a packet came in, however long this program has to wait for the CPU.
+        sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+    except OSError:
+        stamped = False
+    times: list[list[float]] = [[] for _ in targets]
+    total = count * len(targets)
+    sent: dict[int, int] = {}
+    begin = time.monotonic()
+    number = 0
+    while len(sent) or number < total:
+        now = time.monotonic()
+        due = begin + number / rate
+        if number < total and now >= due:
+            target = targets[number % len(targets)]
+            data = (token + struct.pack("!I", number)).ljust(PACKET_BYTES, b".")
+            sent[number] = time.time_ns()
+            try:
+                sock.sendto(data, (target[1], target[2]))
+            except OSError:
+                del sent[number]
+            number += 1
+            continue
+        if number == total:
+            due = begin + total / rate + LOST_SECONDS
+            if now > due:
+                break
+        sock.settimeout(max(0.0005, due - now))
+        try:
+            data, extra, _, _ = sock.recvmsg(2048, 64)
+        except OSError:
+            continue
+        came = time.time_ns()
+        if stamped and extra:
+            seconds, nanoseconds = struct.unpack("@ll", extra[0][2])
+            came = seconds * 10**9 + nanoseconds
+        (back,) = struct.unpack("!I", data[len(token) : len(token) + 4])
+        if data.startswith(token) and back in sent:
+            times[back % len(targets)].append((came - sent.pop(back)) / 1e6)
+    return times
+
+
+def ping_tcp(token: bytes, targets: list[Any], count: int) -> list[list[float]]:
+    """Times of one message after the other on a connection to each target at the same time."""
+    times: list[list[float]] = [[] for _ in targets]
+
+    def one(number: int) -> None:
+        target, mine = targets[number], times[number]
+        try:
+            sock = socket.create_connection((target[1], target[2]), timeout=30)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for _ in range(count):
+                begin = time.monotonic()
+                sock.sendall(token.ljust(PACKET_BYTES, b"."))
+                left = PACKET_BYTES
+                while left:
+                    data = sock.recv(left)
+                    if not data:
+                        return
+                    left -= len(data)
+                mine.append(1000 * (time.monotonic() - begin))
+            sock.close()
+        except OSError:
+            return
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(len(targets))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return times
+
+
+def main() -> None:
+    """Serve or ping."""
+    token = sys.argv[2].encode()
+    if sys.argv[1] == "serve":
+        serve(token)
+        return
+    count, rate = int(sys.argv[3]), float(sys.argv[4])
+    targets = json.load(sys.stdin)
+    udp = ping_udp(token, targets, count, rate)
+    tcp = ping_tcp(token, targets, count)
+    answer = {target[0]: {"udp": udp[i], "tcp": tcp[i]} for i, target in enumerate(targets)}
+    json.dump(answer, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
