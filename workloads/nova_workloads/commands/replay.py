@@ -228,6 +228,8 @@ def _show(summary: Summary) -> None:
         f"{total.bytes / total.seconds / 1e6:.2f} MB/s, {summary.cpu_share:.0%} of one core"
         + (", interrupted" if summary.interrupted else "")
     )
+    if summary.start_ms is not None:
+        console.say(f"event time starts at {summary.start_ms}")
 
 
 def _figures(part: Part, paced: bool) -> list[str]:

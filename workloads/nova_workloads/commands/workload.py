@@ -11,7 +11,9 @@ COMMANDS = {
     "prepare": "nova_workloads.commands.prepare:prepare",
     "latency": "nova_workloads.commands.latency:latency",
     "build": "nova_workloads.commands.build:build",
+    "debs": "nova_workloads.commands.debs:debs",
     "replay": "nova_workloads.commands.replay:replay",
+    "reference": "nova_workloads.commands.reference:reference",
 }
 
 

@@ -1,0 +1,160 @@
+"""The command ``nova workload reference``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nova_core import console
+from nova_core.errors import NovaError
+from nova_workloads.commands.inputs import NOW, Inputs, input_options
+
+if TYPE_CHECKING:
+    from nova_workloads.reference import Comparison, Reference
+
+DIFFERENT = 1
+
+
+@click.command()
+@input_options
+@click.option(
+    "--window",
+    "window_ms",
+    type=click.IntRange(min=1),
+    required=True,
+    metavar="MS",
+    help="Length of the tumbling windows of event time.",
+)
+@click.option("--left", default="pressure", show_default=True, help="Logical stream.")
+@click.option("--right", default="humidity", show_default=True, help="Logical stream.")
+@click.option(
+    "--keys",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Match sequence numbers modulo this as well.",
+)
+@click.option(
+    "--problem",
+    type=click.Path(path_type=Path),
+    help="Joins the pairs of this problem's matrix, instead of all of equal region.",
+)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    help="Writes every result: a .csv or .parquet file.",
+)
+@click.option(
+    "--check",
+    "results",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Results of a run (.csv, .jsonl, .parquet) to hold against it; may be repeated. "
+    "Exit code 1 when they differ.",
+)
+@click.option("--columns", metavar="NAME,...", help="Of --check files of CSV without header.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Write the answer as JSON to stdout, nothing else."
+)
+@click.pass_context
+def reference(
+    ctx: click.Context,
+    /,
+    window_ms: int,
+    left: str,
+    right: str,
+    keys: int,
+    problem: Path | None,
+    output: Path | None,
+    results: tuple[Path, ...],
+    columns: str | None,
+    as_json: bool,
+    **inputs: Any,
+) -> None:
+    """Say which results a windowed join must deliver, and compare a run with it.
+
+    The streams are given as for `nova workload replay`, or as the files it wrote; with the same
+    options and --start they are the same tuples. Results of a run have the columns left_sensor,
+    left_sequence, right_sensor, right_sequence and perhaps window_ms.
+    """
+    from nova_workloads.reference import Reference, pairs_of
+    from nova_workloads.result_files import read_results, write_results
+    from nova_workloads.schedule import all_tuples
+
+    given = Inputs(**inputs)
+    if given.start == NOW:
+        raise NovaError("--start now: give the start that the replay told, in ms")
+    if given.synthetic and given.duration is None and given.count is None:
+        raise NovaError("--synthetic: give --duration or --count")
+    schedule = given.schedule(given.start_ms())
+    streams = given.streams()
+    pairs = None
+    if problem is not None:
+        from nova_core.model.files import read_problem
+
+        pairs = pairs_of(read_problem(problem), streams, left, right)
+    join = Reference(
+        streams,
+        all_tuples(schedule, streams),
+        window_ms,
+        left=left,
+        right=right,
+        keys=keys,
+        pairs=pairs,
+    )
+    if output is not None:
+        write_results(join, output)
+    names = [name.strip() for name in columns.split(",")] if columns else []
+    compared = join.compare(read_results(results, join, names)) if results else None
+    if as_json:
+        console.print_json(_answer(join, compared))
+    else:
+        _show(join, compared)
+    if compared is not None and not compared.same:
+        ctx.exit(DIFFERENT)
+
+
+def _answer(join: Reference, compared: Comparison | None) -> dict[str, Any]:
+    return {
+        "tuples": len(join.tuples),
+        "pairs": {join.pair_name(i): int(n) for i, n in enumerate(join.per_pair.tolist())},
+        "windows": join.windows,
+        "window_ms": join.window_ms,
+        "results": join.total,
+        "comparison": None if compared is None else {"same": compared.same, **asdict(compared)},
+    }
+
+
+def _show(join: Reference, compared: Comparison | None) -> None:
+    table = console.table(
+        f"{join.left_stream} and {join.right_stream} in windows of {join.window_ms} ms",
+        ["what", ">number"],
+    )
+    table.add_row("tuples", f"{len(join.tuples):,}")
+    table.add_row("pairs of sensors", f"{len(join.pairs):,}")
+    table.add_row("windows with results", f"{join.windows:,}")
+    table.add_row("results that must come", f"{join.total:,}")
+    if compared is None:
+        console.show(table)
+        return
+    table.add_row("results that came", f"{compared.delivered:,}")
+    for what in ("lost", "duplicated", "unexpected"):
+        table.add_row(f"  {what}", f"{getattr(compared, what):,}")
+    console.show(table)
+    for what, found in compared.examples.items():
+        for one in found:
+            window = "" if one["window_ms"] is None else f" in window {one['window_ms']}"
+            click.echo(
+                f"{what}: {one['left_sensor']} {one['left_sequence']} with "
+                f"{one['right_sensor']} {one['right_sequence']}{window}"
+            )
+    for pair, number in list(compared.lost_per_pair.items())[: console.ROWS]:
+        click.echo(f"lost of {pair}: {number:,}")
+    click.echo("the same" if compared.same else "different")
+
+
+__all__ = ["reference"]

@@ -1,0 +1,163 @@
+"""Results of a join in files: those that must come, written; those that came, read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nova_core.errors import NovaError
+from nova_core.model.files import atomic_write
+from nova_workloads.reference import Results
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from nova_core.model.problem import Ints
+    from nova_workloads.reference import Reference
+
+NEEDED = ("left_sensor", "left_sequence", "right_sensor", "right_sequence")
+WINDOW = "window_ms"
+
+
+def write_results(reference: Reference, path: Path) -> None:
+    """Write every result that must come.
+
+    Args:
+        reference: the join.
+        path: a ``.csv`` or ``.parquet`` file.
+
+    Raises:
+        NovaError: for another suffix, or when it cannot be written.
+    """
+    import pyarrow as pa
+    import pyarrow.csv as pacsv
+    import pyarrow.parquet as pq
+
+    if path.suffix not in (".csv", ".parquet"):
+        raise NovaError(f"{path}: expected a .csv or .parquet file")
+    sensors = pa.array([s.sensor for s in reference.streams])
+    regions = pa.array([s.region for s in reference.streams])
+    t = reference.tuples
+
+    def table(left: Ints, right: Ints) -> pa.Table:
+        return pa.table(
+            {
+                WINDOW: reference.window_of(left),
+                "region": regions.take(pa.array(t.stream[left])),
+                "left_sensor": sensors.take(pa.array(t.stream[left])),
+                "left_sequence": t.sequence[left],
+                "left_value": t.value[left],
+                "right_sensor": sensors.take(pa.array(t.stream[right])),
+                "right_sequence": t.sequence[right],
+                "right_value": t.value[right],
+            }
+        )
+
+    none = np.empty(0, np.int64)
+    schema = table(none, none).schema
+    make = pq.ParquetWriter if path.suffix == ".parquet" else pacsv.CSVWriter
+    with atomic_write(path) as file, make(file, schema) as writer:
+        for left, right in reference.batches():
+            writer.write_table(table(left, right))
+
+
+def read_results(
+    paths: Sequence[Path], reference: Reference, columns: Sequence[str] = ()
+) -> Iterator[Results]:
+    """The results a run delivered, in batches.
+
+    Args:
+        paths: ``.parquet``, ``.csv`` or ``.jsonl`` files with the columns left_sensor,
+            left_sequence, right_sensor, right_sequence and, if they have it, window_ms. Others are
+            ignored. An empty file holds no result.
+        reference: whose streams the sensors are.
+        columns: names of the columns of CSV files without header.
+
+    Raises:
+        NovaError: naming the file and what it lacks.
+    """
+    left, right = (
+        {s.sensor: i for i, s in enumerate(reference.streams) if s.stream == name}
+        for name in (reference.left_stream, reference.right_stream)
+    )
+    for path in paths:
+        for batch in _batches(path, columns):
+            missing = [name for name in NEEDED if name not in batch.schema.names]
+            if missing:
+                raise NovaError(
+                    f"{path}: no column {missing[0]!r}; results have {', '.join(NEEDED)}"
+                )
+            window = _numbers(batch, WINDOW, path) if WINDOW in batch.schema.names else None
+            yield Results(
+                left=_indices(batch.column("left_sensor"), left),
+                left_sequence=_numbers(batch, "left_sequence", path),
+                right=_indices(batch.column("right_sensor"), right),
+                right_sequence=_numbers(batch, "right_sequence", path),
+                window_ms=window,
+            )
+
+
+def _batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    import pyarrow.csv as pacsv
+    import pyarrow.json as pajson
+    import pyarrow.parquet as pq
+
+    if not path.is_file():
+        raise NovaError(f"{path}: there is no such file")
+    if path.stat().st_size == 0:
+        return
+    integers = dict.fromkeys(("left_sequence", "right_sequence", WINDOW), pa.int64())
+    types = integers | dict.fromkeys(("left_sensor", "right_sensor"), pa.string())
+    try:
+        if path.suffix == ".parquet":
+            yield from pq.ParquetFile(path).iter_batches(1 << 18)
+        elif path.suffix in (".jsonl", ".json"):
+            schema = pa.schema(list(types.items()))
+            options = pajson.ParseOptions(explicit_schema=schema)
+            yield from pajson.read_json(path, parse_options=options).to_batches(1 << 18)
+        elif path.suffix == ".csv":
+            with pacsv.open_csv(
+                path,
+                read_options=pacsv.ReadOptions(column_names=list(columns) or None),
+                convert_options=pacsv.ConvertOptions(column_types=types),
+            ) as reader:
+                yield from reader
+        else:
+            raise NovaError(f"{path}: expected a .csv, .jsonl or .parquet file")
+    except (pa.ArrowException, OSError) as error:
+        raise NovaError(f"{path}: {str(error).partition(chr(10))[0]}") from error
+
+
+def _numbers(batch: pa.RecordBatch, name: str, path: Path) -> Ints:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = batch.column(name)
+    if name == WINDOW and pa.types.is_null(column.type):
+        raise NovaError(f"{path}: column {name!r} is empty")
+    if column.null_count:
+        raise NovaError(f"{path}: {column.null_count} rows have no {name}")
+    try:
+        return np.asarray(pc.cast(column, pa.int64()).to_numpy(zero_copy_only=False), np.int64)
+    except pa.ArrowException as error:
+        raise NovaError(
+            f"{path}: column {name!r} is {column.type}; expected whole numbers"
+        ) from error
+
+
+def _indices(column: Any, index: dict[str, int]) -> Ints:
+    """(k,) stream of each sensor, -1 for a name there is none of."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    encoded = pc.cast(column, pa.string()).dictionary_encode()
+    known = np.array([index.get(name, -1) for name in encoded.dictionary.to_pylist()] + [-1])
+    rows = pc.fill_null(encoded.indices, len(known) - 1).to_numpy(zero_copy_only=False)
+    return np.asarray(known[rows], np.int64)
+
+
+__all__ = ["read_results", "write_results"]
