@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nova_testbed.rack.capabilities import Capability, capabilities, install_command, missing
 from nova_testbed.rack.cgroups import Usage
 from nova_testbed.rack.cleanup import Leftover, clean, leftovers
 from nova_testbed.rack.rack import KEEP, HostStatus, RackStatus, VirtualRack
@@ -10,6 +11,7 @@ from nova_testbed.rack.switch import SwitchStatistics
 
 __all__ = [
     "KEEP",
+    "Capability",
     "HostStatus",
     "Leftover",
     "RackError",
@@ -18,6 +20,9 @@ __all__ = [
     "SwitchStatistics",
     "Usage",
     "VirtualRack",
+    "capabilities",
     "clean",
+    "install_command",
     "leftovers",
+    "missing",
 ]

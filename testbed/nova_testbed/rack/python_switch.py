@@ -186,8 +186,8 @@ class Switch:
             target = heap[0][0] - self.lead if heap else now + 1_000_000_000
             ready, _, _ = select.select(watched, (), (), max(0, target - monotonic_ns()) / 1e9)
             if not ready and heap:
-                error = monotonic_ns() - target
-                self.lead = min(max(self.lead + (error - self.lead) // 16, 0), MOST_LEAD)
+                error = min(monotonic_ns() - target, MOST_LEAD)
+                self.lead = max(self.lead + (error - self.lead) // 16, 0)
             for source in ready:
                 if isinstance(source, int):
                     if not self.drain(source):
@@ -232,7 +232,7 @@ class Switch:
         if self.in_flight + len(data) > MOST_BYTES:
             counters["dropped_queue"] += 1
             return
-        due = start + line.delay
+        due = start + line.delay - self.lead
         if line.jitter:
             due += int(random.uniform(-line.jitter, line.jitter))
         line.last = due = max(due, line.last)

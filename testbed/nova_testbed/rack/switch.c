@@ -38,7 +38,7 @@
 #define PACKET 65536
 #define BATCH 32
 #define MOST_BYTES (256L << 20) /* in flight, over all links */
-#define MOST_LEAD 150000        /* ns */
+#define MOST_LEAD 150000        /* ns that a wake-up is taken to last at most */
 
 struct link {
     int64_t delay, queue, jitter; /* ns; the queue is as long as it takes to send */
@@ -272,7 +272,7 @@ static void take(int from, const unsigned char *data, int length) {
         dropped_queue++;
         return;
     }
-    int64_t due = start + l->delay;
+    int64_t due = start + l->delay - lead; /* it has waited for us to wake up, too */
     if (l->jitter) due += (int64_t)((uniform() * 2 - 1) * l->jitter);
     if (due < l->last) due = l->last;
     l->last = due;
@@ -345,9 +345,8 @@ int main(int count, char **values) {
         if (n == 0 && heap_size) {
             /* Waking up takes its time, much the same each time: wake up that much earlier. */
             int64_t error = now() - target;
+            if (error > MOST_LEAD) error = MOST_LEAD;
             lead += (error - lead) / 16;
-            if (lead < 0) lead = 0;
-            if (lead > MOST_LEAD) lead = MOST_LEAD;
         }
         for (int i = 0; n > 0 && i < hosts; i++) {
             if (!ready[i].revents) continue;
