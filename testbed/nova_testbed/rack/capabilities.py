@@ -27,6 +27,7 @@ if [ -n "$0" ]; then echo 0 >"$0"; fi
 chrt -f 50 true && echo realtime
 true
 """
+UNTRIED = "not tried, for want of root"
 _CONTAINER = "in a container, start it with --privileged"
 # Packages with a program, for Debian's apt, Fedora's dnf and Arch's pacman.
 _PACKAGES: dict[str, tuple[str, str, str]] = {
@@ -68,24 +69,16 @@ class Capability:
 
 def capabilities() -> tuple[Capability, ...]:
     """Try everything that a virtual rack needs; leaves nothing behind."""
-    root, sudo = is_root(), False
-    if not root:
-        sudo = sudo_works()
+    root = is_root()
+    sudo = not root and sudo_works()
+    detail = {(True, False): "", (False, True): "through sudo"}.get(
+        (root, sudo), "neither root nor sudo without a password"
+    )
     found = [
-        Capability(
-            "root",
-            root or sudo,
-            True,
-            "root"
-            if root
-            else "through sudo"
-            if sudo
-            else "neither root nor sudo without password",
-            "run as root, or `sudo -v` first",
-        )
+        Capability("root", root or sudo, True, detail, "run as root, or `sudo -v` first"),
     ]
     worked = _worked(sudo) if root or sudo else set()
-    untried = "" if root or sudo else "not tried, for want of root"
+    untried = "" if root or sudo else UNTRIED
     for name, needed, without, remedy in (
         ("namespaces", True, "the kernel refuses them", _CONTAINER),
         ("bridge", True, "no bridge or veth devices", "modprobe -a bridge veth"),
@@ -113,6 +106,7 @@ def capabilities() -> tuple[Capability, ...]:
 def missing(found: tuple[Capability, ...] | None = None) -> str | None:
     """One line that says why there can be no rack here and what would help; None if there can."""
     wanting = [item for item in found or capabilities() if item.needed and not item.ok]
+    wanting = [item for item in wanting if item.detail != UNTRIED]
     if not wanting:
         return None
     install = install_command(found)
@@ -172,14 +166,13 @@ def _limits() -> list[Capability]:
 
 def _programs() -> list[Capability]:
     found = []
+    without = {"cc": "the switch will be the slower one, in Python", "tc": "no netem"}
     for name in _PACKAGES:
         path = _which(name)
-        needed = name != "cc"
-        without = "not installed" if needed else "the switch will be the slower one, in Python"
+        detail = path or without.get(name, "not installed")
+        needed = name not in without
         found.append(
-            Capability(
-                f"program {name}", path is not None, needed, path or without, _install([name])
-            )
+            Capability(f"program {name}", path is not None, needed, detail, _install([name]))
         )
     library = find_spec("cryptography") is not None
     found.append(

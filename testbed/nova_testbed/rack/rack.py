@@ -18,6 +18,7 @@ import msgspec
 from nova_testbed import netem
 from nova_testbed.inventory import Inventory, Link
 from nova_testbed.rack import cgroups, cleanup, network, switch, virtual_host
+from nova_testbed.rack.capabilities import missing
 from nova_testbed.rack.keys import known_hosts, make_key
 from nova_testbed.rack.privileges import Progress, as_root, give_to_user, is_root
 from nova_testbed.rack.processes import end_processes, local_run, marked
@@ -347,9 +348,12 @@ class VirtualRack:
             record = msgspec.structs.replace(wanted, number=names.number, disks=str(disks))
             self.state.write(record)
             self._bring_up(record, tell)
-        except BaseException:
+        except BaseException as error:
             with uninterrupted():
                 self._remove()
+            reason = missing() if isinstance(error, RackError) else None
+            if reason:
+                raise RackError(f"{error}; {reason}") from error
             raise
 
     def _bring_up(self, record: RackRecord, tell: Progress) -> None:
