@@ -69,6 +69,20 @@ def working() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr that goes away when done; nothing where stderr is no terminal.
+
+    Yields a function to call with the steps done and the steps in all.
+    """
+    from rich.progress import Progress
+
+    err = console.output(stderr=True)
+    with Progress(console=err, transient=True, disable=not err.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
 def load_problem(path: Path, capacity: str | None) -> Problem:
     """Read a problem file or directory."""
     from nova_core.model.files import read_problem

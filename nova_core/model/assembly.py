@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,14 +61,18 @@ KINDS: dict[str, dict[str, Kind]] = {
 }
 
 Table = Rows | Columns
+# From the number of nodes, and measured latencies as a matrix and as pairs, to positions (n, d) and
+# heights (n,).
+Locate = Callable[[int, Floats | None, PairLatencies | None], tuple[Floats, Floats | None]]
 
 
 class Assembly:
     """Builds a problem from a document and the files it names."""
 
-    def __init__(self, document: ProblemDocument, path: Path) -> None:
+    def __init__(self, document: ProblemDocument, path: Path, locate: Locate | None = None) -> None:
         self._document = document
         self._path = path
+        self._locate = locate
         self._files: dict[str, str] = {}
 
     def problem(self) -> Problem:
@@ -174,9 +178,14 @@ class Assembly:
         if has_heights or document.metrics is not UNSET:
             what = "height" if has_heights else "metrics"
             raise ProblemError(f"{path}: {what} without positions; give nodes positions as well")
-        from nova_core.costspace import embedding_of
+        if self._locate is not None:
+            return self._locate(len(self._node_ids), self._latency, self._measured)
+        from nova_core.costspace.automatic import locate
 
-        space, text = embedding_of(self._node_ids, self._latency, self._measured, str(self._path))
+        try:
+            space, text = locate(self._node_ids, self._latency, self._measured)
+        except ProblemError as error:
+            raise ProblemError(f"{self._path}: {error}") from None
         warnings.warn(f"{self._path}: no positions; {text}", ProblemWarning, stacklevel=2)
         return space.position, space.height
 

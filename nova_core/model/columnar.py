@@ -67,6 +67,13 @@ class Columns:
             row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
             raise self.fail(name, "no value", row)
 
+    def order(self, name: str) -> Ints:
+        """(k,) rows by ascending values of a column of any type; empty cells last, ties as is."""
+        import pyarrow.compute as pc
+
+        order = pc.array_sort_indices(pc.rank(self._column(name), tiebreaker="first"))
+        return np.array(order, np.int64)
+
     def empty(self, name: str) -> Bools:
         """(k,) whether a cell is empty."""
         return np.array(self._column(name).is_null().to_numpy(zero_copy_only=False), np.bool_)

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import UNSET, Meta, UnsetType
 
 from nova_core.errors import ProblemError
-from nova_core.model.assembly import Assembly
+from nova_core.model.assembly import Assembly, Locate
 from nova_core.model.problem import Problem
 from nova_core.model.syntax import Row, dump, number, read_typed
 
@@ -181,17 +181,18 @@ class ProblemDocument(_Struct):
     tables: TablesPart | UnsetType = UNSET
 
 
-def read_document(path: Path) -> Problem:
+def read_document(path: Path, locate: Locate | None = None) -> Problem:
     """Read and check a problem document.
 
     Args:
         path: a ``.yaml``, ``.yml`` or ``.json`` file.
+        locate: see `nova_core.model.files.read_problem`.
 
     Raises:
         ProblemError: naming the file, the field, the value and what would be accepted.
     """
     document = read_typed(path, ProblemDocument, "nova", VERSION, ProblemError)
-    return Assembly(document, path).problem()
+    return Assembly(document, path, locate).problem()
 
 
 # --- writing ------------------------------------------------------------------------------------

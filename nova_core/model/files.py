@@ -13,13 +13,16 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
 from nova_core.errors import NovaError, PlanError, ProblemError
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
+
+if TYPE_CHECKING:
+    from nova_core.model.assembly import Locate
 
 DOCUMENT_SUFFIXES = (".yaml", ".yml", ".json")
 TABLE_FORMATS = ("parquet", "arrow", "csv")
@@ -106,13 +109,20 @@ def _document_suffix(path: Path, what: str, error: type[NovaError]) -> str:
     return path.suffix.lower()
 
 
-def read_problem(path: str | os.PathLike[str], capacity: str | None = None) -> Problem:
+def read_problem(
+    path: str | os.PathLike[str], capacity: str | None = None, locate: Locate | None = None
+) -> Problem:
     """Read a problem and check it.
+
+    Nodes without positions get them from the measured latencies, with a warning that says so; the
+    same document gives the same positions each time.
 
     Args:
         path: a ``.yaml``, ``.yml`` or ``.json`` document, or a directory.
         capacity: for a directory with ``nodes.csv`` and ``joins.csv``, the column of capacities,
             e.g. ``capacity_0``; for every problem, ``unlimited`` lifts all limits.
+        locate: works out positions and heights where nodes have none; None does it with the
+            defaults of `nova_core.costspace`.
 
     Raises:
         ProblemError: naming the file, the field, the value and what would be accepted.
@@ -132,7 +142,7 @@ def read_problem(path: str | os.PathLike[str], capacity: str | None = None) -> P
         )
     from nova_core.model.document import read_document
 
-    problem = read_document(document)
+    problem = read_document(document, locate)
     if capacity == UNLIMITED:
         problem = problem.with_capacity(np.full(len(problem.nodes), np.inf))
     return problem

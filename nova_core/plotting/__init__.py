@@ -7,6 +7,7 @@ apart; marks differ in shape as well.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,20 @@ def save_plot(
     Raises:
         NovaError: for another suffix, or when the file cannot be written.
     """
+    save_figure(lambda: draw(problem, plan, seed), path, dpi)
+
+
+def save_figure(draw: Callable[[], Figure], path: str | Path, dpi: int = 150) -> None:
+    """Draw and write a figure; the same figure gives the same bytes.
+
+    Args:
+        draw: makes the figure, once it is known that it can be written.
+        path: a ``.png`` or ``.svg`` file; written completely or not at all.
+        dpi: resolution of a PNG, and of what is rasterised in an SVG.
+
+    Raises:
+        NovaError: for another suffix, or when the file cannot be written.
+    """
     suffix = Path(path).suffix.lower()
     if suffix not in FORMATS:
         raise NovaError(f"{path}: a plot is a {' or '.join(FORMATS)} file, not {suffix!r}")
@@ -48,10 +63,10 @@ def save_plot(
 
     from nova_core.model.files import atomic_write
 
-    # The same plot gives the same bytes: no date, no random ids.
+    # No date, no random ids.
     metadata = {"Date": None} if suffix == ".svg" else None
     with rc_context({"svg.hashsalt": "nova", "font.family": "DejaVu Sans"}):
-        figure = draw(problem, plan, seed)
+        figure = draw()
         with atomic_write(path) as file:
             figure.savefig(file, format=suffix[1:], dpi=dpi, metadata=metadata)
 
@@ -102,4 +117,4 @@ def _title(problem: Problem, plan: Plan | None) -> str:
     )
 
 
-__all__ = ["FORMATS", "draw", "save_plot"]
+__all__ = ["FORMATS", "draw", "save_figure", "save_plot"]

@@ -1,0 +1,228 @@
+"""Measured latencies as people have them: a matrix, rows of pairs, or a problem that holds either.
+
+Rows of pairs are what ``nova testbed measure`` and the data pipeline write: ``source``, ``target``,
+``latency`` (ms) and, where pairs were measured again and again, ``time``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import warnings
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from nova_core.errors import ProblemError, ProblemWarning
+from nova_core.model.columnar import Kind, read_columns
+from nova_core.model.files import DOCUMENT_SUFFIXES, read_problem
+from nova_core.model.latencies import read_latency
+from nova_core.model.problem import Bools, Floats, Ints, PairLatencies, Problem, Strings
+
+TABLE_SUFFIXES = (".csv", ".csv.gz", ".parquet", ".arrow")
+# SBON's filter: the 20th percentile of a pair's last ten measurements (section 3.1.1).
+FILTER_LAST = 10
+FILTER_PERCENTILE = 20.0
+_PAIR_KINDS: dict[str, Kind] = {
+    "source": "text",
+    "target": "text",
+    "latency": "number",
+    "from": "text",
+    "to": "text",
+    "ms": "number",
+}
+_NAMINGS = (("source", "target", "latency"), ("from", "to", "ms"))
+
+
+@dataclass(frozen=True, eq=False)
+class Measurements:
+    """Latencies that were measured between named nodes.
+
+    Attributes:
+        ids: (n,) names.
+        matrix: (n, n) ms as measured, both directions, NaN where nothing was; or None.
+        source: (m,) of rows of pairs, in order of time: node that measured; None with a matrix.
+        target: (m,) node that was measured.
+        latency: (m,) ms.
+        problem: the problem they belong to, or None for a file of latencies alone.
+    """
+
+    ids: Strings
+    matrix: Floats | None = None
+    source: Ints | None = None
+    target: Ints | None = None
+    latency: Floats | None = None
+    problem: Problem | None = None
+
+    def directed(self) -> tuple[Ints, Ints, Floats]:
+        """((k,), (k,), (k,)) each direction once: source, target and filtered latency, ms.
+
+        Of several measurements of one direction the 20th percentile of the last ten counts, which
+        follows changes of routes but not the load of hosts (SBON, section 3.1.1).
+        """
+        if self.matrix is not None:
+            known = ~np.isnan(self.matrix)
+            np.fill_diagonal(known, False)
+            source, target = np.nonzero(known)
+            return source, target, self.matrix[source, target]
+        assert self.source is not None
+        assert self.target is not None
+        assert self.latency is not None
+        key, value = filtered(self.source * len(self.ids) + self.target, self.latency)
+        return key // len(self.ids), key % len(self.ids), value
+
+    def pairs(self) -> PairLatencies:
+        """Each measured pair once, by the mean of its directions."""
+        source, target, latency = self.directed()
+        n = len(self.ids)
+        low, high = np.minimum(source, target), np.maximum(source, target)
+        key, row, count = np.unique(low * n + high, return_inverse=True, return_counts=True)
+        mean = np.bincount(row, latency, len(key)) / count
+        return PairLatencies(key // n, key % n, mean)
+
+
+def filtered(
+    key: Ints, value: Floats, last: int = FILTER_LAST, percentile: float = FILTER_PERCENTILE
+) -> tuple[Ints, Floats]:
+    """The percentile of the last values of each key.
+
+    Args:
+        key: (m,) what was measured, in order of time.
+        value: (m,) ms.
+        last: how many values of a key count.
+        percentile: 0 to 100, interpolated between values.
+
+    Returns:
+        (k,) distinct keys, ascending, and (k,) their filtered values.
+    """
+    order = np.argsort(key, kind="stable")
+    key, value = key[order], value[order]
+    distinct, first, count = np.unique(key, return_index=True, return_counts=True)
+    if len(distinct) == len(key):
+        return distinct, value
+    recent = np.arange(len(key)) >= np.repeat(first + count - last, count)
+    key, value, count = key[recent], value[recent], np.minimum(count, last)
+    value = value[np.lexsort((value, key))]
+    first = np.cumsum(count) - count
+    rank = (count - 1) * (percentile / 100.0)
+    below = np.floor(rank).astype(np.int64)
+    low = value[first + below]
+    high = value[first + np.minimum(below + 1, count - 1)]
+    return distinct, low + (rank - below) * (high - low)
+
+
+def read_measurements(path: Path) -> Measurements:
+    """Read latencies: a matrix, rows of pairs, or a problem with either.
+
+    Args:
+        path: ``.csv``, ``.csv.gz``, ``.parquet`` or ``.arrow`` with a column per node (a matrix)
+            or the columns source, target, latency and perhaps time; or a problem.
+
+    Raises:
+        ProblemError: naming the file, the place and what would be accepted.
+
+    Warns:
+        ProblemWarning: for rows without a latency, which are left out.
+    """
+    if path.is_dir() or path.suffix.lower() in DOCUMENT_SUFFIXES:
+        # Positions are what is asked for, so none are worked out here.
+        problem = read_problem(path, locate=lambda nodes, *_: (np.zeros((nodes, 1)), None))
+        return of_problem(problem, str(path))
+    if not path.name.endswith(TABLE_SUFFIXES):
+        raise ProblemError(
+            f"{path}: latencies are a {', '.join(TABLE_SUFFIXES)} file or a problem with latencies"
+        )
+    if not path.is_file():
+        raise ProblemError(f"{path}: cannot be read: no such file")
+    names = column_names(path)
+    for naming in _NAMINGS:
+        if set(naming) <= set(names):
+            return _of_rows(path, naming)
+    if {"source", "target"} <= set(names) or {"from", "to"} <= set(names):
+        raise ProblemError(
+            f"{path}: columns {', '.join(names)}; rows of pairs need source, target, latency (ms)"
+        )
+    ids, matrix = read_latency(path)
+    return _of_matrix(str(path), np.array(ids, np.str_), matrix)
+
+
+def of_problem(problem: Problem, where: str) -> Measurements:
+    """The latencies a problem holds: its matrix if it has one, else its pairs.
+
+    Raises:
+        ProblemError: when it holds none.
+    """
+    ids, matrix, pairs = problem.nodes.ids, problem.latency, problem.measured
+    if matrix is not None:
+        return Measurements(ids, matrix=matrix, problem=problem)
+    if pairs is not None and len(pairs):
+        return Measurements(ids, None, pairs.source, pairs.target, pairs.latency, problem)
+    raise ProblemError(
+        f"{where}: the problem has no measured latencies (latency: a file, a matrix or pairs)"
+    )
+
+
+def _of_matrix(where: str, ids: Strings, matrix: Floats) -> Measurements:
+    names = ids.tolist()
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ProblemError(f"{where}: node {twice!r} is there twice")
+    bad = (matrix < 0) | np.isinf(matrix)
+    if bad.any():
+        a, b = np.argwhere(bad)[0]
+        raise ProblemError(
+            f"{where}: latency from {names[a]!r} to {names[b]!r}: {matrix[a, b]:g}; use ms >= 0, "
+            "or leave it empty where nothing was measured"
+        )
+    return Measurements(ids, matrix=matrix)
+
+
+def _of_rows(path: Path, naming: tuple[str, str, str]) -> Measurements:
+    table = read_columns(path, _PAIR_KINDS, ProblemError, extra=True)
+    if len(table) == 0:
+        raise ProblemError(f"{path}: no rows; each gives source, target and latency")
+    latency = table.floats(naming[2], np.nan)
+    bad = (latency < 0) | np.isinf(latency)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise table.fail(naming[2], f"{latency[row]:g}; use ms >= 0, or leave it empty", row)
+    source_code, source_names = table.coded(naming[0])
+    target_code, target_names = table.coded(naming[1])
+    ids, place = np.unique(np.array(source_names + target_names, np.str_), return_inverse=True)
+    source = place[: len(source_names)][source_code]
+    target = place[len(source_names) :][target_code]
+    keep: Bools = ~np.isnan(latency) & (source != target)
+    lost = int(np.isnan(latency).sum())
+    if lost:
+        warnings.warn(
+            f"{path}: {lost} of {len(latency)} rows have no latency; left out",
+            ProblemWarning,
+            stacklevel=2,
+        )
+    order = table.order("time") if "time" in table else np.arange(len(table))
+    order = order[keep[order]]
+    return Measurements(ids, None, source[order], target[order], latency[order])
+
+
+def column_names(path: Path) -> list[str]:
+    """Names of a table's columns, without reading the rest of it."""
+    if path.suffix in (".parquet", ".arrow"):
+        return read_columns(path, None, ProblemError).names
+    import csv
+
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            return next(csv.reader([file.readline().decode("utf-8-sig")]), [])
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as cause:
+        raise ProblemError(f"{path}: no readable table: {cause}") from None
+
+
+__all__ = [
+    "TABLE_SUFFIXES",
+    "Measurements",
+    "column_names",
+    "filtered",
+    "of_problem",
+    "read_measurements",
+]

@@ -1,0 +1,186 @@
+"""Cost spaces as files: a table of nodes with coordinates and heights, or a problem."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from nova_core.costspace.cost_space import CostSpace
+from nova_core.costspace.latency_files import (
+    TABLE_SUFFIXES,
+    Measurements,
+    of_problem,
+    read_measurements,
+)
+from nova_core.costspace.metrics_space import Metric, is_matrix, node_penalty, with_metrics
+from nova_core.errors import ProblemError, ProblemWarning
+from nova_core.model.columnar import POSITION_KINDS, position_columns, read_columns, write_columns
+from nova_core.model.files import read_problem, write_problem
+from nova_core.model.problem import Floats, PairLatencies, Problem, Strings
+from nova_core.model.validation import check_ids
+
+TABLES = (".csv", ".parquet", ".arrow")
+
+
+def is_table(path: Path) -> bool:
+    """Whether a path means a table of nodes rather than a problem."""
+    return path.name.endswith(TABLE_SUFFIXES) and not path.is_dir()
+
+
+def write_space(path: Path, ids: Strings, space: CostSpace, penalty: Floats | None = None) -> None:
+    """Write a table of nodes: id, x, y, ..., height and penalty where there are any.
+
+    Raises:
+        ProblemError: for another suffix than ``.csv``, ``.parquet`` or ``.arrow``.
+        NovaError: when it cannot be written.
+    """
+    if path.suffix not in TABLES:
+        raise ProblemError(f"{path}: positions are a {', '.join(TABLES)} table of nodes")
+    axes = zip(position_columns(space.dimensions), space.position.T, strict=True)
+    columns = {"id": ids, **{name: np.ascontiguousarray(axis) for name, axis in axes}}
+    if space.height is not None:
+        columns["height"] = space.height
+    if penalty is not None:
+        columns["penalty"] = penalty
+    write_columns(path, columns)
+
+
+def space_of(problem: Problem) -> CostSpace:
+    """The part of a problem's cost space that estimates latencies."""
+    return CostSpace(problem.latency_position, problem.nodes.height)
+
+
+def read_space(path: Path) -> tuple[Strings, CostSpace, Problem | None]:
+    """Read node names and their cost space from a table of nodes, or from a problem.
+
+    Raises:
+        ProblemError: naming the file, the column and what would be accepted.
+    """
+    if not is_table(path):
+        problem = read_problem(path)
+        return problem.nodes.ids, space_of(problem), problem
+    kinds = {"id": "text", "height": "number", **POSITION_KINDS}
+    table = read_columns(path, kinds, ProblemError, extra=True)
+    ids, position = table.text("id"), table.position()
+    check_ids("nodes", ids, str(path))
+    if position is None:
+        raise ProblemError(f"{path}: no coordinates; columns x, y, ... in ms are needed")
+    height = table.floats("height") if "height" in table else None
+    good = np.isfinite(position).all(axis=1)
+    if height is not None:
+        good &= (height >= 0) & np.isfinite(height)
+    if not good.all():
+        row = int(np.argmin(good))
+        raise ProblemError(
+            f"{path}: row {row + 1}, node {str(ids[row])!r}: coordinates are finite numbers of ms, "
+            "heights 0 or more"
+        )
+    return ids, CostSpace(position, height), None
+
+
+def pairs_in(measured: Measurements, ids: Strings, where: str) -> PairLatencies:
+    """Measured pairs as indices of a space's nodes.
+
+    Args:
+        measured: latencies by name.
+        ids: (n,) the space's nodes.
+        where: the file messages name.
+
+    Raises:
+        ProblemError: when no pair of the space's nodes was measured.
+
+    Warns:
+        ProblemWarning: when nodes that were measured are not in the space.
+    """
+    row = {name: i for i, name in enumerate(ids.tolist())}
+    place = np.array([row.get(name, -1) for name in measured.ids.tolist()], np.int64)
+    pairs = measured.pairs()
+    source, target = place[pairs.source], place[pairs.target]
+    known = (source >= 0) & (target >= 0)
+    if not known.any():
+        raise ProblemError(f"{where}: no pair of nodes of the cost space was measured")
+    absent = int((place < 0).sum())
+    if absent:
+        name = str(measured.ids[int(np.argmax(place < 0))])
+        warnings.warn(
+            f"{where}: {absent} of {len(place)} measured nodes are not in the cost space, the "
+            f"first is {name!r}; their pairs are left out",
+            ProblemWarning,
+            stacklevel=2,
+        )
+    return PairLatencies(source[known], target[known], pairs.latency[known])
+
+
+def read_compared(
+    space: Path, latencies: Path | None
+) -> tuple[Strings, CostSpace, PairLatencies | None]:
+    """A cost space and the measured pairs to compare it with.
+
+    Args:
+        space: a table of nodes or a problem.
+        latencies: what was measured; None takes the problem's own.
+
+    Returns:
+        (n,) names, the space, and pairs, or None where nothing was measured.
+
+    Raises:
+        ProblemError: when the latencies are of other nodes, or a file cannot be used.
+    """
+    ids, where, problem = read_space(space)
+    if latencies is not None:
+        return ids, where, pairs_in(read_measurements(latencies), ids, str(latencies))
+    if problem is not None and (problem.latency is not None or problem.measured is not None):
+        own = of_problem(problem, str(space))
+        return ids, where, pairs_in(own, ids, str(space))
+    return ids, where, None
+
+
+def write_embedded(
+    path: Path, measured: Measurements, space: CostSpace, metrics: Sequence[Metric], seed: int
+) -> None:
+    """Write a cost space, with other metrics, as a table of nodes or as the measured problem.
+
+    Raises:
+        ProblemError: when there is no problem to write, or a metric cannot be used.
+        NovaError: when it cannot be written.
+    """
+    ids, problem = measured.ids, measured.problem
+    if problem is not None:
+        nodes = replace(problem.nodes, position=space.position, height=space.height, penalty=None)
+        problem = with_metrics(replace(problem, nodes=nodes, metrics=()), metrics, seed)
+        if not is_table(path):
+            write_problem(problem.validate(str(path)), path)
+            return
+        if problem.metrics:
+            raise ProblemError(
+                f"{path}: a table of nodes has no place for the coordinates of "
+                f"{', '.join(problem.metrics)}; write a problem (.yaml, .json or a directory)"
+            )
+        write_space(path, ids, space, problem.nodes.penalty)
+        return
+    if not is_table(path):
+        raise ProblemError(f"{path}: latencies alone make a table of nodes: {', '.join(TABLES)}")
+    penalty = None
+    for metric in metrics:
+        if metric.file is None or is_matrix(metric.file):
+            raise ProblemError(
+                f"metric {metric.name!r}: only a problem can hold it; embed one with latencies"
+            )
+        added = node_penalty(metric, ids, None)
+        penalty = added if penalty is None else penalty + added
+    write_space(path, ids, space, penalty)
+
+
+__all__ = [
+    "is_table",
+    "pairs_in",
+    "read_compared",
+    "read_space",
+    "space_of",
+    "write_embedded",
+    "write_space",
+]
