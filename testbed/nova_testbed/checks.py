@@ -1,0 +1,147 @@
+"""What hosts can do of what the test bed wants from them, and what would help."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nova_testbed import netem
+from nova_testbed.connection import HostError
+from nova_testbed.emulation import runner
+from nova_testbed.host import Host
+from nova_testbed.hosts import Hosts
+from nova_testbed.inventory import Inventory, Link
+
+# Programs, whether a host is of no use without, their Debian package, and what they are for.
+WANTED = (
+    ("tar", True, "tar", "copying files"),
+    ("setsid", True, "util-linux", "background jobs"),
+    ("python3", True, "python3", "measuring"),
+    ("rsync", False, "rsync", "copying many files"),
+    ("stress-ng", False, "stress-ng", "artificial load"),
+    ("chronyc", False, "chrony", "synchronised clocks"),
+)
+LEAST_PYTHON = (3, 8)
+LEAST_FREE = 1 << 30
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing a host can do or lacks.
+
+    Attributes:
+        host: its name.
+        name: what it is.
+        ok: whether it is there.
+        needed: whether the host is of no use without it.
+        detail: what was found, or what it would be for.
+        remedy: what would help.
+        package: Debian package that brings it; empty where none does.
+    """
+
+    host: str
+    name: str
+    ok: bool
+    needed: bool
+    detail: str = ""
+    remedy: str = ""
+    package: str = ""
+
+
+def check_host(host: Host, inventory: Inventory) -> list[Finding]:
+    """Everything about one host; what keeps it from being reached is a finding as well."""
+    try:
+        host.connection.open()
+    except HostError as error:
+        reason = str(error).removeprefix(f"{host.name}: ")
+        return [Finding(host.name, "SSH", False, True, reason)]
+    found = [Finding(host.name, "SSH", True, True, f"{host.spec.user}@{host.spec.address}")]
+    for program, needed, package, purpose in WANTED:
+        if program == "chronyc" and inventory.virtual:
+            continue  # the hosts share one clock
+        ok = program in host.programs
+        detail = "" if ok else f"for {purpose}"
+        remedy = f"apt-get install -y {package}"
+        found.append(Finding(host.name, program, ok, needed, detail, remedy, package))
+    found += [_python(host), _disk(host)]
+    if not inventory.virtual:
+        found.append(_root(host, inventory))
+        if _wants_links(inventory):
+            found.append(_netem(host))
+        found.append(_memory_limits(host))
+    return found
+
+
+def check_hosts(hosts: Hosts) -> list[Finding]:
+    """`check_host` on all of them at the same time."""
+    found = hosts.map(lambda host: check_host(host, hosts.inventory))
+    return [finding for findings in found.values() for finding in findings]
+
+
+def install_command(findings: list[Finding]) -> str:
+    """The one command that brings what is missing, to be run as root on the hosts; may be empty."""
+    packages = dict.fromkeys(f.package for f in findings if not f.ok and f.package)
+    return f"apt-get install -y {' '.join(packages)}" if packages else ""
+
+
+def _python(host: Host) -> Finding:
+    told = host.run("python3 -c 'import sys; print(*sys.version_info[:2])'", check=False)
+    words = told.stdout.split()
+    ok = len(words) == 2 and (int(words[0]), int(words[1])) >= LEAST_PYTHON
+    version = ".".join(words) or "none"
+    least = ".".join(map(str, LEAST_PYTHON))
+    return Finding(host.name, f"Python {least}", ok, True, version, "install a newer python3")
+
+
+def _disk(host: Host) -> Finding:
+    told = host.run("df -Pk /tmp | tail -n 1").stdout.split()
+    free = 1024 * int(told[3])
+    ok = free >= LEAST_FREE
+    return Finding(
+        host.name, "1 GiB free", ok, False, f"{free / 2**30:.1f} GiB in /tmp", "free some space"
+    )
+
+
+def _root(host: Host, inventory: Inventory) -> Finding:
+    needed = _wants_links(inventory)
+    try:
+        host.run("true", root=True)
+    except HostError as error:
+        reason = str(error).removeprefix(f"{host.name}: ")
+        return Finding(host.name, "root", False, needed, reason)
+    return Finding(host.name, "root", True, needed, "root" if host.is_root else "through sudo")
+
+
+def _netem(host: Host) -> Finding:
+    lacking = {"htb", "u32", "netem"} - netem.supported(runner(host))
+    return Finding(
+        host.name,
+        "netem",
+        not lacking,
+        True,
+        f"without {', '.join(sorted(lacking))}" if lacking else "",
+        "apt-get install -y iproute2; modprobe -a sch_netem sch_htb cls_u32",
+        "" if "tc" in host.programs else "iproute2",
+    )
+
+
+def _memory_limits(host: Host) -> Finding:
+    told = host.run("cat /sys/fs/cgroup/cgroup.controllers /proc/cgroups", check=False).stdout
+    ok = any(
+        "memory" in line.split() or (line.split()[:1] == ["memory"] and line.split()[-1] == "1")
+        for line in told.splitlines()
+    )
+    return Finding(
+        host.name,
+        "memory limits",
+        ok,
+        False,
+        "" if ok else "memory control groups are off",
+        "add cgroup_enable=memory cgroup_memory=1 to /boot/firmware/cmdline.txt and reboot",
+    )
+
+
+def _wants_links(inventory: Inventory) -> bool:
+    return any(link != Link() for _, _, link in inventory.pairs())
+
+
+__all__ = ["Finding", "check_host", "check_hosts", "install_command"]

@@ -1,0 +1,85 @@
+"""``nova testbed check``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nova_core import console
+from nova_testbed.commands import shared
+
+if TYPE_CHECKING:
+    from nova_testbed.inventory import Inventory
+
+
+@click.command()
+@shared.inventory_option
+@shared.json_option
+@click.pass_context
+def check(ctx: click.Context, place: str, as_json: bool) -> None:
+    """Say what this machine, or the hosts of an inventory, can do, and what is missing.
+
+    Exit code 1 when something needed is missing; what would help is said.
+    """
+    inventory = shared.read(place)
+    rows: list[dict[str, Any]] = []
+    verdict, install = None, ""
+    if inventory.virtual:
+        from nova_testbed import rack
+
+        found = rack.capabilities()
+        verdict = rack.missing(found)
+        install = rack.install_command(found, optional=True)
+        rows = [{"host": "this machine", **shared.fields(item)} for item in found]
+    if not inventory.virtual or verdict is None:
+        hosts_rows, host_verdict, host_install = _check_hosts(inventory)
+        rows += hosts_rows
+        verdict = verdict or host_verdict
+        install = install or host_install
+    if as_json:
+        answer = {"ok": verdict is None, "missing": verdict, "install": install, "found": rows}
+        console.print_json(answer)
+    else:
+        _show_findings(inventory, rows, install)
+        if verdict is not None:
+            console.fail(verdict)
+    ctx.exit(0 if verdict is None else 1)
+
+
+def _check_hosts(inventory: Inventory) -> tuple[list[dict[str, Any]], str | None, str]:
+    """Findings on the hosts that are up; what is missing of what is needed; what installs it."""
+    shared.require("paramiko")
+    from nova_testbed.checks import check_hosts, install_command
+    from nova_testbed.hosts import Hosts
+
+    if inventory.virtual:
+        if shared.rack(inventory).status().state != "up":
+            return [], None, ""
+        inventory = shared.running(inventory)
+    with Hosts(inventory) as hosts:
+        findings = check_hosts(hosts)
+    install = install_command(findings)
+    wanting = [f"{f.host}: {f.name} ({f.detail})" for f in findings if f.needed and not f.ok]
+    remedies = dict.fromkeys(f.remedy for f in findings if f.needed and not f.ok and f.remedy)
+    verdict = "; ".join([*wanting, *remedies]) if wanting else None
+    return [shared.fields(finding) for finding in findings], verdict, install
+
+
+def _show_findings(inventory: Inventory, rows: list[dict[str, Any]], install: str) -> None:
+    """What is there in one line a host; what is not, line by line."""
+    table = console.table(
+        f"what {inventory.name} needs", ["where", "what", "there", "detail", "what would help"]
+    )
+    for host in dict.fromkeys(row["host"] for row in rows):
+        mine = [row for row in rows if row["host"] == host]
+        fine = ", ".join(row["name"] for row in mine if row["ok"])
+        if fine:
+            table.add_row(host, fine, "[green]yes[/]", "", "")
+        for row in mine:
+            if not row["ok"]:
+                there = "[red]no[/]" if row["needed"] else "[yellow]no, goes without[/]"
+                table.add_row(host, row["name"], there, row["detail"], row["remedy"])
+    if install:
+        table.caption = f"to install what is missing: {install}"
+    console.show(table)

@@ -1,0 +1,226 @@
+"""``nova testbed up``, ``down``, ``clean`` and ``status``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nova_core import console
+from nova_testbed.commands import shared
+
+if TYPE_CHECKING:
+    from nova_testbed.host import Host
+    from nova_testbed.inventory import Inventory
+
+
+@click.command()
+@shared.inventory_option
+@shared.json_option
+def up(place: str, as_json: bool) -> None:
+    """Bring the test bed up; safe to repeat.
+
+    Virtual hosts are made; on real ones the links of the inventory are put in force.
+    """
+    inventory = shared.read(place)
+    if inventory.virtual:
+        with _steps() as step:
+            inventory = shared.rack(inventory).up(step)
+    else:
+        from nova_testbed.emulation import emulate
+
+        with shared.connected(inventory) as hosts, shared.counter("links", len(hosts)) as done:
+            emulate(hosts, done)
+    _show_hosts(inventory, as_json, f"{inventory.name} is up")
+
+
+@click.command()
+@shared.inventory_option
+@shared.json_option
+def down(place: str, as_json: bool) -> None:
+    """Take the test bed down: remove virtual hosts, or what real ones were given.
+
+    On real hosts the emulated links and the background jobs of Nova's are removed.
+    """
+    inventory = shared.read(place)
+    if inventory.virtual:
+        shared.rack(inventory).down()
+        done = {"removed": f"rack {inventory.name}"}
+    else:
+        done = {"removed": ", ".join(_tidied(inventory)) or "nothing; there was none"}
+    shared.say(done, as_json)
+
+
+@click.command()
+@click.option(
+    "--inventory",
+    "-i",
+    "place",
+    metavar="FILE",
+    help="Clean these real hosts [default: all virtual racks of this machine].",
+)
+@shared.json_option
+def clean(place: str | None, as_json: bool) -> None:
+    """Remove whatever crashed runs have left, running racks included.
+
+    Without an inventory: namespaces, control groups, mounts, routes and processes of all virtual
+    racks. With one: links and background jobs on its hosts.
+    """
+    inventory = None if place is None else shared.read(place)
+    if inventory is None or inventory.virtual:
+        from nova_testbed import rack
+
+        removed = list(rack.clean())
+    else:
+        removed = _tidied(inventory)
+    if as_json:
+        console.print_json({"removed": removed})
+        return
+    for line in removed:
+        console.show(f"removed: {line}")
+    if not removed:
+        console.show("nothing to remove")
+
+
+@click.command()
+@shared.inventory_option
+@shared.json_option
+@click.pass_context
+def status(ctx: click.Context, place: str, as_json: bool) -> None:
+    """Show the hosts; exit code 1 unless all of them are up."""
+    inventory = shared.read(place)
+    found = _rack_status(inventory) if inventory.virtual else _real_status(inventory)
+    if as_json:
+        console.print_json(found)
+    else:
+        table = console.table(
+            f"{inventory.name}: {found['state']}",
+            ["host", "role", "address", "up", ">CPU, cores", ">memory", "links"],
+            caption="\n".join(found["problems"]) or None,
+        )
+        for row in found["hosts"]:
+            table.add_row(
+                row["name"],
+                row["role"],
+                row["address"] or "-",
+                "yes" if row["up"] else "no",
+                shared.cores(row["cpu"]),
+                shared.mebibytes(row["memory"]),
+                row["links"] or "-",
+            )
+        console.show(table)
+    ctx.exit(0 if found["state"] == "up" else 1)
+
+
+@contextmanager
+def _steps() -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar that shows what is done, how much of it, and of how much."""
+    from rich.progress import Progress
+
+    err = console.output(stderr=True)
+    with (
+        console.warnings_as_lines(),
+        Progress(console=err, transient=True, disable=not err.is_terminal) as bar,
+    ):
+        task = bar.add_task("")
+        yield lambda what, done, total: bar.update(
+            task, description=what, completed=done, total=total
+        )
+
+
+def _tidied(inventory: Inventory) -> list[str]:
+    """Remove links and background jobs from real hosts; say what there was."""
+    from nova_testbed.emulation import stop_emulating
+
+    with shared.connected(inventory) as hosts:
+        removed = [f"links of {name}" for name in stop_emulating(hosts)]
+
+        def end_jobs(host: Host) -> int:
+            jobs = host.jobs()
+            for job in jobs:
+                job.end()
+            return len(jobs)
+
+        ended = hosts.map(end_jobs)
+    return removed + [f"{count} jobs of {name}" for name, count in ended.items() if count]
+
+
+def _rack_status(inventory: Inventory) -> dict[str, Any]:
+    found = shared.rack(inventory).status()
+    hosts = {host.name: host for host in found.hosts}
+    rows = []
+    for spec in inventory.hosts:
+        host = hosts.get(spec.name)
+        rows.append(
+            {
+                "name": spec.name,
+                "role": spec.role,
+                "address": host.address if host else "",
+                "up": bool(host and host.up),
+                "cpu": host.cpu if host else spec.cpu,
+                "memory": host.memory if host else spec.memory,
+                "links": found.emulation if host else None,
+            }
+        )
+    return {"name": found.name, "state": found.state, "hosts": rows, "problems": found.problems}
+
+
+def _real_status(inventory: Inventory) -> dict[str, Any]:
+    shared.require("paramiko")
+    from nova_testbed.connection import HostError
+    from nova_testbed.emulation import emulating
+    from nova_testbed.hosts import Hosts
+
+    problems = []
+    reached: dict[str, bool] = {}
+    with Hosts(inventory) as hosts:
+
+        def reach(host: Host) -> str:
+            try:
+                host.connection.open()
+            except HostError as error:
+                return str(error)
+            return ""
+
+        for name, problem in hosts.map(reach).items():
+            reached[name] = not problem
+            if problem:
+                problems.append(problem)
+        up_ones = [name for name, ok in reached.items() if ok]
+        with_links = emulating(hosts, up_ones)
+    rows = [
+        {
+            "name": spec.name,
+            "role": spec.role,
+            "address": spec.address,
+            "up": reached[spec.name],
+            "cpu": spec.cpu,
+            "memory": spec.memory,
+            "links": "netem" if spec.name in with_links else None,
+        }
+        for spec in inventory.hosts
+    ]
+    state = "broken" if problems else "up"
+    return {"name": inventory.name, "state": state, "hosts": rows, "problems": problems}
+
+
+def _show_hosts(inventory: Inventory, as_json: bool, title: str) -> None:
+    if as_json:
+        console.print_json({"name": inventory.name, "hosts": inventory.hosts})
+        return
+    table = console.table(title, ["host", "role", "address", ">CPU, cores", ">memory", ">RTT, ms"])
+    sink = inventory.with_role("sink")[0].name
+    for host in inventory.hosts:
+        rtt = "-" if host.name == sink else f"{inventory.link(host.name, sink).rtt_ms:.1f}"
+        table.add_row(
+            host.name,
+            host.role,
+            host.address,
+            shared.cores(host.cpu),
+            shared.mebibytes(host.memory),
+            rtt,
+        )
+    table.caption = f"RTT: to {sink}, as asked; `nova testbed measure` tells what it is."
+    console.show(table)

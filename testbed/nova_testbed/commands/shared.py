@@ -1,0 +1,137 @@
+"""What the commands of the test bed share: options, reading inventories, connecting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nova_core import console
+from nova_core.errors import NovaError
+
+if TYPE_CHECKING:
+    from nova_testbed.hosts import Hosts
+    from nova_testbed.inventory import Inventory
+    from nova_testbed.rack import VirtualRack
+
+DEFAULT = "virtual-14"
+inventory_option = click.option(
+    "--inventory",
+    "-i",
+    "place",
+    envvar="NOVA_INVENTORY",
+    default=DEFAULT,
+    show_default=True,
+    show_envvar=True,
+    metavar="FILE|NAME",
+    help="Inventory file, or one that comes with Nova.",
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Write the answer as JSON to stdout, nothing else."
+)
+on_option = click.option(
+    "--on",
+    multiple=True,
+    metavar="HOST|ROLE",
+    help="Only this host, or the hosts of this role; may be repeated.",
+)
+
+
+def read(place: str) -> Inventory:
+    """An inventory by file or name; warnings become lines on stderr."""
+    from nova_testbed.inventory import read_inventory
+
+    with console.warnings_as_lines():
+        return read_inventory(place)
+
+
+def require(library: str) -> None:
+    """Say which extra is missing before an import fails."""
+    from importlib.util import find_spec
+
+    if find_spec(library) is None:
+        raise NovaError(
+            f"the Python package {library} is missing; pip install 'nova-placement[testbed]'"
+        )
+
+
+def rack(inventory: Inventory) -> VirtualRack:
+    """The virtual rack of an inventory."""
+    require("cryptography")
+    from nova_testbed.rack import VirtualRack
+
+    return VirtualRack(inventory)
+
+
+def running(inventory: Inventory) -> Inventory:
+    """The inventory with addresses: virtual hosts have theirs from the rack."""
+    return rack(inventory).reachable() if inventory.virtual else inventory
+
+
+def chosen(inventory: Inventory, on: Sequence[str]) -> list[str]:
+    """Names of the hosts that are meant, in the inventory's order; all by default."""
+    from nova_testbed.inventory import ROLES
+
+    if not on:
+        return [host.name for host in inventory.hosts]
+    names = [inventory.host(name).name for name in on if name not in ROLES]
+    known = {host.name for host in inventory.hosts}
+    # A host may be called like a role: the host is meant then.
+    names += [name for name in on if name in known]
+    roles = [name for name in on if name in ROLES and name not in known]
+    chosen = [h.name for h in inventory.hosts if h.name in names or h.role in roles]
+    if not chosen:
+        raise NovaError(f"inventory {inventory.name}: no host has the role {', '.join(roles)}")
+    return chosen
+
+
+@contextmanager
+def connected(inventory: Inventory, names: Sequence[str] | None = None) -> Iterator[Hosts]:
+    """Connected hosts, with a progress bar while they are."""
+    require("paramiko")
+    from nova_testbed.hosts import connect
+
+    total = len(inventory.hosts if names is None else names)
+    with counter("connecting", total) as done:
+        hosts = connect(inventory, names, done)
+    with console.warnings_as_lines(), hosts:
+        yield hosts
+
+
+@contextmanager
+def counter(what: str, total: int) -> Iterator[Callable[[str], None]]:
+    """A progress bar that counts hosts."""
+    from rich.progress import Progress
+
+    err = console.output(stderr=True)
+    with Progress(console=err, transient=True, disable=not err.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda name: bar.update(task, advance=1, description=f"{what}: {name}")
+
+
+def say(told: dict[str, Any], as_json: bool) -> None:
+    """A short answer: a line per name."""
+    if as_json:
+        console.print_json(told)
+    else:
+        for name, value in told.items():
+            console.show(f"{name}: {value:g}" if isinstance(value, float) else f"{name}: {value}")
+
+
+def fields(record: Any) -> dict[str, Any]:
+    """A dataclass as a mapping."""
+    from dataclasses import asdict
+
+    return asdict(record)
+
+
+def cores(value: float | None) -> str:
+    """A CPU limit for a table."""
+    return "unlimited" if value is None else f"{value:g}"
+
+
+def mebibytes(value: int | None) -> str:
+    """A memory limit for a table."""
+    return "unlimited" if value is None else f"{value / 2**20:,.0f} MiB"

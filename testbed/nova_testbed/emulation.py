@@ -1,0 +1,139 @@
+"""The links an inventory asks for, put in force on real hosts with tc/netem over SSH."""
+
+from __future__ import annotations
+
+import math
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from nova_testbed import netem
+from nova_testbed.connection import HostError
+from nova_testbed.host import Host
+from nova_testbed.hosts import Hosts
+from nova_testbed.inventory import Link
+
+BASE_PINGS = 10
+
+
+def emulate(hosts: Hosts, done: Callable[[str], None] | None = None) -> None:
+    """Put all links of the inventory in force, in place of those that were.
+
+    The round trips the network has by itself are measured first; only the rest is added.
+
+    Args:
+        hosts: connected; all of the inventory's.
+        done: told the name of each host as it is finished.
+
+    Raises:
+        HostError: when a host cannot emulate its links; then no host does.
+    """
+    asked = {(a.name, b.name): link for a, b, link in hosts.inventory.pairs() if link != Link()}
+    stop_emulating(hosts)
+    if not asked:
+        return
+    from nova_testbed.probing import measure_rtt
+
+    hosts.map(_refuse_without_netem)
+    base: dict[tuple[str, str], float] = {}
+    delayed = [pair for pair, link in asked.items() if link.rtt_ms]
+    for rtt in measure_rtt(hosts, delayed, count=BASE_PINGS):
+        if math.isnan(rtt.median_ms):
+            raise HostError(rtt.source, f"gets no answer from {rtt.target}; is a firewall between?")
+        base[rtt.source, rtt.target] = base[rtt.target, rtt.source] = rtt.median_ms
+    addresses = {host.name: _address(host) for host in hosts}
+
+    def one(host: Host) -> None:
+        peers = [
+            netem.Peer.of(
+                addresses[other.name],
+                hosts.inventory.link(host.name, other.name),
+                base.get((host.name, other.name), 0.0),
+            )
+            for other in hosts
+            if other is not host and hosts.inventory.link(host.name, other.name) != Link()
+        ]
+        with _named(host):
+            netem.apply(runner(host), _device(host), peers)
+
+    try:
+        hosts.map(one, done=done)
+    except BaseException:
+        stop_emulating(hosts)
+        raise
+
+
+def stop_emulating(hosts: Hosts) -> list[str]:
+    """Remove what `emulate` has put in force, and nothing else.
+
+    Returns:
+        The hosts that had any.
+
+    Raises:
+        HostError: when a host refuses.
+    """
+
+    def one(host: Host) -> bool:
+        with _named(host):
+            devices = _devices_of_ours(host)
+            for device in devices:
+                netem.remove(runner(host), device)
+            return bool(devices)
+
+    return [name for name, was in hosts.map(one).items() if was]
+
+
+def emulating(hosts: Hosts, on: Iterable[str] | None = None) -> list[str]:
+    """Those of the hosts on which links of ours are in force."""
+    return [name for name, devices in hosts.map(_devices_of_ours, on).items() if devices]
+
+
+def _devices_of_ours(host: Host) -> list[str]:
+    pattern = rf"s/^qdisc htb {netem.HANDLE}: dev \([^ ]*\) root.*/\1/p"
+    return host.undisturbed().run(f"tc qdisc show 2>/dev/null | sed -n '{pattern}'").stdout.split()
+
+
+@contextmanager
+def _named(host: Host) -> Iterator[None]:
+    """Errors inside name the host."""
+    try:
+        yield
+    except netem.NetemError as error:
+        raise HostError(host.name, str(error)) from None
+
+
+def runner(host: Host) -> netem.Run:
+    """What `netem` runs its commands with on a host."""
+
+    def run(command: str) -> tuple[int, str]:
+        result = host.undisturbed().run(command, check=False)
+        return result.returncode, result.stdout + result.stderr
+
+    return run
+
+
+def _device(host: Host) -> str:
+    return host.spec.device or netem.default_device(runner(host))
+
+
+def _refuse_without_netem(host: Host) -> None:
+    lacking = {"htb", "u32", "netem"} - netem.supported(runner(host))
+    if lacking:
+        raise HostError(
+            host.name,
+            f"cannot delay packets: its kernel or iproute2 lacks {', '.join(sorted(lacking))}; "
+            "as root: apt-get install iproute2, modprobe -a sch_netem sch_htb cls_u32",
+        )
+
+
+def _address(host: Host) -> str:
+    """The host's IPv4 address, which filters want."""
+    try:
+        return socket.gethostbyname(host.spec.address)
+    except OSError as error:
+        raise HostError(
+            host.name, f"address {host.spec.address!r} has no IPv4 address: {error}"
+        ) from None
+
+
+__all__ = ["emulate", "emulating", "runner", "stop_emulating"]

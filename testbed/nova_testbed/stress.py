@@ -1,0 +1,122 @@
+"""Artificial load on hosts, with stress-ng (paper, section 4.1: full CPU and 80 % memory)."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from nova_testbed.connection import HostError
+from nova_testbed.host import Host
+from nova_testbed.hosts import Hosts
+from nova_testbed.inventory import InventoryError, StressProfile
+from nova_testbed.jobs import BackgroundJob
+
+JOB = "stress"
+# When stress-ng has not complained within this time, it runs.
+SETTLE_SECONDS = 0.5
+
+
+@contextmanager
+def stress(hosts: Hosts, profile: StressProfile | None = None) -> Iterator[None]:
+    """Load on hosts for as long as the block lasts, however it ends.
+
+    Args:
+        hosts: connected.
+        profile: what load on which hosts; the inventory's by default.
+
+    Raises:
+        HostError: when a host cannot be loaded.
+        InventoryError: for a profile without hosts.
+    """
+    asked = profile or hosts.inventory.stress
+    started = start(hosts, asked)
+    try:
+        yield
+    finally:
+        hosts.map(lambda host: started[host.name].end(), list(started))
+
+
+def start(hosts: Hosts, profile: StressProfile, *, keep: bool = False) -> dict[str, BackgroundJob]:
+    """Start load; hosts that are under load already get the new load instead.
+
+    Args:
+        hosts: connected.
+        profile: what load on which hosts.
+        keep: let it go on when the hosts are closed.
+
+    Returns:
+        The job on each of the profile's hosts.
+
+    Raises:
+        HostError: when a host cannot be loaded; then none is.
+        InventoryError: for a profile without hosts.
+    """
+    if not profile.hosts:
+        raise InventoryError(
+            f"inventory {hosts.inventory.name}: stress: names no hosts or roles; name hosts"
+        )
+
+    def lacks(host: Host) -> None:
+        if "stress-ng" not in host.programs:
+            raise HostError(host.name, "stress-ng is missing; apt-get install stress-ng")
+
+    def one(host: Host) -> BackgroundJob:
+        for job in host.jobs(JOB):
+            job.end()
+        job = host.start(command(host, profile), name=JOB, keep=keep)
+        time.sleep(SETTLE_SECONDS)
+        if not job.alive():
+            words = (job.output().strip() or "no output").splitlines()[-1]
+            raise HostError(host.name, f"stress-ng does not run: {words}")
+        return job
+
+    hosts.map(lacks, profile.hosts)
+    try:
+        return hosts.map(one, profile.hosts)
+    except BaseException:
+        stop(hosts, profile.hosts)
+        raise
+
+
+def stop(hosts: Hosts, on: Sequence[str] | None = None) -> list[str]:
+    """Stop the load that this user has started.
+
+    Returns:
+        The hosts that were under load.
+    """
+
+    def one(host: Host) -> bool:
+        jobs = host.jobs(JOB)
+        for job in jobs:
+            job.end()
+        return bool(jobs)
+
+    return [name for name, was in hosts.map(one, on).items() if was]
+
+
+def command(host: Host, profile: StressProfile) -> str:
+    """What makes the load: shares of what the host may use, not of the machine it is on.
+
+    Raises:
+        HostError: when the host cannot tell how much it has.
+    """
+    told = host.run("nproc; grep MemTotal /proc/meminfo").stdout.split()
+    cores, memory = int(told[0]), 1024 * int(told[2])
+    cpu = min(cores, host.spec.cpu or cores)
+    workers = math.ceil(cpu)
+    # A worker that is asked for 100 % does not pause; a limit then keeps it at its share.
+    full = profile.cpu_percent >= 100
+    load = 100.0 if full else profile.cpu_percent * cpu / workers
+    options = ["exec stress-ng", "--oomable"]
+    if profile.cpu_percent > 0:
+        options.append(f"--cpu {workers} --cpu-load {max(1, round(load))}")
+    if profile.memory_percent > 0:
+        size = int(min(memory, host.spec.memory or memory) * profile.memory_percent / 100)
+        # Written once, then held.
+        options.append(f"--vm 1 --vm-bytes {size} --vm-keep --vm-hang 0 --vm-method write64")
+    return " ".join(options)
+
+
+__all__ = ["command", "start", "stop", "stress"]
