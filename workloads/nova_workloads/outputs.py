@@ -138,10 +138,17 @@ class KafkaOutput:
     is_file = False
 
     def __init__(self, producer: Any, topic: str, key: str) -> None:
+        from kafka.errors import KafkaError
+
         self.name = f"topic {topic}"
         self._producer, self._topic, self._key = producer, topic, key.encode()
         self._failed = 0
         self._reason = ""
+        try:
+            # Asking for the topic now keeps the first message from waiting for the answer.
+            producer.partitions_for(topic)
+        except KafkaError as error:
+            raise NovaError(f"{self.name}: cannot be written: {error}") from error
 
     def _fail(self, error: BaseException) -> None:
         self._failed += 1
@@ -252,7 +259,7 @@ class Target:
         opened: list[Output] = []
         try:
             if self.kind == "kafka":
-                producer = _producer(f"{self.host}:{self.port}")
+                producer = _producer(f"{self.host}:{self.port}", wait)
                 for name, key in zip(names, keys, strict=True):
                     opened.append(KafkaOutput(producer, self._suffixed(self.topic, name), key))
             elif self.path is not None:
@@ -320,14 +327,19 @@ def _connect(host: str, port: int, wait: float) -> SocketOutput:
             return SocketOutput(f"{host}:{port}", connection)
 
 
-def _producer(server: str) -> Any:
+def _producer(server: str, wait: float) -> Any:
     try:
         from kafka import KafkaProducer
         from kafka.errors import KafkaError
     except ImportError as error:
         raise NovaError("Kafka needs kafka-python: pip install 'nova-placement[kafka]'") from error
     try:
-        return KafkaProducer(bootstrap_servers=server, linger_ms=2, acks=1)
+        return KafkaProducer(
+            bootstrap_servers=server,
+            linger_ms=2,
+            acks=1,
+            bootstrap_timeout_ms=max(int(wait * 1000), 1),
+        )
     except KafkaError as error:
         raise NovaError(f"kafka://{server}: cannot connect: {error}") from error
 

@@ -158,6 +158,7 @@ def _lanes(
     if by_key:
         # A message has one key, so that each sensor's messages are made apart.
         parts = [(name, [stream]) for name, members in parts for stream in members]
+    names = [members[0].sensor if by_key else name for name, members in parts]
     outputs = where.open(
         [name for name, _ in parts],
         [members[0].sensor for _, members in parts],
@@ -166,7 +167,7 @@ def _lanes(
     )
     return [
         Lane(name, members, output, TupleText(members, form, partitions))
-        for (name, members), output in zip(parts, outputs, strict=True)
+        for name, (_, members), output in zip(names, parts, outputs, strict=True)
     ]
 
 
