@@ -132,25 +132,25 @@ def remove_script(device: str) -> str:
     """A shell script that removes what `apply_script` has made, and nobody else's discipline."""
     device = shlex.quote(device)
     return (
-        f"{_ROOT}if tc qdisc show dev {device} root | grep -q 'htb {HANDLE}:'; then "
-        f"$S tc qdisc del dev {device} root; fi\n"
+        f"{_ROOT}remove() {{ if tc qdisc show dev {device} root | grep -q 'htb {HANDLE}:'; then "
+        f"$S tc qdisc del dev {device} root; fi; }}\nremove\n"
     )
 
 
 def apply_script(device: str, peers: Sequence[Peer], line_mbit: float = 1000.0) -> str:
     """A shell script that puts links in force, in place of those it may have put there before.
 
-    It fails, with one line on stderr, where the device has a discipline of somebody else's.
+    It fails, with a line on stderr, where the device has a discipline of somebody else's.
     """
     quoted = shlex.quote(device)
-    # Disciplines the kernel has put there itself have the handle 0.
-    foreign = f"tc qdisc show dev {quoted} root | grep -v ' 0: ' | head -n 1"
     lines = "\n".join(commands(device, peers, line_mbit))
-    return (
-        f"{remove_script(device)}other=$({foreign})\n"
-        f'if [ -n "$other" ]; then echo {quoted} has another discipline: "$other" >&2; exit 1; fi\n'
-        f"$S tc -batch - <<'END' || {{ {remove_script(device).strip()}\nexit 1; }}\n{lines}\nEND\n"
-    )
+    # Disciplines the kernel has put there itself have the handle 0.
+    return f"""{remove_script(device)}other=$(tc qdisc show dev {quoted} root | grep -v ' 0: ' || :)
+if [ -n "$other" ]; then echo {quoted} has another discipline: $other >&2; exit 1; fi
+$S tc -batch - <<'END' || {{ remove; exit 1; }}
+{lines}
+END
+"""
 
 
 def apply(run: Run, device: str, peers: Sequence[Peer], line_mbit: float = 1000.0) -> None:

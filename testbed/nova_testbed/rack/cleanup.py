@@ -21,6 +21,7 @@ from nova_testbed.rack.state import (
     StateDirectory,
     default_state_root,
     locked,
+    make_directory,
 )
 
 
@@ -126,6 +127,7 @@ def clean(*, all_racks: bool = True, state_root: Path | None = None) -> tuple[st
         RackError: when something cannot be removed, or root's rights are missing.
     """
     root = state_root or default_state_root()
+    make_directory(root)
     if not is_root():
         return as_root("clean", {"all_racks": all_racks, "state_root": root}, tuple)
     with locked(root):

@@ -57,7 +57,7 @@ def as_root(
         )
     # Where a package comes from a path that sudo would not know.
     path = os.pathsep.join(entry for entry in sys.path if entry)
-    command = ["sudo", "-n", "env", f"PYTHONPATH={path}", f"HOME={Path.home()}"]
+    command = ["sudo", "-n", "env", f"PYTHONPATH={path}"]
     command += [sys.executable, "-m", "nova_testbed.rack.agent"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None

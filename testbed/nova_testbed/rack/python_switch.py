@@ -57,7 +57,11 @@ class Config:
     def __init__(self, path: str) -> None:
         self.hosts: dict[int, tuple[str, bytes]] = {}
         self.lines: dict[tuple[int, int], Line] = {}
-        for number, text in enumerate(Path(path).read_text().splitlines(), 1):
+        try:
+            content = Path(path).read_text()
+        except OSError as error:
+            raise SystemExit(f"{path}: {error.strerror}") from None
+        for number, text in enumerate(content.splitlines(), 1):
             words = text.split()
             if not words or text.startswith("#"):
                 continue
@@ -139,7 +143,7 @@ class Switch:
         if order == b"reload":
             try:
                 self.use(Config(self.path))
-            except (SystemExit, OSError) as error:
+            except SystemExit as error:
                 reply = str(error)
         elif order == b"stats":
             usage = resource.getrusage(resource.RUSAGE_SELF)

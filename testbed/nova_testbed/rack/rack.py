@@ -32,6 +32,7 @@ from nova_testbed.rack.state import (
     StateDirectory,
     default_state_root,
     locked,
+    make_directory,
     record_of,
 )
 from nova_testbed.rack.state import replace as write_file
@@ -307,6 +308,8 @@ class VirtualRack:
         arguments: Mapping[str, object] | None = None,
         progress: Progress | None = None,
     ) -> T:
+        # So that root does not become the owner of the directories above it.
+        make_directory(self.state.path.parent)
         own = {"inventory": self.inventory, "state_dir": self.state.path, **(arguments or {})}
         return as_root(method, own, kind, progress)
 

@@ -239,12 +239,9 @@ class StateDirectory:
         Raises:
             RackError: where that is refused.
         """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self.path.chmod(0o700)
-            self.logs.mkdir(exist_ok=True)
-        except OSError as error:
-            raise RackError(f"state directory {self.path}: {error.strerror}") from error
+        make_directory(self.path)
+        self.path.chmod(0o700)
+        make_directory(self.logs)
 
     def read(self) -> RackRecord | None:
         """The record; None where there is none.
@@ -298,11 +295,8 @@ def locked(directory: Path) -> Iterator[None]:
     Raises:
         RackError: when another command keeps the lock for a minute.
     """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise RackError(f"state directory {directory}: {error.strerror}") from error
+    make_directory(directory)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         end = time.monotonic() + LOCK_SECONDS
         while True:
@@ -319,6 +313,18 @@ def locked(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory, and those above it, unless it exists.
+
+    Raises:
+        RackError: where that is refused.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RackError(f"state directory {path}: {error.strerror}") from error
 
 
 def replace(file: Path, content: str | bytes, mode: int = 0o600) -> None:
