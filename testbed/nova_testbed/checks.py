@@ -97,7 +97,12 @@ def _disk(host: Host) -> Finding:
     free = 1024 * int(told[3])
     ok = free >= LEAST_FREE
     return Finding(
-        host.name, "1 GiB free", ok, False, f"{free / 2**30:.1f} GiB in /tmp", "free some space"
+        host.name,
+        "1 GiB free",
+        ok,
+        False,
+        "" if ok else f"{free / 2**30:.1f} GiB in /tmp",
+        "free some space",
     )
 
 

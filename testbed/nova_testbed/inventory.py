@@ -179,7 +179,9 @@ def read_inventory(path_or_name: str | Path) -> Inventory:
 def shipped_inventories() -> dict[str, Path]:
     """Inventories that come with Nova, by name."""
     directory = Path(__file__).parent / "inventories"
-    return {path.stem: path for path in sorted(directory.glob("*.yaml"))}
+    found = {path.stem: path for path in sorted(directory.glob("*.yaml"))}
+    # Examples are to be copied and changed.
+    return {name: path for name, path in found.items() if not name.endswith(".example")}
 
 
 def _find(path_or_name: str | Path) -> Path:

@@ -40,7 +40,7 @@ class PairRtt:
         target: who answered.
         asked_ms: round-trip time in the inventory.
         sent: packets sent by UDP.
-        udp_ms: times of those that came back, sorted.
+        udp_ms: times on the way of those that came back, sorted; not what they lay at the hosts.
         tcp_ms: times of messages on a TCP connection, sorted.
     """
 
@@ -143,7 +143,7 @@ def measure_rtt(
     Args:
         hosts: connected.
         pairs: who asks and who answers.
-        count: packets, and messages on a TCP connection, per pair.
+        count: packets per pair; half as many messages on a TCP connection follow.
         rate: packets/s each host sends.
         done: told the name of each host that has measured all its pairs.
 
@@ -165,7 +165,7 @@ def measure_rtt(
             peers = asking[host.name]
             targets = [[name, hosts[name].spec.address, ports[name]] for name in peers]
             longest = max(hosts.inventory.link(host.name, name).rtt_ms for name in peers)
-            expected = count * (len(peers) / rate + 3 * longest / 1000)
+            expected = count * (len(peers) / rate + longest / 1000)
             ping = tools.command("echo", "ping", token, str(count), str(rate))
             timeout = 60 + 5 * expected
             told = _python(host, ping, timeout=timeout, stdin=json.dumps(targets).encode())

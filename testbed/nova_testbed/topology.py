@@ -1,4 +1,4 @@
-"""What was measured of hosts, written as the topology of a Nova problem."""
+"""What was measured of hosts, written as a Nova problem."""
 
 from __future__ import annotations
 
@@ -10,25 +10,39 @@ from typing import Any
 
 from nova_core.model.files import write_text
 from nova_core.model.syntax import Row, dump, number
-from nova_testbed.inventory import Inventory
+from nova_testbed.inventory import Inventory, InventoryError
 from nova_testbed.probing import Capacity, PairRtt
 
 # ms of latency and tuples/s with this many digits after the point.
 DIGITS = 3
+STREAMS = ("pressure", "humidity")
+# Tuples/s of a sensor.
+RATE = 1000.0
 
 
-def topology_document(
-    inventory: Inventory, rtts: Sequence[PairRtt], capacities: Sequence[Capacity]
+def problem_document(
+    inventory: Inventory,
+    rtts: Sequence[PairRtt],
+    capacities: Sequence[Capacity],
+    rate: float = RATE,
 ) -> dict[str, Any]:
-    """The plain content of a problem document without streams or joins.
+    """The plain content of a problem document.
+
+    The sources are those of the paper's end-to-end run (section 4.1): hosts in the role of a source
+    measure pressure and humidity in turn, two and two in a region, joined by region at the sink's
+    behest. The sink hosts no joins.
 
     Args:
         inventory: of the hosts.
         rtts: measured round trips; latencies of the problem are their medians, ms.
         capacities: measured capacities, tuples/s; a host without one is unlimited.
+        rate: of each source, tuples/s.
 
     Returns:
-        A document that `nova_core.model.files.read_problem` reads. The sink hosts no joins.
+        A document that `nova_core.model.files.read_problem` reads.
+
+    Raises:
+        InventoryError: with fewer than two sources.
     """
     capacity = {entry.host: number(round(entry.tuples_per_second, 1)) for entry in capacities}
     nodes = []
@@ -39,25 +53,54 @@ def topology_document(
         if host.memory is not None:
             row["memory"] = host.memory
         nodes.append(Row(row | {"tags": [host.role], "host": host.address}))
+    sources = inventory.with_role("source")
+    if len(sources) < 2 or not inventory.with_role("sink"):
+        raise InventoryError(
+            f"inventory {inventory.name}: {len(sources)} hosts with the role source; a problem "
+            "needs at least two, and a sink"
+        )
     pairs = [
         Row({"from": rtt.source, "to": rtt.target, "ms": number(round(rtt.median_ms, DIGITS))})
         for rtt in _answered(rtts)
     ]
+    join = {
+        "id": "join",
+        "left": STREAMS[0],
+        "right": STREAMS[1],
+        "sink": inventory.with_role("sink")[0].name,
+        "match": "key",
+    }
     return {
         "nova": 1,
         "name": inventory.name,
-        "query": {"operators": []},
+        "query": {"operators": [Row(join)]},
         "nodes": nodes,
-        "sources": [],
+        "sources": [
+            Row(
+                {
+                    "id": f"{STREAMS[i % 2]}{i // 2 + 1}",
+                    "node": host.name,
+                    "stream": STREAMS[i % 2],
+                    "rate": number(rate),
+                    "key": f"region{i // 2 + 1}",
+                }
+            )
+            for i, host in enumerate(sources[: len(sources) // 2 * 2])
+        ],
         "latency": {"pairs": pairs},
     }
 
 
-def write_topology(
-    inventory: Inventory, rtts: Sequence[PairRtt], capacities: Sequence[Capacity], path: Path
+def write_problem(
+    inventory: Inventory,
+    rtts: Sequence[PairRtt],
+    capacities: Sequence[Capacity],
+    path: Path,
+    rate: float = RATE,
 ) -> None:
-    """Write a problem document (.yaml, .yml or .json); see `topology_document`."""
-    write_text(path, dump(topology_document(inventory, rtts, capacities), path.suffix))
+    """Write a problem document (.yaml, .yml or .json); see `problem_document`."""
+    document = problem_document(inventory, rtts, capacities, rate)
+    write_text(path, dump(document, path.suffix))
 
 
 def write_pairs(rtts: Sequence[PairRtt], path: Path) -> None:
@@ -74,4 +117,4 @@ def _answered(rtts: Sequence[PairRtt]) -> list[PairRtt]:
     return [rtt for rtt in rtts if rtt.median_ms == rtt.median_ms]
 
 
-__all__ = ["topology_document", "write_pairs", "write_topology"]
+__all__ = ["problem_document", "write_pairs", "write_problem"]

@@ -71,15 +71,26 @@ def _show_findings(inventory: Inventory, rows: list[dict[str, Any]], install: st
     table = console.table(
         f"what {inventory.name} needs", ["where", "what", "there", "detail", "what would help"]
     )
+    # Hosts of which there is the same to say share their lines.
+    alike: dict[tuple[tuple[Any, ...], ...], list[str]] = {}
     for host in dict.fromkeys(row["host"] for row in rows):
         mine = [row for row in rows if row["host"] == host]
-        fine = ", ".join(row["name"] for row in mine if row["ok"])
-        if fine:
-            table.add_row(host, fine, "[green]yes[/]", "", "")
-        for row in mine:
-            if not row["ok"]:
-                there = "[red]no[/]" if row["needed"] else "[yellow]no, goes without[/]"
-                table.add_row(host, row["name"], there, row["detail"], row["remedy"])
+        alike.setdefault(tuple(_cells(mine)), []).append(host)
+    for cells, hosts in alike.items():
+        where = ", ".join(hosts) if len(hosts) < 4 else f"{len(hosts)} hosts: {', '.join(hosts)}"
+        for row_of_cells in cells:
+            table.add_row(where, *row_of_cells)
+            where = ""
     if install:
         table.caption = f"to install what is missing: {install}"
     console.show(table)
+
+
+def _cells(rows: list[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
+    fine = ", ".join(row["name"] for row in rows if row["ok"])
+    cells = [(fine, "[green]yes[/]", "", "")] if fine else []
+    for row in rows:
+        if not row["ok"]:
+            there = "[red]no[/]" if row["needed"] else "[yellow]no, goes without[/]"
+            cells.append((row["name"], there, row["detail"], row["remedy"]))
+    return cells

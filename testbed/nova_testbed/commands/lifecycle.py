@@ -46,8 +46,11 @@ def down(place: str, as_json: bool) -> None:
     """
     inventory = shared.read(place)
     if inventory.virtual:
-        shared.rack(inventory).down()
-        done = {"removed": f"rack {inventory.name}"}
+        rack = shared.rack(inventory)
+        there = rack.status().state != "down"
+        # Also when there seems to be none, for what an interrupted start may have left.
+        rack.down()
+        done = {"removed": f"rack {inventory.name}" if there else "nothing; there was none"}
     else:
         done = {"removed": ", ".join(_tidied(inventory)) or "nothing; there was none"}
     shared.say(done, as_json)

@@ -39,7 +39,14 @@ OPERATORS = ("window-join", "filter")
     "--output",
     "-o",
     type=click.Path(path_type=Path),
-    help="Write a problem document (.yaml or .json) with this topology; implies --capacity.",
+    help="Write a problem (.yaml or .json) of these hosts, measured; implies --capacity.",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1000.0,
+    show_default=True,
+    help="Of each source in that problem, tuples/s.",
 )
 @click.option(
     "--pairs",
@@ -59,6 +66,7 @@ def measure(
     operator: str | None,
     clocks: bool,
     output: Path | None,
+    rate: float,
     pairs: Path | None,
     strict: bool,
     as_json: bool,
@@ -88,7 +96,7 @@ def measure(
                 capacities = probing.measure_capacity(hosts, operator, done=done)
         offsets = probing.clock_offsets(hosts) if clocks else []
     if output is not None:
-        topology.write_topology(part, rtts, capacities, output)
+        topology.write_problem(part, rtts, capacities, output, rate)
     if pairs is not None:
         topology.write_pairs(rtts, pairs)
     if as_json:

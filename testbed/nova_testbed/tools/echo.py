@@ -7,6 +7,7 @@ ms, in the order they were taken.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import selectors
 import socket
@@ -17,10 +18,27 @@ import time
 from typing import Any
 
 SERVE_SECONDS = 600
+NUMBER = struct.Struct("!I")
+HOLD = struct.Struct("!Q")
 # Beyond this after the last packet was sent, one that is not back is lost.
 LOST_SECONDS = 2.0
 PACKET_BYTES = 64
 SO_TIMESTAMPNS = 35  # Linux; the socket module does not name it
+
+
+def stamp(sock: socket.socket) -> None:
+    """Have the kernel note when a packet came in, however long the program waits for the CPU."""
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+
+
+def came_in(extra: list[Any]) -> int:
+    """When a packet came in, ns since the epoch: what the kernel noted, else now."""
+    for level, kind, data in extra:
+        if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS:
+            seconds, nanoseconds = struct.unpack("@ll", data[: struct.calcsize("@ll")])
+            return int(seconds * 10**9 + nanoseconds)
+    return time.time_ns()
 
 
 def serve(token: bytes) -> None:
@@ -30,6 +48,7 @@ def serve(token: bytes) -> None:
     packets.bind(("", listener.getsockname()[1]))
     listener.listen(64)
     selector = selectors.DefaultSelector()
+    stamp(packets)
     for own in (listener, packets):
         own.setblocking(False)
         selector.register(own, selectors.EVENT_READ)
@@ -41,9 +60,11 @@ def serve(token: bytes) -> None:
             sock: Any = key.fileobj
             try:
                 if sock is packets:
-                    data, address = packets.recvfrom(2048)
+                    data, extra, _, address = packets.recvmsg(2048, 64)
                     if data.startswith(token):
-                        packets.sendto(data, address)
+                        # How long it lay here waiting for the CPU is no part of the way.
+                        held = time.time_ns() - came_in(extra)
+                        packets.sendto(data + HOLD.pack(max(0, held)), address)
                 elif sock is listener:
                     connection, _ = listener.accept()
                     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -64,12 +85,7 @@ def serve(token: bytes) -> None:
 def ping_udp(token: bytes, targets: list[Any], count: int, rate: float) -> list[list[float]]:
     """Times of ``count`` packets to each target in turn, ``rate`` packets/s in all."""
     sock = socket.socket(type=socket.SOCK_DGRAM)
-    stamped = True
-    try:
-        # The kernel notes when a packet came in, however long this program has to wait for the CPU.
-        sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-    except OSError:
-        stamped = False
+    stamp(sock)
     times: list[list[float]] = [[] for _ in targets]
     total = count * len(targets)
     sent: dict[int, int] = {}
@@ -80,7 +96,7 @@ def ping_udp(token: bytes, targets: list[Any], count: int, rate: float) -> list[
         due = begin + number / rate
         if number < total and now >= due:
             target = targets[number % len(targets)]
-            data = (token + struct.pack("!I", number)).ljust(PACKET_BYTES, b".")
+            data = (token + NUMBER.pack(number)).ljust(PACKET_BYTES, b".")
             sent[number] = time.time_ns()
             try:
                 sock.sendto(data, (target[1], target[2]))
@@ -97,13 +113,13 @@ def ping_udp(token: bytes, targets: list[Any], count: int, rate: float) -> list[
             data, extra, _, _ = sock.recvmsg(2048, 64)
         except OSError:
             continue
-        came = time.time_ns()
-        if stamped and extra:
-            seconds, nanoseconds = struct.unpack("@ll", extra[0][2])
-            came = seconds * 10**9 + nanoseconds
-        (back,) = struct.unpack("!I", data[len(token) : len(token) + 4])
-        if data.startswith(token) and back in sent:
-            times[back % len(targets)].append((came - sent.pop(back)) / 1e6)
+        came = came_in(extra)
+        if not data.startswith(token) or len(data) != PACKET_BYTES + HOLD.size:
+            continue
+        (back,) = NUMBER.unpack_from(data, len(token))
+        (held,) = HOLD.unpack_from(data, PACKET_BYTES)
+        if back in sent:
+            times[back % len(targets)].append((came - sent.pop(back) - held) / 1e6)
     return times
 
 
@@ -147,7 +163,7 @@ def main() -> None:
     count, rate = int(sys.argv[3]), float(sys.argv[4])
     targets = json.load(sys.stdin)
     udp = ping_udp(token, targets, count, rate)
-    tcp = ping_tcp(token, targets, count)
+    tcp = ping_tcp(token, targets, (count + 1) // 2)
     answer = {target[0]: {"udp": udp[i], "tcp": tcp[i]} for i, target in enumerate(targets)}
     json.dump(answer, sys.stdout)
 
