@@ -199,7 +199,7 @@ def draw(result: Result) -> Figure:
             values = [getattr(row, f"{side}_{what}") for row in rows]
             bars = axes.bar(place + shift, values, 0.38, color=colour, label=side)
             axes.bar_label(bars, fmt="%.0f", fontsize=7)
-        axes.set_yscale("log")
+        axes.margins(y=0.12)
         axes.set_ylabel(f"{'mean' if what == 'mean' else '90th percentile'}, ms")
         axes.set_xticks(place, [row.strategy for row in rows], rotation=30, ha="right")
         axes.spines[["top", "right"]].set_visible(False)

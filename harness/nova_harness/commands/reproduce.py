@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -77,7 +77,10 @@ def fig8(
     asked = read_parameters("fig8", figure.Fig8, parameters)
     with shared.working(), shared.progress("placing") as advance:
         result = figure.run(asked, data_directory(data, synthetic), advance)
-    tables = {"fig8": result.strategies, "fig8-spaces": result.spaces}
+    tables: dict[str, Sequence[object]] = {
+        "fig8": result.strategies,
+        "fig8-spaces": result.spaces,
+    }
     written = write(output, "fig8", result, tables, lambda: figure.draw(result))
     if as_json:
         console.print_json({**as_dict(result), "written": written})
@@ -139,7 +142,7 @@ def write(
     directory: Path,
     figure: str,
     result: object,
-    tables: Mapping[str, Sequence[object]],
+    tables: dict[str, Sequence[object]],
     draw: Callable[[], Figure],
 ) -> list[str]:
     """Write numbers and figure; the names of the files."""
