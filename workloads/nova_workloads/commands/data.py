@@ -12,6 +12,7 @@ import click
 
 from nova_core import console
 from nova_core.errors import NovaError
+from nova_workloads.commands.fetch import fetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,17 +39,14 @@ json_option = click.option(
 )
 
 
-class Size(click.ParamType[int]):
+def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
     """A number of bytes such as ``1GB`` or ``200MiB``."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Bytes."""
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(value))
-        if match is None or match[2].upper() not in UNITS:
-            self.fail(f"{value!r} is no size; expected e.g. 200MB or 1GiB", param, ctx)
-        return int(float(match[1]) * UNITS[match[2].upper()])
+    if value is None:
+        return None
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
+    if match is None or match[2].upper() not in UNITS:
+        raise click.BadParameter(f"{value!r} is no size; expected e.g. 200MB or 1GiB")
+    return int(float(match[1]) * UNITS[match[2].upper()])
 
 
 @click.group()
@@ -72,7 +70,7 @@ def fault_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option("--sensors", type=click.IntRange(min=1), help="How many. [default: 100]")
 @click.option(
-    "--size", type=Size(), help="As many sensors as make this much CSV, e.g. 1GB (uncompressed)."
+    "--size", callback=_size, help="As many sensors as make this much CSV, e.g. 1GB (uncompressed)."
 )
 @click.option("--days", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option(
@@ -158,5 +156,7 @@ def synth(
     table.add_row("sensors that move", f"{len(truth['moved_sensors']):,}", "", "")
     console.show(table)
 
+
+data.add_command(fetch)
 
 __all__ = ["data"]

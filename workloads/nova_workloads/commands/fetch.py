@@ -1,0 +1,258 @@
+"""The commands ``nova data fetch ...``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from nova_core import console
+from nova_core.errors import NovaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from nova_workloads.download import Fetcher
+    from nova_workloads.fetch import Outcome, Wanted
+
+F = TypeVar("F", bound=Callable[..., Any])
+DAY = click.DateTime(["%Y-%m-%d"])
+# Kept by hand so that --help loads nothing; a test compares them with the real ones.
+SENSOR_ARCHIVE = "https://archive.sensor.community"
+SENSOR_API = "https://data.sensor.community"
+ATLAS_API = "https://atlas.ripe.net"
+
+
+def _numbers(_: click.Context, __: click.Parameter, value: str | None) -> list[int] | None:
+    """Whole numbers with commas between them."""
+    try:
+        return None if value is None else [int(part) for part in value.split(",")]
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r}: expected whole numbers such as 12,34") from error
+
+
+def _box(
+    _: click.Context, __: click.Parameter, value: str | None
+) -> tuple[float, float, float, float] | None:
+    """South, west, north, east in degrees."""
+    if value is None:
+        return None
+    try:
+        south, west, north, east = (float(part) for part in value.split(","))
+    except ValueError:
+        south = west = north = east = float("nan")
+    if not (-90 <= south < north <= 90 and -180 <= west < east <= 180):
+        raise click.BadParameter(
+            f"{value!r}: expected south,west,north,east in degrees, e.g. 52.3,13.0,52.7,13.8"
+        )
+    return south, west, north, east
+
+
+def fetch_options(command: F) -> F:
+    """What every way of fetching takes."""
+    for option in reversed(
+        (
+            click.argument("directory", type=click.Path(path_type=Path)),
+            click.option("--from", "first", type=DAY, required=True, help="First day (UTC)."),
+            click.option("--to", "last", type=DAY, help="Last day. [default: the first]"),
+            click.option(
+                "--per-second",
+                type=click.FloatRange(min=0, min_open=True),
+                default=4.0,
+                show_default=True,
+                help="Requests at most.",
+            ),
+            click.option(
+                "--retries",
+                type=click.IntRange(min=0),
+                default=5,
+                show_default=True,
+                help="After a failed attempt, each after twice the pause.",
+            ),
+            click.option(
+                "--verify", is_flag=True, help="Compare checksums of what is there already."
+            ),
+            click.option(
+                "--json",
+                "as_json",
+                is_flag=True,
+                help="Write the answer as JSON to stdout, nothing else.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def fetch() -> None:
+    """Fetch public archives; go on where an earlier run stopped.
+
+    What is there is not fetched again; manifest.jsonl has each file's address and checksum.
+    """
+
+
+@fetch.command("sensor-community")
+@fetch_options
+@click.option("--sensors", callback=_numbers, metavar="ID,...", help="Only these.")
+@click.option(
+    "--bbox",
+    callback=_box,
+    metavar="S,W,N,E",
+    help="Only sensors in this box (degrees) that are on at the moment.",
+)
+@click.option("--everything", is_flag=True, help="All sensors: tens of thousands of files a day.")
+@click.option(
+    "--types", default="bmp280,dht22,bme280", show_default=True, help="Only these sensor types."
+)
+@click.option(
+    "--url", default=SENSOR_ARCHIVE, show_default=True, help="Of the archive or a mirror."
+)
+@click.option("--api-url", default=SENSOR_API, show_default=True, help="For --bbox.")
+def sensor_community(
+    directory: Path,
+    first: datetime,
+    last: datetime | None,
+    sensors: list[int] | None,
+    bbox: tuple[float, float, float, float] | None,
+    everything: bool,
+    types: str,
+    url: str,
+    api_url: str,
+    per_second: float,
+    retries: int,
+    verify: bool,
+    as_json: bool,
+) -> None:
+    """Fetch daily files of Sensor.Community's archive into DIRECTORY."""
+    from nova_workloads.download import FetchError, MissingError, checked_base
+    from nova_workloads.fetch import SensorArchive, days, fetch_all
+
+    if (sensors is not None) + (bbox is not None) + everything != 1:
+        raise NovaError("give --sensors, --bbox or --everything, one of them")
+    fetcher = _fetcher(per_second, retries)
+    archive = SensorArchive(fetcher, checked_base(url), checked_base(api_url))
+    chosen = None if everything else set(sensors or ())
+    wanted_days = days(first.date(), (last or first).date())
+    if bbox is not None:
+        chosen = archive.sensors_in(bbox)
+        if not chosen:
+            raise NovaError(f"--bbox {','.join(map(str, bbox))}: no sensor there is on")
+    names = [name.strip().lower() for name in types.split(",")]
+    wanted: list[Wanted] = []
+    missing, failed = [], []
+    for day in wanted_days:
+        try:
+            wanted += archive.files(day, chosen, names, _today())
+        except MissingError:
+            missing.append(str(day))
+        except FetchError as error:
+            failed.append(str(error))
+            break  # the archive's other days would be no luckier
+    with _progress(len(wanted)) as progress:
+        outcome = fetch_all(wanted, directory, fetcher, verify=verify, progress=progress)
+    outcome.missing[:0], outcome.failed[:0] = missing, failed
+    _tell(directory, outcome, as_json)
+
+
+@fetch.command("ripe-atlas")
+@fetch_options
+@click.option(
+    "--measurement",
+    "measurements",
+    callback=_numbers,
+    required=True,
+    metavar="ID,...",
+    help="Measurements, e.g. pings of the anchoring mesh.",
+)
+@click.option("--probes", callback=_numbers, metavar="ID,...", help="Only these.")
+@click.option("--url", default=ATLAS_API, show_default=True, help="Of the service.")
+def ripe_atlas(
+    directory: Path,
+    first: datetime,
+    last: datetime | None,
+    measurements: list[int],
+    probes: list[int] | None,
+    url: str,
+    per_second: float,
+    retries: int,
+    verify: bool,
+    as_json: bool,
+) -> None:
+    """Fetch results of RIPE Atlas measurements into DIRECTORY, a file per measurement and day."""
+    from nova_workloads.download import checked_base
+    from nova_workloads.fetch import as_lines, atlas_files, fetch_all
+
+    wanted = list(
+        atlas_files(
+            measurements,
+            first.date(),
+            (last or first).date(),
+            _today(),
+            probes or (),
+            checked_base(url),
+        )
+    )
+    fetcher = _fetcher(per_second, retries)
+    with _progress(len(wanted)) as progress:
+        outcome = fetch_all(
+            wanted, directory, fetcher, verify=verify, check=as_lines, progress=progress
+        )
+    _tell(directory, outcome, as_json)
+
+
+def _today() -> date:
+    return datetime.now(UTC).date()
+
+
+def _fetcher(per_second: float, retries: int) -> Fetcher:
+    from nova_workloads.download import Fetcher
+
+    return Fetcher(per_second=per_second, retries=retries, say=console.say)
+
+
+@contextmanager
+def _progress(files: int) -> Iterator[Callable[[Outcome], None]]:
+    with console.output(stderr=True).status("") as status:
+
+        def show(outcome: Outcome) -> None:
+            done = outcome.fetched + outcome.kept + len(outcome.missing) + len(outcome.failed)
+            status.update(
+                f"{done:,} of {files:,} files, {outcome.bytes / 1e6:,.1f} MB, "
+                f"{len(outcome.failed):,} failed"
+            )
+
+        yield show
+
+
+def _tell(directory: Path, outcome: Outcome, as_json: bool) -> None:
+    if as_json:
+        console.print_json(asdict(outcome))
+    else:
+        table = console.table(str(directory), ["files", ">number"])
+        for what, number in (
+            ("fetched", outcome.fetched),
+            ("there already", outcome.kept),
+            ("not in the archive", len(outcome.missing)),
+            ("failed", len(outcome.failed)),
+        ):
+            table.add_row(what, f"{number:,}")
+        console.show(table)
+    _warn(outcome.missing)
+    if outcome.failed:
+        more = f" (and {len(outcome.failed) - 1} more)" if len(outcome.failed) > 1 else ""
+        raise NovaError(f"{outcome.failed[0]}{more}")
+
+
+def _warn(missing: Sequence[str]) -> None:
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        console.warn(f"not in the archive: {missing[0]}{more}")
+
+
+__all__ = ["fetch"]
