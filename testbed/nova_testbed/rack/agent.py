@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 import warnings
@@ -63,8 +64,9 @@ def main() -> None:
             answer = ("result", ORDERS[order](**arguments))
         except NovaError as error:
             answer = ("error", str(error))
-        except KeyboardInterrupt:
-            sys.exit(130)
+        except (KeyboardInterrupt, BrokenPipeError):
+            # Whoever asked has been interrupted, or is gone; `up` has cleaned up.
+            os._exit(130)
     for warning in caught:
         tell("warning", str(warning.message))
     tell(*answer)

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TypeVar
 
 from nova_testbed.rack.state import RackError, RackWarning
@@ -82,10 +81,3 @@ def as_root(
             # The other side gets the same signal from the terminal, and cleans up.
             process.wait()
             raise
-
-
-def give_to_user(path: Path) -> None:
-    """Let the user on whose behalf sudo acts own a file or directory."""
-    user, group = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
-    if is_root() and user and group and path.exists():
-        os.chown(path, int(user), int(group))

@@ -20,7 +20,7 @@ from nova_testbed.inventory import Inventory, Link
 from nova_testbed.rack import cgroups, cleanup, network, switch, virtual_host
 from nova_testbed.rack.capabilities import missing
 from nova_testbed.rack.keys import known_hosts, make_key
-from nova_testbed.rack.privileges import Progress, as_root, give_to_user, is_root
+from nova_testbed.rack.privileges import Progress, as_root, is_root
 from nova_testbed.rack.processes import end_processes, local_run, marked
 from nova_testbed.rack.state import (
     Emulation,
@@ -31,6 +31,7 @@ from nova_testbed.rack.state import (
     RackWarning,
     StateDirectory,
     default_state_root,
+    give_to_user,
     locked,
     make_directory,
     record_of,
@@ -347,7 +348,7 @@ class VirtualRack:
         try:
             self.state.create()
             names = network.claim(self.state.path)
-            disks = virtual_host.disk_directory(self.state, names.prefix)
+            disks = virtual_host.make_disk_directory(self.state, names.prefix)
             record = msgspec.structs.replace(wanted, number=names.number, disks=str(disks))
             self.state.write(record)
             self._bring_up(record, tell)
@@ -396,7 +397,6 @@ class VirtualRack:
         for path in (
             self.state.path,
             self.state.logs,
-            self.state.record_file,
             self.state.key_file,
             self.state.key_file.with_suffix(".pub"),
             self.state.known_hosts,

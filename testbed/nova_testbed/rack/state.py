@@ -261,6 +261,7 @@ class StateDirectory:
     def write(self, record: RackRecord) -> None:
         """Replace the record."""
         replace(self.record_file, msgspec.json.format(msgspec.json.encode(record)))
+        give_to_user(self.record_file)
 
     def is_ours(self) -> bool:
         """Whether nothing but a rack's state is in it; it may be empty or missing."""
@@ -335,6 +336,13 @@ def replace(file: Path, content: str | bytes, mode: int = 0o600) -> None:
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(data)
     temporary.replace(file)
+
+
+def give_to_user(path: Path) -> None:
+    """Let the user on whose behalf sudo acts own a file or directory."""
+    user, group = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
+    if os.geteuid() == 0 and user and group and path.exists():
+        os.chown(path, int(user), int(group))
 
 
 def default_state_root() -> Path:

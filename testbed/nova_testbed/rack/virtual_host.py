@@ -34,16 +34,25 @@ mount -t overlay probe -o "lowerdir=/,upperdir=$0/upper,workdir=$0/work" "$0/roo
 touch "$0/root/probe" """
 
 
-def disk_directory(state: StateDirectory, rack: str) -> Path:
-    """A new directory for the hosts' disks, on a file system that can take them.
+def make_disk_directory(state: StateDirectory, rack: str) -> Path:
+    """Make a directory for the hosts' disks, on a file system that can take them.
+
+    Args:
+        state: directory that is the first choice.
+        rack: prefix of the names of the rack's parts.
 
     Raises:
         RackError: where there is none.
     """
     tried = []
     for parent in (state.path, Path("/var/tmp"), Path("/dev/shm")):
-        directory = parent / ("disks" if parent == state.path else f"nova-{rack}")
+        directory = parent / ("disks" if parent == state.path else rack)
         if parent.is_dir() and holds_upper_layers(parent):
+            try:
+                # Everybody may write to the second and third choice: it must not exist.
+                directory.mkdir(mode=0o700)
+            except OSError as error:
+                raise RackError(f"{directory}: cannot be made: {error.strerror}") from error
             return directory
         tried.append(str(parent))
     raise RackError(
