@@ -24,6 +24,10 @@ from nova_core.placement.partitioning import partition_count
 NEARBY = 2
 NEARBY_REFINED = 8
 SPREAD_NEARBY = 16
+# Joins whose columns fit the processor's cache in any order.
+IN_CACHE = 4096
+# Joins that must share a virtual position for a ranking of all slots around it to pay.
+HUB_JOINS = 500
 ROUNDS = 3
 # Joins tried for cuts: all of a small problem, one in 48 of a large one.
 # Spread of the factors that shake the order of further starts.
@@ -108,9 +112,15 @@ class Assigner:
                 "lower rates, or accept overload with on_full=spread",
                 needed - available,
             )
-        order = _spatial_order(points) if refine else np.arange(len(points))
+        # Neighbours in memory are what is used together: near joins, or the next to be placed.
+        if len(points) < IN_CACHE:
+            order = np.arange(len(points))
+        elif refine:
+            order = _spatial_order(points)
+        else:
+            order = np.argsort(-problem.required_capacity, kind="stable")
         # Without a new order the columns need no copy.
-        pick = order if refine else slice(None)
+        pick = order if len(points) >= IN_CACHE else slice(None)
         nodes = np.stack([problem.left_node, problem.right_node, problem.sink_node], axis=1)[pick]
         rate = np.stack(
             [problem.left_rate, problem.right_rate, problem.matrix.output_rate], axis=1
@@ -132,7 +142,9 @@ class Assigner:
             largest=bandwidth,
             minimum=c_min,
         )
-        tree = build(position, np.ascontiguousarray(problem.nodes.capacity), node)
+        tree = build(
+            position, np.ascontiguousarray(problem.nodes.capacity), node, _hub(problem, points)
+        )
         count = len(problem.matrix)
         items = _empty_items(count + count // 2 + 64, len(node))
         items.free[:-1] = tree.slot[:, -1]
@@ -300,6 +312,17 @@ def host_nodes(problem: Problem, c_min: float) -> Bools:
     return nodes.worker & (nodes.capacity > 0) & (nodes.capacity >= c_min)
 
 
+def _hub(problem: Problem, points: Floats) -> Floats | None:
+    """The sink that most joins have as their virtual position, (d,) ms; None if few have."""
+    if len(points) < HUB_JOINS:
+        return None
+    position = problem.nodes.position
+    at_sink = (points == position[problem.sink_node]).all(axis=1)
+    joins = np.bincount(problem.sink_node[at_sink], minlength=1)
+    most = int(np.argmax(joins))
+    return np.ascontiguousarray(position[most]) if joins[most] >= HUB_JOINS else None
+
+
 def _empty_items(count: int, slots: int) -> Items:
     def ints(*shape: int) -> Ints:
         return np.full(shape, -1, np.int64)
@@ -353,12 +376,7 @@ def _partitions(rate: Floats, maximum: Floats, grid: Ints, is_cut: Bools) -> Par
 
 
 def _spatial_order(points: Floats) -> Ints:
-    """Order of points along a Z-curve, so that neighbours in space are neighbours in memory.
-
-    Few points fit the processor's cache in any order and keep theirs.
-    """
-    if len(points) < 4096:
-        return np.arange(len(points), dtype=np.int64)
+    """Order of points along a Z-curve, so that neighbours in space are neighbours in memory."""
     plane = points[:, :2]
     low, span = plane.min(axis=0), np.ptp(plane, axis=0)
     cell = ((plane - low) / np.where(span > 0, span, 1.0) * 65535).astype(np.uint64)

@@ -13,6 +13,14 @@ import numpy as np
 from numba import njit
 
 from nova_core.model.problem import Floats, Ints
+from nova_core.placement.kernels.ranking import (
+    Ranking,
+    nearest_ranked,
+    no_ranking,
+    rank_slots,
+    refresh_ranking,
+    set_ranked,
+)
 
 LEAF_SIZE = 16
 
@@ -29,11 +37,13 @@ class CapacityTree(NamedTuple):
         node: (n,) the problem's node index of each slot.
         box: (2 leaves, 2 d + 1) least and greatest coordinates and greatest free capacity below
             each tree node.
+        ranking: the same slots around the virtual position that most joins share, if many do.
     """
 
     slot: Floats
     node: Ints
     box: Floats
+    ranking: Ranking
 
 
 class Search(NamedTuple):
@@ -86,15 +96,23 @@ def _select(rows: Floats, node: Ints, begin: int, end: int, middle: int, axis: i
             return
 
 
-@njit(cache=True, nogil=True)
-def build(position: Floats, free: Floats, node: Ints) -> CapacityTree:
+def build(position: Floats, free: Floats, node: Ints, hub: Floats | None = None) -> CapacityTree:
     """Build the tree over candidate nodes.
 
     Args:
         position: (N, d) coordinates of all nodes, ms.
         free: (N,) their free capacity, tuples/s.
         node: (n,) indices of the nodes that may host.
+        hub: (d,) a point that many searches will start from, or None.
     """
+    tree: CapacityTree = _build(position, free, node, no_ranking())
+    if hub is None:
+        return tree
+    return tree._replace(ranking=rank_slots(hub, tree.slot, tree.node))
+
+
+@njit(cache=True, nogil=True)
+def _build(position: Floats, free: Floats, node: Ints, ranking: Ranking) -> CapacityTree:
     n, d = len(node), position.shape[1]
     slot = np.empty((n, d + 1))
     for i in range(n):
@@ -135,7 +153,7 @@ def build(position: Floats, free: Floats, node: Ints) -> CapacityTree:
         for k in range(d):
             box[t, k] = min(box[2 * t, k], box[2 * t + 1, k])
             box[t, d + k] = max(box[2 * t, d + k], box[2 * t + 1, d + k])
-    tree = CapacityTree(slot, node, box)
+    tree = CapacityTree(slot, node, box, ranking)
     refresh(tree)
     return tree
 
@@ -148,6 +166,8 @@ def refresh(tree: CapacityTree) -> None:
         _refresh_leaf(tree, leaf)
     for t in range(leaves - 1, 0, -1):
         tree.box[t, room] = max(tree.box[2 * t, room], tree.box[2 * t + 1, room])
+    if len(tree.ranking.hub):
+        refresh_ranking(tree.ranking, tree.slot)
 
 
 @njit(cache=True, nogil=True)
@@ -164,6 +184,8 @@ def _refresh_leaf(tree: CapacityTree, leaf: int) -> None:
 def set_free(tree: CapacityTree, slot: int, free: float) -> None:
     """Change one slot's free capacity, in log n."""
     tree.slot[slot, tree.slot.shape[1] - 1] = free
+    if len(tree.ranking.hub):
+        set_ranked(tree.ranking, slot, free)
     n, leaves, column = len(tree.slot), len(tree.box) // 2, tree.box.shape[1] - 1
     leaf = slot * leaves // n
     while (leaf + 1) * n // leaves <= slot:
@@ -192,6 +214,14 @@ def _box_distance(box: Floats, t: int, point: Floats) -> float:
         if gap > 0.0:
             square += gap * gap
     return square
+
+
+@njit(cache=True, nogil=True)
+def _is(point: Floats, hub: Floats) -> bool:
+    for k in range(len(hub)):
+        if point[k] != hub[k]:
+            return False
+    return True
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -237,6 +267,8 @@ def nearest(tree: CapacityTree, point: Floats, required: float, search: Search) 
     Returns:
         How many were found, at most k.
     """
+    if len(tree.ranking.hub) and _is(point, tree.ranking.hub):
+        return nearest_ranked(tree.ranking, tree.slot, required, search.slot, search.square)
     # Columns named once: reading them out of the tuple in the loop costs a reference count each.
     rows, nodes, box = tree.slot, tree.node, tree.box
     slots, squares, stack, bounds = search.slot, search.square, search.stack, search.bound

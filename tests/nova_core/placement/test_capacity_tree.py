@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,9 +19,11 @@ def expected(
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 200), st.integers(1, 4), st.booleans())
+@given(
+    st.integers(0, 2**32 - 1), st.integers(1, 200), st.integers(1, 4), st.booleans(), st.booleans()
+)
 def test_nearest_with_room_agrees_with_brute_force(
-    seed: int, count: int, dimensions: int, grid: bool
+    seed: int, count: int, dimensions: int, grid: bool, ranked: bool
 ) -> None:
     rng = np.random.default_rng(seed)
     position = rng.uniform(0, 100, (count + 3, dimensions))
@@ -28,13 +31,18 @@ def test_nearest_with_room_agrees_with_brute_force(
         position = np.round(position / 25) * 25  # many equal distances and equal points
     free = rng.integers(0, 50, count + 3).astype(float)
     node = np.sort(rng.permutation(count + 3)[:count])
-    tree = build(position, free, node)
+    hub = rng.uniform(0, 100, dimensions)
+    if grid:
+        hub = np.round(hub / 25) * 25
+    tree = build(position, free, node, hub if ranked else None)
     slot_of = {int(n): slot for slot, n in enumerate(tree.node)}
     assert sorted(slot_of) == node.tolist()
     for _ in range(30):
         k = int(rng.integers(1, 9))
         search = search_for(k)
         point, room = rng.uniform(-10, 110, dimensions), float(rng.integers(0, 55))
+        if ranked and rng.random() < 0.5:
+            point = hub
         found = nearest(tree, point, room, search)
         answer = sorted(int(n) for n in tree.node[search.slot[:found]])
         assert answer == expected(position, free, node, point, room, k)
@@ -43,6 +51,7 @@ def test_nearest_with_room_agrees_with_brute_force(
         set_free(tree, slot_of[changed], free[changed])
 
 
-def test_a_full_tree_answers_nothing() -> None:
-    tree = build(np.zeros((4, 2)), np.ones(4), np.arange(4))
+@pytest.mark.parametrize("hub", [None, np.zeros(2)])
+def test_a_full_tree_answers_nothing(hub: np.ndarray | None) -> None:
+    tree = build(np.zeros((4, 2)), np.ones(4), np.arange(4), hub)
     assert nearest(tree, np.zeros(2), 2.0, search_for(3)) == 0
