@@ -99,6 +99,10 @@ KIND = (
 )
 
 
+# What tar and rsync say then.
+FULL = ("No space left on device", "Wrote only", "Disk quota exceeded")
+
+
 class _Writer(io.RawIOBase):
     """What tarfile writes to."""
 
@@ -216,8 +220,7 @@ def _checked(host: Host, what: str, code: int, errors: bytes) -> None:
         return
     text = errors.decode(errors="replace").strip()
     lines = [line for line in text.splitlines() if line.strip()] or [f"ended with {code}"]
-    full = next((line for line in lines if "No space left on device" in line), None)
-    if full is not None:
+    if any(sign in text for sign in FULL):
         raise HostError(
             host.name, f"{what}: the disk there is full; free some space (df -h) and try again"
         )

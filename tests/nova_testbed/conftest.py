@@ -176,7 +176,11 @@ def running_inventory(kind: str) -> Iterator[Inventory]:
         yield read_inventory(os.environ["NOVA_TEST_INVENTORY"])
 
 
-KINDS = ["loopback", "rack", *(["real"] if os.environ.get("NOVA_TEST_INVENTORY") else [])]
+KINDS = [
+    "loopback",
+    pytest.param("rack", marks=pytest.mark.e2e),
+    *(["real"] if os.environ.get("NOVA_TEST_INVENTORY") else []),
+]
 
 
 @pytest.fixture(scope="session", params=KINDS)
