@@ -8,6 +8,7 @@ import hashlib
 import logging
 import socket
 import threading
+import time
 from pathlib import Path
 
 import paramiko
@@ -87,14 +88,19 @@ class Connection:
         Raises:
             HostError: when the host is out of reach, or admits no more sessions.
         """
-        transport = self.open()
-        try:
-            return transport.open_session(timeout=CONNECT_SECONDS)
-        except (paramiko.SSHException, EOFError, OSError) as error:
-            if isinstance(error, paramiko.ChannelException):
-                why = "sshd admits no more sessions; raise MaxSessions in its sshd_config"
-                raise HostError(self.spec.name, why) from None
-            raise self.lost() from None
+        deadline = time.monotonic() + CONNECT_SECONDS
+        while True:
+            transport = self.open()
+            try:
+                return transport.open_session(timeout=CONNECT_SECONDS)
+            except paramiko.ChannelException:
+                # A session counts until sshd has noticed that it ended.
+                if time.monotonic() > deadline:
+                    why = "sshd admits no more sessions; raise MaxSessions in its sshd_config"
+                    raise HostError(self.spec.name, why) from None
+                time.sleep(0.05)
+            except (paramiko.SSHException, EOFError, OSError):
+                raise self.lost() from None
 
     def lost(self) -> UnreachableError:
         """The error of a connection that has ended under a command."""
