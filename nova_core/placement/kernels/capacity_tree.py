@@ -218,10 +218,10 @@ def _box_distance(box: Floats, t: int, point: Floats) -> float:
 
 @njit(cache=True, nogil=True)
 def _is(point: Floats, hub: Floats) -> bool:
+    same = True
     for k in range(len(hub)):
-        if point[k] != hub[k]:
-            return False
-    return True
+        same &= point[k] == hub[k]
+    return same
 
 
 @njit(cache=True, nogil=True, inline="always")
