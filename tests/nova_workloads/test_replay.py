@@ -136,7 +136,7 @@ def test_reads_prepared_readings(tmp_path: Path) -> None:
         }
     )
     pq.write_to_dataset(table, tmp_path / "readings", partition_cols=["day"])
-    found = read_streams([tmp_path / "readings"])
+    found = read_streams([tmp_path])
     assert [(s.sensor, s.region, s.stream) for s in found] == [
         ("8", "y", "humidity"), ("7", "x", "pressure")
     ]  # fmt: skip

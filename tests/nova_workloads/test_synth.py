@@ -33,9 +33,14 @@ DIRTY = Faults(
 POSSIBLE = {"pressure": (30_000, 110_000), "temperature": (-90, 60), "humidity": (0, 100)}
 
 
+def is_number(text: str) -> bool:
+    return text not in ("", "nan", "unavailable")
+
+
 def recount(directory: Path, truth: dict[str, Any]) -> dict[str, Counter[str]]:
     """The faults in an archive, found row by row from the files alone."""
     bad = {entry["file"] for entry in truth["bad_files"]}
+    moves = {str(entry["sensor"]): entry["at"] for entry in truth["moved_sensors"]}
     found: dict[str, Counter[str]] = {}
     for path in sorted(directory.glob("*/*.csv*")):
         if str(path.relative_to(directory)) in bad:
@@ -56,11 +61,12 @@ def recount(directory: Path, truth: dict[str, Any]) -> dict[str, Counter[str]]:
                 found.setdefault(what, Counter()).update(["rows", *of])
 
             count("rows", *measured)
+            elsewhere = values["timestamp"] >= moves.get(sensor, "9")
+            good = set(measured)
             whole = True
             if row in seen:
                 count("duplicate", *measured)
                 whole = False
-            seen.add(row)
             if not values["timestamp"].startswith(f"{day}T"):
                 count("clock_jump", *measured)
                 whole = False
@@ -75,6 +81,15 @@ def recount(directory: Path, truth: dict[str, Any]) -> dict[str, Counter[str]]:
                 else:
                     continue
                 whole = False
+                good.discard(name)
+            if row in seen or not values["timestamp"].startswith(f"{day}T"):
+                good.clear()
+            seen.add(row)
+            if is_number(values["temperature"]) and "temperature" not in good and good:
+                count("beside_impossible_temperature", *good)
+                good.clear()
+            if elsewhere and good:
+                found.setdefault("moved", Counter()).update([*good, *(["rows"] if whole else [])])
             if whole:
                 count("clean_rows")
     return found
@@ -95,6 +110,10 @@ def test_truth_counts_what_the_files_hold(tmp_path: Path, compress: bool) -> Non
         assert zero | found[kind] == counts, kind
         assert counts["rows"] > 0
     assert zero | found["rows"] == truth["rows"]
+    assert zero | found["moved"] == truth["moved"]
+    beside = truth["beside_impossible_temperature"]
+    for name in ("pressure", "humidity"):
+        assert found["beside_impossible_temperature"][name] == beside[name] > 0
     assert found["clean_rows"]["rows"] == truth["clean"]["rows"]
     written = list((tmp_path / "archive").glob(f"*/*{made.suffix}"))
     files = truth["files"]

@@ -90,10 +90,10 @@ def read_streams(
     """Read streams, ordered by stream and sensor.
 
     Args:
-        paths: Parquet files or directories with the columns sensor, region, stream, time and value
-            (the pipeline's ``readings``); CSV files of four columns without header (sensor,
-            region, sequence, value), whose sequence numbers are ms; or CSV files that a replay
-            wrote. CSV may be gzipped.
+        paths: Parquet files or directories with the columns sensor, region, stream, time (or
+            timestamp) and value, such as the pipeline's output or its ``readings``; CSV files of
+            four columns without header (sensor, region, sequence, value), whose sequence numbers
+            are ms; or CSV files that a replay wrote. CSV may be gzipped.
         sensors: only these; all when empty.
         regions: only these; all when empty.
         stream: logical stream of four-column files; else by the type their name begins with,
@@ -137,8 +137,12 @@ def _parquet(path: Path, sensors: Sequence[str], regions: Sequence[str]) -> pa.T
     import pyarrow.dataset as ds
 
     wanted = ["sensor", "region", "stream", "time", "value"]
+    if (path / "readings").is_dir():
+        path = path / "readings"
     try:
         dataset = ds.dataset(path, format="parquet", partitioning="hive")
+        if "timestamp" in dataset.schema.names:
+            wanted[3] = "timestamp"
         missing = [name for name in wanted if name not in dataset.schema.names]
         if missing:
             raise NovaError(
@@ -152,11 +156,11 @@ def _parquet(path: Path, sensors: Sequence[str], regions: Sequence[str]) -> pa.T
         table = dataset.to_table(columns=wanted, filter=chosen)
     except (pa.ArrowException, OSError) as error:
         raise NovaError(f"{path}: cannot be read as Parquet: {_first_line(error)}") from error
-    time = table.column("time")
+    time = table.column(wanted[3])
     if not pa.types.is_timestamp(time.type):
-        raise NovaError(f"{path}: column 'time' is {time.type}; expected timestamps")
+        raise NovaError(f"{path}: column {wanted[3]!r} is {time.type}; expected timestamps")
     milliseconds = pc.cast(time, pa.timestamp(MS, time.type.tz), safe=False).cast(pa.int64())
-    table = table.drop_columns("time").append_column("time_ms", milliseconds)
+    table = table.drop_columns(wanted[3]).append_column("time_ms", milliseconds)
     for name in ("sensor", "region", "stream"):
         index = table.schema.get_field_index(name)
         table = table.set_column(index, name, pc.cast(table.column(name), pa.string()))

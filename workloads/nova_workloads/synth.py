@@ -250,7 +250,12 @@ def _truth(
     files: int,
     size: int,
 ) -> dict[str, Any]:
-    """What was put in. All but ``files`` and ``bad_files`` speaks of good files only."""
+    """What was put in. All but ``files`` and ``bad_files`` speaks of good files only.
+
+    Each count is of rows and, per measured quantity, of values. ``clean`` is what none of the
+    ``faults`` is about. Of clean values, ``beside_impossible_temperature`` has an impossible
+    temperature in its row, and ``moved`` is of the others that a sensor measured elsewhere.
+    """
 
     def by_value(what: str) -> dict[str, int]:
         return {"rows": counts[what], **{name: counts[f"{what}.{name}"] for name in MEASURED}}
@@ -264,6 +269,7 @@ def _truth(
         "rows": rows,
         "faults": faults,
         "clean": {what: n - sum(f[what] for f in faults.values()) for what, n in rows.items()},
+        "beside_impossible_temperature": by_value("hot") | {"temperature": 0},
         "moved": by_value("moved"),
         "moved_sensors": [
             {

@@ -37,7 +37,8 @@ IMPOSSIBLE = {  # Pa, degrees Celsius, percent; no station on Earth reports any 
     "humidity": (-5.0, 142.5, 999.9),
 }
 NOT_A_NUMBER = ("nan", "unavailable")
-KINDS = ("missing", "not_a_number", "impossible", "duplicate")
+VALUE_KINDS = ("missing", "not_a_number", "impossible")  # of one value in a row
+KINDS = (*VALUE_KINDS, "duplicate")
 BAD_FILES = ("truncated", "html", "other-columns", "binary", "empty", "wrong-compression")
 
 EUROPE = ((42.0, 56.0), (-1.0, 24.0))  # latitudes, longitudes of towns
@@ -277,24 +278,32 @@ class _Chunk:
     def _count(self, counts: Counter[str], good: Bools, rows: Ints) -> None:
         """Add the good files' rows and faults."""
         fault, victim, jumped = self.fault[good], self.victim[good], self.jump[good] != 0
-        total = int(rows[good].sum())
-        moved = self.place[good] == 1
         twice = fault == KINDS.index("duplicate")
         by_row = {
-            "rows": total,
+            "rows": int(rows[good].sum()),
             "duplicate": int(twice.sum()),
             "clock_jump": int(jumped.sum()),
-            "moved": int(moved.sum() + (moved & twice).sum()),
         }
         for what, number in by_row.items():
             counts[what] += number
             for name in self.measured:
                 counts[f"{what}.{name}"] += number
-        for kind in ("missing", "not_a_number", "impossible"):
+        own = {name: np.zeros(fault.shape, bool) for name in self.measured}
+        for kind in VALUE_KINDS:
             hit = fault == KINDS.index(kind)
             counts[kind] += int(hit.sum())
             for number, name in enumerate(self.measured):
-                counts[f"{kind}.{name}"] += int((hit & (victim == number)).sum())
+                wrong = hit & (victim == number)
+                own[name] |= wrong
+                counts[f"{kind}.{name}"] += int(wrong.sum())
+        hot = fault == KINDS.index("impossible")
+        hot &= victim == self.measured.index("temperature")
+        counts["hot"] += int(hot.sum())
+        moved = (self.place[good] == 1) & ~jumped
+        counts["moved"] += int((moved & ((fault == len(KINDS)) | twice)).sum())
+        for name in self.measured:
+            counts[f"hot.{name}"] += int(hot.sum())
+            counts[f"moved.{name}"] += int((moved & ~own[name] & ~hot).sum())
 
 
 def place_of(fleet: Fleet, sensor: int, place: int) -> dict[str, NDArray[Any] | float | int]:
