@@ -317,7 +317,7 @@ def test_ci_installs_only_what_is_missing(checkout: Checkout) -> None:
     shutil.copy(ROOT / ".ci" / "run", script)
     (checkout.root / "nova").write_text('#!/bin/sh\necho "$CI $*"\nexit 7\n')
     (checkout.bin / "apt-get").write_text('#!/bin/sh\necho "apt-get $*" >>"$FAKE_LOG"\n')
-    for tool in ("apt-get", "g++", "git"):
+    for tool in ("apt-get", "g++", "git", "java", "ip", "rsync", "ssh", "sshd", "stress-ng"):
         (checkout.bin / tool).touch()
         (checkout.bin / tool).chmod(0o755)
 
@@ -325,11 +325,11 @@ def test_ci_installs_only_what_is_missing(checkout: Checkout) -> None:
     assert (done.returncode, done.stdout) == (7, "true test\n"), done.stderr
     assert checkout.count("apt-get") == 0
 
-    (checkout.bin / "g++").unlink()
-    (checkout.bin / "python3").unlink()
+    for tool in ("g++", "java", "python3"):
+        (checkout.bin / tool).unlink()
     done = checkout.run(script=script)
     assert (done.returncode, done.stdout) == (7, "true test\n"), done.stderr
-    assert checkout.calls[-1].endswith(" python3 python3-venv python3-dev g++")
+    assert checkout.calls[-1].endswith(" python3 python3-venv python3-dev g++ default-jre-headless")
 
 
 # --- for real ------------------------------------------------------------------------------------
