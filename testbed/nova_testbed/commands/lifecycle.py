@@ -147,7 +147,7 @@ def _tidied(inventory: Inventory) -> list[str]:
             return len(jobs)
 
         ended = hosts.map(end_jobs)
-    return removed + [f"{count} jobs of {name}" for name, count in ended.items() if count]
+    return removed + [f"background jobs of {name}: {count}" for name, count in ended.items() if count]
 
 
 def _rack_status(inventory: Inventory) -> dict[str, Any]:
