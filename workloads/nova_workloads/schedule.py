@@ -82,24 +82,25 @@ class Schedule:
         once = not self.endless and self.count is None and self.duration is None
         if self.duration is not None:
             most = min(most, np.ceil(self.duration * rate))
-        limit = np.array([min(most, len(s) if once else np.inf) for s in streams])
-        step = max(1, BLOCK // len(streams))
-        indices = np.arange(len(streams))
+        length = np.array([len(s) for s in streams])
+        limit = np.minimum(most, length) if once else np.full(len(streams), most)
+        values = np.concatenate([s.value for s in streams])
+        offset = np.cumsum(length) - length
         start = self.start_ms or 0
+        step = max(1, BLOCK // len(streams))
         first = 0
         while first < limit.max():
-            sequence = np.repeat(np.arange(first, first + step), len(streams))
-            stream = np.tile(indices, step)
-            if first + step > limit.min():
-                keep = sequence < limit[stream]
-                sequence, stream = sequence[keep], stream[keep]
-            value = np.empty(len(stream))
-            for i, one in enumerate(streams):
-                mine = stream == i
-                value[mine] = one.value[sequence[mine] % len(one)]
-            # A quotient of whole numbers is exact where it is whole: 1 kHz has no rounding.
-            due = np.floor(sequence * float(SECOND) / rate).astype(np.int64)
-            yield Tuples(stream, sequence, start + due // 1000, value, due)
+            for some in range(0, len(streams), BLOCK):
+                indices = np.arange(some, min(some + BLOCK, len(streams)))
+                sequence = np.repeat(np.arange(first, first + step), len(indices))
+                stream = np.tile(indices, step)
+                if first + step > limit.min():
+                    keep = sequence < limit[stream]
+                    sequence, stream = sequence[keep], stream[keep]
+                value = values[offset[stream] + sequence % length[stream]]
+                # A quotient of whole numbers is exact where it is whole: 1 kHz has no rounding.
+                due = np.floor(sequence * float(SECOND) / rate).astype(np.int64)
+                yield Tuples(stream, sequence, start + due // 1000, value, due)
             first += step
 
     def _recorded(self, streams: Sequence[Stream], origin_ms: int) -> Iterator[Tuples]:

@@ -22,6 +22,7 @@ PRESSURE, HUMIDITY = "pressure", "humidity"
 STREAM_OF_TYPE = {"bmp280": PRESSURE, "bme280": PRESSURE, "dht22": HUMIDITY}
 FOUR_COLUMNS = ("sensor", "region", "sequence", "value")
 CYCLE = 1 << 13  # values of a synthetic sensor, before they repeat
+WALKS = 256  # even, as pressure and humidity alternate
 MS = "ms"
 
 
@@ -58,26 +59,34 @@ def synthetic(sensors: int, *, regions: int = 4, seed: int = 0) -> list[Stream]:
     """Sensors of the DEBS-style workload: ``pressure-1`` and ``humidity-1`` in ``region-1``, ...
 
     Sensors are dealt to pressure and humidity in turn, and pairs of them to the regions in turn.
-    Values are random walks of `CYCLE` steps; one seed gives the same ones whatever the number of
-    sensors.
+    Values are random walks of `CYCLE` steps, `WALKS` different ones; one seed gives a sensor the
+    same ones whatever the number of sensors.
     """
+    time = np.arange(CYCLE, dtype=np.int64)
+    walks = [_walk(seed, number) for number in range(min(sensors, WALKS))]
     found = []
     for number in range(sensors):
         pair, side = divmod(number, 2)
-        stream, middle, step = ((PRESSURE, 98_000.0, 4.0), (HUMIDITY, 60.0, 0.2))[side]
-        walk = np.random.default_rng([seed, number]).normal(0, step, CYCLE).cumsum()
-        # There and back, so that the values do not jump where they repeat.
-        value = middle + np.concatenate((walk[: CYCLE // 2], walk[: CYCLE // 2][::-1]))
+        stream = (PRESSURE, HUMIDITY)[side]
         found.append(
             Stream(
                 sensor=f"{stream}-{pair + 1}",
                 region=f"region-{pair % regions + 1}",
                 stream=stream,
-                time=np.arange(CYCLE, dtype=np.int64),
-                value=np.clip(value, 0, 100 if side else None).round(2),
+                time=time,
+                value=walks[number % WALKS],
             )
         )
     return found
+
+
+def _walk(seed: int, number: int) -> Floats:
+    """Pressures (Pa) for an even number, humidities (percent) for an odd one."""
+    middle, step, most = ((98_000.0, 4.0, None), (60.0, 0.2, 100))[number % 2]
+    walk = np.random.default_rng([seed, number]).normal(0, step, CYCLE // 2).cumsum()
+    # There and back, so that the values do not jump where they repeat.
+    value = middle + np.concatenate((walk, walk[::-1]))
+    return np.clip(value, 0, most).round(2)
 
 
 def read_streams(

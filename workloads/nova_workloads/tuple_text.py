@@ -102,9 +102,10 @@ class TupleText:
     def _partition_texts(self, block: Tuples) -> list[str]:
         assert self._partitions is not None
         texts = np.empty(len(block), object)
-        for index in np.unique(block.stream).tolist():
-            rows = np.flatnonzero(block.stream == index)
-            inputs = self._partitions[self._streams[index].name]
+        order = np.argsort(block.stream, kind="stable")
+        ends = np.flatnonzero(np.diff(block.stream[order], append=-1)) + 1
+        for rows in np.split(order, ends[:-1]):
+            inputs = self._partitions[self._streams[block.stream[rows[0]]].name]
             numbers = [partition_of(block.sequence[rows], rates).tolist() for rates in inputs]
             texts[rows] = [BETWEEN.join(map(str, each)) for each in zip(*numbers, strict=True)]
         return list(texts)
