@@ -14,6 +14,7 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 from nova_testbed import netem
@@ -51,9 +52,9 @@ def ip(lines: Sequence[str], namespace: str | None = None) -> None:
         raise RackError(f"ip: {error.strerror}; install iproute2") from error
     if done.returncode:
         failed = re.search(r"Command failed -:(\d+)", done.stderr)
-        which = lines[int(failed[1]) - 1] if failed else lines[0]
+        which = f" {lines[int(failed[1]) - 1]}" if failed else ""
         why = done.stderr.strip().splitlines()[0] if done.stderr.strip() else "failed"
-        raise RackError(f"ip {which}: {why}")
+        raise RackError(f"ip{which}: {why}")
 
 
 def networks_in_use() -> Iterator[tuple[Network, str]]:
@@ -118,7 +119,7 @@ def create(record: RackRecord) -> None:
     ]
     lines = [
         f"addr replace {names.controller}/24 dev {names.bridge}",
-        f"link set {names.bridge} addrgenmode none up",
+        f"link set {names.bridge}{_no_ipv6()} up",
     ]
     # Addresses of the rack never leave the machine, whatever is the matter with the rack.
     lines += [
@@ -130,7 +131,7 @@ def create(record: RackRecord) -> None:
         lines += [
             f"netns add {names.namespace(host)}",
             f"link add {port} type veth peer name mgmt0 netns {names.namespace(host)}",
-            f"link set {port} addrgenmode none master {names.bridge} up",
+            f"link set {port}{_no_ipv6()} master {names.bridge} up",
         ]
     ip(lines)
     # What arrives from the hosts is for this machine and goes no further.
@@ -152,6 +153,12 @@ def create(record: RackRecord) -> None:
             shape(record, shaped.name)
 
 
+@cache
+def _no_ipv6() -> str:
+    """Keeps a device from giving itself an address; an error where there is no IPv6 at all."""
+    return " addrgenmode none" if Path("/proc/sys/net/ipv6").exists() else ""
+
+
 def _isolate(ports: list[str]) -> None:
     text = "".join(f"link set dev {port} isolated on\n" for port in ports)
     done = subprocess.run(["bridge", "-batch", "-"], input=text, text=True, capture_output=True)
@@ -164,7 +171,7 @@ def _configure(names: Names, index: int, host: str) -> None:
         [
             "link set lo up",
             f"addr add {names.management(index)}/24 dev mgmt0",
-            "link set mgmt0 addrgenmode none up",
+            f"link set mgmt0{_no_ipv6()} up",
         ],
         names.namespace(host),
     )
@@ -175,7 +182,7 @@ def _add_data_device(names: Names, index: int, host: str, command: str) -> None:
         [
             command,
             f"addr add {names.data(index)}/24 dev {DATA_DEVICE}",
-            f"link set {DATA_DEVICE} addrgenmode none txqueuelen {TUN_QUEUE} up",
+            f"link set {DATA_DEVICE}{_no_ipv6()} txqueuelen {TUN_QUEUE} up",
         ],
         names.namespace(host),
     )
@@ -186,7 +193,7 @@ def _create_fabric(record: RackRecord) -> None:
     names = record.names
     if names.fabric not in namespaces(names.number):
         ip([f"netns add {names.fabric}"])
-        ip(["link add fabric type bridge", "link set fabric addrgenmode none up"], names.fabric)
+        ip(["link add fabric type bridge", f"link set fabric{_no_ipv6()} up"], names.fabric)
     present = _devices(names.fabric)
     for index, host in enumerate(record.hosts):
         port = f"port{index}"
@@ -194,7 +201,7 @@ def _create_fabric(record: RackRecord) -> None:
             continue
         command = f"link add {DATA_DEVICE} type veth peer name {port} netns {names.fabric}"
         _add_data_device(names, index, host.name, command)
-        ip([f"link set {port} addrgenmode none master fabric up"], names.fabric)
+        ip([f"link set {port}{_no_ipv6()} master fabric up"], names.fabric)
 
 
 def _devices(namespace: str) -> set[str]:

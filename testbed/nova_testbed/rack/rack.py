@@ -18,10 +18,10 @@ import msgspec
 from nova_testbed import netem
 from nova_testbed.inventory import Inventory, Link
 from nova_testbed.rack import cgroups, cleanup, network, switch, virtual_host
-from nova_testbed.rack.capabilities import missing
 from nova_testbed.rack.keys import known_hosts, make_key
 from nova_testbed.rack.privileges import Progress, as_root, is_root
 from nova_testbed.rack.processes import end_processes, local_run, marked
+from nova_testbed.rack.requirements import missing
 from nova_testbed.rack.state import (
     Emulation,
     HostRecord,
@@ -237,12 +237,18 @@ class VirtualRack:
             self._as_root("set_link", NoneType, {"a": a, "b": b, "link": link})
             return
         with locked(self.state.path.parent):
-            record = self._up_record().with_link(a, b, link)
+            old = self._up_record()
+            record = old.with_link(a, b, link)
             if record.emulation == "switch":
                 switch.reload(record, self.state)
             else:
-                network.shape(record, a)
-                network.shape(record, b)
+                try:
+                    network.shape(record, a)
+                    network.shape(record, b)
+                except RackError:
+                    network.shape(old, a)
+                    network.shape(old, b)
+                    raise
             self.state.write(record)
 
     def set_limits(

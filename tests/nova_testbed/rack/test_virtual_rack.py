@@ -540,3 +540,18 @@ def test_orders_to_a_rack_that_is_down_say_so(tmp_path: Path) -> None:
         with pytest.raises(RackError, match="rack nova-test is not up: `nova testbed up` first"):
             order()
     down.down()
+
+
+def test_after_a_reboot_only_files_are_left_and_go(tmp_path: Path) -> None:
+    root = tmp_path / "racks"
+    rack = VirtualRack(inventory("rebooted", HostSpec("a")), root / "rebooted")
+    rack.up()
+    number = rack.status().number
+    kept = rack.state.record_file.read_bytes()
+    rack.down()
+    rack.state.create()
+    rack.state.record_file.write_bytes(kept)
+    assert rack.status().state == "down"
+    cleaned = clean(all_racks=False, state_root=root)
+    assert f"rack {number} ({rack.state.path}): files" in cleaned
+    assert not rack.state.path.exists()
