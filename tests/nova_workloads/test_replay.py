@@ -31,7 +31,7 @@ from nova_core.model.partitioner import partition_of
 from nova_core.strategies.base import place
 from nova_workloads.commands import replay as command
 from nova_workloads.debs import Debs
-from nova_workloads.outputs import SocketOutput, Target
+from nova_workloads.outputs import SocketOutput, StreamOutput, Target
 from nova_workloads.pacing import Clock, Lateness
 from nova_workloads.replay import SPLITS, Lane, Progress, Replay
 from nova_workloads.schedule import Schedule, all_tuples, origin_of
@@ -533,6 +533,31 @@ def test_a_reader_that_leaves_ends_the_replay_with_its_account() -> None:
         done = run("--synthetic", "2", "--rate", "5000", "--to", f"tcp://{HOST}:{port}")
     assert done.exit_code == 2
     assert "the reader has left" in done.stderr and "of one core" in done.stderr
+
+
+def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
+    streams = synthetic(1)
+    output = StreamOutput(tmp_path / "out.csv")
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        output._file = full
+        lane = Lane("", streams, output, TupleText(streams, "csv"))
+        summary = Replay([lane], Schedule(rate=1000, count=100)).run()
+    assert summary.error is not None and "No space left on device" in summary.error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_of_standard_output_may_leave() -> None:
+    arguments = "workload replay --synthetic 2 --rate 2000"
+    code = f"from nova_core.cli import main; import sys; sys.argv[1:] = {arguments.split()}; main()"
+    done = subprocess.run(
+        ["bash", "-c", f'"$0" -c "$1" | head -2; exit ${{PIPESTATUS[0]}}', sys.executable, code],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 141 and done.stderr == ""
+    assert len(done.stdout.splitlines()) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -65,9 +65,14 @@ class StreamOutput:
 
     def write(self, data: bytes) -> None:
         """Write; a pipe's reader sees it at once."""
-        self._file.write(data)
-        if not self.is_file:
-            self._file.flush()
+        try:
+            self._file.write(data)
+            if not self.is_file:
+                self._file.flush()
+        except BrokenPipeError:
+            raise  # whoever reads standard output has left, which is no error
+        except OSError as error:
+            raise NovaError(f"{self.name}: cannot be written: {error.strerror}") from error
 
     def close(self, wait: float | None) -> None:
         """Name the file."""

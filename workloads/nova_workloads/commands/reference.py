@@ -130,10 +130,7 @@ def _answer(join: Reference, compared: Comparison | None) -> dict[str, Any]:
 
 
 def _show(join: Reference, compared: Comparison | None) -> None:
-    table = console.table(
-        f"{join.left_stream} and {join.right_stream} in windows of {join.window_ms} ms",
-        ["what", ">number"],
-    )
+    table = console.table(f"windows of {join.window_ms} ms", ["what", ">number"])
     table.add_row("tuples", f"{len(join.tuples):,}")
     table.add_row("pairs of sensors", f"{len(join.pairs):,}")
     table.add_row("windows with results", f"{join.windows:,}")
