@@ -86,8 +86,10 @@ def claim(state_directory: Path) -> Names:
         names = Names(number)
         wanted = [Network(names.management_network), Network(names.data_network)]
         blocked = [text for network, text in taken if any(network.overlaps(w) for w in wanted)]
-        if blocked or (DEVICES / names.bridge).exists():
-            blocking = blocked[0] if blocked else f"device {names.bridge}"
+        # Namespaces may be those of a rack in another network namespace with the same files.
+        parts = [names.bridge] if (DEVICES / names.bridge).exists() else namespaces(number)
+        if blocked or parts:
+            blocking = blocked[0] if blocked else parts[0]
             continue
         try:
             ip([f"link add {names.bridge} type bridge"])

@@ -555,3 +555,69 @@ def test_after_a_reboot_only_files_are_left_and_go(tmp_path: Path) -> None:
     cleaned = clean(all_racks=False, state_root=root)
     assert f"rack {number} ({rack.state.path}): files" in cleaned
     assert not rack.state.path.exists()
+
+
+# Runs in a network of its own that forwards packets: a machine with a rack, and another machine
+# beside it that knows the way to the rack and tries to get in.
+OUTSIDE = """
+set -e
+name=$1
+shift
+mount --rbind /sys/fs/cgroup /mnt
+mount -t sysfs sysfs /sys
+mount --rbind /mnt /sys/fs/cgroup
+ip link set lo up
+echo 1 >/proc/sys/net/ipv4/ip_forward
+ip netns add "$name"
+trap 'ip netns del "$name"' EXIT
+ip link add in0 type veth peer name out0 netns "$name"
+ip addr add 10.99.0.1/24 dev in0
+ip link set in0 up
+ip -n "$name" addr add 10.99.0.2/24 dev out0
+ip -n "$name" link set out0 up
+ip -n "$name" route add 198.18.0.0/15 via 10.99.0.1
+"$@"
+"""
+INTRUDE = """
+import json, socket, subprocess, sys
+from pathlib import Path
+from nova_testbed.inventory import HostSpec, Inventory
+from nova_testbed.rack import VirtualRack
+rack = VirtualRack(Inventory("besieged", (HostSpec("a"),), {}, True), Path(sys.argv[2]))
+CONNECT = '''
+import socket, sys
+try: socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=1.5); print("open")
+except OSError as error: print("closed")
+'''
+def attempt(address, port, *prefix):
+    command = [*prefix, sys.executable, "-I", "-S", "-c", CONNECT, address, str(port)]
+    return subprocess.run(command, text=True, capture_output=True).stdout.strip()
+try:
+    address = rack.up().hosts[0].address
+    outside = ("ip", "netns", "exec", sys.argv[1])
+    listener = socket.create_server(("10.99.0.1", 0))
+    print(json.dumps([
+        attempt("10.99.0.1", listener.getsockname()[1], *outside),
+        attempt(address, 22),
+        attempt(address, 22, *outside),
+        attempt(address.replace("198.19", "198.18"), 22, *outside),
+    ]))
+finally:
+    rack.down()
+"""
+
+
+def test_nothing_is_reachable_from_another_machine(tmp_path: Path) -> None:
+    name = f"outside{os.getpid()}"
+    done = subprocess.run(
+        [
+            *("unshare", "--net", "--mount", "sh", "-c", OUTSIDE, "sh", name),
+            *(sys.executable, "-c", INTRUDE, name, str(tmp_path / "rack")),
+        ],
+        text=True,
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    # The way between the two machines is open, and the rack is up; but not for the other machine.
+    assert json.loads(done.stdout) == ["open", "open", "closed", "closed"]
