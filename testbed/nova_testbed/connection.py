@@ -93,14 +93,14 @@ class Connection:
             transport = self.open()
             try:
                 return transport.open_session(timeout=CONNECT_SECONDS)
-            except paramiko.ChannelException:
+            except (paramiko.SSHException, EOFError, OSError):
+                if not transport.is_active():
+                    raise self.lost() from None
                 # A session counts until sshd has noticed that it ended.
                 if time.monotonic() > deadline:
                     why = "sshd admits no more sessions; raise MaxSessions in its sshd_config"
                     raise HostError(self.spec.name, why) from None
                 time.sleep(0.05)
-            except (paramiko.SSHException, EOFError, OSError):
-                raise self.lost() from None
 
     def lost(self) -> UnreachableError:
         """The error of a connection that has ended under a command."""

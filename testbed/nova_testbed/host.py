@@ -157,8 +157,12 @@ class Host:
         """
         mark = secrets.token_hex(8)
         # A line after the command keeps the shell as its parent, which knows the signal that
-        # ended it.
-        script = f"{command}\nexit $?"
+        # ended it. The end of our input must not reach sshd after it has closed the session, for
+        # it would end the whole connection: hence no input at all, or a shell that waits for it.
+        if feed is None:
+            script = f"exec </dev/null\n{command}\nexit $?"
+        else:
+            script = f"( {command}\n)\ncode=$?\ncat >/dev/null\nexit $code"
         line = f"exec {self._sudo(root)}env NOVA_JOB={mark} /bin/sh -c {shlex.quote(script)}"
         begin = time.monotonic()
         deadline = None if timeout is None else begin + timeout
@@ -374,9 +378,7 @@ class _Feeder:
         self.thread = threading.Thread(target=self._write, daemon=True)
 
     def start(self) -> None:
-        if self.feed is None:
-            self._end()
-        else:
+        if self.feed is not None:
             self.thread.start()
 
     def join(self) -> None:
@@ -388,9 +390,10 @@ class _Feeder:
         assert self.feed is not None
         try:
             self.feed(self._send)
-            self._end()
+            with suppress(OSError, EOFError, paramiko.SSHException):
+                self.channel.shutdown_write()
         except _ClosedError:
-            pass  # the command ended before it read everything; its exit status says why
+            pass  # the connection is gone, or was given up
         except Exception as error:
             self.error = error
 
@@ -399,10 +402,6 @@ class _Feeder:
             self.channel.sendall(data)
         except (OSError, EOFError, paramiko.SSHException):
             raise _ClosedError from None
-
-    def _end(self) -> None:
-        with suppress(OSError, EOFError, paramiko.SSHException):
-            self.channel.shutdown_write()
 
 
 class _ClosedError(Exception):

@@ -50,7 +50,7 @@ stop() {
 """
 # Its own directory per user; not to be taken from someone who made it first.
 DIRECTORY = r"""
-umask 077; d=/tmp/nova-testbed-$(id -u); mkdir -p "$d" || exit 1
+umask 077; d=${TMPDIR:-/tmp}/nova-testbed-$(id -u); mkdir -p "$d" || exit 1
 [ -O "$d" ] && [ ! -L "$d" ] || { echo "$d belongs to someone else" >&2; exit 1; }
 """
 START = r"""

@@ -47,13 +47,16 @@ class LoopbackSshd:
             self.port: int = probe.getsockname()[1]
         self.known_hosts = self.directory / "known_hosts"
         self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {public(host_key)}")
+        self.temporary = self.directory / "tmp"
+        self.temporary.mkdir()
         self.config = self.directory / "sshd_config"
         self.config.write_text(
             f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {host_key}\n"
             f"AuthorizedKeysFile {self.directory}/authorized_keys\nStrictModes no\nUsePAM no\n"
             "PasswordAuthentication no\nKbdInteractiveAuthentication no\nPidFile none\n"
-            # Keeps bash from reading the user's own .bashrc, which may take its time.
-            "SetEnv SHLVL=1\n"
+            # The first keeps bash from reading the user's own .bashrc, which may take its time;
+            # the other keeps loopback hosts, which are all this machine, apart.
+            f"SetEnv SHLVL=1 TMPDIR={self.temporary}\n"
         )
         self.process: subprocess.Popen[bytes] | None = None
         self.start()

@@ -11,6 +11,7 @@ from nova_testbed.hosts import Hosts, connect
 from nova_testbed.inventory import Inventory, InventoryError, StressProfile
 from nova_testbed.stress import command, start, stop, stress
 
+pytestmark = pytest.mark.e2e
 # Little memory, and one host: whose machine this is has other things to do.
 MEMORY = 1.0
 
