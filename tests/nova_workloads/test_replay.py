@@ -550,7 +550,7 @@ def test_a_reader_of_standard_output_may_leave() -> None:
     arguments = "workload replay --synthetic 2 --rate 2000"
     code = f"from nova_core.cli import main; import sys; sys.argv[1:] = {arguments.split()}; main()"
     done = subprocess.run(
-        ["bash", "-c", f'"$0" -c "$1" | head -2; exit ${{PIPESTATUS[0]}}', sys.executable, code],
+        ["bash", "-c", '"$0" -c "$1" | head -2; exit ${PIPESTATUS[0]}', sys.executable, code],
         capture_output=True,
         text=True,
         timeout=30,

@@ -176,6 +176,39 @@ def test_sensors_that_move_stand_elsewhere_from_then_on(tmp_path: Path) -> None:
     assert quiet["clean"] == quiet["rows"]
 
 
+def rows_in(directory: Path) -> Counter[tuple[str, ...]]:
+    """All rows, by the columns that their sensor's type has; what else there is, is empty."""
+    found: Counter[tuple[str, ...]] = Counter()
+    for path in directory.glob("*/*.csv"):
+        header, *rows = path.read_text().splitlines()
+        names = header.split(";")
+        for row in rows:
+            values = dict(zip(names, row.split(";"), strict=True))
+            own = TYPES[values["sensor_type"].lower()]
+            assert all(values[name] == "" for name in names[6:] if name not in own)
+            found[(*row.split(";")[:6], *(values[name] for name in own))] += 1
+    return found
+
+
+def test_mixed_files_hold_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nova_workloads.synth.MIXED_BYTES", 20_000)
+    faults = Faults(**{**vars(DIRTY), "bad_files": 0.0})
+    truths = [
+        write_archive(
+            tmp_path / str(mixed),
+            Settings(sensors=20, days=2, interval=1800, faults=faults, mixed=mixed),
+        )
+        for mixed in (False, True)
+    ]
+    assert rows_in(tmp_path / "True") == rows_in(tmp_path / "False")
+    assert truths[0]["faults"] == truths[1]["faults"]
+    names = sorted(path.name for path in (tmp_path / "True").glob("*/*.csv"))
+    assert names[:2] == ["2025-01-01_mixed_000.csv", "2025-01-01_mixed_001.csv"]
+    assert truths[1]["files"]["written"] == len(names) < 20
+    with pytest.raises(NovaError, match="mixed archives have none"):
+        Settings(sensors=1, mixed=True)
+
+
 def digest(directory: Path) -> str:
     h = hashlib.sha256()
     for path in sorted(directory.rglob("*")):
@@ -236,6 +269,13 @@ def test_size_is_about_what_was_asked(tmp_path: Path) -> None:
     truth = json.loads(done.stdout)
     assert truth["files"]["bytes"] == pytest.approx(5e6, rel=0.06)
     assert truth["settings"]["sensors"] == sensors_for(5_000_000, Settings(1, days=2))
+
+
+def test_mixed_by_command(tmp_path: Path) -> None:
+    arguments = ["--sensors", "6", "--interval", "3600", "--mixed", "--gzip"]
+    done = CliRunner().invoke(cli, ["data", "synth", str(tmp_path / "a"), *arguments])
+    assert done.exit_code == 0, done.output
+    assert [p.name for p in (tmp_path / "a").glob("*/*")] == ["2025-01-01_mixed_000.csv.gz"]
 
 
 def test_table_and_clean_archive(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import json
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
@@ -26,14 +26,17 @@ from nova_workloads.synth_rows import (
     DAY,
     KINDS,
     MEASURED,
+    MIXED_AS,
     TYPES,
     DailyFile,
     Fleet,
     day_files,
+    header_of,
     place_of,
 )
 
 TRUTH = "truth.json"
+MIXED_BYTES = 32_000_000
 
 HTML = (
     b"<!DOCTYPE html>\n<html><head><title>502 Bad Gateway</title></head>\n"
@@ -88,6 +91,8 @@ class Settings:
             jitter by less than half of it.
         regions: towns the sensors stand in.
         compress: write ``.csv.gz``.
+        mixed: write all sensors of a day into files of up to `MIXED_BYTES`, with the columns of a
+            BME280; there are no bad files then.
         seed: one seed gives one archive, byte for byte.
         faults: shares of faults.
     """
@@ -99,6 +104,7 @@ class Settings:
     interval: int = 145
     regions: int = 4
     compress: bool = False
+    mixed: bool = False
     seed: int = 0
     faults: Faults = field(default_factory=Faults)
 
@@ -122,6 +128,8 @@ class Settings:
         for name, share in shares.items():
             if not 0 <= share <= 1:
                 raise NovaError(f"synth: {name} {share:g}: expected a share between 0 and 1")
+        if self.mixed and self.faults.bad_files:
+            raise NovaError("synth: bad_files: mixed archives have none; expected 0")
         of_readings = sum(shares[name] for name in ("missing", "not_a_number", "impossible"))
         if of_readings + self.faults.duplicates > 1:
             raise NovaError(
@@ -198,7 +206,8 @@ def _fill(directory: Path, settings: Settings, progress: Callable[[int], None]) 
     for day in range(settings.days):
         place = directory / (settings.start + timedelta(days=day)).isoformat()
         place.mkdir()
-        for file in day_files(fleet, settings, day, counts):
+        found = day_files(fleet, settings, day, counts)
+        for file in _mixed(found, place.name) if settings.mixed else found:
             path = place / f"{file.name}{settings.suffix}"
             if file.bad:
                 content = spoil(file)
@@ -207,10 +216,31 @@ def _fill(directory: Path, settings: Settings, progress: Callable[[int], None]) 
                 content = _packed(file.text) if settings.compress else file.text
             path.write_bytes(content)
             files, size = files + 1, size + len(content)
-            if files % 256 == 0:
+            if settings.mixed or files % 256 == 0:
                 progress(files)
     progress(files)
     return _truth(settings, fleet, counts, bad, files, size)
+
+
+def _mixed(files: Iterable[DailyFile], day: str) -> Iterator[DailyFile]:
+    """Many sensors' files of a day as few."""
+    lines: list[bytes] = []
+    number = rows = size = 0
+    header = header_of(TYPES[MIXED_AS])
+
+    def made() -> DailyFile:
+        # A row begins with its line break, so all but the last file's end has one too many.
+        text = b"".join(part[:-1] for part in lines) + b"\n"
+        return DailyFile(f"{day}_mixed_{number:03}", header, text, "", rows, 0)
+
+    for file in files:
+        lines.append(file.lines)
+        rows, size = rows + file.rows, size + len(file.lines)
+        if size >= MIXED_BYTES:
+            yield made()
+            lines, rows, size, number = [], 0, 0, number + 1
+    if lines:
+        yield made()
 
 
 def _packed(text: bytes) -> bytes:

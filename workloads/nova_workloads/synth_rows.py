@@ -29,6 +29,7 @@ TYPES = {
     "dht22": ("temperature", "humidity"),
     "bme280": ("pressure", "altitude", "pressure_sealevel", "temperature", "humidity"),
 }
+MIXED_AS = "bme280"  # whose columns files of several types have
 BYTES_PER_ROW = {"bmp280": 76, "dht22": 59, "bme280": 82}
 MEASURED = ("pressure", "temperature", "humidity")
 IMPOSSIBLE = {  # Pa, degrees Celsius, percent; no station on Earth reports any of these
@@ -110,17 +111,24 @@ class DailyFile:
 
     Attributes:
         name: without directory and suffix.
-        text: what a good one holds.
+        header: the names of its columns.
+        lines: its rows, beginning with the line break after the header.
         bad: how it is to be spoilt; empty for a good one.
         rows: in it.
         cut: where ``text`` ends within a row, for a truncated file.
     """
 
     name: str
-    text: bytes
+    header: bytes
+    lines: bytes
     bad: str
     rows: int
     cut: int
+
+    @property
+    def text(self) -> bytes:
+        """What a good one holds."""
+        return self.header + self.lines
 
 
 def day_files(
@@ -152,6 +160,7 @@ class _Chunk:
         self.fleet, self.settings, self.members, self.random = fleet, settings, members, random
         self.date = settings.start + timedelta(days=day)
         self.type = settings.types[fleet.kind[members[0]]]
+        self.columns = TYPES[MIXED_AS if settings.mixed else self.type]
         self.measured = [name for name in MEASURED if name in TYPES[self.type]]
         self.shape = len(members), settings.readings_per_file
         jitter = random.integers(0, max(1, settings.interval // 2), self.shape)
@@ -239,7 +248,11 @@ class _Chunk:
         clock = np.datetime64(self.date, "s") + (self.second + self.jump).ravel()
         stamp = pc.replace_substring(pc.cast(pa.array(clock), pa.string()), " ", "T")
         values = self._values()
-        columns = [self._column(name, values) for name in TYPES[self.type]]
+        nothing = pa.scalar("")
+        columns = [
+            self._column(name, values) if name in TYPES[self.type] else nothing
+            for name in self.columns
+        ]
         lines = pc.binary_join_element_wise(head, stamp, *columns, ";")
         twice = (self.fault == KINDS.index("duplicate")).ravel()
         if twice.any():
@@ -253,9 +266,7 @@ class _Chunk:
         last = np.concatenate(([0], np.cumsum(rows)))
         offset = np.frombuffer(lines.buffers()[1], np.int32)[: len(lines) + 1]
         data = memoryview(lines.buffers()[2])
-        header = ";".join(
-            ("sensor_id", "sensor_type", "location", "lat", "lon", "timestamp", *TYPES[self.type])
-        ).encode()
+        header = header_of(self.columns)
 
         draw = self.random.random((2, len(self.members)))
         absent = draw[0] < self.settings.faults.absent
@@ -268,7 +279,8 @@ class _Chunk:
             half = int(offset[(last[i] + last[i + 1]) // 2]) - begin
             yield DailyFile(
                 name=f"{self.date}_{self.type}_sensor_{self.fleet.ids[self.members[i]]}",
-                text=header + bytes(data[begin:end]) + b"\n",
+                header=header,
+                lines=bytes(data[begin:end]) + b"\n",
                 bad=BAD_FILES[how[i]] if bad[i] else "",
                 rows=int(rows[i]),
                 # Within the first column: what is left of the row cannot pass for a whole one.
@@ -306,6 +318,12 @@ class _Chunk:
             counts[f"moved.{name}"] += int((moved & ~own[name] & ~hot).sum())
 
 
+def header_of(columns: tuple[str, ...]) -> bytes:
+    """The first line of a file, without its line break."""
+    always = ("sensor_id", "sensor_type", "location", "lat", "lon", "timestamp")
+    return ";".join((*always, *columns)).encode()
+
+
 def place_of(fleet: Fleet, sensor: int, place: int) -> dict[str, NDArray[Any] | float | int]:
     """Where a sensor stands, for the truth."""
     return {
@@ -315,4 +333,17 @@ def place_of(fleet: Fleet, sensor: int, place: int) -> dict[str, NDArray[Any] | 
     }
 
 
-__all__ = ["BAD_FILES", "KINDS", "MEASURED", "TYPES", "DailyFile", "Fleet", "day_files", "place_of"]
+__all__ = [
+    "BAD_FILES",
+    "BYTES_PER_ROW",
+    "DAY",
+    "KINDS",
+    "MEASURED",
+    "MIXED_AS",
+    "TYPES",
+    "DailyFile",
+    "Fleet",
+    "day_files",
+    "header_of",
+    "place_of",
+]

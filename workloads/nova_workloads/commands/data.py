@@ -95,6 +95,9 @@ def fault_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--regions", type=click.IntRange(min=1), default=4, show_default=True, help="Towns.")
 @click.option("--gzip", "compress", is_flag=True, help="Write .csv.gz.")
+@click.option(
+    "--mixed", is_flag=True, help="Few files a day, of all sensors, instead of one per sensor."
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--clean", is_flag=True, help="No faults but those given.")
 @fault_options
@@ -122,6 +125,8 @@ def synth(
         raise NovaError("--sensors and --size: give one of them")
     given = {f.name: others.pop(f.name) for f in fields(Faults)}
     shares = {name: share for name, share in given.items() if share is not None}
+    if others["mixed"]:
+        shares.setdefault("bad_files", 0.0)
     settings = Settings(
         sensors=sensors or 100,
         start=start.date(),
