@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
 import os
@@ -14,29 +13,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from nova_core.cli import cli
-from nova_core.errors import NovaError
-from nova_core.model.files import read_problem, write_plan
-from nova_core.model.partitioner import partition_of
-from nova_core.strategies.base import place
 from nova_workloads.commands import replay as command
-from nova_workloads.debs import Debs
 from nova_workloads.outputs import SocketOutput, StreamOutput, Target
-from nova_workloads.pacing import Clock, Lateness
 from nova_workloads.replay import SPLITS, Lane, Progress, Replay
-from nova_workloads.schedule import Schedule, all_tuples, origin_of
-from nova_workloads.streams import Stream, read_streams, synthetic
-from nova_workloads.tuple_text import FORMATS, TupleText, partitions_of
+from nova_workloads.schedule import Schedule, origin_of
+from nova_workloads.streams import synthetic
+from nova_workloads.tuple_text import FORMATS, TupleText
 
 HOST = "127.0.0.1"
 START = 1_735_689_600_000
@@ -48,288 +36,6 @@ def run(*arguments: str) -> Result:
 
 def rows_of(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
-
-
-def stream(times: list[int], name: str = "a", **others: Any) -> Stream:
-    values = np.arange(len(times), dtype=np.float64)
-    return Stream(name, "r", "pressure", np.array(times, np.int64), values, **others)
-
-
-# --- schedules ----------------------------------------------------------------------------------
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    rate=st.floats(0.01, 1e6),
-    count=st.integers(1, 3000),
-    sensors=st.integers(1, 5),
-    start=st.integers(0, 2**41),
-)
-def test_rates_never_drift(rate: float, count: int, sensors: int, start: int) -> None:
-    """The k-th tuple is due at k / rate, however many came before it."""
-    streams = [stream([0, 1, 2], str(i)) for i in range(sensors)]
-    found = all_tuples(Schedule(rate=rate, count=count, start_ms=start), streams)
-    assert len(found) == count * sensors
-    assert (np.diff(found.due) >= 0).all()
-    for index in range(sensors):
-        mine = found.stream == index
-        assert found.sequence[mine].tolist() == list(range(count))
-        exact = found.sequence[mine] / rate * 1e6
-        assert np.abs(found.due[mine] - exact).max() <= 1 + 1e-9 * exact.max()
-        assert (found.time_ms[mine] == start + found.due[mine] // 1000).all()
-        assert (found.value[mine] == found.sequence[mine] % 3).all()
-
-
-def test_one_kilohertz_is_a_tuple_per_millisecond() -> None:
-    found = all_tuples(Schedule(rate=1000, duration=2.0), synthetic(8))
-    assert len(found) == 16_000
-    assert (found.due == found.sequence * 1000).all()
-    assert (found.time_ms == found.sequence).all()
-
-
-def test_values_are_used_once_unless_told_otherwise() -> None:
-    streams = [stream([0, 1, 2]), stream([0, 1, 2, 3, 4], "b")]
-    found = all_tuples(Schedule(rate=10), streams)
-    assert np.bincount(found.stream).tolist() == [3, 5]
-    found = all_tuples(Schedule(rate=10, duration=0.75), streams)
-    assert np.bincount(found.stream).tolist() == [8, 8]
-    endless = Schedule(rate=10, endless=True).tuples(streams, 0)
-    assert sum(len(next(endless)) for _ in range(100)) > 100_000
-
-
-def test_recorded_times_are_kept_and_scaled() -> None:
-    streams = [stream([1000, 1500, 4000]), stream([900, 1500], "b")]
-    found = all_tuples(Schedule(speed=2.0), streams)
-    assert found.time_ms.tolist() == [900, 1000, 1500, 1500, 4000]
-    assert found.stream.tolist() == [1, 0, 0, 1, 0]
-    assert found.due.tolist() == [0, 50_000, 300_000, 300_000, 1_550_000]
-    assert found.sequence.tolist() == [0, 0, 1, 1, 2]
-    found = all_tuples(Schedule(speed=2.0, start_ms=10, duration=0.3, count=2), streams)
-    assert found.time_ms.tolist() == [10, 110]
-    with_numbers = [stream([5, 6], sequence=np.array([41, 42]))]
-    assert all_tuples(Schedule(), with_numbers).sequence.tolist() == [41, 42]
-
-
-def test_synthetic_sensors_pair_up_in_regions() -> None:
-    found = synthetic(10, regions=4, seed=3)
-    assert [s.sensor for s in found[:4]] == ["pressure-1", "humidity-1", "pressure-2", "humidity-2"]
-    assert [s.region for s in found] == [f"region-{n}" for n in (1, 1, 2, 2, 3, 3, 4, 4, 1, 1)]
-    again = synthetic(2, seed=3)
-    assert (again[0].value == found[0].value).all()
-    assert (synthetic(2, seed=4)[0].value != found[0].value).any()
-    assert all(0 <= s.value.min() <= s.value.max() <= 100 for s in found if s.stream == "humidity")
-
-
-def test_thousands_of_sensors_share_a_schedule() -> None:
-    streams = synthetic(5000)
-    found = all_tuples(Schedule(rate=10, count=3), streams)
-    assert len(found) == 15_000 and (np.diff(found.due) >= 0).all()
-    assert (np.bincount(found.stream) == 3).all()
-    for row in (0, 4999, 7777, 14_999):
-        assert found.value[row] == streams[found.stream[row]].value[found.sequence[row]]
-    partitions = {s.name: [np.ones(1 + i % 3)] for i, s in enumerate(streams)}
-    block = next(Schedule(rate=10, count=3).tuples(streams, 0))
-    lines = TupleText(streams, "csv", partitions).lines(block)
-    for row in range(0, len(block), 37):
-        rates = partitions[streams[block.stream[row]].name][0]
-        expected = partition_of(block.sequence[row : row + 1], rates)[0]
-        assert lines[row].split(",")[-2] == str(expected)
-
-
-# --- reading ------------------------------------------------------------------------------------
-
-
-def test_reads_prepared_readings(tmp_path: Path) -> None:
-    times = np.array([3000, 1000, 2000, 1000], "datetime64[ms]")
-    table = pa.table(
-        {
-            "sensor": pa.array([7, 7, 8, 8]),
-            "region": ["x", "x", "y", "y"],
-            "stream": ["pressure", "pressure", "humidity", "humidity"],
-            "time": times.astype("datetime64[us]"),
-            "value": [3.0, 1.0, 20.0, 10.0],
-            "day": ["2025-01-01", "2025-01-02", "2025-01-01", "2025-01-01"],
-        }
-    )
-    pq.write_to_dataset(table, tmp_path / "readings", partition_cols=["day"])
-    found = read_streams([tmp_path])
-    assert [(s.sensor, s.region, s.stream) for s in found] == [
-        ("8", "y", "humidity"), ("7", "x", "pressure")
-    ]  # fmt: skip
-    assert found[1].time.tolist() == [1000, 3000] and found[1].value.tolist() == [1.0, 3.0]
-    assert [s.sensor for s in read_streams([tmp_path / "readings"], sensors=["7"])] == ["7"]
-    assert [s.sensor for s in read_streams([tmp_path / "readings"], regions=["y"])] == ["8"]
-
-
-@pytest.mark.data
-def test_reads_the_shared_sensor_files(shared_data: Path) -> None:
-    paths = sorted((shared_data / "sensors").glob("*.csv.gz"))
-    found = read_streams(paths)
-    assert [(s.sensor, s.stream, s.region, len(s)) for s in found] == [
-        ("65817", "humidity", "16693", 83_934),
-        ("76099", "humidity", "50712", 150_680),
-        ("29791", "pressure", "16693", 71_954),
-        ("64394", "pressure", "50712", 84_456),
-    ]
-    assert found[2].value[:3].tolist() == [13.75, 13.74, 13.74]
-    assert found[2].time[:3].tolist() == [1, 2, 3]
-
-
-def test_what_was_replayed_can_be_replayed(tmp_path: Path) -> None:
-    first, second = tmp_path / "first.csv", tmp_path / "second.csv.gz"
-    arguments = ["--synthetic", "4", "--rate", "500", "--count", "40", "--unpaced"]
-    assert run(*arguments, "--start", str(START), "--to", str(first)).exit_code == 0
-    with gzip.open(second, "wb") as file:
-        file.write(first.read_bytes())
-    again = tmp_path / "again.csv"
-    assert run(str(second), "--unpaced", "--to", str(again)).exit_code == 0
-    wanted = [{**row, "emit_us": ""} for row in rows_of(first.read_text())]
-    got = [{**row, "emit_us": ""} for row in rows_of(again.read_text())]
-
-    def key(row: dict[str, str]) -> tuple[str, int]:
-        return row["sensor"], int(row["sequence"])
-
-    assert sorted(got, key=key) == sorted(wanted, key=key)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("bmp280_1.csv", "a,b,1\n", "3 columns; expected sensor, region, sequence, value"),
-        ("bmp280_1.csv", "a,b,x,1\n", "bmp280_1.csv: "),
-        ("bmp280_1.csv", "a,b,1,nan\n", "1 rows have no value"),
-        ("other.csv", "a,b,1,2\n", "say which stream it is with --stream"),
-        ("t.csv", "sensor,region,time_ms,value\na,b,1,2\n", "no column 'stream'"),
-        ("t.txt", "", "expected a .csv, .csv.gz or .parquet file"),
-        ("t.csv.gz", "no gzip", "t.csv.gz: cannot be read"),
-        ("t.parquet", "no parquet", "cannot be read as Parquet"),
-    ],
-)
-def test_bad_files(tmp_path: Path, name: str, content: str, message: str) -> None:
-    path = tmp_path / name
-    path.write_text(content)
-    done = run(str(path), "--rate", "10")
-    assert done.exit_code == 2
-    assert message in done.stderr and str(path) in done.stderr
-
-
-def test_bad_readings(tmp_path: Path) -> None:
-    columns = {"sensor": ["a"], "region": ["r"], "stream": ["pressure"], "value": [1.0]}
-    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
-    with pytest.raises(NovaError, match="no column 'time'"):
-        read_streams([tmp_path / "a.parquet"])
-    pq.write_table(pa.table(columns | {"time": [1]}), tmp_path / "b.parquet")
-    with pytest.raises(NovaError, match="'time' is int64; expected timestamps"):
-        read_streams([tmp_path / "b.parquet"])
-    times = pa.array([1], pa.timestamp("us"))
-    pq.write_table(pa.table(columns | {"time": times}), tmp_path / "c.parquet")
-    with pytest.raises(NovaError, match="no readings of b"):
-        read_streams([tmp_path / "c.parquet"], sensors=["b"])
-    with pytest.raises(NovaError, match="give each sensor once"):
-        read_streams([tmp_path / "c.parquet", tmp_path / "c.parquet"])
-
-
-# --- text and partitions ------------------------------------------------------------------------
-
-
-def test_lines_are_csv_and_json(tmp_path: Path) -> None:
-    streams = [Stream('a,"b"', "r", "pressure", np.array([5]), np.array([1.5]))]
-    block = all_tuples(Schedule(), streams)
-    text = TupleText(streams, "csv")
-    sent = text.header.encode() + text.stamped(text.lines(block), 99)
-    assert rows_of(sent.decode()) == [
-        {"sensor": 'a,"b"', "region": "r", "stream": "pressure", "sequence": "0", "time_ms": "5",
-         "value": "1.5", "emit_us": "99"}
-    ]  # fmt: skip
-    text = TupleText(streams, "json", {'a,"b"-pressure': [np.array([1.0])]})
-    assert json.loads(text.stamped(text.lines(block), 99)) == {
-        "sensor": 'a,"b"', "region": "r", "stream": "pressure", "sequence": 0, "time_ms": 5,
-        "value": 1.5, "partition": "0", "emit_us": 99,
-    }  # fmt: skip
-    assert text.header == ""
-
-
-def test_partitions_are_those_of_the_plan(tmp_path: Path) -> None:
-    problem_path, plan_path = tmp_path / "problem.yaml", tmp_path / "plan.json"
-    # Fog nodes too small for a whole join: both inputs are cut.
-    problem_path.write_text(Debs().text().replace("capacity: 2500", "capacity: 1300"))
-    problem = read_problem(problem_path)
-    plan = place(problem, on_full="spread")
-    write_plan(plan, plan_path)
-    assert plan.partitions.count.max() > 1
-    out = tmp_path / "out.csv"
-    done = run(
-        "--synthetic", "8", "--rate", "1000", "--count", "3000", "--unpaced", "--to", str(out),
-        "--plan", str(plan_path), "--problem", str(problem_path),
-    )  # fmt: skip
-    assert done.exit_code == 0, done.output
-    rows = rows_of(out.read_text())
-    for pair in range(4):
-        for side, name in enumerate(("pressure", "humidity")):
-            mine = [r for r in rows if r["sensor"] == f"{name}-{pair + 1}"]
-            rates = plan.partitions.rates(pair, side)
-            expected = partition_of(np.arange(3000), rates)
-            assert [int(r["partition"]) for r in mine] == expected.tolist()
-            share = np.bincount(expected, minlength=len(rates)) / 3000
-            np.testing.assert_allclose(share, rates / rates.sum(), atol=0.002)
-    with pytest.raises(NovaError, match=r"no source of problem .* is called 'pressure-5-pressure'"):
-        partitions_of(plan, synthetic(10))
-
-
-def test_a_source_in_two_joins_has_a_partition_in_each(tmp_path: Path) -> None:
-    path = tmp_path / "problem.yaml"
-    text = Debs(regions=1, nodes=6).text().replace("capacity: 1200", "capacity: 2400")
-    extra = "- {id: humidity-2, node: fog-1, stream: humidity, rate: 1000, key: region-1}\nquery:"
-    path.write_text(text.replace("query:", extra))
-    plan = place(read_problem(path))
-    streams = [s for s in synthetic(4, regions=1) if s.sensor != "pressure-2"]
-    found = partitions_of(plan, streams)
-    assert {name: len(rates) for name, rates in found.items()} == {
-        "pressure-1-pressure": 2, "humidity-1-humidity": 1, "humidity-2-humidity": 1
-    }  # fmt: skip
-    rates = [np.array([1.0, 3.0]), np.array([1.0, 1.0, 1.0])]
-    lines = TupleText(streams[:1], "csv", {"pressure-1-pressure": rates}).lines(
-        all_tuples(Schedule(rate=1.0, count=5), streams[:1])
-    )
-    wanted = zip(*(partition_of(np.arange(5), r).tolist() for r in rates), strict=True)
-    assert [line.split(",")[6] for line in lines] == [f"{a}|{b}" for a, b in wanted]
-
-
-# --- pacing -------------------------------------------------------------------------------------
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.floats(0, 1e9), min_size=1, max_size=200), st.floats(0.01, 1))
-def test_lateness_is_a_close_upper_bound(values: list[float], q: float) -> None:
-    late = Lateness()
-    for value in values:
-        late.add(value)
-    true = float(np.quantile(values, q, method="inverted_cdf"))
-    assert true * (1 - 1e-9) <= late.quantile(q) <= (true + 1) * 2 ** (1 / 16)
-    assert late.greatest == max(values)
-    both = Lateness()
-    both.merge(late)
-    both.merge(late)
-    assert both.quantile(q) == late.quantile(q)
-    late.add(-5.0)
-    assert late.counts[0] >= 1
-
-
-def test_clock_sleeps_to_its_ticks() -> None:
-    clock = Clock(tick_ms=20)
-    for due in (5_000, 30_000, 61_000):
-        clock.sleep_until(due)
-        tick = -(-due // 20_000) * 20_000
-        assert clock.now() >= tick
-    before = clock.now()
-    clock.sleep_until(before - 1e6)
-    clock.sleep_until(before + 60e6, at_most=0.01)
-    assert before < clock.now() < before + 30e6
-    ahead = Clock(1.0, int(time.time() * 1000) + 5_000)
-    assert -5.1e6 < ahead.now() < -4e6
-
-
-# --- outputs ------------------------------------------------------------------------------------
 
 
 def test_one_seed_gives_one_stream(tmp_path: Path) -> None:
