@@ -30,7 +30,7 @@ TYPES = {
     "bme280": ("pressure", "altitude", "pressure_sealevel", "temperature", "humidity"),
 }
 MIXED_AS = "bme280"  # whose columns files of several types have
-BYTES_PER_ROW = {"bmp280": 76, "dht22": 59, "bme280": 82}
+BYTES_PER_ROW = {"bmp280": 75, "dht22": 58, "bme280": 80}
 MEASURED = ("pressure", "temperature", "humidity")
 IMPOSSIBLE = {  # Pa, degrees Celsius, percent; no station on Earth reports any of these
     "pressure": (-142.36, 0.0, 254_321.5),
