@@ -6,6 +6,7 @@ import math
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from nova_testbed import netem
 from nova_testbed.connection import HostError
@@ -34,7 +35,10 @@ def emulate(hosts: Hosts, done: Callable[[str], None] | None = None) -> None:
         return
     from nova_testbed.probing import measure_rtt
 
-    hosts.map(_refuse_without_netem)
+    wanted = {"htb", "u32"}
+    if any(replace(link, bandwidth_mbit=None) != Link() for link in asked.values()):
+        wanted.add("netem")
+    hosts.map(lambda host: _refuse_without(host, wanted))
     base: dict[tuple[str, str], float] = {}
     delayed = [pair for pair, link in asked.items() if link.rtt_ms]
     for rtt in measure_rtt(hosts, delayed, count=BASE_PINGS):
@@ -53,8 +57,9 @@ def emulate(hosts: Hosts, done: Callable[[str], None] | None = None) -> None:
             for other in hosts
             if other is not host and hosts.inventory.link(host.name, other.name) != Link()
         ]
-        with _named(host):
-            netem.apply(runner(host), _device(host), peers)
+        if peers:
+            with _named(host):
+                netem.apply(runner(host), _device(host), peers)
 
     try:
         hosts.map(one, done=done)
@@ -116,12 +121,12 @@ def _device(host: Host) -> str:
     return host.spec.device or netem.default_device(runner(host))
 
 
-def _refuse_without_netem(host: Host) -> None:
-    lacking = {"htb", "u32", "netem"} - netem.supported(runner(host))
+def _refuse_without(host: Host, wanted: set[str]) -> None:
+    lacking = wanted - netem.supported(runner(host))
     if lacking:
         raise HostError(
             host.name,
-            f"cannot delay packets: its kernel or iproute2 lacks {', '.join(sorted(lacking))}; "
+            f"cannot emulate its links: its kernel or iproute2 lacks {', '.join(sorted(lacking))}; "
             "as root: apt-get install iproute2, modprobe -a sch_netem sch_htb cls_u32",
         )
 

@@ -176,6 +176,11 @@ def read_inventory(path_or_name: str | Path) -> Inventory:
     return read_inventory_document(_find(path_or_name))
 
 
+def example_inventory() -> Path:
+    """An inventory of Raspberry Pis to copy and change."""
+    return Path(__file__).parent / "inventories" / "raspberry-pi.example.yaml"
+
+
 def shipped_inventories() -> dict[str, Path]:
     """Inventories that come with Nova, by name."""
     directory = Path(__file__).parent / "inventories"
@@ -210,6 +215,7 @@ __all__ = [
     "Link",
     "Role",
     "StressProfile",
+    "example_inventory",
     "read_inventory",
     "shipped_inventories",
 ]

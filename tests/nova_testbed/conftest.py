@@ -32,6 +32,12 @@ def skip_or_fail(reason: str) -> None:
     pytest.skip(reason)
 
 
+def need_namespaces() -> None:
+    """Skip or fail where there can be no virtual rack."""
+    if subprocess.run(["unshare", "-n", "true"], capture_output=True).returncode:
+        skip_or_fail("a virtual rack needs root and namespaces")
+
+
 class LoopbackSshd:
     """An ordinary sshd of the current user on a free port of 127.0.0.1, with keys of its own."""
 
@@ -147,7 +153,7 @@ def loopback_inventory(running: list[LoopbackSshd]) -> Inventory:
     return Inventory("loopback", tuple(sshd.spec() for sshd in running))
 
 
-def rack_inventory() -> Inventory:
+def rack_inventory(name: str = "novatest") -> Inventory:
     hosts = (
         HostSpec("one", "sink", cpu=0.5, memory=1 << 29),
         HostSpec("two", "source", cpu=0.3, memory=1 << 28),
@@ -158,7 +164,7 @@ def rack_inventory() -> Inventory:
         ("one", "three"): Link(25.0, bandwidth_mbit=50.0),
         ("two", "three"): Link(40.0),
     }
-    return Inventory("novatest", hosts, links, virtual=True)
+    return Inventory(f"{name}-{os.getpid()}", hosts, links, virtual=True)
 
 
 @contextmanager
@@ -168,8 +174,7 @@ def running_inventory(kind: str) -> Iterator[Inventory]:
         with sshds("one", "two", "three") as running:
             yield loopback_inventory(running)
     elif kind == "rack":
-        if subprocess.run(["unshare", "-n", "true"], capture_output=True).returncode:
-            skip_or_fail("a virtual rack needs root and namespaces")
+        need_namespaces()
         rack = VirtualRack(rack_inventory())
         try:
             yield rack.up()

@@ -18,13 +18,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import LoopbackSshd, loopback_inventory, make_key, public, skip_or_fail, sshds
+from conftest import (
+    LoopbackSshd,
+    loopback_inventory,
+    make_key,
+    need_namespaces,
+    public,
+    rack_inventory,
+    skip_or_fail,
+    sshds,
+)
 
 from nova_testbed import connection
 from nova_testbed.connection import HostError, UnreachableError
 from nova_testbed.host import Host, HostTimeoutError
 from nova_testbed.hosts import Hosts, HostsWarning, connect
 from nova_testbed.inventory import HostSpec, Inventory
+from nova_testbed.rack import VirtualRack
 
 
 @pytest.fixture
@@ -280,3 +290,27 @@ def test_no_rsync_no_matter(
     host.put(tmp_path / "big", f"{place}/big")
     host.get(f"{place}/big", tmp_path / "back")
     assert (tmp_path / "back").read_bytes() == (tmp_path / "big").read_bytes()
+
+
+@pytest.mark.e2e
+def test_a_host_killed_while_it_works() -> None:
+    need_namespaces()
+    rack = VirtualRack(rack_inventory("novafault"))
+    try:
+        with pytest.warns(HostsWarning, match="three: "), connect(rack.up()) as hosts:
+            hosts["three"].start("sleep 200.1")
+            other = hosts["two"].start("sleep 200.2")
+            threading.Timer(0.3, lambda: rack.kill_host("three")).start()
+            with pytest.raises(HostError, match=r"^three: the connection to .* was lost"):
+                hosts.run("sleep 2")
+            assert other.alive()
+            with pytest.raises(UnreachableError, match=r"^three: "):
+                hosts["three"].run("true")
+            raise InterruptedError
+    except InterruptedError:
+        # It comes back, and its job, which ended with it, does not.
+        with connect(rack.up()) as hosts:
+            assert hosts["three"].run("hostname").stdout == "three\n"
+            assert hosts["three"].jobs() == [] == hosts["two"].jobs()
+    finally:
+        rack.down()

@@ -15,11 +15,9 @@ from nova_testbed.inventory import (
     InventoryError,
     InventoryWarning,
     Link,
+    example_inventory,
     read_inventory,
-    shipped_inventories,
 )
-
-EXAMPLE = Path(str(shipped_inventories()["virtual-14"])).parent / "raspberry-pi.example.yaml"
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -87,7 +85,7 @@ def test_the_virtual_rack_that_comes_with_nova() -> None:
 def test_the_example_is_good_once_it_is_changed(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("")
     path = tmp_path / "pis.yaml"
-    path.write_text(EXAMPLE.read_text().replace("~/.ssh/nova-testbed ", "key "))
+    path.write_text(example_inventory().read_text().replace("~/.ssh/nova-testbed ", "key "))
     found = read_inventory(path)
     assert len(found.hosts) == 14
     assert found.link("pi10", "pi01") == Link(12.5, 0.5)

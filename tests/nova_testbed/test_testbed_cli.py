@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from conftest import LoopbackSshd, skip_or_fail, sshds
+from conftest import LoopbackSshd, need_namespaces, skip_or_fail, sshds
 
 from nova_core.cli import cli
 from nova_core.model.files import read_problem
@@ -171,7 +172,7 @@ def test_links_that_cannot_be_emulated(running: list[LoopbackSshd], tmp_path: Pa
     asked = write(tmp_path / "far.yaml", running, network={"rtt_ms": 5})
     done = invoke("up", "-i", str(asked))
     assert done.exit_code != 0
-    assert "one: cannot delay packets: its kernel or iproute2 lacks " in done.stderr
+    assert "one: cannot emulate its links: its kernel or iproute2 lacks " in done.stderr
     assert "modprobe -a sch_netem" in done.stderr
 
 
@@ -244,13 +245,28 @@ sys.exit(main())
     assert "paramiko is missing; pip install 'nova-placement[testbed]'" in done.stderr
 
 
+def test_no_namespaces_is_told_in_one_line() -> None:
+    command = [*NOVA, "testbed", "check"]
+    if os.geteuid() == 0:
+        if shutil.which("setpriv") is None:
+            skip_or_fail("there is no setpriv; apt-get install util-linux")
+        without = "-sys_admin,-net_admin"
+        command = ["setpriv", f"--bounding-set={without}", f"--inh-caps={without}", *command]
+    done = subprocess.run(command, capture_output=True, text=True)
+    errors = [line for line in done.stderr.splitlines() if "error" in line]
+    if os.geteuid() and done.returncode == 0:
+        return  # sudo does it
+    assert done.returncode == 1
+    (line,) = errors
+    assert line.startswith("nova: error: no virtual rack here: ")
+
+
 # --- a virtual rack ------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def virtual(tmp_path: Path) -> Iterator[str]:
-    if subprocess.run(["unshare", "-n", "true"], capture_output=True).returncode:
-        skip_or_fail("a virtual rack needs root and namespaces")
+    need_namespaces()
     content = {
         "inventory": 1,
         "name": f"nova-cli-{os.getpid()}",
