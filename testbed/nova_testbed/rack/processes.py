@@ -15,6 +15,9 @@ from pathlib import Path
 from nova_testbed.rack.state import MARK, RackError
 
 END_SECONDS = 5.0
+EXEC_SECONDS = 1.0
+PF_EXITING = 0x4
+PF_KTHREAD = 0x200000
 
 
 def spawn(
@@ -51,16 +54,39 @@ def marked(number: int | None = None) -> dict[str, set[int]]:
     wanted = f"{MARK}=" if number is None else f"{MARK}={number}:"
     prefix = wanted.encode()
     for pid in _pids():
-        try:
-            environment = Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:
-            continue
+        environment = _environment(pid)
         if prefix not in environment:
             continue
         for entry in environment.split(b"\0"):
             if entry.startswith(prefix):
                 found.setdefault(entry[len(prefix) :].decode(errors="replace"), set()).add(pid)
     return found
+
+
+def _environment(pid: int) -> bytes:
+    """The environment of a process; empty when it is ending, or a thread of the kernel's.
+
+    While a process becomes another program it seems to have none: it is looked at again.
+    """
+    end = time.monotonic() + EXEC_SECONDS
+    empty = 0
+    while True:
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+            if environment or time.monotonic() > end:
+                return environment
+            # See proc_pid_stat(5); the name of the program in parentheses may hold anything.
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return b""
+        state, flags, env_end = fields[0], int(fields[6]), int(fields[48])
+        if state in "ZX" or flags & (PF_EXITING | PF_KTHREAD):
+            return b""
+        if env_end == 0:
+            time.sleep(0.001)
+        elif (empty := empty + 1) == 3:
+            # Not only the old program's, read when the new one was there already.
+            return b""
 
 
 def in_namespaces(files: Iterable[Path]) -> set[int]:

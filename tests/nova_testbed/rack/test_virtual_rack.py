@@ -116,15 +116,23 @@ THREE = inventory(
 )
 
 
-def ssh(up: Inventory, host: str, command: str, *, address: str | None = None) -> list[str]:
+def ssh(up: Inventory, host: str, command: str, *, shared: bool = True) -> list[str]:
+    """How to run a command on a host; over one connection a host, if it is to be shared."""
     spec = up.host(host)
-    return [
-        *("ssh", "-i", str(spec.key_file), "-o", f"UserKnownHostsFile={spec.known_hosts}"),
+    assert spec.key_file is not None
+    options = [
+        *("-i", str(spec.key_file), "-o", f"UserKnownHostsFile={spec.known_hosts}"),
         *("-o", "StrictHostKeyChecking=yes", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5"),
         *("-o", "IdentitiesOnly=yes", "-F", "none"),
-        f"{spec.user}@{address or spec.address}",
-        command,
     ]
+    target = f"{spec.user}@{spec.address}"
+    if shared:
+        socket = spec.key_file.parent / f".{spec.address}"
+        options += ["-o", f"ControlPath={socket}"]
+        if not socket.exists():
+            # Its errors are those of the command that follows.
+            subprocess.run(["ssh", *options, "-MNf", target], stderr=subprocess.DEVNULL)
+    return ["ssh", *options, target, command]
 
 
 def python(script: str, *arguments: object) -> str:
@@ -368,7 +376,7 @@ def test_keys_are_the_racks_own_and_secret(rack: VirtualRack, up: Inventory) -> 
     assert key is not None
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     assert stat.S_IMODE(key.parent.stat().st_mode) == 0o700
-    command = ssh(up, "a", "true")
+    command = ssh(up, "a", "true", shared=False)
     command[command.index(str(key))] = "/dev/null"
     done = subprocess.run(command, text=True, capture_output=True, timeout=20)
     assert done.returncode == 255
