@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nova_core.errors import InfeasibleError
+from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.model.plan import Instances, Partitions
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 from nova_core.placement.geometric_median import weighted_distance
@@ -36,6 +36,8 @@ CUTS_TRIED = 1000
 CUTS_TRIED_SHARE = 48
 # Candidates per piece of a cut join; the kernel's `_PIECE_CANDIDATES`.
 PIECE_CANDIDATES = 16
+# Bits of a number without its sign.
+MOST_REQUIREMENTS = 62
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ class Assigner:
                 f"{problem.name}: no worker has a capacity above 0 and C_min = {c_min:g} tuples/s",
                 float(problem.required_capacity.sum()),
             )
+        hosts, needs, meets = _requirements(problem, hosts)
         node = np.flatnonzero(hosts)
         needed = float(problem.required_capacity.sum())
         available = float(problem.nodes.capacity[node].sum())
@@ -130,6 +133,7 @@ class Assigner:
             [partition_count(rate[:, 0], maximum), partition_count(rate[:, 1], maximum)], axis=1
         )
         position = np.ascontiguousarray(problem.nodes.position)
+        rise = _rise(problem)
         pairs = Pairs(
             node=nodes,
             anchors=position[nodes],
@@ -139,12 +143,13 @@ class Assigner:
             maximum=np.ascontiguousarray(maximum),
             grid=grid,
             by_rate=by_rate,
+            height=np.empty((0, 3)) if rise is None else rise[nodes, 1],
+            needs=needs[pick] if len(needs) else needs,
             largest=bandwidth,
             minimum=c_min,
         )
-        tree = build(
-            position, np.ascontiguousarray(problem.nodes.capacity), node, _hub(problem, points)
-        )
+        capacity, hub = np.ascontiguousarray(problem.nodes.capacity), _hub(problem, points)
+        tree = build(position, capacity, node, hub, rise=rise, meets=meets)
         count = len(problem.matrix)
         items = _empty_items(count + count // 2 + 64, len(node))
         items.free[:-1] = tree.slot[:, -1]
@@ -235,6 +240,8 @@ class Assigner:
         items, pairs, count = self.items, self.pairs, int(self.items.used[0])
         pair = items.pair[:count]
         ideal = weighted_distance(pairs.anchors[pair], items.weights[:count], pairs.point[pair])
+        if len(pairs.height):
+            ideal += (items.weights[:count] * pairs.height[pair]).sum(axis=1)
         loss = items.cost[:count] - ideal
         order = np.flatnonzero(loss > gain * items.cost[:count])
         order = order[np.argsort(-loss[order], kind="stable")]
@@ -321,6 +328,61 @@ def _hub(problem: Problem, points: Floats) -> Floats | None:
     joins = np.bincount(problem.sink_node[at_sink], minlength=1)
     most = int(np.argmax(joins))
     return np.ascontiguousarray(position[most]) if joins[most] >= HUB_JOINS else None
+
+
+def _rise(problem: Problem) -> Floats | None:
+    """(n, 2) what every leg to a node adds to its distance, and its height alone, ms; or None."""
+    height, penalty = problem.nodes.height, problem.nodes.penalty
+    if height is None and penalty is None:
+        return None
+    own = np.zeros(len(problem.nodes)) if height is None else height
+    return np.stack([own if penalty is None else own + penalty, own], axis=1)
+
+
+def _requirements(problem: Problem, hosts: Bools) -> tuple[Bools, Ints, Bools | None]:
+    """What joins require of their hosts.
+
+    A node that meets no join's requirement is no host. What all other hosts meet needs no second
+    look, so a single requirement costs nothing.
+
+    Args:
+        problem: what is placed.
+        hosts: (n,) nodes that may host whatever is required.
+
+    Returns:
+        (n,) hosts of any join; (p,) requirement of each pair, counted from 1, 0 for none, or (0,)
+        if none has any left; and (r, n) which nodes meet each.
+
+    Raises:
+        InfeasibleError: when no host meets a requirement.
+        ProblemError: for more requirements than there are bits.
+    """
+    nothing = np.empty(0, np.int64)
+    asked = problem.requirements
+    if not asked.texts:
+        return hosts, nothing, None
+    wanted = asked.of_pairs(problem)
+    some = np.zeros(len(hosts), bool) if (wanted >= 0).all() else hosts.copy()
+    for row in np.unique(wanted[wanted >= 0]).tolist():
+        if not (asked.met[row] & hosts).any():
+            needed = float(problem.required_capacity[wanted == row].sum())
+            raise InfeasibleError(
+                f"{problem.name}: no worker has {asked.texts[row]}, which joins that need "
+                f"{needed:g} tuples/s require",
+                needed,
+            )
+        some |= asked.met[row] & hosts
+    telling = np.flatnonzero(~asked.met[:, some].all(axis=1))
+    if len(telling) > MOST_REQUIREMENTS:
+        raise ProblemError(
+            f"{problem.name}: joins have {len(telling)} different requirements; at most "
+            f"{MOST_REQUIREMENTS} can be told apart"
+        )
+    if not len(telling):
+        return some, nothing, None
+    number = np.zeros(len(asked.texts) + 1, np.int64)  # the last is for -1, no requirement
+    number[telling] = np.arange(len(telling)) + 1
+    return some, number[wanted], asked.met[telling]
 
 
 def _empty_items(count: int, slots: int) -> Items:

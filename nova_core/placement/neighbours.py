@@ -43,7 +43,7 @@ def assign_nearest(state: Assigner, index: str, k: int | None, on_full: str, see
     for item in np.argsort(state.order):
         asked = min(k or max(2, math.ceil(state.items.size[item] / median)), count)
         while True:
-            slots = _available(query, pairs.point[item], asked, state)
+            slots = _available(query, item, asked, state)
             while state.items.used[0] + len(slots) + 1 > len(state.items.size):
                 state.grow()
             placed = fill(state.tree, state.links, pairs, state.items, item, slots)
@@ -54,13 +54,16 @@ def assign_nearest(state: Assigner, index: str, k: int | None, on_full: str, see
             send_to_limbo(state.tree, state.links, pairs, state.items, item)
 
 
-def _available(query: Query, point: Floats, k: int, state: Assigner) -> Ints:
-    """The k nearest slots that still have free capacity, and C_min of it (Eq. 3)."""
-    count, asked = len(state.tree.node), k
+def _available(query: Query, pair: int, k: int, state: Assigner) -> Ints:
+    """The k nearest slots that meet the requirement and have capacity, and C_min of it (Eq. 3)."""
+    count, asked, pairs = len(state.tree.node), k, state.pairs
     while True:
-        slots = query(point, asked)
+        slots = query(pairs.point[pair], asked)
         free = state.items.free[slots]
-        slots = slots[(free > 0) & (free >= state.pairs.minimum)]
+        good = (free > 0) & (free >= pairs.minimum)
+        if len(pairs.needs) and pairs.needs[pair]:
+            good &= state.tree.offer[slots] >> (pairs.needs[pair] - 1) & 1 == 1
+        slots = slots[good]
         if len(slots) >= k or asked == count:
             return slots[:k]
         asked = min(2 * asked, count)

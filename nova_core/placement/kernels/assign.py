@@ -26,6 +26,8 @@ from nova_core.placement.kernels.items import (
     cheapest_with_room,
     cost_on,
     detach,
+    lift,
+    needs_of,
     send_to_limbo,
 )
 
@@ -86,10 +88,11 @@ def write_candidates(
     if items.size[item] <= pairs.largest:
         point = pairs.point[items.pair[item]]
         need = max(items.size[item], pairs.minimum)
-        found = min(nearest(tree, point, need, search), len(candidates.slot) - begin)
+        needs = needs_of(pairs, items.pair[item])
+        found = min(nearest(tree, point, need, needs, search), len(candidates.slot) - begin)
     position, anchors, weights = tree.slot, pairs.anchors[items.pair[item]], items.weights[item]
     slot_out, cost_out = candidates.slot, candidates.cost
-    slots, squares = search.slot, search.square
+    slots, squares, tall = search.slot, search.square, len(tree.rise) > 0
     for k in range(found):
         cost = 0.0
         for i in range(3):
@@ -97,6 +100,8 @@ def write_candidates(
             for m in range(anchors.shape[1]):
                 square += (position[slots[k], m] - anchors[i, m]) ** 2
             cost += weights[i] * math.sqrt(square)
+        if tall:
+            cost += lift(tree, pairs, items.pair[item], items.weights, item, slots[k])
         squares[k] = cost
     order = np.argsort(squares[:found])
     for k in range(found):
@@ -160,7 +165,8 @@ def spread(tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, near
         if items.slot[item] != limbo:
             continue
         pair = items.pair[item]
-        found = nearest(tree, pairs.point[pair], max(pairs.minimum, 1e-9), search)
+        least = max(pairs.minimum, 1e-9)
+        found = nearest(tree, pairs.point[pair], least, needs_of(pairs, pair), search)
         best, best_fill = NONE, np.inf
         for k in range(found):
             slot = search.slot[k]

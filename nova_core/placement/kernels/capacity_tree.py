@@ -1,7 +1,9 @@
 """A k-d tree whose inner nodes carry the greatest free capacity below them.
 
 It answers "nearest node with room for c" exactly, in about log n, and takes updates in log n; it
-needs no k and never overlooks a node (DESIGN, Phase III).
+needs no k and never overlooks a node (DESIGN, Phase III). Where nodes have heights or penalties it
+also carries the least of them, so that "near" counts them; where joins require tags or memory, the
+greatest free capacity of slots that have them, per requirement.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from nova_core.model.problem import Floats, Ints
+from nova_core.model.problem import Bools, Floats, Ints
 from nova_core.placement.kernels.ranking import (
     Ranking,
     nearest_ranked,
@@ -35,14 +37,20 @@ class CapacityTree(NamedTuple):
     Attributes:
         slot: (n, d + 1) coordinates, ms, and free capacity, tuples/s, of each slot.
         node: (n,) the problem's node index of each slot.
-        box: (2 leaves, 2 d + 1) least and greatest coordinates and greatest free capacity below
-            each tree node.
+        box: (2 leaves, 2 d + 1 + r) least and greatest coordinates and greatest free capacity below
+            each tree node, then that of the slots that meet each of r requirements.
+        rise: (n + 2 leaves, 2) what every leg to a slot adds to its distance, ms (its height and
+            penalty), and the slot's height alone; then of each tree node, the least rise below it.
+            Empty without heights and penalties.
+        offer: (n,) bits of the requirements each slot meets; empty where no join has any.
         ranking: the same slots around the virtual position that most joins share, if many do.
     """
 
     slot: Floats
     node: Ints
     box: Floats
+    rise: Floats
+    offer: Ints
     ranking: Ranking
 
 
@@ -96,7 +104,15 @@ def _select(rows: Floats, node: Ints, begin: int, end: int, middle: int, axis: i
             return
 
 
-def build(position: Floats, free: Floats, node: Ints, hub: Floats | None = None) -> CapacityTree:
+def build(
+    position: Floats,
+    free: Floats,
+    node: Ints,
+    hub: Floats | None = None,
+    *,
+    rise: Floats | None = None,
+    meets: Bools | None = None,
+) -> CapacityTree:
     """Build the tree over candidate nodes.
 
     Args:
@@ -104,15 +120,52 @@ def build(position: Floats, free: Floats, node: Ints, hub: Floats | None = None)
         free: (N,) their free capacity, tuples/s.
         node: (n,) indices of the nodes that may host.
         hub: (d,) a point that many searches will start from, or None.
+        rise: (N, 2) what every leg to a node adds to its distance, and its height alone, ms; None
+            for nothing.
+        meets: (r, N) whether nodes meet each requirement; None where no join has any.
     """
-    tree: CapacityTree = _build(position, free, node, no_ranking())
+    requirements = 0 if meets is None else len(meets)
+    tree: CapacityTree = _build(
+        position, free, node, requirements, np.empty((0, 2)), np.empty(0, np.int64), no_ranking()
+    )
+    if meets is not None:
+        bits = np.int64(1) << np.arange(requirements)
+        tree = tree._replace(offer=bits @ meets[:, tree.node])
+    if rise is not None:
+        tree = tree._replace(rise=_with_least(rise[tree.node], len(tree.box) // 2))
+    refresh(tree)
     if hub is None:
         return tree
-    return tree._replace(ranking=rank_slots(hub, tree.slot, tree.node))
+    return tree._replace(ranking=rank_slots(hub, tree.slot, tree.node, tree.rise))
+
+
+def _with_least(rise: Floats, leaves: int) -> Floats:
+    """Rows of ``rise`` of the slots, then of each tree node the least below it (see `rise`)."""
+    n = len(rise)
+    first = np.arange(leaves) * n // leaves
+    least = np.zeros((2 * leaves, 2))
+    least[:, 0] = math.inf  # of a leaf without slots
+    filled = np.diff(np.append(first, n)) > 0
+    least[leaves:, 0][filled] = np.minimum.reduceat(rise[:, 0], first[filled])
+    level = leaves // 2
+    while level:
+        below = least[2 * level : 4 * level, 0]
+        least[level : 2 * level, 0] = np.minimum(below[0::2], below[1::2])
+        level //= 2
+    return np.concatenate([rise, least])
 
 
 @njit(cache=True, nogil=True)
-def _build(position: Floats, free: Floats, node: Ints, ranking: Ranking) -> CapacityTree:
+def _build(
+    position: Floats,
+    free: Floats,
+    node: Ints,
+    requirements: int,
+    rise: Floats,
+    offer: Ints,
+    ranking: Ranking,
+) -> CapacityTree:
+    """The tree but for room and rise."""
     n, d = len(node), position.shape[1]
     slot = np.empty((n, d + 1))
     for i in range(n):
@@ -122,7 +175,7 @@ def _build(position: Floats, free: Floats, node: Ints, ranking: Ranking) -> Capa
     leaves = 1
     while leaves * LEAF_SIZE < n:
         leaves *= 2
-    box = np.empty((2 * leaves, 2 * d + 1))
+    box = np.empty((2 * leaves, 2 * d + 1 + requirements))
     for k in range(d):
         box[1, k], box[1, d + k] = slot[:, k].min(), slot[:, k].max()
     # Downwards, boxes are only halved at the splits, which suffices to choose the widest axis.
@@ -153,31 +206,37 @@ def _build(position: Floats, free: Floats, node: Ints, ranking: Ranking) -> Capa
         for k in range(d):
             box[t, k] = min(box[2 * t, k], box[2 * t + 1, k])
             box[t, d + k] = max(box[2 * t, d + k], box[2 * t + 1, d + k])
-    tree = CapacityTree(slot, node, box, ranking)
-    refresh(tree)
-    return tree
+    return CapacityTree(slot, node, box, rise, offer, ranking)
 
 
 @njit(cache=True, nogil=True)
 def refresh(tree: CapacityTree) -> None:
     """Recompute every tree node's room after free capacities were written directly."""
-    leaves, room = len(tree.box) // 2, tree.box.shape[1] - 1
-    for leaf in range(leaves):
-        _refresh_leaf(tree, leaf)
-    for t in range(leaves - 1, 0, -1):
-        tree.box[t, room] = max(tree.box[2 * t, room], tree.box[2 * t + 1, room])
+    leaves, rooms = len(tree.box) // 2, tree.box.shape[1]
+    for room in range(2 * (tree.slot.shape[1] - 1), rooms):
+        for leaf in range(leaves):
+            _refresh_leaf(tree, leaf, room)
+        for t in range(leaves - 1, 0, -1):
+            tree.box[t, room] = max(tree.box[2 * t, room], tree.box[2 * t + 1, room])
     if len(tree.ranking.hub):
         refresh_ranking(tree.ranking, tree.slot)
 
 
 @njit(cache=True, nogil=True)
-def _refresh_leaf(tree: CapacityTree, leaf: int) -> None:
-    n, free = len(tree.slot), tree.slot.shape[1] - 1
-    leaves, column = len(tree.box) // 2, tree.box.shape[1] - 1
+def _refresh_leaf(tree: CapacityTree, leaf: int, column: int) -> None:
+    n, free, leaves = len(tree.slot), tree.slot.shape[1] - 1, len(tree.box) // 2
+    requirement = column - 2 * free  # 0 is for slots of every kind
     room = -math.inf
     for slot in range(leaf * n // leaves, (leaf + 1) * n // leaves):
-        room = max(room, tree.slot[slot, free])
+        if requirement == 0 or meets(tree, slot, requirement):
+            room = max(room, tree.slot[slot, free])
     tree.box[leaves + leaf, column] = room
+
+
+@njit(cache=True, nogil=True)
+def meets(tree: CapacityTree, slot: int, requirement: int) -> bool:
+    """Whether a slot meets a requirement, counted from 1."""
+    return (tree.offer[slot] >> (requirement - 1)) & 1 == 1
 
 
 @njit(cache=True, nogil=True)
@@ -186,18 +245,19 @@ def set_free(tree: CapacityTree, slot: int, free: float) -> None:
     tree.slot[slot, tree.slot.shape[1] - 1] = free
     if len(tree.ranking.hub):
         set_ranked(tree.ranking, slot, free)
-    n, leaves, column = len(tree.slot), len(tree.box) // 2, tree.box.shape[1] - 1
+    n, leaves, rooms = len(tree.slot), len(tree.box) // 2, tree.box.shape[1]
     leaf = slot * leaves // n
     while (leaf + 1) * n // leaves <= slot:
         leaf += 1
-    _refresh_leaf(tree, leaf)
-    t = (leaves + leaf) // 2
-    while t >= 1:
-        room = max(tree.box[2 * t, column], tree.box[2 * t + 1, column])
-        if room == tree.box[t, column]:
-            return
-        tree.box[t, column] = room
-        t //= 2
+    for column in range(2 * (tree.slot.shape[1] - 1), rooms):
+        _refresh_leaf(tree, leaf, column)
+        t = (leaves + leaf) // 2
+        while t >= 1:
+            room = max(tree.box[2 * t, column], tree.box[2 * t + 1, column])
+            if room == tree.box[t, column]:
+                break
+            tree.box[t, column] = room
+            t //= 2
 
 
 @njit(cache=True, nogil=True)
@@ -253,27 +313,32 @@ def _sift(nodes: Ints, slots: Ints, squares: Floats, count: int, i: int) -> None
 
 
 @njit(cache=True, nogil=True)
-def nearest(tree: CapacityTree, point: Floats, required: float, search: Search) -> int:
+def nearest(tree: CapacityTree, point: Floats, required: float, needs: int, search: Search) -> int:
     """The nearest slots with room for ``required``, in no particular order.
 
-    Of slots equally near, those with the smaller node index are taken.
+    Distances include what slots rise. Of slots equally near, those with the smaller node index are
+    taken.
 
     Args:
         tree: where to look.
         point: (d,) a virtual position.
         required: tuples/s a slot must have free.
+        needs: the requirement a slot must meet, counted from 1; 0 for none.
         search: filled with the slots found and their squared distances.
 
     Returns:
         How many were found, at most k.
     """
-    if len(tree.ranking.hub) and _is(point, tree.ranking.hub):
-        return nearest_ranked(tree.ranking, tree.slot, required, search.slot, search.square)
+    if len(tree.ranking.hub) and not needs and _is(point, tree.ranking.hub):
+        return nearest_ranked(
+            tree.ranking, tree.slot, tree.rise, required, search.slot, search.square
+        )
     # Columns named once: reading them out of the tuple in the loop costs a reference count each.
     rows, nodes, box = tree.slot, tree.node, tree.box
     slots, squares, stack, bounds = search.slot, search.square, search.stack, search.bound
     k, d = len(slots), len(point)
-    n, leaves, room = len(rows), len(box) // 2, 2 * d
+    n, leaves, room = len(rows), len(box) // 2, 2 * d + needs
+    rise, offer, tall = tree.rise, tree.offer, len(tree.rise) > 0
     found = 0
     if box[1, room] < required:
         return 0
@@ -292,6 +357,9 @@ def nearest(tree: CapacityTree, point: Floats, required: float, search: Search) 
                 near_bound = _box_distance(box, near, point)
             if box[far, room] >= required:
                 far_bound = _box_distance(box, far, point)
+            if tall:
+                near_bound = (math.sqrt(near_bound) + rise[n + near, 0]) ** 2
+                far_bound = (math.sqrt(far_bound) + rise[n + far, 0]) ** 2
             if far_bound < near_bound:
                 near, far = far, near
                 near_bound, far_bound = far_bound, near_bound
@@ -304,7 +372,7 @@ def nearest(tree: CapacityTree, point: Floats, required: float, search: Search) 
             continue
         leaf = t - leaves
         for slot in range(leaf * n // leaves, (leaf + 1) * n // leaves):
-            if rows[slot, d] < required:
+            if rows[slot, d] < required or (needs and not (offer[slot] >> (needs - 1)) & 1):
                 continue
             if d == 2:
                 square = (rows[slot, 0] - point[0]) ** 2 + (rows[slot, 1] - point[1]) ** 2
@@ -312,6 +380,8 @@ def nearest(tree: CapacityTree, point: Floats, required: float, search: Search) 
                 square = 0.0
                 for m in range(d):
                     square += (rows[slot, m] - point[m]) ** 2
+            if tall:
+                square = (math.sqrt(square) + rise[slot, 0]) ** 2
             if square > limit:
                 continue
             if found < k:

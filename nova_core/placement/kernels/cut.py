@@ -24,6 +24,7 @@ from nova_core.placement.kernels.items import (
     attach,
     cheapest_with_room,
     detach,
+    needs_of,
     place_cheapest,
     send_to_limbo,
     sync,
@@ -241,7 +242,7 @@ def _could_gain(pairs: Pairs, items: Items, item: int, gain: float) -> bool:
 
 @njit(cache=True, nogil=True)
 def _ideal(pairs: Pairs, items: Items, item: int) -> float:
-    """Objective of an item at its virtual position."""
+    """Objective of an item on a host without a height at its virtual position."""
     pair = items.pair[item]
     point, anchors, weights = pairs.point[pair], pairs.anchors[pair], items.weights[item]
     ideal = 0.0
@@ -250,6 +251,8 @@ def _ideal(pairs: Pairs, items: Items, item: int) -> float:
         for k in range(len(point)):
             square += (point[k] - anchors[i, k]) ** 2
         ideal += weights[i] * math.sqrt(square)
+        if len(pairs.height):
+            ideal += weights[i] * pairs.height[pair, i]
     return ideal
 
 
@@ -315,4 +318,5 @@ def _room_for_a_replica(tree: CapacityTree, pairs: Pairs, items: Items, item: in
     for side in range(2):
         last = pairs.rate[pair, side] - pairs.maximum[pair] * (pairs.grid[pair, side] - 1)
         smallest += min(last, pairs.maximum[pair])
-    return tree.box[1, tree.box.shape[1] - 1] >= max(smallest, pairs.minimum)
+    room = 2 * (tree.slot.shape[1] - 1) + needs_of(pairs, pair)
+    return tree.box[1, room] >= max(smallest, pairs.minimum)

@@ -14,7 +14,7 @@ from nova_core.placement.kernels.items import (
     attach,
     cost_on,
     detach,
-    links_fit,
+    may_host,
     write_halves,
     write_rectangle,
 )
@@ -92,6 +92,4 @@ def _has_room(
     size = items.size[item]
     if size > pairs.largest or items.free[slot] < max(size, pairs.minimum):
         return False
-    if len(links.target) == 0:
-        return True
-    return links_fit(tree, links, pairs.node[items.pair[item]], items.rate[item], slot)
+    return may_host(tree, links, pairs, items.pair[item], items.rate[item], slot)

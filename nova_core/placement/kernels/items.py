@@ -18,6 +18,7 @@ from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.capacity_tree import (
     CapacityTree,
     Search,
+    meets,
     nearest,
     search_for,
     set_free,
@@ -25,6 +26,7 @@ from nova_core.placement.kernels.capacity_tree import (
 
 # A typed -1: a plain one is a literal to numba, which compiles callees anew for each literal.
 NONE = cast("int", np.int64(-1))
+NOTHING = cast("int", np.int64(0))
 # Cost of a tuple/s in limbo (ms); beyond any latency, yet far from losing ms to rounding.
 LIMBO_COST = 1e6
 
@@ -55,6 +57,8 @@ class Pairs(NamedTuple):
         maximum: (p,) p_max of Eq. 7, tuples/s.
         grid: (p, 2) partitions m and n of both inputs under p_max.
         by_rate: whether a piece's legs weigh by its own rates rather than by its share of the grid.
+        height: (p, 3) heights of those nodes, ms; (0, 3) where no node has any.
+        needs: (p,) requirement hosts must meet, from 1; 0 for none. (0,) where no pair has any.
         largest: t_b, the greatest required capacity an instance may have, tuples/s.
         minimum: C_min, what a node must have free to be chosen, tuples/s.
     """
@@ -67,6 +71,8 @@ class Pairs(NamedTuple):
     maximum: Floats
     grid: Ints
     by_rate: bool
+    height: Floats
+    needs: Ints
     largest: float
     minimum: float
 
@@ -191,10 +197,27 @@ def _link(links: LinkRoom, source: int, target: int) -> int:
     return NONE
 
 
+@njit(cache=True, nogil=True, inline="always")
+def needs_of(pairs: Pairs, pair: int) -> int:
+    """The requirement a pair's hosts must meet, counted from 1; 0 for none."""
+    return pairs.needs[pair] if len(pairs.needs) else NOTHING
+
+
 @njit(cache=True, nogil=True)
-def links_fit(tree: CapacityTree, links: LinkRoom, nodes: Ints, rate: Floats, slot: int) -> bool:
-    """Whether the links between a slot and an item's sources and sink have room for its rates."""
-    host = tree.node[slot]
+def may_host(
+    tree: CapacityTree, links: LinkRoom, pairs: Pairs, pair: int, rate: Floats, slot: int
+) -> bool:
+    """Whether a slot meets a pair's requirement and its links have room for a piece's rates.
+
+    The links are those between the slot and the pair's sources and sink; free capacity is left to
+    the caller.
+    """
+    needs = needs_of(pairs, pair)
+    if needs and not meets(tree, slot, needs):
+        return False
+    if len(links.target) == 0:
+        return True
+    host, nodes = tree.node[slot], pairs.node[pair]
     for leg in range(3):
         source, target = (nodes[leg], host) if leg < 2 else (host, nodes[leg])
         if source != target:
@@ -220,6 +243,32 @@ def _use_links(
 
 
 @njit(cache=True, nogil=True)
+def lift(
+    tree: CapacityTree, pairs: Pairs, pair: int, weights: Floats, row: int, slot: int
+) -> float:
+    """What heights and the slot's penalty add to the objective of a piece on a slot.
+
+    A height counts on every leg but one that ends where it begins.
+
+    Args:
+        tree: with heights or penalties.
+        pairs: what is placed.
+        pair: the piece's pair.
+        weights: (..., 3) of its legs, in one row.
+        row: that row.
+        slot: where it would run.
+    """
+    host, rise, height = tree.node[slot], tree.rise[slot, 0], tree.rise[slot, 1]
+    total = 0.0
+    for i in range(3):
+        if pairs.node[pair, i] == host:
+            total += weights[row, i] * (rise - height)
+        else:
+            total += weights[row, i] * (pairs.height[pair, i] + rise)
+    return total
+
+
+@njit(cache=True, nogil=True)
 def cost_on(tree: CapacityTree, pairs: Pairs, items: Items, item: int, slot: int) -> float:
     """Objective of an item on a slot."""
     if slot == len(tree.node):
@@ -231,6 +280,8 @@ def cost_on(tree: CapacityTree, pairs: Pairs, items: Items, item: int, slot: int
         for k in range(anchors.shape[1]):
             square += (tree.slot[slot, k] - anchors[i, k]) ** 2
         cost += items.weights[item, i] * math.sqrt(square)
+    if len(tree.rise):
+        cost += lift(tree, pairs, items.pair[item], items.weights, item, slot)
     return cost
 
 
@@ -301,14 +352,15 @@ def cheapest_with_room(
         need: tuples/s a slot must have free.
         search: work space; as many slots are compared, more where links are full.
     """
-    position, linked, anchors, point = tree.slot, len(links.target) > 0, pairs.anchors, pairs.point
+    position, anchors, point = tree.slot, pairs.anchors, pairs.point
+    linked, tall, needs = len(links.target) > 0, len(tree.rise) > 0, needs_of(pairs, pair)
     while True:
-        found = nearest(tree, point[pair], need, search)
+        found = nearest(tree, point[pair], need, needs, search)
         slots = search.slot
         best, best_cost = NONE, math.inf
         for k in range(found):
             slot = slots[k]
-            if linked and not links_fit(tree, links, pairs.node[pair], rate[row], slot):
+            if linked and not may_host(tree, links, pairs, pair, rate[row], slot):
                 continue
             cost = 0.0
             for i in range(3):
@@ -316,6 +368,8 @@ def cheapest_with_room(
                 for m in range(anchors.shape[2]):
                     square += (position[slot, m] - anchors[pair, i, m]) ** 2
                 cost += weights[row, i] * math.sqrt(square)
+            if tall:
+                cost += lift(tree, pairs, pair, weights, row, slot)
             if cost < best_cost:
                 best, best_cost = slot, cost
         if best != NONE or found < len(slots):

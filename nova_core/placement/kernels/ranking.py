@@ -7,6 +7,7 @@ one dimension there is no rim: the first slot with room is found in log n.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -32,12 +33,12 @@ class Ranking(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def square_distance(rows: Floats, slot: int, point: Floats) -> float:
-    """Squared distance of a slot from a point."""
+def square_distance(rows: Floats, rise: Floats, slot: int, point: Floats) -> float:
+    """Squared distance of a slot from a point, what it rises included."""
     square = 0.0
     for k in range(len(point)):
         square += (rows[slot, k] - point[k]) ** 2
-    return square
+    return (math.sqrt(square) + rise[slot, 0]) ** 2 if len(rise) else square
 
 
 def no_ranking() -> Ranking:
@@ -45,16 +46,19 @@ def no_ranking() -> Ranking:
     return Ranking(np.empty(0), np.empty((2, 0), np.int64), np.empty(0))
 
 
-def rank_slots(hub: Floats, rows: Floats, node: Ints) -> Ranking:
+def rank_slots(hub: Floats, rows: Floats, node: Ints, rise: Floats) -> Ranking:
     """Rank slots around a hub.
 
     Args:
         hub: (d,) ms.
         rows: (n, d + 1) coordinates, ms, and free capacity of each slot.
         node: (n,) node indices of the slots.
+        rise: what each slot rises, ms, in the first column; no rows where none does.
     """
     n = len(rows)
     square = ((rows[:, :-1] - hub) ** 2).sum(axis=1)
+    if len(rise):
+        square = (np.sqrt(square) + rise[:n, 0]) ** 2
     order = np.empty((2, n), np.int64)
     slot = np.argsort(square)
     # Few are equally near: sorting those again is cheaper than sorting all by two keys.
@@ -96,7 +100,7 @@ def set_ranked(ranking: Ranking, slot: int, free: float) -> None:
 
 @njit(cache=True, nogil=True)
 def nearest_ranked(
-    ranking: Ranking, rows: Floats, required: float, slots: Ints, squares: Floats
+    ranking: Ranking, rows: Floats, rise: Floats, required: float, slots: Ints, squares: Floats
 ) -> int:
     """The slots nearest the hub with room for ``required``, nearest first; how many."""
     hub, order, room = ranking.hub, ranking.order, ranking.room
@@ -110,7 +114,7 @@ def nearest_ranked(
             if room[t] < required:
                 t += 1
         slot = order[0, t - leaves]
-        slots[found], squares[found] = slot, square_distance(rows, slot, hub)
+        slots[found], squares[found] = slot, square_distance(rows, rise, slot, hub)
         found += 1
         if found == len(slots):
             return found

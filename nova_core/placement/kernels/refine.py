@@ -27,7 +27,8 @@ from nova_core.placement.kernels.items import (
     Pairs,
     attach,
     detach,
-    links_fit,
+    lift,
+    may_host,
 )
 
 # Gains below this are rounding, not improvement (ms).
@@ -40,7 +41,7 @@ _WORTHWHILE = 1e-4
 def _cost(
     position: Floats, anchors: Floats, weights: Floats, pair: int, item: int, slot: int
 ) -> float:
-    """Objective of an item on a slot that is not limbo."""
+    """Objective of an item on a slot that is not limbo, but for heights and penalties."""
     cost = 0.0
     for i in range(3):
         square = 0.0
@@ -70,8 +71,12 @@ def improve(
         items.weights,
     )
     candidate, candidate_cost = candidates.slot, candidates.cost
-    position, anchors, node, minimum = tree.slot, pairs.anchors, pairs.node, pairs.minimum
-    limbo, linked = len(tree.node), len(links.target) > 0
+    position, anchors, minimum = tree.slot, pairs.anchors, pairs.minimum
+    limbo, limited, tall = (
+        len(tree.node),
+        len(links.target) + len(pairs.needs) > 0,
+        len(tree.rise) > 0,
+    )
 
     here, cost_here = slot_of[item], cost_of[item]
     need = max(size[item], minimum)
@@ -85,7 +90,7 @@ def improve(
         if gain <= best:
             break
         if slot == here or (
-            linked and not links_fit(tree, links, node[pair_of[item]], rate[item], slot)
+            limited and not may_host(tree, links, pairs, pair_of[item], rate[item], slot)
         ):
             continue
         if free[slot] >= need:
@@ -100,13 +105,15 @@ def improve(
             other_need = max(size[other], minimum)
             limit = gain - best + cost_of[other]
             if room_here >= other_need and not (
-                linked
+                limited
                 and here != limbo
-                and not links_fit(tree, links, node[pair_of[other]], rate[other], here)
+                and not may_host(tree, links, pairs, pair_of[other], rate[other], here)
             ):
                 target_cost = LIMBO_COST * size[other]
                 if here != limbo:
                     target_cost = _cost(position, anchors, weights, pair_of[other], other, here)
+                    if tall:
+                        target_cost += lift(tree, pairs, pair_of[other], weights, other, here)
                 if target_cost < limit:
                     best, best_slot, best_cost = gain + cost_of[other] - target_cost, slot, cost
                     best_resident, best_target, best_target_cost = other, here, target_cost
@@ -119,9 +126,9 @@ def improve(
                     free[candidate[o]] < other_need
                     or candidate[o] == slot
                     or (
-                        linked
-                        and not links_fit(
-                            tree, links, node[pair_of[other]], rate[other], candidate[o]
+                        limited
+                        and not may_host(
+                            tree, links, pairs, pair_of[other], rate[other], candidate[o]
                         )
                     )
                 )
@@ -162,8 +169,12 @@ def improve_deep(
         items.weights,
     )
     candidate, candidate_cost = candidates.slot, candidates.cost
-    position, anchors, node, minimum = tree.slot, pairs.anchors, pairs.node, pairs.minimum
-    limbo, linked = len(tree.node), len(links.target) > 0
+    position, anchors, minimum = tree.slot, pairs.anchors, pairs.minimum
+    limbo, limited, tall = (
+        len(tree.node),
+        len(links.target) + len(pairs.needs) > 0,
+        len(tree.rise) > 0,
+    )
 
     here, cost_here = slot_of[item], cost_of[item]
     need = max(size[item], minimum)
@@ -178,7 +189,7 @@ def improve_deep(
         if gain <= best:
             break
         if slot == here or (
-            linked and not links_fit(tree, links, node[pair_of[item]], rate[item], slot)
+            limited and not may_host(tree, links, pairs, pair_of[item], rate[item], slot)
         ):
             continue
         resident = head[slot]
@@ -197,7 +208,9 @@ def improve_deep(
                     continue
                 if second == here:
                     continue
-                if linked and not links_fit(tree, links, node[pair_of[other]], rate[other], second):
+                if limited and not may_host(
+                    tree, links, pairs, pair_of[other], rate[other], second
+                ):
                     continue
                 third = head[second]
                 while third != NONE:
@@ -216,10 +229,12 @@ def improve_deep(
                             target_cost = _cost(
                                 position, anchors, weights, pair_of[last], last, here
                             )
+                            if tall:
+                                target_cost += lift(tree, pairs, pair_of[last], weights, last, here)
                         if target_cost < limit and not (
-                            linked
+                            limited
                             and here != limbo
-                            and not links_fit(tree, links, node[pair_of[last]], rate[last], here)
+                            and not may_host(tree, links, pairs, pair_of[last], rate[last], here)
                         ):
                             target, limit = here, target_cost
                     for o in range(begin[last], end[last]):
@@ -231,9 +246,9 @@ def improve_deep(
                             and third_slot != slot
                             and third_slot != second
                             and not (
-                                linked
-                                and not links_fit(
-                                    tree, links, node[pair_of[last]], rate[last], third_slot
+                                limited
+                                and not may_host(
+                                    tree, links, pairs, pair_of[last], rate[last], third_slot
                                 )
                             )
                         ):

@@ -43,7 +43,7 @@ def test_nearest_with_room_agrees_with_brute_force(
         point, room = rng.uniform(-10, 110, dimensions), float(rng.integers(0, 55))
         if ranked and rng.random() < 0.5:
             point = hub
-        found = nearest(tree, point, room, search)
+        found = nearest(tree, point, room, 0, search)
         answer = sorted(int(n) for n in tree.node[search.slot[:found]])
         assert answer == expected(position, free, node, point, room, k)
         changed = int(rng.choice(node))
@@ -54,4 +54,4 @@ def test_nearest_with_room_agrees_with_brute_force(
 @pytest.mark.parametrize("hub", [None, np.zeros(2)])
 def test_a_full_tree_answers_nothing(hub: np.ndarray | None) -> None:
     tree = build(np.zeros((4, 2)), np.ones(4), np.arange(4), hub)
-    assert nearest(tree, np.zeros(2), 2.0, search_for(3)) == 0
+    assert nearest(tree, np.zeros(2), 2.0, 0, search_for(3)) == 0

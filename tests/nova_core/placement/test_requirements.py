@@ -1,0 +1,205 @@
+"""Joins that ask for hosts with tags or memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from synthetic import synthetic_problem
+
+from nova_core.errors import InfeasibleError, ProblemError
+from nova_core.evaluation import evaluate
+from nova_core.model import Joins, Problem, read_problem, write_problem
+from nova_core.model.verify import verify
+from nova_core.strategies import place
+
+GROUPS = 4
+TAGS = np.array(["gpu", "", "gpu,arm64", ""])
+MEMORY = np.array([np.nan, 4e9, np.nan, np.nan])
+
+
+def demanding(seed: int, joins: int = 24) -> Problem:
+    """Four logical joins: gpu, memory, gpu and arm64, anything; about half of the nodes have each.
+
+    Every logical join has a quarter of the pairs.
+    """
+    problem = synthetic_problem(seed, nodes=2 * joins, joins=joins, headroom=6.0)
+    rng = np.random.default_rng(seed)
+    count = len(problem.nodes)
+    has = rng.random((3, count)) < 0.6
+    has[:, 1] = True
+    tags = [
+        "" + ",".join(t for t, h in zip(("gpu", "arm64"), row, strict=True) if h)
+        for row in has[:2].T
+    ]
+    names_of_joins = np.array([f"j{i}" for i in range(GROUPS)])
+    asked = Joins(
+        names_of_joins,
+        np.repeat("left", GROUPS),
+        np.repeat("right", GROUPS),
+        np.zeros(GROUPS, np.int64),
+        tags=TAGS,
+        memory=MEMORY,
+    )
+    capacity = problem.nodes.capacity.copy()
+    capacity[1] += problem.required_capacity.sum()  # node 1 meets everything
+    return replace(
+        problem,
+        nodes=replace(
+            problem.nodes,
+            capacity=capacity,
+            tags=np.array(tags),
+            memory=np.where(has[2], 8e9, rng.choice([np.nan, 1e9], count)),
+        ),
+        joins=asked,
+        matrix=replace(problem.matrix, join=np.arange(joins) % GROUPS),
+    ).validate()
+
+
+def meets(problem: Problem, node: int, join: int) -> bool:
+    assert problem.nodes.tags is not None
+    assert problem.nodes.memory is not None
+    own = set(problem.nodes.tags[node].split(","))
+    wanted = {tag for tag in TAGS[join].split(",") if tag}
+    return wanted <= own and not (
+        MEMORY[join] > 0 and not problem.nodes.memory[node] >= MEMORY[join]
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("index", ["capacity-tree", "kdtree"])
+@pytest.mark.parametrize("refine", [True, False])
+def test_nova_runs_joins_only_where_they_may(seed: int, index: str, refine: bool) -> None:
+    problem = demanding(seed)
+    plan = place(problem, index=index, refine=refine)
+    for pair, node in zip(plan.instances.pair, plan.instances.node, strict=True):
+        assert meets(problem, int(node), int(problem.matrix.join[pair]))
+    assert verify(plan).ok
+
+
+def test_a_requirement_of_all_joins_is_that_of_fewer_workers() -> None:
+    """The same plan as for a problem where the other nodes are no workers."""
+    problem = synthetic_problem(7, nodes=60, joins=30, headroom=4.0)
+    gpu = np.random.default_rng(7).random(60) < 0.6
+    tagged = replace(
+        problem,
+        nodes=replace(problem.nodes, tags=np.where(gpu, "gpu", "")),
+        joins=replace(problem.joins, tags=np.array(["gpu"])),
+    )
+    fewer = replace(problem, nodes=replace(problem.nodes, worker=problem.nodes.worker & gpu))
+    assert np.array_equal(place(tagged).instances.node, place(fewer).instances.node)
+
+
+def test_requirements_cost_but_little_more_than_what_they_take_away() -> None:
+    """Joins without one are no worse off than with all requirements met by all."""
+    free, bound = [], []
+    for seed in range(5):
+        problem = demanding(seed)
+        everywhere = replace(problem, joins=replace(problem.joins, tags=None, memory=None))
+        free.append(evaluate(place(everywhere)).estimated.mean)
+        bound.append(evaluate(place(problem)).estimated.mean)
+    assert np.mean(bound) >= np.mean(free) - 1e-9
+    assert np.mean(bound) <= 1.5 * np.mean(free)
+
+
+def test_verify_names_what_is_lacking() -> None:
+    problem = demanding(0)
+    lacking = next(n for n in range(2, len(problem.nodes)) if not meets(problem, n, 0))
+    plan = place(problem)
+    node = plan.instances.node.copy()
+    row = int(np.flatnonzero(problem.matrix.join[plan.instances.pair] == 0)[0])
+    node[row] = lacking
+    report = verify(replace(plan, instances=replace(plan.instances, node=node)))
+    assert report.counts["requirement"] == 1
+    text = next(v.text for v in report.violations if v.constraint == "requirement")
+    assert f"runs on n{lacking}, which lacks tag gpu" in text
+    assert not report.honest
+
+
+@pytest.mark.parametrize("strategy", ["sink", "source", "top-c", "tree"])
+def test_baselines_say_that_they_ignore_requirements(strategy: str) -> None:
+    problem = demanding(1)
+    bare = replace(problem, nodes=replace(problem.nodes, tags=None, memory=None))
+    report = verify(place(bare, strategy))
+    assert report.counts["requirement"] == len(problem.matrix) * 3 // 4
+    assert report.honest
+
+
+def test_what_no_node_has_is_said() -> None:
+    problem = demanding(2)
+    joins = replace(problem.joins, tags=np.array(["tpu", "", "", ""]))
+    with pytest.raises(InfeasibleError, match=r"no worker has tag tpu, which joins that need \d+"):
+        place(replace(problem, joins=joins))
+    bare = replace(problem, nodes=replace(problem.nodes, memory=None, tags=None))
+    with pytest.raises(InfeasibleError, match="no worker has "):
+        place(bare, on_full="spread")
+
+
+def test_too_many_different_requirements_are_refused() -> None:
+    problem = synthetic_problem(0, nodes=200, joins=80, headroom=6.0)
+    count = 80
+    tags = np.array([f"t{i}" for i in range(count)])
+    own = np.array(["" if i == 0 else f"t{i % count}" for i in range(200)])
+    asked = Joins(
+        np.array([f"j{i}" for i in range(count)]),
+        np.repeat("left", count),
+        np.repeat("right", count),
+        np.zeros(count, np.int64),
+        tags=tags,
+    )
+    many = replace(
+        problem,
+        nodes=replace(problem.nodes, tags=own),
+        joins=asked,
+        matrix=replace(problem.matrix, join=np.arange(80)),
+    )
+    with pytest.raises(ProblemError, match="80 different requirements; at most 62"):
+        place(many)
+
+
+DOCUMENT = """
+nova: 1
+nodes:
+  - {id: a, capacity: 100, position: [0, 0], tags: [gpu], memory: 8e9}
+  - {id: b, capacity: 100, position: [1, 0], tags: [arm64]}
+  - {id: s, capacity: 100, position: [9, 0]}
+sources:
+  - {id: l, node: b, stream: L, rate: 5}
+  - {id: r, node: b, stream: R, rate: 5}
+query:
+  operators:
+    - {id: j, left: L, right: R, sink: s, requires: {tags: [gpu], memory: 4e9}}
+    - {id: k, left: L, right: R, sink: s}
+"""
+
+
+def test_documents_say_what_joins_require(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(DOCUMENT)
+    problem = read_problem(tmp_path / "p.yaml")
+    assert problem.joins.tags is not None
+    assert problem.joins.tags.tolist() == ["gpu", ""]
+    assert problem.joins.memory is not None
+    assert problem.joins.memory[0] == 4e9
+    assert np.isnan(problem.joins.memory[1])
+    assert problem.requirements.texts == ("tag gpu and 4e+09 bytes of memory",)
+    assert place(problem).instances.node.tolist() == [0, 1]
+    write_problem(problem, tmp_path / "q.json")
+    assert read_problem(tmp_path / "q.json").same_as(problem)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("tags: [gpu], memory: 4e9", "tag: gpu", "unknown field 'tag'; did you mean 'tags'?"),
+        ("memory: 4e9", "memory: -1", "requires.memory"),
+        ("requires: {tags: [gpu]", "requires: {tags: ['g,u']", "'g,u' is no tag"),
+    ],
+)
+def test_bad_requirements_are_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in DOCUMENT
+    (tmp_path / "p.yaml").write_text(DOCUMENT.replace(old, new))
+    with pytest.raises(ProblemError) as caught:
+        read_problem(tmp_path / "p.yaml")
+    assert said in str(caught.value)
