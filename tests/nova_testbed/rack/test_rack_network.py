@@ -17,6 +17,7 @@ def claimed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     said: list[str] = []
     monkeypatch.setattr(network, "ip", lambda lines, namespace=None: said.extend(lines))
     monkeypatch.setattr(network, "DEVICES", tmp_path)
+    monkeypatch.setattr(network, "NETNS", tmp_path / "netns")
     return said
 
 
@@ -51,6 +52,7 @@ def test_a_number_lost_to_somebody_quicker_is_passed_over(
 ) -> None:
     use(monkeypatch)
     monkeypatch.setattr(network, "DEVICES", tmp_path)
+    monkeypatch.setattr(network, "NETNS", tmp_path / "netns")
 
     def late(lines: list[str], namespace: str | None = None) -> None:
         if "novarack0br type bridge" in lines[0]:
