@@ -1,0 +1,170 @@
+"""The command ``nova workload prepare``."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from nova_core import console
+from nova_workloads.commands.spark_options import spark_options
+
+SHOWN_PROBLEMS = 10
+
+
+@click.command()
+@click.argument("archive", nargs=-1, required=True)
+@click.option("--output", "-o", required=True, help="Directory of the tables; new, or prepared.")
+@click.option(
+    "--grid",
+    type=click.FloatRange(0, 90, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Size of regions, degrees.",
+)
+@click.option(
+    "--regions",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="GeoJSON file of regions, instead of a grid; sensors in none of them are dropped.",
+)
+@click.option(
+    "--region-name",
+    default="name",
+    show_default=True,
+    help="Property that names a region of the file.",
+)
+@click.option(
+    "--join-distance",
+    type=click.FloatRange(min=0),
+    help="Join only sensors of a region that are at most so far apart, km.",
+)
+@click.option(
+    "--move-distance",
+    type=click.FloatRange(min=0),
+    default=1.0,
+    show_default=True,
+    help="A sensor this far from its first position has moved, km.",
+)
+@click.option(
+    "--pressure",
+    type=float,
+    nargs=2,
+    default=(30_000, 110_000),
+    show_default=True,
+    help="Least and greatest possible, Pa.",
+)
+@click.option(
+    "--sequence-period",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Time between two numbers of sequence files, ms.",
+)
+@click.option(
+    "--rate-window",
+    type=click.IntRange(min=1),
+    default=3600,
+    show_default=True,
+    help="Rates are counted over windows of so many seconds.",
+)
+@click.option("--from", "first", type=click.DateTime(["%Y-%m-%d"]), help="First day.")
+@click.option("--to", "last", type=click.DateTime(["%Y-%m-%d"]), help="Last day.")
+@click.option(
+    "--on-bad-file",
+    type=click.Choice(["skip", "fail"]),
+    default="skip",
+    show_default=True,
+    help="A file that is not what its name claims is left out, or ends the run.",
+)
+@spark_options
+@click.option(
+    "--json", "as_json", is_flag=True, help="Write the quality report to stdout, nothing else."
+)
+def prepare(
+    archive: tuple[str, ...],
+    output: str,
+    grid: float,
+    regions: Path | None,
+    region_name: str,
+    join_distance: float | None,
+    move_distance: float,
+    pressure: tuple[float, float],
+    sequence_period: float,
+    rate_window: int,
+    first: datetime | None,
+    last: datetime | None,
+    on_bad_file: Literal["skip", "fail"],
+    master: str,
+    memory: str | None,
+    spark_conf: tuple[str, ...],
+    spark_log: Path | None,
+    as_json: bool,
+) -> None:
+    """Clean a Sensor.Community archive into readings, sensors and a join matrix.
+
+    ARCHIVE is any number of directories or files of the archive's daily CSV files or of sequence
+    files, here or where Spark can read (s3a://…); or a .txt file with addresses of such files. A
+    second run on the same output reads only new files.
+    """
+    from nova_workloads import pipeline
+    from nova_workloads.cleaning import Cleaning
+    from nova_workloads.regions import Grid, read_regions
+    from nova_workloads.spark import SparkOptions, progress, spark_session
+
+    preparation = pipeline.Preparation(
+        regions=read_regions(regions, region_name) if regions else Grid(grid),
+        cleaning=Cleaning(
+            pressure=pressure, move_distance=move_distance, sequence_period=sequence_period
+        ),
+        max_distance=join_distance,
+        window=rate_window,
+        on_bad_file=on_bad_file,
+        first_day=first.date() if first else None,
+        last_day=last.date() if last else None,
+    )
+    options = SparkOptions.parsed(master, memory, spark_conf, spark_log)
+    with spark_session(options) as spark, progress(spark) as shown:
+        report = pipeline.prepare(spark, archive, output, preparation, shown)
+    if as_json:
+        console.print_json(report)
+    else:
+        _show(report)
+
+
+def _show(report: dict[str, Any]) -> None:
+    from nova_workloads.cleaning import REASONS
+
+    files, readings = report["files"], report["readings"]
+    for path, problem in list(files["problems"].items())[:SHOWN_PROBLEMS]:
+        console.warn(f"{path}: left out: {problem}")
+    if files["refused"] > SHOWN_PROBLEMS:
+        console.warn(f"{files['refused'] - SHOWN_PROBLEMS} more files left out; see --json")
+    table = console.table("Readings", ["what", ">count", ">share", "why"])
+    table.add_row("in", f"{readings['in']:,}", "", "")
+    for reason, count in readings["dropped"].items():
+        if count:
+            share = f"{100 * count / readings['in']:.2f} %"
+            table.add_row(f"  {reason}", f"{count:,}", share, REASONS[reason])
+    table.add_row("out", f"{readings['out']:,}", console.share(readings["out"], readings["in"]), "")
+    days = report["days"]
+    summary = console.table(report["output"], ["what", ">value"])
+    sensors = report["sensors"]
+    rows = (
+        ("days", f"{days['first']} to {days['last']} ({days['count']})"),
+        ("files", f"{files['total']:,}"),
+        ("files read now", f"{files['new']:,} ({files['new_bytes'] / 2**20:,.1f} MiB)"),
+        ("files left out", f"{files['refused']:,}"),
+        ("pressure sensors", f"{sensors['pressure']:,}"),
+        ("humidity sensors", f"{sensors['humidity']:,}"),
+        ("regions", f"{report['regions']:,}"),
+        ("pairs to join", f"{report['pairs']:,}"),
+        ("seconds", f"{report['seconds']:.1f}"),
+    )
+    for name, value in rows:
+        summary.add_row(name, value)
+    console.show(table, summary)
+
+
+__all__ = ["prepare"]

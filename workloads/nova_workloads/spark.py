@@ -1,0 +1,280 @@
+"""The one place that makes a Spark session: memory, noise, progress, and its end.
+
+Unless asked otherwise, Spark runs in one JVM beside this process, on all cores of the machine. A
+master and settings lead to a standalone cluster, YARN or Kubernetes; workers there need this
+package, numpy and pyarrow.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nova_core.errors import NovaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTER = "local[*]"
+HEAP_SHARE = 0.25  # of the machine's memory
+LEAST_HEAP = 1024  # MiB
+MOST_HEAP = 4096
+_LOG = """\
+rootLogger.level = {level}
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
+"""
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """How Spark is to run.
+
+    Attributes:
+        master: ``local[n]``, ``local[*]``, ``spark://host:port``, ``yarn`` or ``k8s://…``.
+        memory: heap of the driver (and, locally, of everything), like ``2g``; None for a quarter
+            of the machine's memory, from 1 to 4 GiB.
+        settings: any Spark settings; they win over what is set here.
+        log: a file for what Spark has to say, at level INFO; None keeps errors until they matter.
+    """
+
+    master: str = MASTER
+    memory: str | None = None
+    settings: tuple[tuple[str, str], ...] = ()
+    log: Path | None = None
+
+    @classmethod
+    def parsed(
+        cls, master: str, memory: str | None, settings: Sequence[str], log: Path | None
+    ) -> SparkOptions:
+        """Options as the command line gives them; settings are ``name=value``.
+
+        Raises:
+            NovaError: for a setting without a value.
+        """
+        pairs = []
+        for setting in settings:
+            name, equals, value = setting.partition("=")
+            if not equals or not name.startswith("spark."):
+                raise NovaError(f"--spark-conf {setting!r}: expected spark.NAME=VALUE")
+            pairs.append((name, value))
+        return cls(master, memory, tuple(pairs), log)
+
+
+def default_memory() -> str:
+    """A quarter of the machine's memory, within limits."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**20
+    return f"{int(min(max(total * HEAP_SHARE, LEAST_HEAP), MOST_HEAP))}m"
+
+
+def _settings(options: SparkOptions, directory: Path) -> dict[str, str]:
+    memory = options.memory or default_memory()
+    log = directory / "log4j2.properties"
+    log.write_text(_LOG.format(level="info" if options.log else "error"))
+    local = options.master.startswith("local")
+    settings = {
+        "spark.app.name": "nova",
+        "spark.master": options.master,
+        "spark.driver.memory": memory,
+        # One JVM, few cores: the parallel collector has the best throughput.
+        "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC -Dlog4j2.configurationFile={log}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        # Workers read and write files of this machine without Hadoop's checksum files beside them.
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Whole files come in batches: a few at a time, and few rows of addresses.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "512",
+        "spark.sql.files.openCostInBytes": str(256 * 1024),
+        "spark.sql.files.maxPartitionBytes": str(48 * 2**20),
+        # No sort by directory before writing: a task writes to few of them.
+        "spark.sql.maxConcurrentOutputFileWriters": "64",
+        "spark.sql.parquet.compression.codec": "zstd",
+        "spark.sql.shuffle.partitions": "16",
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
+    }
+    if local:
+        settings |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+        }
+    else:
+        settings |= {"spark.executor.memory": memory}
+    return settings | dict(options.settings)
+
+
+@contextmanager
+def spark_session(options: SparkOptions) -> Iterator[SparkSession]:
+    """A session that ends with the block, also when it is interrupted.
+
+    Raises:
+        NovaError: without PySpark or Java, or when Spark does not start; and for errors of Spark
+            inside the block, in one line.
+    """
+    try:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+    except ImportError:
+        raise NovaError(
+            "this needs PySpark, which is not installed: pip install 'nova-placement[spark]'"
+        ) from None
+    if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
+        raise NovaError("Spark needs Java 17 or newer: no java in PATH, and JAVA_HOME is not set")
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nova-spark-")))
+        noise = options.log or directory / "spark.log"
+        session = _started(options, directory, noise)
+        try:
+            yield session
+        except (PySparkException, Py4JError) as error:
+            raise NovaError(f"Spark: {_first_line(error)}{_last_error(noise)}") from error
+        finally:
+            _stop(session)
+
+
+def _started(options: SparkOptions, directory: Path, noise: Path) -> SparkSession:
+    from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    if options.master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        # This interpreter has what workers need; the first python3 in PATH may not.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = _settings(options, directory)
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    try:
+        with noise.open("ab") as sink:
+            # The JVM says things before any logging is set up; they go where its log goes.
+            launch: Any = launch_gateway
+            gateway = launch(conf, {"stdout": sink, "stderr": sink})
+        context = SparkContext(
+            conf=SparkConf(_jvm=gateway.jvm).setAll(list(settings.items())), gateway=gateway
+        )
+        return SparkSession(context)
+    except (PySparkException, Py4JError) as error:
+        raise NovaError(
+            f"Spark does not start on {options.master}: {_first_line(error)}{_last_error(noise)}"
+        ) from error
+
+
+def _stop(session: SparkSession) -> None:
+    """End Spark, with its JVM."""
+    from pyspark import SparkContext
+
+    gateway: Any = session.sparkContext._gateway
+    try:
+        session.sparkContext.cancelAllJobs()
+        session.stop()
+    finally:
+        gateway.shutdown()
+        process = gateway.proc
+        process.stdin.close()
+        try:
+            process.wait(10)
+        except Exception:
+            process.kill()
+        # PySpark keeps one gateway per process; it would take up the one that has ended.
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    # Of an error in a worker, the last line of its traceback says what was wrong.
+    raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)]
+    return raised[-1] if raised else lines[0]
+
+
+def _last_error(noise: Path) -> str:
+    try:
+        lines = [
+            line for line in noise.read_text(errors="replace").splitlines() if " ERROR " in line
+        ]
+    except OSError:
+        return ""
+    return f" ({lines[-1][:300]})" if lines else ""
+
+
+@contextmanager
+def progress(session: SparkSession, shown: bool = True) -> Iterator[Progress]:
+    """Show on stderr how far Spark's tasks are while the block runs."""
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    from nova_core import console
+
+    bars = Bars(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f}/{task.total:.0f} tasks"),
+        TimeElapsedColumn(),
+        console=console.output(stderr=True),
+        transient=True,
+        disable=not shown,
+    )
+    ended = threading.Event()
+    reported = Progress(bars)
+    follower = threading.Thread(
+        target=_follow, args=(session, reported, ended), daemon=True, name="spark-progress"
+    )
+    with bars:
+        follower.start()
+        try:
+            yield reported
+        finally:
+            ended.set()
+            follower.join(2)
+
+
+class Progress:
+    """What is being done, as a person would say it."""
+
+    def __init__(self, bars: Any) -> None:
+        self._bars = bars
+        self._task: Any = None
+
+    def step(self, description: str) -> None:
+        """A new step begins."""
+        if self._task is not None:
+            self._bars.remove_task(self._task)
+        self._task = self._bars.add_task(description, total=0)
+
+    def update(self, done: int, total: int) -> None:
+        """Tasks of the step that are done."""
+        if self._task is not None:
+            self._bars.update(self._task, completed=done, total=total)
+
+
+def _follow(session: SparkSession, reported: Progress, ended: threading.Event) -> None:
+    tracker = session.sparkContext.statusTracker()
+    while not ended.wait(0.3):
+        try:
+            done = total = 0
+            for stage in tracker.getActiveStageIds():
+                info = tracker.getStageInfo(stage)
+                if info is not None:
+                    done, total = done + info.numCompletedTasks, total + info.numTasks
+        except Exception:  # Spark is ending; so will this thread
+            return
+        if total:
+            reported.update(done, total)
+
+
+__all__ = ["MASTER", "Progress", "SparkOptions", "default_memory", "progress", "spark_session"]
