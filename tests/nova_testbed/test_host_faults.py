@@ -247,6 +247,7 @@ with connect(pickle.loads(base64.b64decode(sys.argv[1]))) as hosts:
 """
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("work", ['hosts.run("sleep 111.2")', 'hosts["one"].run("sleep 111.2")'])
 def test_ctrl_c_stops_everything_on_all_hosts(work: str) -> None:
     with sshds("one", "two") as running:

@@ -182,6 +182,7 @@ def test_check_of_hosts(place: str) -> None:
     assert "SSH" in done.stdout and "tar" in done.stdout
 
 
+@pytest.mark.e2e
 def test_stress_starts_and_stops(place: str) -> None:
     if invoke("exec", "-i", place, "--on", "one", "command -v stress-ng").exit_code:
         skip_or_fail("there is no stress-ng; apt-get install stress-ng")

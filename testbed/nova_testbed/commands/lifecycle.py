@@ -147,7 +147,8 @@ def _tidied(inventory: Inventory) -> list[str]:
             return len(jobs)
 
         ended = hosts.map(end_jobs)
-    return removed + [f"background jobs of {name}: {count}" for name, count in ended.items() if count]
+    counts = [f"background jobs of {name}: {count}" for name, count in ended.items() if count]
+    return removed + counts
 
 
 def _rack_status(inventory: Inventory) -> dict[str, Any]:
