@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nova_core.costspace.cost_space import CostSpace
 from nova_core.costspace.measurements import (
@@ -13,7 +14,7 @@ from nova_core.costspace.measurements import (
     pairs_of,
     symmetric,
 )
-from nova_core.costspace.sweeps import Progress
+from nova_core.costspace.sweeps import Progress, Workers
 from nova_core.errors import ProblemError
 from nova_core.model.problem import Floats, PairLatencies
 
@@ -30,6 +31,7 @@ def embed(
     height: bool = False,
     method: Method = "solver",
     seed: int = 0,
+    start: CostSpace | None = None,
     progress: Progress | None = None,
     threads: int | None = None,
 ) -> CostSpace:
@@ -46,6 +48,8 @@ def embed(
         method: ``solver`` fits all pairs at once (`nova_core.costspace.solver`), ``vivaldi`` is
             the decentralized algorithm (`nova_core.costspace.vivaldi`).
         seed: of everything random.
+        start: a space of the same nodes, dimensions and kind, as of before: nodes are adjusted to
+            the new latencies and stay where they were as far as those allow.
         progress: called with steps done and steps in all.
         threads: None takes all cores.
 
@@ -61,17 +65,31 @@ def embed(
         raise ProblemError(f"nodes: {nodes}; expected at least 1")
     if seed < 0:
         raise ProblemError(f"seed: {seed}; expected a number >= 0")
-    graph = neighbour_graph(pairs, nodes, seed)
+    if start is not None and (
+        start.position.shape != (nodes, dimensions) or (start.height is not None) != height
+    ):
+        raise ProblemError(
+            f"start: a space of {len(start)} nodes in {start.dimensions}-d with"
+            f"{'out' * (start.height is None)} heights; expected {nodes} nodes in {dimensions}-d "
+            f"with{'out' * (not height)} heights"
+        )
+    graph = neighbour_graph(pairs, nodes, seed, threads)
     if method == "solver":
         from nova_core.costspace.solver import solve as run
     elif method == "vivaldi":
         from nova_core.costspace.vivaldi import vivaldi as run
     else:
         raise ProblemError(f"method: {method!r}; expected one of {', '.join(get_args(Method))}")
-    position, heights = run(
-        graph, dimensions, height=height, seed=seed, progress=progress, threads=threads
+    state = run(
+        graph,
+        dimensions,
+        height=height,
+        seed=seed,
+        start=None if start is None else packed(start)[graph.node],
+        progress=progress,
+        threads=threads,
     )
-    return _space(graph, position, heights if height else None)
+    return _space(graph, state, dimensions, threads, turn=start is None)
 
 
 def embed_matrix(
@@ -120,21 +138,37 @@ def embed_matrix(
     if missing.any():
         complete[missing] = mds.shortest_paths(graph)[missing]
     scale = mds.classical_mds if method == "classical" else mds.smacof
-    return _space(graph, scale(complete, dimensions), None)
+    return _space(graph, scale(complete, dimensions).astype(np.float32), dimensions, threads)
 
 
-def _space(graph: NeighbourGraph, position: Floats, heights: Floats | None) -> CostSpace:
-    """Rows back in the nodes' order, centred, along principal axes."""
+def packed(space: CostSpace) -> NDArray[np.float32]:
+    """(n, d) positions or (n, d + 1) with heights last, as the kernels take them."""
+    columns = (space.position,) if space.height is None else (space.position, space.height)
+    return np.column_stack(columns).astype(np.float32)
+
+
+def _space(
+    graph: NeighbourGraph,
+    state: NDArray[np.float32],
+    dimensions: int,
+    threads: int | None,
+    turn: bool = True,
+) -> CostSpace:
+    """Rows back in the nodes' order; centred, along principal axes."""
     from nova_core.costspace.kernels import relax
 
-    error = relax.relative_errors(
-        graph.start, graph.neighbour, graph.latency, position,
-        np.empty(0) if heights is None else heights,
-    )  # fmt: skip
-    back = np.empty(len(graph), np.int64)
-    back[graph.node] = np.arange(len(graph))
-    position = along_principal_axes(position)[back]
-    return CostSpace(position, None if heights is None else heights[back], error[back])
+    n = len(graph)
+    relative = np.empty(n)
+    with Workers(n, threads) as workers:
+        workers.run(
+            relax.relative_errors, 0, n, graph.start, graph.neighbour, graph.latency, state,
+            (0,) * dimensions, relative,
+        )  # fmt: skip
+    back = np.empty(n, np.int64)
+    back[graph.node] = np.arange(n)
+    position = state[back, :dimensions].astype(np.float64)
+    height = state[back, dimensions].astype(np.float64) if state.shape[1] > dimensions else None
+    return CostSpace(along_principal_axes(position) if turn else position, height, relative[back])
 
 
 def along_principal_axes(position: Floats) -> Floats:
@@ -146,4 +180,4 @@ def along_principal_axes(position: Floats) -> Floats:
     return np.asarray(turned * np.where(skew < 0, -1.0, 1.0))
 
 
-__all__ = ["MatrixMethod", "Method", "along_principal_axes", "embed", "embed_matrix"]
+__all__ = ["MatrixMethod", "Method", "along_principal_axes", "embed", "embed_matrix", "packed"]

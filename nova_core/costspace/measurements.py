@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nova_core.costspace.components import refuse_components
+from nova_core.costspace.sweeps import Workers
 from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model.problem import Floats, Ints, PairLatencies
 
@@ -28,7 +31,8 @@ class NeighbourGraph:
     Attributes:
         node: (n,) node of each row.
         start: (n + 1,) first entry of each row.
-        neighbour: (2m,) row at the other end.
+        neighbour: (2m,) row at the other end, in order within a row. Rows are random to the
+            measurements, so a part of a row's entries is a random sample of them.
         latency: (2m,) ms.
     """
 
@@ -37,8 +41,23 @@ class NeighbourGraph:
     neighbour: NDArray[np.int32]
     latency: NDArray[np.float32]
 
+    # Entries from which typical values are taken; they are in random order.
+    SAMPLE: ClassVar[int] = 1_000_000
+
     def __len__(self) -> int:
         return len(self.node)
+
+    @cached_property
+    def mean_latency(self) -> float:
+        """Mean measured latency, ms; 1 where all are 0, so that it can divide."""
+        some = self.latency[: self.SAMPLE]
+        return (float(np.mean(some, dtype=np.float64)) if len(some) else 0.0) or 1.0
+
+    @cached_property
+    def typical_latency(self) -> float:
+        """The median measured latency, ms; the mean where that is 0."""
+        some = self.latency[: self.SAMPLE]
+        return (float(np.median(some)) if len(some) else 0.0) or self.mean_latency
 
 
 def symmetric(latency: Floats) -> Floats:
@@ -161,13 +180,16 @@ def usable(pairs: PairLatencies, nodes: int) -> PairLatencies:
     return PairLatencies(source[keep], target[keep], latency[keep])
 
 
-def neighbour_graph(pairs: PairLatencies, nodes: int, seed: int = 0) -> NeighbourGraph:
+def neighbour_graph(
+    pairs: PairLatencies, nodes: int, seed: int = 0, threads: int | None = None
+) -> NeighbourGraph:
     """The graph of measured pairs.
 
     Args:
         pairs: each pair once or more; several values of a pair all count.
         nodes: n.
         seed: of the digests that order the rows.
+        threads: None takes all cores.
 
     Raises:
         ProblemError: when the pairs do not connect all nodes, or as `usable`.
@@ -188,6 +210,8 @@ def neighbour_graph(pairs: PairLatencies, nodes: int, seed: int = 0) -> Neighbou
     row = np.empty(nodes, np.int32)
     row[order] = np.arange(nodes, dtype=np.int32)
     start, neighbour, measured = graph.rows(source, target, latency, row)
+    with Workers(nodes, threads) as workers:
+        workers.run(graph.sort_rows, 0, nodes, start, neighbour, measured)
     refuse_components(start, neighbour, order)
     return NeighbourGraph(order, start, neighbour, measured)
 

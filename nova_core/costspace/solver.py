@@ -1,28 +1,43 @@
 """The batch solver: places of all nodes that fit all measured pairs at once, robustly.
 
 It minimizes sum w_ij |e_ij - d_ij| over the measured pairs, e_ij = |x_i - x_j| + h_i + h_j, with
-w_ij = 1 / sqrt(d_ij + c). Absolute rather than squared errors, because measured latencies break the
-triangle inequality: a detour then pulls no harder the longer it is. The weight lies half way
-between absolute and relative error. Each |r| is majorized by a quadratic (iteratively reweighted
-least squares), each distance as in SMACOF (de Leeuw 1977), which gives every node a closed-form
-step that lessens the objective.
+w_ij = 1 / sqrt(d_ij + c), c the mean latency. Absolute rather than squared errors, because measured
+latencies break the triangle inequality: a detour then pulls no harder the longer it is. The weight
+lies between absolute and relative error. Each |r| is majorized by a quadratic (iteratively
+reweighted least squares), each distance as in SMACOF (de Leeuw 1977), which gives every node a
+closed-form step that lessens the objective.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
+from numpy.typing import NDArray
 
 from nova_core.costspace.mds import classical_mds, shortest_paths
 from nova_core.costspace.measurements import NeighbourGraph
-from nova_core.costspace.sweeps import Progress, Workers
-from nova_core.costspace.vivaldi import typical_latency, vivaldi
-from nova_core.model.problem import Floats
+from nova_core.costspace.spectral import spectral_start
+from nova_core.costspace.sweeps import PARALLEL_NODES, Progress, Workers
+from nova_core.costspace.vivaldi import FIRST_HEIGHT
 
 # Up to this many nodes the dense matrix of shortest paths is cheap: classical MDS of it is a start
 # that is folded nowhere.
 DENSE_NODES = 2000
-_SWEEPS = 400
-_SWEEPS_LARGE = 12
+# Errors below this share of the typical latency count as squares; from the first to the last sweep
+# of a start from far off, and of improvements.
+_ROUGH, _CLOSE, _FINE = 0.4, 0.05, 0.002
+_SWEEPS, _MORE_SWEEPS = 300, 100
+# Nodes caught on the wrong side of others try this many other places, this many times over.
+_TRIES, _ESCAPES = 8, 4
+# Many nodes: sweeps over a quarter, half and all of each node's measurements, in this many batches.
+# Within a batch nodes see each other as they were, between batches as they are.
+_PARTS = ((4, 8), (2, 2), (1, 2))
+_BATCHES = 16
+_LAST_LARGE = 0.05
+# Measurements, from both ends, for which that is all there is time for; fewer get more sweeps.
+_ENTRIES_AT_ONCE = 40_000_000
+_MOST_REPEATS = 8
 
 
 def solve(
@@ -31,85 +46,112 @@ def solve(
     *,
     height: bool,
     seed: int = 0,
+    start: NDArray[np.float32] | None = None,
     progress: Progress | None = None,
     threads: int | None = None,
-) -> tuple[Floats, Floats]:
+) -> NDArray[np.float32]:
     """Embed all nodes.
 
     Args:
         graph: the measurements.
         dimensions: d.
         height: whether nodes have heights.
-        seed: of the start.
+        seed: of the start and of places tried.
+        start: (n, d) or (n, d + 1) where nodes were before; then they are only adjusted.
         progress: called with sweeps done and sweeps in all.
         threads: None takes all cores; the result is the same.
 
     Returns:
-        (n, d) positions and (n,) heights, ms, in the order of the graph's rows; heights are (0,)
-        when there are none.
+        (n, d) positions, ms, or (n, d + 1) with heights last, in the order of the rows.
     """
     n = len(graph)
-    scale = typical_latency(graph)
-    if n <= DENSE_NODES:
-        position = classical_mds(shortest_paths(graph), dimensions)
-        # Nodes in one place do not know which way to part.
-        position += np.random.default_rng(seed).normal(scale=scale * 1e-3, size=position.shape)
-        heights = np.full(n if height else 0, scale / 20)
-        sweeps = _SWEEPS
-    else:
-        position, heights = vivaldi(
-            graph, dimensions, height=height, rounds=20, samples=16, seed=seed, threads=threads
-        )
-        sweeps = _SWEEPS_LARGE
-    return refine(graph, position, heights, sweeps=sweeps, progress=progress, threads=threads)
-
-
-def refine(
-    graph: NeighbourGraph,
-    position: Floats,
-    heights: Floats,
-    *,
-    sweeps: int,
-    progress: Progress | None = None,
-    threads: int | None = None,
-) -> tuple[Floats, Floats]:
-    """Improve positions in sweeps over the nodes, the loss ever closer to the absolute error.
-
-    Args:
-        graph: the measurements.
-        position: (n, d) start, ms; changed in place.
-        heights: (n,) start, ms, or (0,) for none; changed in place.
-        sweeps: how many.
-        progress: called with sweeps done and sweeps in all.
-        threads: None takes all cores; the result is the same.
-
-    Returns:
-        The same arrays.
-    """
-    from nova_core.costspace.kernels import relax as kernel
-
-    n = len(graph)
-    scale = typical_latency(graph)
-    # Within a batch nodes see each other as they were; between batches as they are.
-    batches = 1 if n < 20_000 else 16
-    new_position, new_heights = position, heights
-    if batches > 1:
-        new_position, new_heights = position.copy(), heights.copy()
     with Workers(n, threads) as workers:
-        for turn in range(sweeps):
-            smoothing = 0.4 * scale * 0.01 ** (turn / max(sweeps - 1, 1))
-            for batch in range(batches):
-                begin, end = n * batch // batches, n * (batch + 1) // batches
-                workers.run(
-                    kernel.relax, begin, end, graph.start, graph.neighbour, graph.latency,
-                    position, heights, new_position, new_heights, smoothing, scale / 100, 1.0, 1.0,
-                )  # fmt: skip
-                if batches > 1:
-                    position[begin:end] = new_position[begin:end]
-                    heights[begin:end] = new_heights[begin:end]
+        if start is None:
+            state = np.empty((n, dimensions + height), np.float32)
+            state[:, dimensions:] = graph.typical_latency * FIRST_HEIGHT
+            state[:, :dimensions] = (
+                _classical_start(graph, dimensions, seed)
+                if n <= DENSE_NODES
+                else spectral_start(graph, dimensions, seed, workers)
+            )
+        else:
+            state = start.copy()
+        first = _ROUGH if start is None else _CLOSE
+        if n < PARALLEL_NODES:
+            _solve_few(graph, state, dimensions, first, seed, progress)
+        else:
+            _solve_many(graph, state, dimensions, first, workers, progress)
+    return state
+
+
+def _classical_start(graph: NeighbourGraph, dimensions: int, seed: int) -> NDArray[np.float64]:
+    position = classical_mds(shortest_paths(graph), dimensions)
+    # Nodes in one place do not know which way to part.
+    noise = np.random.default_rng(seed).normal(size=position.shape)
+    return np.asarray(position + noise * graph.typical_latency * 1e-3)
+
+
+def _solve_few(
+    graph: NeighbourGraph,
+    state: NDArray[np.float32],
+    dimensions: int,
+    first: float,
+    seed: int,
+    progress: Progress | None,
+) -> None:
+    """Sweep node by node; then let single nodes jump, and sweep again."""
+    from nova_core.costspace.kernels import place, relax
+
+    n = len(graph)
+    scale, floor = graph.typical_latency, np.float32(graph.mean_latency)
+    axes = (0,) * dimensions
+    total = _SWEEPS + _ESCAPES * _MORE_SWEEPS
+    done = 0
+    for escape in range(_ESCAPES + 1):
+        sweeps = _MORE_SWEEPS if escape else _SWEEPS
+        rough = _CLOSE if escape else first
+        if escape:
+            place.place(
+                0, n, graph.start, graph.neighbour, graph.latency, state, state, axes,
+                _TRIES, floor, np.float32(scale), seed * _ESCAPES + escape,
+            )  # fmt: skip
+        for smoothing in scale * np.geomspace(rough, _FINE, sweeps):
+            relax.relax(
+                0, n, graph.start, graph.neighbour, graph.latency, state, state, axes,
+                np.float32(smoothing), floor, 0, 1,
+            )  # fmt: skip
+            done += 1
             if progress is not None:
-                progress(turn + 1, sweeps)
-    return position, heights
+                progress(done, total)
 
 
-__all__ = ["DENSE_NODES", "refine", "solve"]
+def _solve_many(
+    graph: NeighbourGraph,
+    state: NDArray[np.float32],
+    dimensions: int,
+    first: float,
+    workers: Workers,
+    progress: Progress | None,
+) -> None:
+    """Sweep in batches on all cores; rows are in random order, so a batch is a random sample."""
+    from nova_core.costspace.kernels import relax
+
+    n = len(graph)
+    repeats = min(max(_ENTRIES_AT_ONCE // max(len(graph.latency), 1), 1), _MOST_REPEATS)
+    sweeps = [(turn % parts, parts) for parts, count in _PARTS for turn in range(count * repeats)]
+    smoothings = graph.typical_latency * np.geomspace(first, _LAST_LARGE, len(sweeps))
+    bounds = [n * batch // _BATCHES for batch in range(_BATCHES + 1)]
+    axes = (0,) * dimensions
+    new = state.copy()
+    for done, ((part, parts), smoothing) in enumerate(zip(sweeps, smoothings, strict=True), 1):
+        for begin, end in pairwise(bounds):
+            workers.run(
+                relax.relax, begin, end, graph.start, graph.neighbour, graph.latency, state, new,
+                axes, np.float32(smoothing), np.float32(graph.mean_latency), part, parts,
+            )  # fmt: skip
+            state[begin:end] = new[begin:end]
+        if progress is not None:
+            progress(done, len(sweeps))
+
+
+__all__ = ["DENSE_NODES", "solve"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 Progress = Callable[[int, int], None]
 
@@ -16,8 +17,15 @@ class Workers:
     """Splits ranges of nodes among threads; a context manager."""
 
     def __init__(self, nodes: int, threads: int | None = None) -> None:
-        available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-        self.threads = (threads or available) if nodes >= PARALLEL_NODES else 1
+        """Start them.
+
+        Args:
+            nodes: n; few nodes need no threads.
+            threads: how many, or None for as many as there are cores.
+        """
+        available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+        wanted = threads or available or os.cpu_count() or 1
+        self.threads = wanted if nodes >= PARALLEL_NODES else 1
         self._pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
 
     def run(self, kernel: Callable[..., None], begin: int, end: int, *arguments: object) -> None:
@@ -26,10 +34,7 @@ class Workers:
             kernel(begin, end, *arguments)
             return
         bounds = [begin + (end - begin) * i // self.threads for i in range(self.threads + 1)]
-        jobs = [
-            self._pool.submit(kernel, a, b, *arguments)
-            for a, b in zip(bounds[:-1], bounds[1:], strict=True)
-        ]
+        jobs = [self._pool.submit(kernel, a, b, *arguments) for a, b in pairwise(bounds)]
         for job in jobs:
             job.result()
 

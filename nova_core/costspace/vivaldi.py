@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nova_core.costspace.measurements import NeighbourGraph
-from nova_core.costspace.sweeps import Progress, Workers
-from nova_core.model.problem import Floats
+from nova_core.costspace.spectral import spectral_start
+from nova_core.costspace.sweeps import PARALLEL_NODES, Progress, Workers
 
 # The paper's constants (section 3.4).
 STEP = 0.25
 TUNING = 0.25
+# Heights begin at this share of the typical latency: at 0 they could not grow.
+FIRST_HEIGHT = 0.05
+
+_ROUNDS = 300
+_SAMPLES = 16
+_ROUNDS_LARGE = 12
 
 
 def vivaldi(
@@ -18,63 +25,58 @@ def vivaldi(
     dimensions: int,
     *,
     height: bool,
-    rounds: int = 300,
-    samples: int = 16,
     seed: int = 0,
+    start: NDArray[np.float32] | None = None,
     progress: Progress | None = None,
     threads: int | None = None,
-) -> tuple[Floats, Floats]:
+) -> NDArray[np.float32]:
     """Run rounds in which every node measures some of its neighbours and moves after each.
 
     In the second half the timestep falls to nothing, so that nodes come to rest instead of
-    following each single measurement for ever.
+    following each single measurement for ever. Nodes begin at random; where they are so many that
+    hundreds of rounds are too many, at the eigenvectors of `spectral_start`.
 
     Args:
         graph: the measurements.
         dimensions: d.
         height: whether nodes have heights.
-        rounds: how many.
-        samples: measurements a node takes in a round.
         seed: of start positions and of who is measured when.
+        start: (n, d) or (n, d + 1) where to begin instead.
         progress: called with rounds done and rounds in all.
         threads: None takes all cores; the result is the same.
 
     Returns:
-        (n, d) positions and (n,) heights, ms, in the order of the graph's rows; heights are (0,)
-        when there are none.
+        (n, d) positions, ms, or (n, d + 1) with heights last, in the order of the rows.
     """
     from nova_core.costspace.kernels import vivaldi as kernel
 
     n = len(graph)
-    scale = typical_latency(graph)
-    random = np.random.default_rng(seed)
-    position = random.normal(scale=scale / 2, size=(n, dimensions))
-    heights = np.full(n if height else 0, scale / 20)
-    error = np.ones(n)
-    new_position, new_heights, new_error = position.copy(), heights.copy(), error.copy()
+    scale = graph.typical_latency
+    rounds = _ROUNDS if n < PARALLEL_NODES else _ROUNDS_LARGE
+    state = np.empty((n, 1 + dimensions + height), np.float32)
+    state[:, 0] = 1.0
+    state[:, dimensions + 1 :] = scale * FIRST_HEIGHT
+    axes = (0,) * dimensions
     with Workers(n, threads) as workers:
+        if start is not None:
+            state[:, 1:] = start
+        elif n >= PARALLEL_NODES:
+            state[:, 1 : dimensions + 1] = spectral_start(graph, dimensions, seed, workers)
+        else:
+            random = np.random.default_rng(seed)
+            state[:, 1 : dimensions + 1] = random.normal(scale=scale / 2, size=(n, dimensions))
+        new = state.copy()
         for turn in range(rounds):
             step = STEP * min(1.0, 2 * (1 - turn / rounds))
             workers.run(
-                kernel.round_of, 0, n, graph.start, graph.neighbour, graph.latency,
-                position, heights, error, new_position, new_heights, new_error,
-                samples, step, TUNING, scale / 100, seed * rounds + turn,
+                kernel.round_of, 0, n, graph.start, graph.neighbour, graph.latency, state, new,
+                axes, _SAMPLES, np.float32(step), np.float32(TUNING), np.float32(scale / 100),
+                seed * rounds + turn,
             )  # fmt: skip
-            position, new_position = new_position, position
-            heights, new_heights = new_heights, heights
-            error, new_error = new_error, error
+            state, new = new, state
             if progress is not None:
                 progress(turn + 1, rounds)
-    return position, heights
+    return np.ascontiguousarray(state[:, 1:])
 
 
-def typical_latency(graph: NeighbourGraph) -> float:
-    """The median measured latency, ms; the mean where most are 0, 1 where all are."""
-    if not len(graph.latency):
-        return 1.0
-    # The rows' order is random to the measurements: some of many tell as well as all.
-    some = graph.latency[:1_000_000]
-    return float(np.median(some)) or float(np.mean(some)) or 1.0
-
-
-__all__ = ["typical_latency", "vivaldi"]
+__all__ = ["FIRST_HEIGHT", "STEP", "TUNING", "vivaldi"]

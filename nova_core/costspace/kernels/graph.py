@@ -37,7 +37,7 @@ def digests(source: Ints, target: Ints, latency: NDArray[np.float32], key: Keys)
 def rows(
     source: Ints, target: Ints, latency: NDArray[np.float32], row: NDArray[np.int32]
 ) -> tuple[Ints, NDArray[np.int32], NDArray[np.float32]]:
-    """Entries of each row from both ends of every pair, sorted by neighbour within the row.
+    """Entries of each row from both ends of every pair.
 
     Args:
         source: (m,) node at one end.
@@ -49,45 +49,53 @@ def rows(
         (n + 1,) first entry of each row, (2m,) neighbours' rows, (2m,) latencies.
     """
     n = len(row)
-    start = np.zeros(n + 1, np.int64)
+    degree = np.zeros(n, np.int64)
     for pair in range(len(source)):
-        start[row[source[pair]] + 1] += 1
-        start[row[target[pair]] + 1] += 1
+        degree[source[pair]] += 1
+        degree[target[pair]] += 1
+    start = np.zeros(n + 1, np.int64)
+    for node in range(n):
+        start[row[node] + 1] = degree[node]
     for i in range(n):
         start[i + 1] += start[i]
+    # From here on the next free entry of each node.
+    for node in range(n):
+        degree[node] = start[row[node]]
     neighbour = np.empty(2 * len(source), np.int32)
     measured = np.empty(2 * len(source), np.float32)
-    # Counts up to the next row's start, and is shifted back afterwards.
     for pair in range(len(source)):
-        a, b = row[source[pair]], row[target[pair]]
-        at, back = start[a], start[b]
-        neighbour[at], measured[at] = b, latency[pair]
-        start[a] += 1
-        back = start[b]
-        neighbour[back], measured[back] = a, latency[pair]
-        start[b] += 1
-    for i in range(n, 0, -1):
-        start[i] = start[i - 1]
-    start[0] = 0
-    for i in range(n):
-        _sort(neighbour, measured, start[i], start[i + 1])
+        a, b = source[pair], target[pair]
+        at = degree[a]
+        degree[a] = at + 1
+        neighbour[at], measured[at] = row[b], latency[pair]
+        at = degree[b]
+        degree[b] = at + 1
+        neighbour[at], measured[at] = row[a], latency[pair]
     return start, neighbour, measured
 
 
 @njit(cache=True, nogil=True)
-def _sort(neighbour: NDArray[np.int32], latency: NDArray[np.float32], begin: int, end: int) -> None:
-    """Sort entries by neighbour, then latency: Shell's sort, in place, good for 40 and for 10^6."""
-    gap = 1
-    while gap < (end - begin) // 3:
-        gap = 3 * gap + 1
-    while gap > 0:
-        for i in range(begin + gap, end):
-            key, value = neighbour[i], latency[i]
-            j = i
-            while j >= begin + gap and (
-                neighbour[j - gap] > key or (neighbour[j - gap] == key and latency[j - gap] > value)
-            ):
-                neighbour[j], latency[j] = neighbour[j - gap], latency[j - gap]
-                j -= gap
-            neighbour[j], latency[j] = key, value
-        gap //= 3
+def sort_rows(
+    begin: int, end: int, start: Ints, neighbour: NDArray[np.int32], latency: NDArray[np.float32]
+) -> None:
+    """Sort the entries of rows ``begin:end`` by neighbour, then latency.
+
+    Shell's sort: in place, and good for 40 entries as for a million.
+    """
+    for i in range(begin, end):
+        first, last = start[i], start[i + 1]
+        gap = 1
+        while gap < (last - first) // 9:
+            gap = 3 * gap + 1
+        while gap > 0:
+            for k in range(first + gap, last):
+                key, value = neighbour[k], latency[k]
+                at = k
+                while at >= first + gap and (
+                    neighbour[at - gap] > key
+                    or (neighbour[at - gap] == key and latency[at - gap] > value)
+                ):
+                    neighbour[at], latency[at] = neighbour[at - gap], latency[at - gap]
+                    at -= gap
+                neighbour[at], latency[at] = key, value
+            gap //= 3

@@ -1,4 +1,4 @@
-"""One step of the batch solver: every node moves to where its measurements want it."""
+"""One sweep of the batch solver: every node moves to where its measurements want it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from numba import njit
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+Rows = NDArray[np.int32]
+Floats32 = NDArray[np.float32]
+Axes = tuple[int, ...]
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "arcp", "nsz"})
 def relax(
-    begin: int, end: int, start: Ints, neighbour: NDArray[np.int32], latency: NDArray[np.float32],
-    position: Floats, height: Floats, new_position: Floats, new_height: Floats,
-    smoothing: float, floor: float, stride_x: float, stride_h: float
+    begin: int, end: int, start: Ints, neighbour: Rows, latency: Floats32,
+    old: Floats32, new: Floats32, axes: Axes, smoothing: np.float32, floor: np.float32,
+    part: int, parts: int,
 ) -> None:  # fmt: skip
     """Move every node in ``begin:end`` to the least of a quadratic that majorizes its loss.
 
     With r = d_ij - |x_i - x_j| - h_i - h_j and the pull a_ij = w_ij / max(|r|, smoothing), a node
     steps by sum a_ij r (x_i - x_j) / |x_i - x_j| / sum a_ij, and its height by sum a_ij r / sum
-    a_ij. Old and new arrays may be the same ones: then nodes see each other's steps.
+    a_ij. Old and new arrays may be the same: then nodes see each other's steps.
 
     Args:
         begin: first row.
@@ -28,67 +30,68 @@ def relax(
         start: (n + 1,) first entry of each row.
         neighbour: (2m,) rows at the other end.
         latency: (2m,) ms.
-        position: (n, d) ms.
-        height: (n,) ms, or (0,) for none.
-        new_position: (n, d) where to put the new ones.
-        new_height: likewise.
+        old: (n, d) positions, ms, or (n, d + 1) with heights last.
+        new: where to put the new ones.
+        axes: d zeros; their number is known when compiling, which unrolls the loops over it.
         smoothing: ms below which an error counts as a square.
         floor: c of the weights 1 / sqrt(d_ij + c), ms.
-        stride_x: share of the step that positions take.
-        stride_h: share of the step that heights take.
+        part: which part of each row's entries counts this time.
+        parts: of how many; 1 takes all.
     """
-    d = position.shape[1]
-    high = len(height) > 0
+    d = len(axes)
+    high = old.shape[1] > d
     step = np.empty(d)
     for i in range(begin, end):
         for k in range(d):
             step[k] = 0.0
         rise = 0.0
-        total = 1e-300
-        for entry in range(start[i], start[i + 1]):
+        total = 1e-30
+        degree = start[i + 1] - start[i]
+        for entry in range(
+            start[i] + degree * part // parts, start[i] + degree * (part + 1) // parts
+        ):
             j = neighbour[entry]
-            square = 1e-18
+            square = np.float32(1e-18)
             for k in range(d):
-                square += (position[i, k] - position[j, k]) ** 2
+                square += (old[i, k] - old[j, k]) ** 2
             apart = np.sqrt(square)
-            missing = np.float64(latency[entry]) - apart
+            missing = latency[entry] - apart
             if high:
-                missing -= height[i] + height[j]
-            pull = 1.0 / max(abs(missing), smoothing)
-            if floor > 0:
-                pull /= np.sqrt(latency[entry] + floor)
+                missing -= old[i, d] + old[j, d]
+            off = max(abs(missing), smoothing) * np.sqrt(latency[entry] + floor)
+            inverse = np.float32(1.0) / (off * apart)
+            pull = inverse * apart
             total += pull
-            pull *= missing
-            rise += pull
-            pull /= apart
+            rise += pull * missing
+            inverse *= missing
             for k in range(d):
-                step[k] += pull * (position[i, k] - position[j, k])
+                step[k] += inverse * (old[i, k] - old[j, k])
         for k in range(d):
-            new_position[i, k] = position[i, k] + stride_x * step[k] / total
+            new[i, k] = old[i, k] + np.float32(step[k] / total)
         if high:
-            new_height[i] = max(height[i] + stride_h * rise / total, 0.0)
+            new[i, d] = max(old[i, d] + np.float32(rise / total), np.float32(0.0))
 
 
 @njit(cache=True, nogil=True)
 def relative_errors(
-    start: Ints, neighbour: NDArray[np.int32], latency: NDArray[np.float32],
-    position: Floats, height: Floats,
-) -> Floats:  # fmt: skip
-    """(n,) sum |estimate - measured| over sum of measured, of every row."""
-    error = np.zeros(len(start) - 1)
-    for i in range(len(error)):
+    begin: int, end: int, start: Ints, neighbour: Rows, latency: Floats32,
+    state: Floats32, axes: Axes, relative: NDArray[np.float64],
+) -> None:  # fmt: skip
+    """Per row, sum |r_ij| over sum d_ij, as in `CostSpace.error`."""
+    d = len(axes)
+    high = state.shape[1] > d
+    for i in range(begin, end):
         off = 0.0
         total = 0.0
         for entry in range(start[i], start[i + 1]):
             j = neighbour[entry]
-            square = 0.0
-            for k in range(position.shape[1]):
-                square += (position[i, k] - position[j, k]) ** 2
-            estimate = np.sqrt(square)
-            if len(height) > 0:
-                estimate += height[i] + height[j]
-            off += abs(estimate - latency[entry])
+            square = np.float32(0.0)
+            for k in range(d):
+                square += (state[i, k] - state[j, k]) ** 2
+            missing = latency[entry] - np.sqrt(square)
+            if high:
+                missing -= state[i, d] + state[j, d]
+            off += abs(missing)
             total += latency[entry]
         # Measurements that are all 0 have no scale; what is off then counts in ms.
-        error[i] = off / total if total > 0 else off
-    return error
+        relative[i] = off / total if total > 0 else off
