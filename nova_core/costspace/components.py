@@ -41,7 +41,7 @@ def refuse_components(start: Ints, neighbour: NDArray[np.int32], node: Ints) -> 
     if n < 2:
         return
     # A few entries a row connect nearly every graph that is connected, and take no memory.
-    for most in (4, len(neighbour)):
+    for most in (2, 6, len(neighbour)):
         degree = np.minimum(np.diff(start), most)
         first = np.concatenate([[0], np.cumsum(degree)])
         kept = np.repeat(start[:-1] - first[:-1], degree) + np.arange(first[-1])

@@ -17,6 +17,8 @@ from nova_core.model.problem import Floats, Ints, PairLatencies
 
 # Far beyond any path on Earth; above it a unit must be wrong, or the measurement.
 GREATEST_LATENCY = 1e9
+# Nodes with the same latencies are told apart by their neighbours', and those by theirs.
+_REFINEMENTS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,16 +202,16 @@ def neighbour_graph(
     latency = np.asarray(pairs.latency, np.float32)
     source = np.ascontiguousarray(pairs.source, np.int64)
     target = np.ascontiguousarray(pairs.target, np.int64)
-    key = np.full(nodes, seed, np.uint64)
-    # One round tells nodes apart by their own latencies, the next by their neighbours' too.
-    for _ in range(3):
-        key = graph.digests(source, target, latency, key)
-        order = np.argsort(key, kind="stable")
+    key, degree = graph.digests(source, target, latency, nodes, seed)
+    order = np.argsort(key, kind="stable")
+    for _ in range(_REFINEMENTS):
         if nodes < 2 or (np.diff(key[order]) != 0).all():
             break
+        key = graph.refined_digests(source, target, latency, key)
+        order = np.argsort(key, kind="stable")
     row = np.empty(nodes, np.int32)
     row[order] = np.arange(nodes, dtype=np.int32)
-    start, neighbour, measured = graph.rows(source, target, latency, row)
+    start, neighbour, measured = graph.rows(source, target, latency, row, degree)
     with Workers(nodes, threads) as workers:
         workers.run(graph.sort_rows, 0, nodes, start, neighbour, measured)
     refuse_components(start, neighbour, order)

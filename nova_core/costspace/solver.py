@@ -32,7 +32,7 @@ _SWEEPS, _MORE_SWEEPS = 300, 100
 _TRIES, _ESCAPES = 8, 4
 # Many nodes: sweeps over a quarter, half and all of each node's measurements, in this many batches.
 # Within a batch nodes see each other as they were, between batches as they are.
-_PARTS = ((4, 8), (2, 2), (1, 2))
+_PARTS = ((4, 12), (2, 2), (1, 1))
 _BATCHES = 16
 _LAST_LARGE = 0.05
 # Measurements, from both ends, for which that is all there is time for; fewer get more sweeps.

@@ -38,16 +38,17 @@ def spectral_start(
     weight = (1 / np.sqrt(np.maximum(degree, degree.mean() / 2))).astype(np.float32)
     mean = np.empty(n, np.float32)
     workers.run(spectrum.row_means, 0, n, graph.start, graph.latency, mean)
-    mean_and_vector = np.empty((n, 2), np.float32)
-    mean_and_vector[:, 0] = mean
-    overall, clip = np.float32(mean.mean()), np.float32(_CLIP * scale)
+    centred = np.empty(len(graph.neighbour), np.int8)
+    workers.run(
+        spectrum.centre, 0, n, graph.start, graph.neighbour, graph.latency, mean,
+        np.float32(mean.mean()), np.float32(_CLIP * scale), centred,
+    )  # fmt: skip
 
     def product(vector: NDArray[np.float32]) -> NDArray[np.float32]:
-        mean_and_vector[:, 1] = weight * vector.ravel()
         found = np.empty(n, np.float32)
         workers.run(
-            spectrum.centred_product, 0, n, graph.start, graph.neighbour, graph.latency,
-            mean_and_vector, overall, clip, found,
+            spectrum.product, 0, n, graph.start, graph.neighbour, centred, weight * vector.ravel(),
+            found,
         )  # fmt: skip
         return np.asarray(weight * found)
 
@@ -73,8 +74,9 @@ def spectral_start(
 
 def _typical_distance(graph: NeighbourGraph, position: Floats) -> float:
     """Median distance between neighbours; 1 where all are in one place."""
-    some = np.repeat(np.arange(len(graph)), np.diff(graph.start))[: graph.SAMPLE]
-    apart = position[some] - position[graph.neighbour[: graph.SAMPLE]]
+    neighbour = graph.neighbour[: graph.SAMPLE]
+    row = np.searchsorted(graph.start, np.arange(len(neighbour)), side="right") - 1
+    apart = position[row] - position[neighbour]
     if not apart.size:
         return 1.0
     return float(np.median(np.sqrt((apart**2).sum(axis=1)))) or 1.0

@@ -19,23 +19,55 @@ def mix(value: np.uint64) -> np.uint64:
 
 
 @njit(cache=True, nogil=True)
-def digests(source: Ints, target: Ints, latency: NDArray[np.float32], key: Keys) -> Keys:
-    """Per node a digest of its latencies and its neighbours' keys; sums, so no order matters."""
+def digests(
+    source: Ints, target: Ints, latency: NDArray[np.float32], nodes: int, seed: int
+) -> tuple[Keys, NDArray[np.int32]]:
+    """Per node a digest of its latencies, a sum, so that their order does not matter; its degree.
+
+    Args:
+        source: (m,) node at one end.
+        target: (m,) node at the other.
+        latency: (m,) ms.
+        nodes: n.
+        seed: another seed, other digests.
+
+    Returns:
+        (n,) digests and (n,) degrees.
+    """
+    bits = latency.view(np.uint32)
+    salt = mix(np.uint64(seed) + np.uint64(0x9E3779B97F4A7C15))
+    key = np.zeros(nodes, np.uint64)
+    degree = np.zeros(nodes, np.int32)
+    for pair in range(len(source)):
+        value = mix(np.uint64(bits[pair]) + salt)
+        for node in (source[pair], target[pair]):
+            key[node] += value
+            degree[node] += 1
+    return key, degree
+
+
+@njit(cache=True, nogil=True)
+def refined_digests(source: Ints, target: Ints, latency: NDArray[np.float32], key: Keys) -> Keys:
+    """Digests that also take in the neighbours' (colour refinement, Weisfeiler and Leman 1968)."""
     bits = latency.view(np.uint32)
     found = np.zeros(len(key), np.uint64)
     for pair in range(len(source)):
         a, b = source[pair], target[pair]
         value = mix(np.uint64(bits[pair]) + np.uint64(0x9E3779B97F4A7C15))
-        found[a] += mix(value + key[b])
-        found[b] += mix(value + key[a])
+        found[a] += mix(value + mix(key[b]))
+        found[b] += mix(value + mix(key[a]))
     for node in range(len(key)):
-        found[node] = mix(found[node] + key[node])
+        found[node] = mix(found[node] + mix(key[node]))
     return found
 
 
 @njit(cache=True, nogil=True)
 def rows(
-    source: Ints, target: Ints, latency: NDArray[np.float32], row: NDArray[np.int32]
+    source: Ints,
+    target: Ints,
+    latency: NDArray[np.float32],
+    row: NDArray[np.int32],
+    degree: NDArray[np.int32],
 ) -> tuple[Ints, NDArray[np.int32], NDArray[np.float32]]:
     """Entries of each row from both ends of every pair.
 
@@ -44,32 +76,29 @@ def rows(
         target: (m,) node at the other.
         latency: (m,) ms.
         row: (n,) row of each node.
+        degree: (n,) how many ends of pairs each node is.
 
     Returns:
         (n + 1,) first entry of each row, (2m,) neighbours' rows, (2m,) latencies.
     """
     n = len(row)
-    degree = np.zeros(n, np.int64)
-    for pair in range(len(source)):
-        degree[source[pair]] += 1
-        degree[target[pair]] += 1
     start = np.zeros(n + 1, np.int64)
     for node in range(n):
         start[row[node] + 1] = degree[node]
     for i in range(n):
         start[i + 1] += start[i]
-    # From here on the next free entry of each node.
+    free = np.empty(n, np.int64)
     for node in range(n):
-        degree[node] = start[row[node]]
+        free[node] = start[row[node]]
     neighbour = np.empty(2 * len(source), np.int32)
     measured = np.empty(2 * len(source), np.float32)
     for pair in range(len(source)):
         a, b = source[pair], target[pair]
-        at = degree[a]
-        degree[a] = at + 1
+        at = free[a]
+        free[a] = at + 1
         neighbour[at], measured[at] = row[b], latency[pair]
-        at = degree[b]
-        degree[b] = at + 1
+        at = free[b]
+        free[b] = at + 1
         neighbour[at], measured[at] = row[a], latency[pair]
     return start, neighbour, measured
 

@@ -21,11 +21,11 @@ def row_means(begin: int, end: int, start: Ints, latency: Floats32, mean: Floats
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "arcp", "nsz"})
-def centred_product(
+def centre(
     begin: int, end: int, start: Ints, neighbour: NDArray[np.int32], latency: Floats32,
-    mean_and_vector: Floats32, overall: np.float32, clip: np.float32, product: Floats32,
+    mean: Floats32, overall: np.float32, clip: np.float32, centred: NDArray[np.int8],
 ) -> None:  # fmt: skip
-    """product_i = -1/2 sum over measured j of (d_ij - mean_i - mean_j + overall) v_j.
+    """Doubly centre the entries of rows ``begin:end``: d_ij - mean_i - mean_j + overall.
 
     Args:
         begin: first row.
@@ -33,17 +33,26 @@ def centred_product(
         start: (n + 1,) first entry of each row.
         neighbour: (2m,) rows at the other end.
         latency: (2m,) ms.
-        mean_and_vector: (n, 2) mean latency of each row, ms, and the vector v; side by side, for
-            they are read at random.
+        mean: (n,) mean latency of each row, ms.
         overall: mean of the means, ms.
-        clip: ms that a centred latency is cut to, either side of 0.
-        product: (n,) where to put the product.
+        clip: ms that results are cut to, either side of 0.
+        centred: (2m,) where to put them, in 127ths of ``clip``; finer steps would drown in noise.
     """
+    scale = np.float32(127.0) / clip
+    for i in range(begin, end):
+        for entry in range(start[i], start[i + 1]):
+            value = latency[entry] - mean[i] - mean[neighbour[entry]] + overall
+            centred[entry] = np.int8(min(max(value, -clip), clip) * scale)
+
+
+@njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "arcp", "nsz"})
+def product(
+    begin: int, end: int, start: Ints, neighbour: NDArray[np.int32], centred: NDArray[np.int8],
+    vector: Floats32, found: Floats32,
+) -> None:  # fmt: skip
+    """found_i = -1/2 sum over measured j of c_ij v_j, for the rows ``begin:end``."""
     for i in range(begin, end):
         total = np.float32(0.0)
-        own = overall - mean_and_vector[i, 0]
         for entry in range(start[i], start[i + 1]):
-            j = neighbour[entry]
-            centred = latency[entry] + own - mean_and_vector[j, 0]
-            total += min(max(centred, -clip), clip) * mean_and_vector[j, 1]
-        product[i] = np.float32(-0.5) * total
+            total += np.float32(centred[entry]) * vector[neighbour[entry]]
+        found[i] = np.float32(-0.5) * total
