@@ -88,7 +88,15 @@ def load_problem(path: Path, capacity: str | None) -> Problem:
     from nova_core.model.files import read_problem
 
     with console.warnings_as_lines():
-        return read_problem(path, capacity=capacity)
+        return read_problem(path, capacity=capacity, locate=_locate)
+
+
+def _locate(*measured: Any) -> Any:
+    """Positions of nodes that have none, with word of kernels being compiled."""
+    from nova_core.costspace.automatic import locate
+
+    with working():
+        return locate(*measured)
 
 
 def load_plan(path: Path, problem: Problem) -> Plan:

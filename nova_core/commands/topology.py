@@ -41,8 +41,9 @@ def topology() -> None:
 )
 @click.option(
     "--height/--no-height",
-    default=True,
-    help="Give every node a height, the latency of its access link [default: --height].",
+    default=None,
+    help="Give every node a height, the latency of its access link [default: yes, but for the "
+    "methods that know none, smacof and classical].",
 )
 @click.option(
     "--method",
@@ -79,7 +80,7 @@ def embed(
     latencies: Path,
     output: Path,
     dimensions: int,
-    height: bool,
+    height: bool | None,
     method: str,
     neighbours: int | None,
     near: float,
@@ -125,7 +126,7 @@ def embed(
         )
         return
     console.show(
-        f"{len(space):,} nodes in {dimensions} dimensions{' and heights' * height}, from {used:,} "
+        f"{len(space):,} nodes in {dimensions} dimensions{figures.and_heights(space)}, from {used:,} "
         f"of {report.pairs:,} measured pairs by {method}",
         "",
         figures.error_table(space, report),

@@ -9,11 +9,16 @@ from nova_core import console
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from nova_core.costspace import CostSpace, ErrorReport
+    from nova_core.costspace import CostSpace, ErrorReport, TriangleReport
     from nova_core.costspace.statistics import Statistics
     from nova_core.model.problem import Strings
 
 WORST = 10
+
+
+def and_heights(space: CostSpace) -> str:
+    """What follows the dimensions when telling what a space is made of."""
+    return "" if space.height is None else " and heights"
 
 
 def error_dict(ids: Strings, space: CostSpace, report: ErrorReport, worst: int) -> dict[str, Any]:
@@ -91,7 +96,6 @@ def statistics_table(name: str, found: Statistics) -> Table:
     table = console.table(escape(name), ["what", ">value"])
     p = found.percentiles
     asymmetry = "-" if found.both_ways == 0 else f"{console.number(found.asymmetric_share * 100)} %"
-    triangles = f"{found.triangles:,}{' drawn' * found.sampled}"
     for what, value in (
         ("nodes", f"{found.nodes:,}"),
         ("pairs measured", f"{found.pairs:,}"),
@@ -102,17 +106,25 @@ def statistics_table(name: str, found: Statistics) -> Table:
         ("latency, ms: 10P, median, 90P, 99P", ", ".join(console.number(p[k]) for k in p)),
         ("pairs measured both ways", f"{found.both_ways:,}"),
         ("of them more than 10 % apart", asymmetry),
-        ("triangles looked at", triangles),
-        ("of them violate the triangle inequality", _percent(found.violated_triangles)),
-        ("pairs with a shorter detour", _percent(found.pairs_with_detour)),
-        ("direct over detour in violations: median, 90P", _severity(found)),
+        *_triangles(found.triangles),
     ):
         table.add_row(what, value)
     return table
 
 
-def _severity(found: Statistics) -> str:
-    return f"{console.number(found.severity_median, 2)}, {console.number(found.severity_p90, 2)}"
+def _triangles(found: TriangleReport | None) -> list[tuple[str, str]]:
+    if found is None:
+        return [("triangles", "not looked at: too many nodes")]
+    return [
+        ("triangles looked at", f"{found.triples:,}"),
+        ("of them violate the triangle inequality", _percent(found.share)),
+        ("longest side over the others' sum, in those: mean", f"+{_percent(found.severity)}"),
+        ("pairs with a shorter detour", _percent(found.pairs_with_detour)),
+        (
+            "saved by the detour, of those: median, 90P",
+            f"{_percent(found.median_saving)}, {_percent(found.p90_saving)}",
+        ),
+    ]
 
 
 __all__ = ["WORST", "error_dict", "error_table", "statistics_table", "worst_table"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import cast
 
 import numpy as np
@@ -12,7 +13,7 @@ from nova_core.costspace.embedding import MatrixMethod, Method, embed, embed_mat
 from nova_core.costspace.latency_files import Measurements
 from nova_core.costspace.measurements import pairs_of, sample_pairs
 from nova_core.costspace.sweeps import Progress
-from nova_core.errors import ProblemError
+from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model.problem import Floats, PairLatencies, Strings
 
 DIMENSIONS = 2
@@ -21,12 +22,13 @@ SEED = 0
 DENSE_NODES = 500
 NEIGHBOURS = 32
 MATRIX_METHODS = ("smacof", "classical")
+DIGITS = 4
 _NAMED = 5
 
 
 def locate(
-    ids: Strings, latency: Floats | None, measured: PairLatencies | None
-) -> tuple[CostSpace, str]:
+    ids: Strings, latency: Floats | None, measured: PairLatencies | None, where: str
+) -> tuple[Floats, Floats | None]:
     """Embed a problem's measured latencies with the defaults; deterministic.
 
     The matrix, if there is one, else the pairs; two dimensions and heights, which on measured
@@ -36,20 +38,33 @@ def locate(
         ids: (n,) node names, for errors.
         latency: (n, n) ms, or None.
         measured: pairs, or None.
+        where: the file messages name.
 
     Returns:
-        The space, and what was done in a few words.
+        (n, d) positions and (n,) heights, ms.
 
     Raises:
         ProblemError: when the pairs do not connect all nodes, or a latency cannot be used.
+
+    Warns:
+        ProblemWarning: always, to say what was done.
     """
     if latency is not None:
         pairs = chosen_pairs(latency)
     else:
         assert measured is not None
         pairs = measured
-    space = embedded(ids, pairs, dimensions=DIMENSIONS, height=True, method="solver", seed=SEED)
-    return space, f"embedded into {DIMENSIONS} dimensions and heights from {len(pairs):,} pairs"
+    try:
+        space = embedded(ids, pairs, dimensions=DIMENSIONS, height=True, method="solver", seed=SEED)
+    except ProblemError as error:
+        raise ProblemError(f"{where}: {error}") from None
+    warnings.warn(
+        f"{where}: nodes have no positions; embedded into {DIMENSIONS} dimensions and heights from "
+        f"{len(pairs):,} measured pairs",
+        ProblemWarning,
+        stacklevel=2,
+    )
+    return space.position, space.height
 
 
 def chosen_pairs(
@@ -73,7 +88,7 @@ def embed_measurements(
     measured: Measurements,
     *,
     dimensions: int = DIMENSIONS,
-    height: bool = True,
+    height: bool | None = None,
     method: str = "solver",
     neighbours: int | None = None,
     near: float = 0.0,
@@ -85,7 +100,7 @@ def embed_measurements(
     Args:
         measured: a matrix or pairs.
         dimensions: d of the space.
-        height: whether nodes get heights.
+        height: whether nodes get heights; None where the method knows them.
         method: of `nova_core.costspace.embed`, or ``smacof`` or ``classical`` for a matrix.
         neighbours: of a matrix, how many others each node uses, see `chosen_pairs`.
         near: share of the neighbours that are a node's nearest.
@@ -96,6 +111,8 @@ def embed_measurements(
         ProblemError: when the pairs do not connect all nodes, or options do not go together.
     """
     matrix = measured.matrix
+    if height is None:
+        height = method not in MATRIX_METHODS
     if matrix is None and (neighbours is not None or method in MATRIX_METHODS):
         what = "neighbours" if neighbours is not None else f"method {method}"
         raise ProblemError(f"{what}: only for a matrix; of measured pairs all are used")
@@ -107,7 +124,7 @@ def embed_measurements(
             matrix, dimensions=dimensions, height=height, method=cast("MatrixMethod", method),
             seed=seed, progress=progress,
         )  # fmt: skip
-        return space, len(pairs_of(matrix))
+        return _rounded(space), len(pairs_of(matrix))
     pairs = measured.pairs() if matrix is None else chosen_pairs(matrix, neighbours, near, seed)
     space = embedded(
         measured.ids, pairs, dimensions=dimensions, height=height, method=method, seed=seed,
@@ -132,12 +149,18 @@ def embedded(
         ProblemError: when the pairs do not connect all nodes, or a latency cannot be used.
     """
     try:
-        return embed(
+        return _rounded(embed(
             pairs, len(ids), dimensions=dimensions, height=height, method=cast("Method", method),
             seed=seed, progress=progress,
-        )  # fmt: skip
+        ))  # fmt: skip
     except DisconnectedError as error:
         raise ProblemError(_unconnected(ids, error)) from None
+
+
+def _rounded(space: CostSpace) -> CostSpace:
+    """The space to a tenth of a microsecond, which documents can show."""
+    height = None if space.height is None else np.round(space.height, DIGITS)
+    return CostSpace(np.round(space.position, DIGITS), height, space.error)
 
 
 def _unconnected(ids: Strings, error: DisconnectedError) -> str:

@@ -63,7 +63,7 @@ def refuse_components(start: Ints, neighbour: NDArray[np.int32], node: Ints) -> 
     parts = [
         f"{size} nodes ({_some(np.flatnonzero(label == i))})"
         if size > 1
-        else _some(first[order[i]])
+        else _some(first[order[i : i + 1]])
         for i, size in enumerate(sizes[:_NAMED].tolist())
     ]
     more = f", and {count - _NAMED} more" if count > _NAMED else ""

@@ -14,16 +14,15 @@ from pathlib import Path
 
 import numpy as np
 
+from nova_core.costspace.percentile_filter import PERCENTILE, WINDOW
 from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model.columnar import Kind, read_columns
 from nova_core.model.files import DOCUMENT_SUFFIXES, read_problem
 from nova_core.model.latencies import read_latency
 from nova_core.model.problem import Bools, Floats, Ints, PairLatencies, Problem, Strings
+from nova_core.model.validation import check_ids
 
 TABLE_SUFFIXES = (".csv", ".csv.gz", ".parquet", ".arrow")
-# SBON's filter: the 20th percentile of a pair's last ten measurements (section 3.1.1).
-FILTER_LAST = 10
-FILTER_PERCENTILE = 20.0
 _PAIR_KINDS: dict[str, Kind] = {
     "source": "text",
     "target": "text",
@@ -82,16 +81,12 @@ class Measurements:
         return PairLatencies(key // n, key % n, mean)
 
 
-def filtered(
-    key: Ints, value: Floats, last: int = FILTER_LAST, percentile: float = FILTER_PERCENTILE
-) -> tuple[Ints, Floats]:
-    """The percentile of the last values of each key.
+def filtered(key: Ints, value: Floats) -> tuple[Ints, Floats]:
+    """A low percentile of the last values of each key, see `nova_core.costspace.PercentileFilter`.
 
     Args:
         key: (m,) what was measured, in order of time.
         value: (m,) ms.
-        last: how many values of a key count.
-        percentile: 0 to 100, interpolated between values.
 
     Returns:
         (k,) distinct keys, ascending, and (k,) their filtered values.
@@ -101,15 +96,11 @@ def filtered(
     distinct, first, count = np.unique(key, return_index=True, return_counts=True)
     if len(distinct) == len(key):
         return distinct, value
-    recent = np.arange(len(key)) >= np.repeat(first + count - last, count)
-    key, value, count = key[recent], value[recent], np.minimum(count, last)
+    recent = np.arange(len(key)) >= np.repeat(first + count - WINDOW, count)
+    key, value, count = key[recent], value[recent], np.minimum(count, WINDOW)
     value = value[np.lexsort((value, key))]
-    first = np.cumsum(count) - count
-    rank = (count - 1) * (percentile / 100.0)
-    below = np.floor(rank).astype(np.int64)
-    low = value[first + below]
-    high = value[first + np.minimum(below + 1, count - 1)]
-    return distinct, low + (rank - below) * (high - low)
+    rank = np.ceil(count * PERCENTILE / 100).astype(np.int64) - 1
+    return distinct, value[np.cumsum(count) - count + rank]
 
 
 def read_measurements(path: Path) -> Measurements:
@@ -127,7 +118,7 @@ def read_measurements(path: Path) -> Measurements:
     """
     if path.is_dir() or path.suffix.lower() in DOCUMENT_SUFFIXES:
         # Positions are what is asked for, so none are worked out here.
-        problem = read_problem(path, locate=lambda nodes, *_: (np.zeros((nodes, 1)), None))
+        problem = read_problem(path, locate=lambda ids, *_: (np.zeros((len(ids), 1)), None))
         return of_problem(problem, str(path))
     if not path.name.endswith(TABLE_SUFFIXES):
         raise ProblemError(
@@ -165,9 +156,7 @@ def of_problem(problem: Problem, where: str) -> Measurements:
 
 def _of_matrix(where: str, ids: Strings, matrix: Floats) -> Measurements:
     names = ids.tolist()
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ProblemError(f"{where}: node {twice!r} is there twice")
+    check_ids("nodes", ids, where)
     bad = (matrix < 0) | np.isinf(matrix)
     if bad.any():
         a, b = np.argwhere(bad)[0]
@@ -190,6 +179,7 @@ def _of_rows(path: Path, naming: tuple[str, str, str]) -> Measurements:
     source_code, source_names = table.coded(naming[0])
     target_code, target_names = table.coded(naming[1])
     ids, place = np.unique(np.array(source_names + target_names, np.str_), return_inverse=True)
+    check_ids("nodes", ids, str(path))
     source = place[: len(source_names)][source_code]
     target = place[len(source_names) :][target_code]
     keep: Bools = ~np.isnan(latency) & (source != target)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import UNSET
 
-from nova_core.errors import ProblemError, ProblemWarning
+from nova_core.errors import ProblemError
 from nova_core.model import matching
 from nova_core.model.columnar import POSITION_KINDS, Columns, Kind, read_columns
 from nova_core.model.latencies import mended, read_latency
@@ -61,9 +60,9 @@ KINDS: dict[str, dict[str, Kind]] = {
 }
 
 Table = Rows | Columns
-# From the number of nodes, and measured latencies as a matrix and as pairs, to positions (n, d) and
-# heights (n,).
-Locate = Callable[[int, Floats | None, PairLatencies | None], tuple[Floats, Floats | None]]
+# From node names, measured latencies as a matrix and as pairs, and the place errors name, to
+# positions (n, d) and heights (n,).
+Locate = Callable[[Strings, Floats | None, PairLatencies | None, str], tuple[Floats, Floats | None]]
 
 
 class Assembly:
@@ -178,16 +177,10 @@ class Assembly:
         if has_heights or document.metrics is not UNSET:
             what = "height" if has_heights else "metrics"
             raise ProblemError(f"{path}: {what} without positions; give nodes positions as well")
-        if self._locate is not None:
-            return self._locate(len(self._node_ids), self._latency, self._measured)
         from nova_core.costspace.automatic import locate
 
-        try:
-            space, text = locate(self._node_ids, self._latency, self._measured)
-        except ProblemError as error:
-            raise ProblemError(f"{self._path}: {error}") from None
-        warnings.warn(f"{self._path}: no positions; {text}", ProblemWarning, stacklevel=2)
-        return space.position, space.height
+        measured = self._node_ids, self._latency, self._measured, str(self._path)
+        return (self._locate or locate)(*measured)
 
     @cached_property
     def _sources(self) -> Sources:

@@ -85,7 +85,10 @@ def problems(draw: st.DrawFn) -> Problem:
         cost=some(draw, column(draw, count, unknown)),
         tags=some(draw, np.array([draw(tags) for _ in range(count)], np.str_)),
         host=some(draw, np.array([draw(texts) for _ in range(count)], np.str_)),
+        height=some(draw, column(draw, count, amounts)),
+        penalty=some(draw, column(draw, count, amounts)),
     )
+    axes = st.integers(0, nodes.position.shape[1] - 1)
     total = 2 * per_side * joins
     streams = distinct_names(draw, 2 * joins)
     stream = np.repeat(np.arange(2 * joins), per_side)
@@ -112,12 +115,20 @@ def problems(draw: st.DrawFn) -> Problem:
     return Problem(
         nodes=nodes,
         sources=sources,
-        joins=Joins(distinct_names(draw, joins), streams[0::2], streams[1::2], sinks),
+        joins=Joins(
+            distinct_names(draw, joins),
+            streams[0::2],
+            streams[1::2],
+            sinks,
+            tags=some(draw, np.array([draw(tags) for _ in range(joins)], np.str_)),
+            memory=some(draw, column(draw, joins, unknown)),
+        ),
         matrix=matrix,
         links=Links(*_node_pairs(draw, count, True, amounts)),
         latency=some(draw, _dense(draw, count)),
         name=draw(names),
         measured=some(draw, PairLatencies(*_node_pairs(draw, count, False, amounts))),
+        metrics=tuple(distinct_names(draw, draw(axes)).tolist()),
     ).validate()
 
 
