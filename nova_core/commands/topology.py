@@ -93,12 +93,13 @@ def embed(
     from nova_core.costspace.errors import errors
     from nova_core.costspace.latency_files import read_measurements
     from nova_core.costspace.metrics_space import Metric
-    from nova_core.costspace.space_files import write_embedded
+    from nova_core.costspace.space_files import require_output, write_embedded
 
     added = [Metric.parse(text) for text in metrics]
-    require_output(output, latencies)
+    require_place(output, latencies)
     with shared.working():
         measured = read_measurements(latencies)
+        require_output(output, measured, added)
         with shared.progress("embedding") as advance:
             space, used = embed_measurements(
                 measured,
@@ -126,8 +127,8 @@ def embed(
         )
         return
     console.show(
-        f"{len(space):,} nodes in {dimensions} dimensions{figures.and_heights(space)}, from {used:,} "
-        f"of {report.pairs:,} measured pairs by {method}",
+        f"{len(space):,} nodes in {dimensions} dimensions{figures.and_heights(space)}, from "
+        f"{used:,} of {report.pairs:,} measured pairs by {method}",
         "",
         figures.error_table(space, report),
     )
@@ -215,7 +216,7 @@ def plot(space: Path, latencies: Path | None, output: Path, as_json: bool) -> No
     console.say(f"plot written to {output}")
 
 
-def require_output(output: Path, *inputs: Path) -> None:
+def require_place(output: Path, *inputs: Path) -> None:
     """Refuse, before any work, to overwrite what is read or to write where nothing can be.
 
     Raises:

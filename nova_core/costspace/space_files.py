@@ -19,7 +19,7 @@ from nova_core.costspace.latency_files import (
 from nova_core.costspace.metrics_space import Metric, is_matrix, node_penalty, with_metrics
 from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model.columnar import POSITION_KINDS, position_columns, read_columns, write_columns
-from nova_core.model.files import read_problem, write_problem
+from nova_core.model.files import DOCUMENT_SUFFIXES, read_problem, write_problem
 from nova_core.model.problem import Floats, PairLatencies, Problem, Strings
 from nova_core.model.validation import check_ids
 
@@ -34,12 +34,15 @@ def is_table(path: Path) -> bool:
 def write_space(path: Path, ids: Strings, space: CostSpace, penalty: Floats | None = None) -> None:
     """Write a table of nodes: id, x, y, ..., height and penalty where there are any.
 
+    Args:
+        path: a ``.csv``, ``.parquet`` or ``.arrow`` file.
+        ids: (n,) names.
+        space: n nodes.
+        penalty: (n,) ms, or None.
+
     Raises:
-        ProblemError: for another suffix than ``.csv``, ``.parquet`` or ``.arrow``.
         NovaError: when it cannot be written.
     """
-    if path.suffix not in TABLES:
-        raise ProblemError(f"{path}: positions are a {', '.join(TABLES)} table of nodes")
     axes = zip(position_columns(space.dimensions), space.position.T, strict=True)
     columns = {"id": ids, **{name: np.ascontiguousarray(axis) for name, axis in axes}}
     if space.height is not None:
@@ -139,40 +142,59 @@ def read_compared(
     return ids, where, None
 
 
+def require_output(path: Path, measured: Measurements, metrics: Sequence[Metric]) -> None:
+    """Refuse, before any work, what `write_embedded` could not write.
+
+    Raises:
+        ProblemError: for latencies without a problem that are to become one, for metrics only a
+            problem has a place for, and for a suffix that is not known.
+    """
+    if is_table(path):
+        if path.suffix not in TABLES:
+            raise ProblemError(f"{path}: positions are a {', '.join(TABLES)} table of nodes")
+    elif measured.problem is None:
+        raise ProblemError(f"{path}: latencies alone make a table of nodes: {', '.join(TABLES)}")
+    elif path.suffix and path.suffix not in DOCUMENT_SUFFIXES and not path.is_dir():
+        raise ProblemError(f"{path}: a problem is a .yaml or .json document or a directory")
+    for metric in metrics:
+        between = metric.file is not None and is_matrix(metric.file)
+        if (is_table(path) and between) or (measured.problem is None and metric.file is None):
+            raise ProblemError(
+                f"metric {metric.name!r}: {path} has no place for it; embed a problem with "
+                "latencies, and write a problem (.yaml, .json or a directory)"
+            )
+
+
 def write_embedded(
     path: Path, measured: Measurements, space: CostSpace, metrics: Sequence[Metric], seed: int
 ) -> None:
     """Write a cost space, with other metrics, as a table of nodes or as the measured problem.
 
+    Args:
+        path: where to; see `require_output`.
+        measured: what was embedded.
+        space: of its nodes.
+        metrics: what to add.
+        seed: of embedding matrices of metrics.
+
     Raises:
-        ProblemError: when there is no problem to write, or a metric cannot be used.
+        ProblemError: when a metric cannot be used.
         NovaError: when it cannot be written.
     """
     ids, problem = measured.ids, measured.problem
-    if problem is not None:
-        nodes = replace(problem.nodes, position=space.position, height=space.height, penalty=None)
-        problem = with_metrics(replace(problem, nodes=nodes, metrics=()), metrics, seed)
-        if not is_table(path):
-            write_problem(problem.validate(str(path)), path)
-            return
-        if problem.metrics:
-            raise ProblemError(
-                f"{path}: a table of nodes has no place for the coordinates of "
-                f"{', '.join(problem.metrics)}; write a problem (.yaml, .json or a directory)"
-            )
-        write_space(path, ids, space, problem.nodes.penalty)
+    if problem is None:
+        penalty = None
+        for metric in metrics:
+            added = node_penalty(metric, ids, None)
+            penalty = added if penalty is None else penalty + added
+        write_space(path, ids, space, penalty)
         return
-    if not is_table(path):
-        raise ProblemError(f"{path}: latencies alone make a table of nodes: {', '.join(TABLES)}")
-    penalty = None
-    for metric in metrics:
-        if metric.file is None or is_matrix(metric.file):
-            raise ProblemError(
-                f"metric {metric.name!r}: only a problem can hold it; embed one with latencies"
-            )
-        added = node_penalty(metric, ids, None)
-        penalty = added if penalty is None else penalty + added
-    write_space(path, ids, space, penalty)
+    nodes = replace(problem.nodes, position=space.position, height=space.height, penalty=None)
+    problem = with_metrics(replace(problem, nodes=nodes, metrics=()), metrics, seed)
+    if is_table(path):
+        write_space(path, ids, space, problem.nodes.penalty)
+    else:
+        write_problem(problem.validate(str(path)), path)
 
 
 __all__ = [
@@ -180,6 +202,7 @@ __all__ = [
     "pairs_in",
     "read_compared",
     "read_space",
+    "require_output",
     "space_of",
     "write_embedded",
     "write_space",
