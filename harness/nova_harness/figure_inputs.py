@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -12,7 +13,7 @@ import numpy as np
 from nova_core.costspace.automatic import chosen_pairs, embedded
 from nova_core.costspace.cost_space import CostSpace
 from nova_core.costspace.measurements import symmetric
-from nova_core.errors import NovaError
+from nova_core.errors import NovaError, ProblemWarning
 from nova_core.model.latencies import read_latency
 from nova_core.model.problem import Floats, Problem, Strings
 from nova_core.model.syntax import read_typed
@@ -71,10 +72,13 @@ def read_parameters(figure: str, kind: type[Parameters], path: Path | None) -> P
 
 
 def measured_matrix(data: Path, name: str) -> tuple[Strings, Floats]:
-    """Node names and (n, n) symmetric latencies, ms.
+    """Node names and (n, n) symmetric latencies, ms, of the nodes all pairs of which were measured.
 
     Raises:
         NovaError: when the file is not there, with what to do.
+
+    Warns:
+        ProblemWarning: when nodes are left out for want of measurements.
     """
     path = data / name
     if not path.is_file():
@@ -82,8 +86,20 @@ def measured_matrix(data: Path, name: str) -> tuple[Strings, Floats]:
             f"{path}: no such file; --data names a directory with measured latencies (CSV, a "
             "column per node), --synthetic makes do without"
         )
-    ids, latency = read_latency(path)
-    return np.array(ids, np.str_), symmetric(latency)
+    names, read = read_latency(path)
+    ids, latency = np.array(names, np.str_), symmetric(read)
+    left_out = []
+    while (missing := np.isnan(latency).sum(axis=1)).any():
+        worst = int(np.argmax(missing))
+        left_out.append(str(ids[worst]))
+        ids, latency = np.delete(ids, worst), np.delete(np.delete(latency, worst, 0), worst, 1)
+    if left_out:
+        warnings.warn(
+            f"{path}: not measured with all others, left out: {', '.join(left_out)}",
+            ProblemWarning,
+            stacklevel=2,
+        )
+    return ids, latency
 
 
 def synthetic_matrix(nodes: int, seed: int = 0) -> tuple[Strings, Floats]:
