@@ -53,7 +53,10 @@ def test_every_command_has_help_and_json(nova, name: str) -> None:
     result = nova(name, "--help")
     assert result.exit_code == 0
     assert result.stdout.startswith(f"Usage: nova {name} ")
-    if name not in LAST_COMMANDS:
+    command = cli.get_command(click.Context(cli), name)
+    for part in command.commands if isinstance(command, click.Group) else []:
+        assert "--json" in nova(name, part, "--help").stdout
+    if name not in LAST_COMMANDS and not isinstance(command, click.Group):
         assert "--json" in result.stdout
 
 
