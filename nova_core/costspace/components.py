@@ -59,13 +59,7 @@ def refuse_components(start: Ints, neighbour: NDArray[np.int32], node: Ints) -> 
     rank = np.empty(count, np.int64)
     rank[order] = np.arange(count)
     label = rank[label]
-    sizes = sizes[order]
-    parts = [
-        f"{size} nodes ({_some(np.flatnonzero(label == i))})"
-        if size > 1
-        else _some(first[order[i : i + 1]])
-        for i, size in enumerate(sizes[:_NAMED].tolist())
-    ]
+    parts = [_described(np.flatnonzero(label == i)) for i in range(min(count, _NAMED))]
     more = f", and {count - _NAMED} more" if count > _NAMED else ""
     raise DisconnectedError(
         f"the measured pairs fall apart into {count} unconnected groups of nodes: "
@@ -74,9 +68,11 @@ def refuse_components(start: Ints, neighbour: NDArray[np.int32], node: Ints) -> 
     )
 
 
-def _some(nodes: Ints) -> str:
+def _described(nodes: Ints) -> str:
+    if len(nodes) == 1:
+        return f"node {nodes[0]}"
     listed = ", ".join(str(node) for node in nodes[:_NAMED].tolist())
-    return f"node {listed}" if len(nodes) == 1 else listed + ", ..." * (len(nodes) > _NAMED)
+    return f"{len(nodes)} nodes ({listed}{', ...' * (len(nodes) > _NAMED)})"
 
 
 __all__ = ["DisconnectedError", "refuse_components"]

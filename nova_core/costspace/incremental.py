@@ -16,6 +16,7 @@ from nova_core.model.problem import Bools, Floats, Ints
 
 # Places a new node tries besides the middle of its neighbours; a known one seldom needs another.
 _TRIES_NEW, _TRIES_KNOWN = 12, 2
+_STEPS = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,8 +218,8 @@ class LiveCostSpace:
         own = np.array([middle if before is None else before], np.float32)
         place.place(
             0, 1, np.array([0, m]), np.arange(m, dtype=np.int32), latency, others, own, (0,) * d,
-            _TRIES_NEW if before is None else _TRIES_KNOWN,
-            np.float32(float(latency.mean()) or 1.0), np.float32(float(np.median(latency)) or 1.0),
+            _TRIES_NEW if before is None else _TRIES_KNOWN, _STEPS,
+            float(latency.mean()) or 1.0, float(np.median(latency)) or 1.0,
             self._seed,
         )  # fmt: skip
         state = own[0]

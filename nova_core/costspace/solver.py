@@ -10,6 +10,8 @@ closed-form step that lessens the objective.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -18,26 +20,30 @@ from numpy.typing import NDArray
 from nova_core.costspace.mds import classical_mds, shortest_paths
 from nova_core.costspace.measurements import NeighbourGraph
 from nova_core.costspace.spectral import spectral_start
-from nova_core.costspace.sweeps import PARALLEL_NODES, Progress, Workers
+from nova_core.costspace.sweeps import Progress, Workers
 from nova_core.costspace.vivaldi import FIRST_HEIGHT
 
 # Up to this many nodes the dense matrix of shortest paths is cheap: classical MDS of it is a start
 # that is folded nowhere.
 DENSE_NODES = 2000
-# Errors below this share of the typical latency count as squares; from the first to the last sweep
-# of a start from far off, and of improvements.
+# Errors below this share of the typical latency count as squares: at first, from a start that is
+# close, and in the end.
 _ROUGH, _CLOSE, _FINE = 0.4, 0.05, 0.002
+# Few nodes: sweeps from the start, and after each round of escapes.
 _SWEEPS, _MORE_SWEEPS = 300, 100
-# Nodes caught on the wrong side of others try this many other places, this many times over.
-_TRIES, _ESCAPES = 8, 4
+# In an escape every node tries some other places, so that it is not caught on the wrong side of
+# others, and takes some steps from the best. With many nodes there are fewer, with more none.
+_TRIES, _STEPS = 8, 15
+_ESCAPES, _ESCAPES_MANY = 4, 2
+_ENTRIES_TO_ESCAPE = 2_000_000
 # Many nodes: sweeps over a quarter, half and all of each node's measurements, in this many batches.
 # Within a batch nodes see each other as they were, between batches as they are.
+MANY_NODES = 5000
 _PARTS = ((4, 12), (2, 2), (1, 1))
 _BATCHES = 16
-_LAST_LARGE = 0.05
 # Measurements, from both ends, for which that is all there is time for; fewer get more sweeps.
 _ENTRIES_AT_ONCE = 40_000_000
-_MOST_REPEATS = 8
+_MOST_REPEATS = 40
 
 
 def solve(
@@ -76,12 +82,105 @@ def solve(
             )
         else:
             state = start.copy()
-        first = _ROUGH if start is None else _CLOSE
-        if n < PARALLEL_NODES:
-            _solve_few(graph, state, dimensions, first, seed, progress)
-        else:
-            _solve_many(graph, state, dimensions, first, workers, progress)
+        run = _Sweeps(graph, state, dimensions, workers)
+        plan = _plan(len(graph), len(graph.latency), _ROUGH if start is None else _CLOSE)
+        for done, step in enumerate(plan, 1):
+            if step.escape:
+                run.escape(seed + done)
+            run.sweep(step.smoothing, step.part, step.parts)
+            if progress is not None:
+                progress(done, len(plan))
     return state
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One sweep.
+
+    Attributes:
+        smoothing: share of the typical latency below which errors count as squares.
+        part: which part of each node's measurements counts.
+        parts: of how many.
+        escape: whether nodes try other places first.
+    """
+
+    smoothing: float
+    part: int = 0
+    parts: int = 1
+    escape: bool = False
+
+
+def _plan(nodes: int, entries: int, first: float) -> list[_Step]:
+    """What there is time for: ever finer sweeps, then escapes with finer sweeps after each."""
+    if nodes < MANY_NODES:
+        sweeps = [(0, 1)] * _SWEEPS
+        last, escapes = _FINE, _ESCAPES
+    else:
+        repeats = min(max(_ENTRIES_AT_ONCE // max(entries, 1), 1), _MOST_REPEATS)
+        sweeps = [(t % parts, parts) for parts, count in _PARTS for t in range(count * repeats)]
+        last = max(_CLOSE / repeats, _FINE)
+        escapes = _ESCAPES_MANY if entries <= _ENTRIES_TO_ESCAPE else 0
+    steps = [
+        _Step(smoothing, part, parts)
+        for smoothing, (part, parts) in zip(
+            np.geomspace(max(first, last), last, len(sweeps)).tolist(), sweeps, strict=True
+        )
+    ]
+    again = np.geomspace(_CLOSE, _FINE, _MORE_SWEEPS).tolist()
+    for _ in range(escapes):
+        steps += [_Step(smoothing, escape=i == 0) for i, smoothing in enumerate(again)]
+    return steps
+
+
+class _Sweeps:
+    """Moves all nodes once, in place.
+
+    Few nodes move one after the other. Many do in batches, on all cores; rows are in random order,
+    so a batch is a random sample.
+    """
+
+    def __init__(
+        self,
+        graph: NeighbourGraph,
+        state: NDArray[np.float32],
+        dimensions: int,
+        workers: Workers,
+    ) -> None:
+        n = len(graph)
+        batches = _BATCHES if n >= MANY_NODES else 1
+        self._graph = graph
+        self._state = state
+        self._new = state.copy() if batches > 1 else state
+        self._axes = (0,) * dimensions
+        self._workers = workers
+        self._bounds = [n * batch // batches for batch in range(batches + 1)]
+
+    def sweep(self, smoothing: float, part: int, parts: int) -> None:
+        """Let every node take a step (`kernels.relax`)."""
+        from nova_core.costspace.kernels import relax
+
+        g = self._graph
+        self._run(
+            relax.relax, np.float32(smoothing * g.typical_latency), np.float32(g.mean_latency),
+            part, parts,
+        )  # fmt: skip
+
+    def escape(self, seed: int) -> None:
+        """Let every node try other places (`kernels.place`)."""
+        from nova_core.costspace.kernels import place
+
+        g = self._graph
+        self._run(place.place, _TRIES, _STEPS, g.mean_latency, g.typical_latency, seed)
+
+    def _run(self, kernel: Callable[..., None], *arguments: object) -> None:
+        g = self._graph
+        for begin, end in pairwise(self._bounds):
+            self._workers.run(
+                kernel, begin, end, g.start, g.neighbour, g.latency, self._state, self._new,
+                self._axes, *arguments,
+            )  # fmt: skip
+            if self._new is not self._state:
+                self._state[begin:end] = self._new[begin:end]
 
 
 def _classical_start(graph: NeighbourGraph, dimensions: int, seed: int) -> NDArray[np.float64]:
@@ -91,67 +190,4 @@ def _classical_start(graph: NeighbourGraph, dimensions: int, seed: int) -> NDArr
     return np.asarray(position + noise * graph.typical_latency * 1e-3)
 
 
-def _solve_few(
-    graph: NeighbourGraph,
-    state: NDArray[np.float32],
-    dimensions: int,
-    first: float,
-    seed: int,
-    progress: Progress | None,
-) -> None:
-    """Sweep node by node; then let single nodes jump, and sweep again."""
-    from nova_core.costspace.kernels import place, relax
-
-    n = len(graph)
-    scale, floor = graph.typical_latency, np.float32(graph.mean_latency)
-    axes = (0,) * dimensions
-    total = _SWEEPS + _ESCAPES * _MORE_SWEEPS
-    done = 0
-    for escape in range(_ESCAPES + 1):
-        sweeps = _MORE_SWEEPS if escape else _SWEEPS
-        rough = _CLOSE if escape else first
-        if escape:
-            place.place(
-                0, n, graph.start, graph.neighbour, graph.latency, state, state, axes,
-                _TRIES, floor, np.float32(scale), seed * _ESCAPES + escape,
-            )  # fmt: skip
-        for smoothing in scale * np.geomspace(rough, _FINE, sweeps):
-            relax.relax(
-                0, n, graph.start, graph.neighbour, graph.latency, state, state, axes,
-                np.float32(smoothing), floor, 0, 1,
-            )  # fmt: skip
-            done += 1
-            if progress is not None:
-                progress(done, total)
-
-
-def _solve_many(
-    graph: NeighbourGraph,
-    state: NDArray[np.float32],
-    dimensions: int,
-    first: float,
-    workers: Workers,
-    progress: Progress | None,
-) -> None:
-    """Sweep in batches on all cores; rows are in random order, so a batch is a random sample."""
-    from nova_core.costspace.kernels import relax
-
-    n = len(graph)
-    repeats = min(max(_ENTRIES_AT_ONCE // max(len(graph.latency), 1), 1), _MOST_REPEATS)
-    sweeps = [(turn % parts, parts) for parts, count in _PARTS for turn in range(count * repeats)]
-    smoothings = graph.typical_latency * np.geomspace(first, _LAST_LARGE, len(sweeps))
-    bounds = [n * batch // _BATCHES for batch in range(_BATCHES + 1)]
-    axes = (0,) * dimensions
-    new = state.copy()
-    for done, ((part, parts), smoothing) in enumerate(zip(sweeps, smoothings, strict=True), 1):
-        for begin, end in pairwise(bounds):
-            workers.run(
-                relax.relax, begin, end, graph.start, graph.neighbour, graph.latency, state, new,
-                axes, np.float32(smoothing), np.float32(graph.mean_latency), part, parts,
-            )  # fmt: skip
-            state[begin:end] = new[begin:end]
-        if progress is not None:
-            progress(done, len(sweeps))
-
-
-__all__ = ["DENSE_NODES", "solve"]
+__all__ = ["DENSE_NODES", "MANY_NODES", "solve"]

@@ -11,64 +11,105 @@ from nova_core.costspace.kernels.graph import mix
 Ints = NDArray[np.int64]
 Rows = NDArray[np.int32]
 Floats32 = NDArray[np.float32]
+Floats64 = NDArray[np.float64]
 Axes = tuple[int, ...]
 
-# Steps from each start, and in the end from the best one.
+# Steps from each start.
 _SHORT = 6
-_LONG = 40
+# What is added to the curvature, as a share of its trace.
+_DAMPING = 0.02
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "arcp", "nsz"})
 def _settle(
-    steps: int, begin: int, end: int, neighbour: Rows, latency: Floats32, others: Floats32,
-    own: Floats32, axes: Axes, floor: np.float32, rough: np.float32, fine: np.float32,
+    steps: int, newton: bool, begin: int, end: int, neighbour: Rows, latency: Floats32,
+    others: Floats32, own: Floats64, axes: Axes, floor: float, rough: float, fine: float,
+    best: Floats64,
 ) -> float:  # fmt: skip
-    """Move ``own`` downhill by steps like `relax.relax`'s; return the loss it ends up with."""
+    """Move ``own`` downhill; put where it was lowest into ``best`` and return that loss.
+
+    Steps are `relax.relax`'s, safe from anywhere; or Gauss and Newton's with a little damping,
+    quick once near, where a height and a distance are hard to tell apart.
+    """
     d = len(axes)
-    high = others.shape[1] > d
-    step = np.empty(d)
-    loss = 0.0
+    width = others.shape[1]
+    pulls = np.empty(width)
+    unit = np.empty(width)
+    curvature = np.empty((width, width))
+    least = np.inf
     smoothing = rough
-    shrink = (fine / rough) ** np.float32(1.0 / max(steps - 1, 1))
+    shrink = (fine / rough) ** (1.0 / max(steps - 1, 1))
     for turn in range(steps + 1):
-        for k in range(d):
-            step[k] = 0.0
-        rise = 0.0
-        total = 1e-30
+        pulls[:] = 0.0
+        curvature[:] = 0.0
+        total = 1e-300
         loss = 0.0
         for entry in range(begin, end):
             j = neighbour[entry]
-            square = np.float32(1e-18)
+            square = 1e-18
             for k in range(d):
-                square += (own[k] - others[j, k]) ** 2
+                unit[k] = own[k] - others[j, k]
+                square += unit[k] ** 2
             apart = np.sqrt(square)
             missing = latency[entry] - apart
-            if high:
-                missing -= own[d] + others[j, d]
-            root = np.sqrt(latency[entry] + floor)
-            loss += abs(missing) / root
-            pull = np.float32(1.0) / (max(abs(missing), smoothing) * root)
-            total += pull
-            pull *= missing
-            rise += pull
-            pull /= apart
             for k in range(d):
-                step[k] += pull * (own[k] - others[j, k])
+                unit[k] /= apart
+            for k in range(d, width):
+                missing -= own[k] + others[j, k]
+                unit[k] = 1.0
+            weight = 1.0 / np.sqrt(latency[entry] + floor)
+            loss += weight * abs(missing)
+            pull = weight / max(abs(missing), smoothing)
+            total += pull
+            for k in range(width):
+                pulls[k] += pull * missing * unit[k]
+                if newton:
+                    for other in range(k + 1):
+                        curvature[k, other] += pull * unit[k] * unit[other]
+        if loss < least:
+            least = loss
+            best[:] = own
         if turn == steps:
             break
-        for k in range(d):
-            own[k] += np.float32(step[k] / total)
-        if high:
-            own[d] = max(own[d] + np.float32(rise / total), np.float32(0.0))
+        if newton:
+            for k in range(width):
+                curvature[k, k] += _DAMPING * total
+            _solve(curvature, pulls)
+        else:
+            for k in range(width):
+                pulls[k] /= total
+        for k in range(width):
+            own[k] += pulls[k]
+        for k in range(d, width):
+            own[k] = max(own[k], 0.0)
         smoothing *= shrink
-    return loss
+    return least
+
+
+@njit(cache=True, nogil=True)
+def _solve(matrix: Floats64, vector: Floats64) -> None:
+    """Solve for a positive definite matrix given by its lower half; both are overwritten."""
+    n = len(vector)
+    for k in range(n):  # the factors of Cholesky's decomposition
+        for i in range(k):
+            for j in range(i):
+                matrix[k, i] -= matrix[k, j] * matrix[i, j]
+            matrix[k, i] /= matrix[i, i]
+            matrix[k, k] -= matrix[k, i] ** 2
+            vector[k] -= matrix[k, i] * vector[i]
+        matrix[k, k] = np.sqrt(matrix[k, k])
+        vector[k] /= matrix[k, k]
+    for k in range(n - 1, -1, -1):
+        for i in range(k + 1, n):
+            vector[k] -= matrix[i, k] * vector[i]
+        vector[k] /= matrix[k, k]
 
 
 @njit(cache=True, nogil=True)
 def place(
     begin: int, end: int, start: Ints, neighbour: Rows, latency: Floats32,
     others: Floats32, own: Floats32, axes: Axes,
-    tries: int, floor: np.float32, scale: np.float32, seed: int,
+    tries: int, steps: int, floor: float, scale: float, seed: int,
 ) -> None:  # fmt: skip
     """Put each node in ``begin:end`` where its measurements fit best, alone and for itself.
 
@@ -85,14 +126,16 @@ def place(
         own: a row for each node to place, likewise; changed. May be the same array.
         axes: d zeros.
         tries: how many other places each node tries.
+        steps: how many it takes in the end, from the best of them.
         floor: c of the weights 1 / sqrt(d_ij + c), ms.
         scale: a typical latency, ms.
         seed: of the places tried.
     """
     d = len(axes)
     width = others.shape[1]
-    trial = np.empty(width, np.float32)
-    best = np.empty(width, np.float32)
+    trial = np.empty(width)
+    settled = np.empty(width)
+    best = np.empty(width)
     for i in range(begin, end):
         first, last = start[i], start[i + 1]
         if first == last:
@@ -105,7 +148,7 @@ def place(
             if attempt > 0:
                 state = mix(state + np.uint64(0x9E3779B97F4A7C15))
                 entry = first + np.int64(state % np.uint64(last - first))
-                square = np.float32(1e-18)
+                square = 1e-18
                 for k in range(d):
                     state = mix(state + np.uint64(0x9E3779B97F4A7C15))
                     trial[k] = np.float64(state >> np.uint64(11)) / 2.0**52 - 1.0
@@ -114,15 +157,16 @@ def place(
                 for k in range(d):
                     trial[k] = others[neighbour[entry], k] + reach * trial[k]
             loss = _settle(
-                _SHORT, first, last, neighbour, latency, others, trial, axes, floor,
-                np.float32(0.3) * scale, np.float32(0.03) * scale,
+                _SHORT, False, first, last, neighbour, latency, others, trial, axes, floor,
+                0.3 * scale, 0.03 * scale, settled,
             )  # fmt: skip
             if loss < least:
                 least = loss
-                best[:] = trial
-        _settle(
-            _LONG, first, last, neighbour, latency, others, best, axes, floor,
-            np.float32(0.03) * scale, np.float32(0.001) * scale,
+                best[:] = settled
+        trial[:] = best
+        loss = _settle(
+            steps, True, first, last, neighbour, latency, others, trial, axes, floor,
+            0.03 * scale, 1e-4 * scale, settled,
         )  # fmt: skip
         for k in range(width):
-            own[i, k] = best[k]
+            own[i, k] = settled[k]
