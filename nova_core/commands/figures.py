@@ -101,6 +101,8 @@ def problem_dict(problem: Problem) -> dict[str, Any]:
         "nodes": len(p.nodes),
         "workers": int(p.nodes.worker.sum()),
         "dimensions": int(p.nodes.position.shape[1]),
+        "heights": p.nodes.height is not None,
+        "metrics": list(p.metrics),
         "capacity": float(p.nodes.capacity[p.nodes.worker].sum()),
         "sources": len(p.sources),
         "rate": float(p.sources.rate.sum()),

@@ -1,8 +1,9 @@
 """Problems as the paper's simulations keep them: a directory with nodes.csv and joins.csv.
 
-``nodes.csv``: node, x, y (cost-space coordinates, ms), role (sink, source or worker) and one or
-more columns ``capacity_…`` (tuples/s). ``joins.csv``: left, right (nodes), left_rate, right_rate,
-and output_rate (tuples/s). One node is the sink; every other one may host joins.
+``nodes.csv``: node, x, y (cost-space coordinates, ms), perhaps height (ms), role (sink, source or
+worker) and one or more columns ``capacity_…`` (tuples/s). ``joins.csv``: left, right (nodes),
+left_rate, right_rate, and output_rate (tuples/s). One node is the sink; every other one may host
+joins.
 """
 
 from __future__ import annotations
@@ -27,7 +28,12 @@ from nova_core.model.problem import (
 from nova_core.model.syntax import unknown
 
 _ROLES = ("sink", "source", "worker")
-_NODE_KINDS: dict[str, Kind] = {"node": "text", "role": "text", **POSITION_KINDS}
+_NODE_KINDS: dict[str, Kind] = {
+    "node": "text",
+    "role": "text",
+    "height": "number",
+    **POSITION_KINDS,
+}
 _JOIN_KINDS: dict[str, Kind] = {
     "left": "text",
     "right": "text",
@@ -58,7 +64,13 @@ def read_instance(path: Path, capacity: str | None = None) -> Problem:
     position = table.position()
     if position is None:
         raise ProblemError(f"{nodes_file}: columns x and y, the coordinates in ms, are missing")
-    nodes = Nodes(ids, position, _capacity(table, capacity), np.arange(len(ids)) != sink)
+    nodes = Nodes(
+        ids=ids,
+        position=position,
+        capacity=_capacity(table, capacity),
+        worker=np.arange(len(ids)) != sink,
+        height=table.floats("height") if "height" in table else None,
+    )
     joins = read_columns(joins_file, _JOIN_KINDS, ProblemError)
     index = {name: row for row, name in enumerate(ids.tolist())}
     left, right = _nodes_of(joins, "left", index), _nodes_of(joins, "right", index)

@@ -1,7 +1,8 @@
 """The paper's candidate selection: k nearest nodes by a k-d tree or Annoy (section 3.4).
 
 Kept to compare with: it looks at k nodes and hopes. Replicas go to the nearest candidates with
-room; a join that fits on none of them whole is cut over several of them.
+room; a join that fits on none of them whole is cut over several of them. Near is meant by
+coordinates alone: heights only count when costs are compared.
 """
 
 from __future__ import annotations

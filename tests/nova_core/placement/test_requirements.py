@@ -11,6 +11,7 @@ from synthetic import synthetic_problem
 
 from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.evaluation import evaluate
+from nova_core.explain import Explainer
 from nova_core.model import Joins, Problem, read_problem, write_problem
 from nova_core.model.verify import verify
 from nova_core.strategies import place
@@ -125,6 +126,19 @@ def test_baselines_say_that_they_ignore_requirements(strategy: str) -> None:
     report = verify(place(bare, strategy))
     assert report.counts["requirement"] == len(problem.matrix) * 3 // 4
     assert report.honest
+
+
+def test_explanations_name_what_a_node_lacks() -> None:
+    problem = demanding(0)
+    explainer = Explainer(place(problem))
+    verdicts = [
+        (candidate.node, candidate.verdict)
+        for pair in range(0, len(problem.matrix), GROUPS)
+        for candidate in explainer.pair(pair).candidates
+    ]
+    for node, verdict in verdicts:
+        assert (verdict == "lacks tag gpu") != meets(problem, int(node[1:]), 0)
+    assert any(verdict == "lacks tag gpu" for _, verdict in verdicts)
 
 
 def test_what_no_node_has_is_said() -> None:
