@@ -49,7 +49,7 @@ def _entry_points() -> Mapping[str, EntryPoint]:
 
 def names() -> list[str]:
     """Names of all installed strategies; ours first, in the order of the paper."""
-    order = ["nova", "sink", "source", "top-c", "tree"]
+    order = ["nova", "sink", "source", "top-c", "tree", "cl-sf", "cl-tree-sf"]
     return sorted(_entry_points(), key=lambda n: (order.index(n) if n in order else 99, n))
 
 

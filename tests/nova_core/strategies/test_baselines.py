@@ -14,7 +14,7 @@ from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.evaluation import Evaluation, evaluate
 from nova_core.model import JoinMatrix, Joins, Nodes, Problem, Sources, read_problem
 from nova_core.model.verify import verify
-from nova_core.strategies import create, spanning_tree, tree
+from nova_core.strategies import create, relaying, spanning_tree
 from nova_core.strategies.spanning_tree import minimum_spanning_tree, rooted
 from nova_workloads.topology import generate
 
@@ -150,7 +150,7 @@ def test_tree_for_several_sinks() -> None:
 
 
 def test_routes_too_long_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "_MOST_HOPS", 10)
+    monkeypatch.setattr(relaying, "MOST_HOPS", 10)
     with pytest.raises(ProblemError, match=r"strategy tree: routes .* at most 10 can be kept"):
         create("tree").place(generate(50))
 
