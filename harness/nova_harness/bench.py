@@ -7,7 +7,7 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from nova_core.errors import NovaError
 from nova_harness.measurement import REFINE, STEPS, Case, Measurement
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
     from rich.table import Table
 
 PLOT_FORMATS = ("png", "svg", "pdf")
@@ -64,17 +65,35 @@ def run_case(case: Case) -> list[Measurement]:
     """
     import msgspec
 
+    answer = run_apart("measure_kernels", case, case.label, ONE_THREAD)
+    return msgspec.json.decode(answer, type=list[Measurement])
+
+
+def run_apart(module: str, case: object, label: str, environment: Mapping[str, str]) -> bytes:
+    """Run a module of the harness in a process of its own; return what it wrote to stdout.
+
+    Args:
+        module: its name.
+        case: its only argument, as JSON.
+        label: what errors call the case.
+        environment: variables set besides this process's.
+
+    Raises:
+        NovaError: with what the process said, when it fails.
+    """
+    import msgspec
+
     done = subprocess.run(
-        [sys.executable, "-m", "nova_harness.measure_kernels", msgspec.json.encode(case).decode()],
+        [sys.executable, "-m", f"nova_harness.{module}", msgspec.json.encode(case).decode()],
         capture_output=True,
-        env=os.environ | ONE_THREAD,
+        env=os.environ | environment,
         check=False,
     )
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         reason = said[-1] if said else f"ended with status {done.returncode}"
-        raise NovaError(f"bench: {case.label}: {reason.removeprefix('nova: error: ')}")
-    return msgspec.json.decode(done.stdout, type=list[Measurement])
+        raise NovaError(f"bench: {label}: {reason.removeprefix('nova: error: ')}")
+    return done.stdout
 
 
 def exponents(measurements: Sequence[Measurement]) -> dict[str, float]:
@@ -125,7 +144,7 @@ def summary_table(measurements: Sequence[Measurement]) -> Table:
             "" if repeated else f"{m.nodes:,}",
             "" if repeated else f"{m.joins:,}",
             m.step,
-            _duration(m.median),
+            duration(m.median),
             "-" if m.peak_bytes is None else f"{m.peak_bytes / 1e6:,.1f}",
             "" if m.objective is None else console.number(m.objective),
             "" if m.p90 is None else console.number(m.p90),
@@ -135,7 +154,8 @@ def summary_table(measurements: Sequence[Measurement]) -> Table:
     return table
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds for a table."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.0f} µs"
     if seconds < 1:
@@ -143,8 +163,8 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.2f} s"
 
 
-def write_csv(measurements: Sequence[Measurement], path: Path) -> None:
-    """Write one row per measurement; times in seconds, memory in bytes.
+def write_csv(measurements: Sequence[DataclassInstance], path: Path) -> None:
+    """Write one row per measurement, of which there are some; times in seconds, memory in bytes.
 
     Raises:
         NovaError: when the file cannot be written.
@@ -152,7 +172,8 @@ def write_csv(measurements: Sequence[Measurement], path: Path) -> None:
     from nova_core.model.files import write_text
 
     text = io.StringIO()
-    writer = csv.DictWriter(text, [f.name for f in fields(Measurement)], lineterminator="\n")
+    names = [f.name for f in fields(measurements[0])]
+    writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(asdict(m) for m in measurements)
     write_text(path, text.getvalue())
@@ -222,10 +243,12 @@ def progress(cases: Sequence[Case]) -> Iterator[list[Measurement]]:
 
 
 __all__ = [
+    "duration",
     "exponents",
     "instance_cases",
     "plot_format",
     "progress",
+    "run_apart",
     "run_case",
     "summary_table",
     "synthetic_cases",

@@ -98,4 +98,62 @@ def kernels(
         console.show(benchmark.summary_table(measurements))
 
 
+@bench.command()
+@click.option(
+    "--sizes",
+    callback=_sizes,
+    default="1000,10000,100000,1000000",
+    show_default=True,
+    help="Numbers of nodes of synthetic internets.",
+)
+@click.option(
+    "--neighbours",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="How many others each node measures.",
+)
+@click.option("--dimensions", type=click.IntRange(1, 10), default=2, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--repeat",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Runs of each step; the quickest counts.",
+)
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Write a table as CSV.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Write the figures as JSON to stdout, nothing else."
+)
+def costspace(
+    sizes: list[int],
+    neighbours: int,
+    dimensions: int,
+    seed: int,
+    repeat: int,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Time the embedding of measured latencies, warm and on all cores.
+
+    Steps: the batch solver without and with heights, Vivaldi with heights, and one more node
+    joining a space of that size. Errors are those of pairs nobody measured. Peak memory is the
+    whole process's, measurements included.
+    """
+    from nova_harness import bench as benchmark
+    from nova_harness import measure_costspace as measure
+
+    cases = [measure.Case(size, neighbours, dimensions, seed, repeat) for size in sizes]
+    if not cases:
+        raise click.UsageError("nothing to measure: give --sizes")
+    measurements = [m for found in measure.progress(cases) for m in found]
+    if output is not None:
+        benchmark.write_csv(measurements, output)
+    if as_json:
+        console.print_json({"measurements": measurements})
+    else:
+        console.show(measure.summary_table(measurements))
+
+
 __all__ = ["bench"]

@@ -6,15 +6,12 @@ Run as ``python -m nova_harness.measure_kernels CASE``, with a `Case` as JSON; w
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import os
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -41,12 +38,11 @@ from nova_harness.measurement import (
     Case,
     Measurement,
 )
+from nova_harness.memory import memory_in_use, peak_memory, reset_peak
 from nova_workloads.topology import generate
 
 SIGMA = 0.4  # of the paper's experiments
 SHORTEST_SERIES = 0.1  # seconds; a step of microseconds is repeated until it has taken this long
-STATUS = Path("/proc/self/status")
-RESET_PEAK = Path("/proc/self/clear_refs")
 
 T = TypeVar("T")
 
@@ -57,12 +53,12 @@ class _Series:
     def __init__(self, case: Case, problem: Problem) -> None:
         self._case = case
         self._problem = problem
-        self._baseline = _memory_in_use()
+        self._baseline = memory_in_use()
         self.measurements: list[Measurement] = []
 
     def run(self, step: str, work: Callable[[], T]) -> T:
         """Repeat a step; return the last result."""
-        can_tell_peak = _reset_peak()
+        can_tell_peak = reset_peak()
         times: list[float] = []
         cpu_times: list[float] = []
         while True:
@@ -73,7 +69,7 @@ class _Series:
             if len(times) >= self._case.repeat and sum(times) >= SHORTEST_SERIES:
                 break
             del result  # two results at once would look like one's memory
-        peak = _status("VmHWM") - self._baseline if can_tell_peak else None
+        peak = peak_memory() - self._baseline if can_tell_peak else None
         self.measurements.append(
             Measurement(
                 problem=self._case.label,
@@ -146,35 +142,6 @@ def _warm_up() -> None:
         plan = create("nova", sigma=SIGMA, refine=refine, on_full="spread").place(problem)
         verify(plan)
         evaluate(plan)
-
-
-def _memory_in_use() -> int:
-    """Resident bytes, after freed memory has been handed back."""
-    gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
-    if trim is not None:
-        trim(0)
-    return _status("VmRSS")
-
-
-def _reset_peak() -> bool:
-    """Forget the greatest memory use so far; False where the system cannot."""
-    try:
-        RESET_PEAK.write_text("5")
-    except OSError:
-        return False
-    return True
-
-
-def _status(field: str) -> int:
-    """A figure of this process in bytes; 0 where the system does not tell."""
-    if not STATUS.exists():
-        return 0
-    for line in STATUS.read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name == field:
-            return int(value.split()[0]) * 1024
-    return 0
 
 
 def main() -> None:

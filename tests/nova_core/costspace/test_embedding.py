@@ -64,7 +64,8 @@ def test_heights_are_recovered(seed: int) -> None:
     truth = euclidean(80, 2, seed, height=True)
     found = embed(pairs_of(truth.matrix()), 80, height=True)
     assert found.height is not None
-    assert np.abs(found.matrix() - truth.matrix()).max() < 0.5
+    # Far out, a height and the distance to everyone else are nearly the same thing.
+    assert np.quantile(np.abs(found.matrix() - truth.matrix()), 0.95) < 0.1
     assert np.median(np.abs(found.height - truth.height)) < 0.1
 
 
