@@ -156,4 +156,38 @@ def costspace(
         console.show(measure.summary_table(measurements))
 
 
+@bench.command()
+@click.option(
+    "--sizes",
+    callback=_sizes,
+    default="1000,10000,100000,1000000",
+    show_default=True,
+    help="Numbers of nodes of synthetic topologies.",
+)
+@click.option(
+    "--events",
+    type=click.IntRange(min=10),
+    default=1000,
+    show_default=True,
+    help="Events timed of each kind.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Write the figures as JSON to stdout, nothing else."
+)
+def live(sizes: list[int], events: int, seed: int, as_json: bool) -> None:
+    """Time live placement's events, kind by kind, each topology in a process of its own.
+
+    Operators have ten joins each, so that moving a sink concerns ten.
+    """
+    from nova_harness import measure_live
+
+    cases = [measure_live.LiveCase(nodes=size, seed=seed, events=events) for size in sizes]
+    measurements = [m for found in measure_live.progress(cases) for m in found]
+    if as_json:
+        console.print_json({"measurements": measurements})
+    else:
+        console.show(measure_live.summary_table(measurements))
+
+
 __all__ = ["bench"]

@@ -1,0 +1,358 @@
+"""What changes from one plan to the next: the answer of live placement, as a document.
+
+Rows name things as plans do, so a delta is read without the state that made it. Applied to the old
+plan it gives the new one exactly; its inverse leads back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from nova_core.errors import PlanError
+from nova_core.model.plan import Instances, Partitions, Plan
+from nova_core.model.problem import Bools, Floats, Ints, Problem
+
+VERSION = 1
+
+Bounds = Annotated[tuple[int, int], Meta(description="first partition, one past the last, from 0")]
+
+
+class _Struct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    pass
+
+
+class PairRef(_Struct):
+    """A pair of the join matrix."""
+
+    operator: str
+    left: Annotated[str, Meta(description="source")]
+    right: Annotated[str, Meta(description="source")]
+
+
+class InstanceRow(_Struct):
+    """An instance that starts or stops: which partitions of a pair it joins, and where."""
+
+    pair: PairRef
+    node: str
+    left: Bounds
+    right: Bounds
+
+
+class MoveRow(_Struct, rename={"source_node": "from", "target_node": "to"}):
+    """An instance that goes to another node, with its state."""
+
+    pair: PairRef
+    source_node: str
+    target_node: str
+    left: Bounds
+    right: Bounds
+
+
+class RerouteRow(_Struct):
+    """A flow of an instance that stays: it has another end, or carries another rate."""
+
+    pair: PairRef
+    node: str
+    flow: Literal["left", "right", "result"]
+    old: Annotated[str, Meta(description="node at the flow's other end before")]
+    new: str
+
+
+class Cut(_Struct):
+    """How both inputs of a pair are cut: rates of the partitions, tuples/s."""
+
+    left: list[float]
+    right: list[float]
+
+
+class CutRow(_Struct):
+    """A pair whose inputs are partitioned otherwise; none stands for whole inputs."""
+
+    pair: PairRef
+    old: Cut | None
+    new: Cut | None
+
+
+class VirtualRow(_Struct):
+    """A pair's virtual position, ms; none where the pair is not there."""
+
+    pair: PairRef
+    old: list[float] | None
+    new: list[float] | None
+
+
+class PlanDelta(_Struct):
+    """Changes from one version of a plan to another.
+
+    Instances that stay as they are do not occur. ``reroute`` follows from the problem and tells
+    engines which flows of those that stay get another end.
+    """
+
+    nova_plan_delta: Annotated[Literal[1], Meta(description="version of this format")] = 1
+    old_version: Annotated[int, Meta(description="events before")] = 0
+    new_version: Annotated[int, Meta(description="events after")] = 0
+    stop: list[InstanceRow] = []
+    start: list[InstanceRow] = []
+    move: list[MoveRow] = []
+    reroute: list[RerouteRow] = []
+    removed: Annotated[list[PairRef], Meta(description="pairs no longer joined")] = []
+    added: Annotated[list[PairRef], Meta(description="new pairs")] = []
+    cuts: list[CutRow] = []
+    virtual: list[VirtualRow] = []
+    old_breaks: Annotated[list[str], Meta(description="constraints ignored before")] = []
+    new_breaks: list[str] = []
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing starts, stops, moves or is routed otherwise."""
+        return not (self.stop or self.start or self.move or self.reroute or self.cuts)
+
+    def inverse(self) -> PlanDelta:
+        """The delta that leads back: the same rows turned round, last first."""
+        return PlanDelta(
+            old_version=self.new_version,
+            new_version=self.old_version,
+            stop=self.start,
+            start=self.stop,
+            move=[
+                MoveRow(
+                    pair=m.pair,
+                    source_node=m.target_node,
+                    target_node=m.source_node,
+                    left=m.left,
+                    right=m.right,
+                )
+                for m in reversed(self.move)
+            ],
+            reroute=[
+                RerouteRow(pair=r.pair, node=r.node, flow=r.flow, old=r.new, new=r.old)
+                for r in reversed(self.reroute)
+            ],
+            removed=self.added,
+            added=self.removed,
+            cuts=[CutRow(pair=c.pair, old=c.new, new=c.old) for c in reversed(self.cuts)],
+            virtual=[VirtualRow(pair=v.pair, old=v.new, new=v.old) for v in reversed(self.virtual)],
+            old_breaks=self.new_breaks,
+            new_breaks=self.old_breaks,
+        )
+
+    def apply(self, plan: Plan, problem: Problem) -> Plan:
+        """The new plan.
+
+        Args:
+            plan: the old one; instances of a pair in the order of their partitions.
+            problem: what the new plan answers: the old problem after the event.
+
+        Raises:
+            PlanError: when the delta does not fit the plan or the problem.
+        """
+        return _Applied(self, plan, problem).plan()
+
+    def counts(self) -> dict[str, int]:
+        """How many rows there are of each kind of change."""
+        return {
+            name: len(getattr(self, name))
+            for name in ("stop", "start", "move", "reroute", "removed", "added")
+        }
+
+
+class _Applied:
+    """A delta on its way to a new plan: pairs of the old problem as rows of the new one."""
+
+    def __init__(self, delta: PlanDelta, plan: Plan, problem: Problem) -> None:
+        self._delta, self._old, self._problem = delta, plan, problem
+        self._row_of = _pair_rows(problem)
+        old_row_of = _pair_rows(plan.problem)
+        stays = np.ones(len(plan.problem.matrix), bool)
+        stays[[_known(old_row_of, pair, "removed") for pair in delta.removed]] = False
+        fresh = np.zeros(len(problem.matrix), bool)
+        fresh[[_known(self._row_of, pair, "added") for pair in delta.added]] = True
+        if stays.sum() != (~fresh).sum():
+            raise PlanError(
+                f"plan delta: leaves {stays.sum()} pairs of the old plan, but the problem has "
+                f"{(~fresh).sum()} that are not new"
+            )
+        self._stays: Bools = stays
+        self._fresh: Bools = fresh
+        self._new_row: Ints = np.full(len(stays), -1)
+        self._new_row[stays] = np.flatnonzero(~fresh)
+
+    def plan(self) -> Plan:
+        plan, delta = self._old, self._delta
+        breaks = list(plan.breaks)
+        if delta.old_breaks != delta.new_breaks:
+            breaks = delta.new_breaks
+        return Plan(
+            problem=self._problem,
+            strategy=plan.strategy,
+            objective=plan.objective,
+            parameters=plan.parameters,
+            partitions=self._partitions(),
+            instances=self._instances(),
+            virtual_position=self._virtual(),
+            breaks=tuple(breaks),
+            notes={"version": delta.new_version},
+        )
+
+    def _instances(self) -> Instances:
+        i, delta = self._old.instances, self._delta
+        table = np.stack(
+            [
+                np.where(self._stays[i.pair], self._new_row[i.pair], -1 - i.pair),
+                i.node,
+                i.left_begin,
+                i.left_end,
+                i.right_begin,
+                i.right_end,
+            ],
+            axis=1,
+        )
+        table[:, 1] = self._new_nodes()[i.node]
+        old_row_of = _pair_rows(self._old.problem) if delta.removed else {}
+        touched = {self._any_row(row.pair, old_row_of) for row in (*delta.stop, *delta.move)}
+        at = np.flatnonzero(np.isin(table[:, 0], list(touched)))
+        nodes = self._old.problem.nodes.ids
+        place = {
+            (*table[k, [0, 2, 3, 4, 5]].tolist(), str(nodes[i.node[k]])): k for k in at.tolist()
+        }
+        keep = np.ones(len(table), bool)
+
+        def find(row: InstanceRow | MoveRow, node: str) -> int:
+            key = (self._any_row(row.pair, old_row_of), *row.left, *row.right, node)
+            if key not in place:
+                p = row.pair
+                raise PlanError(
+                    f"plan delta: the old plan runs no instance of {p.operator}/{p.left}*{p.right}"
+                    f" with partitions {list(row.left)} and {list(row.right)} on {node}"
+                )
+            return place[key]
+
+        for stop in delta.stop:
+            keep[find(stop, stop.node)] = False
+        for move in delta.move:
+            table[find(move, move.source_node), 1] = self._node(move.target_node)
+        started = [
+            (
+                _known(self._row_of, row.pair, "start"),
+                self._node(row.node),
+                *row.left,
+                *row.right,
+            )
+            for row in delta.start
+        ]
+        table = np.concatenate([table[keep], np.array(started, np.int64).reshape(-1, 6)])
+        if (table[:, :2] < 0).any():
+            raise PlanError("plan delta: leaves an instance of a pair or on a node that is gone")
+        table = table[np.lexsort((table[:, 4], table[:, 2], table[:, 0]))]
+        return Instances(*(np.ascontiguousarray(column) for column in table.T))
+
+    def _any_row(self, pair: PairRef, old_row_of: dict[tuple[str, str, str], int]) -> int:
+        """Row of the new problem; below 0 for a pair that is gone."""
+        name = (pair.operator, pair.left, pair.right)
+        row = self._row_of.get(name)
+        if row is not None and not self._fresh[row]:
+            return row
+        return -1 - _known(old_row_of, pair, "stop")
+
+    def _node(self, name: str) -> int:
+        row = self._problem.node_index.get(name)
+        if row is None:
+            raise PlanError(f"plan delta: the problem has no node {name!r}")
+        return row
+
+    def _new_nodes(self) -> Ints:
+        """Row in the new problem of each old node, -1 for one that is gone."""
+        old, new = self._old.problem.nodes.ids, self._problem.nodes.ids
+        if np.array_equal(old, new):
+            return np.arange(len(old))
+        index = self._problem.node_index
+        return np.array([index.get(name, -1) for name in old.tolist()], np.int64)
+
+    def _partitions(self) -> Partitions:
+        parts, whole = self._old.partitions, Partitions.whole(self._problem)
+        cuts: dict[int, list[Floats]] = {}
+        for pair in np.unique(np.flatnonzero(parts.count > 1) // 2).tolist():
+            if self._stays[pair]:
+                cuts[int(self._new_row[pair])] = [parts.rates(pair, side) for side in (0, 1)]
+        for row in self._delta.cuts:
+            if row.new is None:
+                gone = self._row_of.get((row.pair.operator, row.pair.left, row.pair.right))
+                if gone is not None:
+                    cuts.pop(gone, None)
+            else:
+                at = _known(self._row_of, row.pair, "cuts")
+                cuts[at] = [np.array(row.new.left), np.array(row.new.right)]
+        return assemble_partitions(whole, cuts)
+
+    def _virtual(self) -> Floats | None:
+        old = self._old.virtual_position
+        if old is None:
+            return None
+        new = np.full((len(self._problem.matrix), old.shape[1]), np.nan)
+        new[self._new_row[self._stays]] = old[self._stays]
+        for row in self._delta.virtual:
+            if row.new is not None:
+                new[_known(self._row_of, row.pair, "virtual")] = row.new
+        return new
+
+
+def assemble_partitions(whole: Partitions, cuts: dict[int, list[Floats]]) -> Partitions:
+    """Whole inputs but for some pairs.
+
+    Args:
+        whole: every input in one piece.
+        cuts: pair to the rates of its left and right partitions.
+    """
+    if not cuts:
+        return whole
+    count = np.ones(len(whole.rate), np.int64)
+    for pair, sides in cuts.items():
+        count[2 * pair], count[2 * pair + 1] = len(sides[0]), len(sides[1])
+    offset = np.concatenate(([0], np.cumsum(count)))
+    rate = np.repeat(whole.rate, count)
+    for pair, sides in cuts.items():
+        for side in (0, 1):
+            begin = offset[2 * pair + side]
+            rate[begin : begin + len(sides[side])] = sides[side]
+    return Partitions(offset, rate)
+
+
+def _pair_rows(problem: Problem) -> dict[tuple[str, str, str], int]:
+    m, sources = problem.matrix, problem.sources.ids
+
+    def names(ids: Iterable[str]) -> list[str]:
+        return [str(name) for name in ids]
+
+    keys = zip(
+        names(problem.joins.ids[m.join]), names(sources[m.left]), names(sources[m.right]),
+        strict=True,
+    )  # fmt: skip
+    return {key: row for row, key in enumerate(keys)}
+
+
+def _known(rows: dict[tuple[str, str, str], int], pair: PairRef, where: str) -> int:
+    row = rows.get((pair.operator, pair.left, pair.right))
+    if row is None:
+        raise PlanError(
+            f"plan delta: {where}: no pair {pair.operator}/{pair.left}*{pair.right} in the join "
+            "matrix"
+        )
+    return row
+
+
+__all__ = [
+    "Cut",
+    "CutRow",
+    "InstanceRow",
+    "MoveRow",
+    "PairRef",
+    "PlanDelta",
+    "RerouteRow",
+    "VirtualRow",
+    "assemble_partitions",
+]

@@ -1,0 +1,10 @@
+"""Compiled kernels of live placement: a tree of hosts that come, go and move, and its searches."""
+
+from __future__ import annotations
+
+from nova_core.kernel_cache import kernel_cache
+
+with kernel_cache(__file__):
+    from nova_core.placement.kernels.live import hosts, tree
+
+__all__ = ["hosts", "tree"]

@@ -1,0 +1,195 @@
+"""Searching the live tree: the hosts nearest a virtual position that have room, and their cost."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from nova_core.model.problem import Floats, Ints
+from nova_core.placement.kernels.live.tree import CELL, COUNT, FAR, LEAF, NEAR, NONE, LiveTree
+
+# Levels a search can go down; the caller keeps trees far flatter.
+_LEVELS = 256
+
+
+@njit(cache=True, nogil=True)
+def host_cost(
+    position: Floats, extra: Floats, ends: Ints, pair: int, weights: Floats, host: int
+) -> float:
+    """Objective of a piece of a join on a host, see `nova_core.placement.objectives.leg_cost`.
+
+    Args:
+        position: (n, d) coordinates of all nodes, ms.
+        extra: (n, 2) their height and penalty, ms.
+        ends: (p, 3) nodes of the left source, the right source and the sink of each pair.
+        pair: row of ``ends``.
+        weights: (3,) of the legs.
+        host: node index.
+    """
+    cost = 0.0
+    for i in range(3):
+        end = ends[pair, i]
+        square = 0.0
+        for k in range(position.shape[1]):
+            square += (position[end, k] - position[host, k]) ** 2
+        leg = math.sqrt(square) + extra[host, 1]
+        if end != host:
+            leg += extra[end, 0] + extra[host, 0]
+        cost += weights[i] * leg
+    return cost
+
+
+@njit(cache=True, nogil=True)
+def nearest(tree: LiveTree, point: Floats, need: float, node: Ints, key: Floats) -> int:
+    """The nearest hosts with room, nearest first; of equally near ones the smaller index.
+
+    Args:
+        tree: where to look.
+        point: (d,) a virtual position, ms.
+        need: tuples/s a host must have free.
+        node: (k,) filled with their node indices.
+        key: (k,) filled with their distance and rise, ms.
+
+    Returns:
+        How many were found, at most k.
+    """
+    rows, nodes, box, link = tree.row, tree.node, tree.box, tree.link
+    d = len(point)
+    rise, free, least, room = d, d + 1, 2 * d, 2 * d + 1
+    wanted = len(node)
+    stack, bound = np.empty(_LEVELS, np.int64), np.empty(_LEVELS)
+    found = 0
+    if box[0, room] < need:
+        return 0
+    stack[0], bound[0] = 0, 0.0
+    top = 1
+    limit = math.inf
+    while top > 0:
+        top -= 1
+        t = stack[top]
+        if bound[top] > limit:
+            continue
+        if link[t, CELL] == NONE:
+            near, far = link[t, NEAR], link[t, FAR]
+            near_bound = far_bound = math.inf
+            if box[near, room] >= need:
+                square = 0.0
+                for k in range(d):
+                    gap = max(box[near, k] - point[k], point[k] - box[near, d + k], 0.0)
+                    square += gap * gap
+                near_bound = math.sqrt(square) + box[near, least]
+            if box[far, room] >= need:
+                square = 0.0
+                for k in range(d):
+                    gap = max(box[far, k] - point[k], point[k] - box[far, d + k], 0.0)
+                    square += gap * gap
+                far_bound = math.sqrt(square) + box[far, least]
+            if far_bound < near_bound:
+                near, far = far, near
+                near_bound, far_bound = far_bound, near_bound
+            if far_bound < math.inf and far_bound <= limit:
+                stack[top], bound[top] = far, far_bound
+                top += 1
+            if near_bound < math.inf and near_bound <= limit:
+                stack[top], bound[top] = near, near_bound
+                top += 1
+            continue
+        first = link[t, CELL] * LEAF
+        for slot in range(first, first + link[t, COUNT]):
+            if rows[slot, free] < need:
+                continue
+            square = 0.0
+            for k in range(d):
+                square += (rows[slot, k] - point[k]) ** 2
+            distance = math.sqrt(square) + rows[slot, rise]
+            if distance > limit:
+                continue
+            at = found if found < wanted else wanted - 1
+            if found == wanted and distance == limit and nodes[slot] > node[at]:
+                continue
+            while at > 0 and (
+                key[at - 1] > distance or (key[at - 1] == distance and node[at - 1] > nodes[slot])
+            ):
+                key[at], node[at] = key[at - 1], node[at - 1]
+                at -= 1
+            key[at], node[at] = distance, nodes[slot]
+            if found < wanted:
+                found += 1
+            if found == wanted:
+                limit = key[wanted - 1]
+    return found
+
+
+@njit(cache=True, nogil=True)
+def cheapest(
+    tree: LiveTree,
+    position: Floats,
+    extra: Floats,
+    ends: Ints,
+    points: Floats,
+    pair: int,
+    weights: Floats,
+    need: float,
+    node: Ints,
+    cost: Floats,
+) -> int:
+    """Of the nearest hosts with room for a piece of a join the cheapest first; how many.
+
+    Args:
+        tree: where to look.
+        position: (n, d) coordinates of all nodes, ms.
+        extra: (n, 2) their height and penalty, ms.
+        ends: (p, 3) nodes of the sources and the sink of each pair.
+        points: (p, d) virtual positions, ms.
+        pair: whose piece it is.
+        weights: (3,) of the piece's legs.
+        need: tuples/s a host must have free.
+        node: (k,) filled with hosts.
+        cost: (k,) filled with the objective on each.
+    """
+    found = nearest(tree, points[pair], need, node, cost)
+    for i in range(found):
+        host = node[i]
+        value = host_cost(position, extra, ends, pair, weights, host)
+        at = i
+        while at > 0 and (cost[at - 1] > value or (cost[at - 1] == value and node[at - 1] > host)):
+            cost[at], node[at] = cost[at - 1], node[at - 1]
+            at -= 1
+        cost[at], node[at] = value, host
+    return found
+
+
+@njit(cache=True, nogil=True)
+def losses(
+    position: Floats,
+    extra: Floats,
+    ends: Ints,
+    points: Floats,
+    weights: Floats,
+    pair: Ints,
+    host: Ints,
+) -> Floats:
+    """What each pair costs on its host beyond its virtual position, heights left out there.
+
+    Args:
+        position: (n, d) coordinates of all nodes, ms.
+        extra: (n, 2) their height and penalty, ms.
+        ends: (p, 3) nodes of the sources and the sink of each pair.
+        points: (p, d) virtual positions, ms.
+        weights: (k, 3) of the legs of each pair to look at.
+        pair: (k,) those pairs.
+        host: (k,) where they run.
+    """
+    result = np.empty(len(pair))
+    d = position.shape[1]
+    for row in range(len(pair)):
+        ideal = 0.0
+        for i in range(3):
+            square = 0.0
+            for k in range(d):
+                square += (position[ends[pair[row], i], k] - points[pair[row], k]) ** 2
+            ideal += weights[row, i] * math.sqrt(square)
+        result[row] = host_cost(position, extra, ends, pair[row], weights[row], host[row]) - ideal
+    return result

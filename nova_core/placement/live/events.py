@@ -1,0 +1,233 @@
+"""What may happen to a placed problem, as documents: one JSON object per event."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from nova_core.errors import ProblemError
+from nova_core.model.document import Name, NodeRow, SourceRow
+from nova_core.model.syntax import suggestion
+
+Rate = Annotated[float, Meta(gt=0, description="tuples/s")]
+Capacity = Annotated[
+    Annotated[float, Meta(ge=0)] | Literal["unlimited"], Meta(description="tuples/s")
+]
+
+
+class _Event(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, tag_field="event"):
+    """Base of all events.
+
+    Attributes:
+        overload: whether nodes may be overloaded when nothing else is left; None leaves it to the
+            policy.
+    """
+
+    overload: Annotated[
+        bool | UnsetType,
+        Meta(description="overload nodes near by rather than refuse the event"),
+    ] = UNSET
+
+
+class AddWorker(_Event, tag="add-worker"):
+    """A node joins; its position is given. It is used from then on, but nothing moves to it yet."""
+
+    node: NodeRow
+
+
+class RemoveWorker(_Event, tag="remove-worker"):
+    """A node that has neither sources nor a sink leaves; what it hosts moves."""
+
+    node: Name
+
+
+class FailNode(_Event, tag="fail-node"):
+    """A node and its sources are gone; what it hosted starts elsewhere."""
+
+    node: Name
+
+
+class JoinWith(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, rename={"other": "with"}):
+    """A pair that a new source makes with one that is there."""
+
+    operator: Name
+    other: Annotated[Name, Meta(description="the source on the other side")]
+    output_rate: Rate
+
+
+class AddSource(_Event, tag="add-source"):
+    """A source starts on a node that is there, with its joins."""
+
+    source: SourceRow
+    joins: list[JoinWith]
+
+
+class RemoveSource(_Event, tag="remove-source"):
+    """A source ends, and its joins with it."""
+
+    source: Name
+
+
+class ChangeRate(_Event, tag="change-rate"):
+    """A source sends more or fewer tuples; the output of its joins changes in proportion."""
+
+    source: Name
+    rate: Rate
+
+
+class ChangeCapacity(_Event, tag="change-capacity"):
+    """A node can receive more or fewer tuples."""
+
+    node: Name
+    capacity: Capacity
+
+
+class MoveNode(_Event, tag="move-node"):
+    """A node's place in the cost space changes."""
+
+    node: Name
+    position: Annotated[list[float], Meta(description="cost-space coordinates, ms")]
+    height: Annotated[
+        float | UnsetType, Meta(ge=0, description="ms of the access link, where nodes have any")
+    ] = UNSET
+
+
+class MoveSink(_Event, tag="move-sink"):
+    """An operator's result goes to another node."""
+
+    operator: Name
+    node: Name
+
+
+class ChangeLink(_Event, tag="change-link", rename={"source_node": "from", "target_node": "to"}):
+    """The bandwidth budget of a directed link between two nodes changes."""
+
+    source_node: Name
+    target_node: Name
+    budget: Annotated[
+        Annotated[float, Meta(ge=0)] | Literal["unlimited"], Meta(description="tuples/s")
+    ]
+
+
+class Pin(_Event, tag="pin"):
+    """An operator's instances stay where they are as long as their node lives, or no longer."""
+
+    operator: Name
+    pinned: bool = True
+
+
+class Rebalance(_Event, tag="rebalance"):
+    """Improve the whole placement by a limited number of moves."""
+
+    moves: Annotated[int, Meta(ge=1)]
+
+
+class Batch(_Event, tag="batch"):
+    """Several events as one: all take effect or none, and one delta tells what changes."""
+
+    events: list[
+        AddWorker
+        | RemoveWorker
+        | FailNode
+        | AddSource
+        | RemoveSource
+        | ChangeRate
+        | ChangeCapacity
+        | MoveNode
+        | MoveSink
+        | ChangeLink
+        | Pin
+        | Rebalance
+    ]
+
+
+Event = (
+    AddWorker
+    | RemoveWorker
+    | FailNode
+    | AddSource
+    | RemoveSource
+    | ChangeRate
+    | ChangeCapacity
+    | MoveNode
+    | MoveSink
+    | ChangeLink
+    | Pin
+    | Rebalance
+    | Batch
+)
+KINDS: dict[str, type[Event]] = {str(kind.__struct_config__.tag): kind for kind in Event.__args__}
+
+
+def parse_event(text: str | bytes, where: str = "event") -> Event:
+    """An event from its JSON text.
+
+    Args:
+        text: one JSON object.
+        where: the place errors name, e.g. a file and line.
+
+    Raises:
+        ProblemError: naming the place, the field and what would be accepted.
+    """
+    try:
+        raw: Any = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as cause:
+        raise ProblemError(f"{where}: no JSON: {cause}") from None
+    return convert_event(raw, where)
+
+
+def convert_event(raw: Any, where: str = "event") -> Event:
+    """An event from plain values, as `parse_event`."""
+    if not isinstance(raw, dict):
+        raise ProblemError(f"{where}: an event is an object with a field 'event', not {raw!r:.60}")
+    name = raw.get("event")
+    if name not in KINDS:
+        accepted = suggestion(str(name), list(KINDS))
+        raise ProblemError(f"{where}: event: {name!r} is none; {accepted}")
+    if name == "batch" and isinstance(raw.get("events"), list):
+        for row, each in enumerate(raw["events"]):
+            inner = convert_event(each, f"{where}: events[{row}]")
+            if isinstance(inner, Batch):
+                raise ProblemError(f"{where}: events[{row}]: a batch holds no other batch")
+    try:
+        return msgspec.convert(raw, KINDS[name])
+    except msgspec.ValidationError as cause:
+        raise ProblemError(f"{where}: {name}: {cause}") from None
+
+
+def finite(value: float | str, what: str) -> float:
+    """A number, ``unlimited`` as infinity.
+
+    Raises:
+        ProblemError: for one that is negative or not a number.
+    """
+    number = math.inf if value == "unlimited" else float(value)
+    if not number >= 0:
+        raise ProblemError(f"{what}: {value!r} is no number of tuples/s, 0 or more")
+    return number
+
+
+__all__ = [
+    "KINDS",
+    "AddSource",
+    "AddWorker",
+    "Batch",
+    "ChangeCapacity",
+    "ChangeLink",
+    "ChangeRate",
+    "Event",
+    "FailNode",
+    "JoinWith",
+    "MoveNode",
+    "MoveSink",
+    "Pin",
+    "Rebalance",
+    "RemoveSource",
+    "RemoveWorker",
+    "convert_event",
+    "finite",
+    "parse_event",
+]

@@ -1,0 +1,244 @@
+"""A placed problem that follows events, touching only what they touch (paper, section 3.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+
+from nova_core.errors import InfeasibleError, PlanError, ProblemError
+from nova_core.model.plan import Plan
+from nova_core.model.plan_delta import PlanDelta
+from nova_core.model.problem import Problem
+from nova_core.model.verify import verify
+from nova_core.placement.live import topology_events, workload_events
+from nova_core.placement.live.changes import delta_of
+from nova_core.placement.live.documents import plan_of, problem_of
+from nova_core.placement.live.events import (
+    AddSource,
+    AddWorker,
+    Batch,
+    ChangeCapacity,
+    ChangeLink,
+    ChangeRate,
+    Event,
+    FailNode,
+    MoveNode,
+    MoveSink,
+    Pin,
+    Rebalance,
+    RemoveSource,
+    RemoveWorker,
+)
+from nova_core.placement.live.hosting import Hosting, NoRoomError
+from nova_core.placement.live.policy import Policy
+from nova_core.placement.live.rebalance import rebalance
+from nova_core.placement.live.state import LiveState
+
+Handler = Callable[[Hosting, Any, bool], None]
+
+_HANDLERS: dict[type, Handler] = {
+    AddWorker: topology_events.add_worker,
+    RemoveWorker: topology_events.remove_worker,
+    FailNode: topology_events.fail_node,
+    ChangeCapacity: topology_events.change_capacity,
+    MoveNode: topology_events.move_node,
+    ChangeLink: topology_events.change_link,
+    AddSource: workload_events.add_source,
+    RemoveSource: workload_events.remove_source,
+    ChangeRate: workload_events.change_rate,
+    MoveSink: workload_events.move_sink,
+    Pin: workload_events.pin,
+    Rebalance: rebalance,
+}
+
+
+class LivePlacement:
+    """A plan that follows events.
+
+    Instances stay where they are unless an event takes their node or room from them, or they gain
+    more than the policy's threshold; virtual positions are kept unless a source or sink of the
+    pair, or a weight, has changed. Time grows with what an event touches, not with the topology.
+    """
+
+    def __init__(self, problem: Problem, plan: Plan, policy: Policy | None = None) -> None:
+        """Take over a placed problem.
+
+        Args:
+            problem: what was placed.
+            plan: the plan that answers it, its flows direct.
+            policy: when instances move by choice; None for the defaults.
+
+        Raises:
+            PlanError: for a plan of another problem, one that relays, or one that breaks a
+                constraint without saying so.
+            ProblemError: for a policy that names an unknown operator.
+        """
+        plan.require_problem(problem)
+        report = verify(plan, spelled_out=1)
+        if not report.honest:
+            broken = next(v for v in report.violations if v.constraint not in report.accepted)
+            raise PlanError(f"live: the plan {report.summary()}: {broken.text}")
+        self._start(problem, plan, policy or Policy(), 0)
+
+    def _start(self, problem: Problem, plan: Plan, policy: Policy, version: int) -> None:
+        self._state = LiveState(problem, plan)
+        self._state.version = version
+        self.policy = policy
+        for name in (*policy.pinned, *policy.state_bytes):
+            if name not in self._state.join_index:
+                known = ", ".join(self._state.join_ids[:8])
+                raise ProblemError(f"live: policy: unknown operator {name!r}; there are {known}")
+        self._hosting = Hosting(self._state, policy)
+
+    # --- what there is ----------------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """Events so far; a batch is one."""
+        return self._state.version
+
+    @property
+    def pinned(self) -> tuple[str, ...]:
+        """Operators whose instances stay where they are."""
+        return tuple(self._hosting.pinned)
+
+    def problem(self) -> Problem:
+        """The problem as events have left it. Takes time in proportion to it."""
+        return problem_of(self._state)
+
+    def plan(self, problem: Problem | None = None) -> Plan:
+        """The plan as events have left it. Takes time in proportion to it.
+
+        Args:
+            problem: what `problem` has returned since the last event; None makes it anew.
+        """
+        return plan_of(self._state, problem or self.problem())
+
+    def free_capacity(self) -> dict[str, float]:
+        """What is left of each node's capacity, tuples/s; below 0 where it is overloaded."""
+        n = self._state.nodes
+        return {n.ids[row]: float(n.free[row]) for row in range(n.used) if n.alive[row]}
+
+    # --- what happens -----------------------------------------------------------------------------
+
+    def apply(self, event: Event, *, overload: bool | None = None) -> PlanDelta:
+        """Follow an event; what changes in the plan.
+
+        Args:
+            event: what happened; a `Batch` takes effect as a whole or not at all.
+            overload: whether nodes near by may be overloaded when nothing fits; None leaves it to
+                the event, which may leave it to the policy.
+
+        Raises:
+            InfeasibleError: when it cannot be satisfied, saying how many tuples/s are missing.
+            ProblemError: when it names what is not there or is no event for this problem.
+            In either case the state is as it was.
+        """
+        s = self._state
+        events = event.events if isinstance(event, Batch) else [event]
+        self._reserve(events)
+        breaks = s.breaks
+        s.version += 1
+        try:
+            for number, each in enumerate(events):
+                try:
+                    allowed = overload
+                    for asked in (each.overload, event.overload):
+                        if allowed is None and asked is not msgspec.UNSET:
+                            allowed = asked
+                    if allowed is None:
+                        allowed = self.policy.overload
+                    _HANDLERS[type(each)](self._hosting, each, allowed)
+                except ProblemError as error:
+                    if event is each:
+                        raise
+                    raise ProblemError(f"events[{number}]: {error}") from None
+            workload_events.check_problem(s)
+            delta = delta_of(s, breaks, s.version - 1)
+        except NoRoomError as error:
+            self._undo()
+            raise self._infeasible(error) from None
+        except BaseException:
+            self._undo()
+            raise
+        s.commit()
+        return delta
+
+    def _undo(self) -> None:
+        self._state.roll_back()
+        self._state.version -= 1
+
+    def _reserve(self, events: list[Any]) -> None:
+        nodes = sources = pairs = 0
+        for each in events:
+            nodes += isinstance(each, AddWorker)
+            if isinstance(each, AddSource):
+                sources += 1
+                pairs += len(each.joins)
+        if nodes or sources:
+            self._state.reserve(nodes, sources, pairs)
+
+    @staticmethod
+    def _infeasible(error: NoRoomError) -> InfeasibleError:
+        return InfeasibleError(
+            f"{error.text}: {error.missing:g} tuples/s are missing",
+            error.missing,
+        )
+
+    def rebalance(self, moves: int) -> PlanDelta:
+        """Improve the whole placement by at most ``moves`` moves, those that gain most first.
+
+        Each gains more than the policy's threshold. Takes time in proportion to the plan.
+        """
+        return self.apply(Rebalance(moves=moves))
+
+    # --- starting over, with the same ---------------------------------------------------------
+
+    def compact(self) -> tuple[Problem, Plan]:
+        """Drop what is gone from memory and work out free capacities anew.
+
+        What is decided stays, and so does all that later decisions depend on.
+
+        Returns:
+            The problem and the plan it now starts from.
+        """
+        problem = self.problem()
+        plan, moved = self.plan(problem), self.moved()
+        self._start(problem, plan, replace(self.policy, pinned=self.pinned), self.version)
+        self._set_moved(moved)
+        return problem, plan
+
+    @classmethod
+    def restore(
+        cls, problem: Problem, plan: Plan, policy: Policy, version: int, moved: dict[int, int]
+    ) -> Self:
+        """The state that `compact` left.
+
+        Args:
+            problem: it returned.
+            plan: it returned.
+            policy: the policy then.
+            version: events before.
+            moved: from `moved`.
+        """
+        live = cls(problem, plan, policy)
+        live._state.version = version
+        live._set_moved({int(pair): when for pair, when in moved.items()})
+        return live
+
+    def moved(self) -> dict[int, int]:
+        """The version at which pairs moved last, by row of the plan's problem."""
+        p = self._state.pairs
+        moved = p.moved[: p.used][p.alive[: p.used]]
+        return {pair: int(moved[pair]) for pair in np.flatnonzero(moved >= 0).tolist()}
+
+    def _set_moved(self, moved: dict[int, int]) -> None:
+        for pair, when in moved.items():
+            self._state.pairs.moved[pair] = when
+
+
+__all__ = ["LivePlacement"]

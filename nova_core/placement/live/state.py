@@ -1,0 +1,444 @@
+"""The state of a live placement: who runs what where, what is left, and how to take changes back.
+
+Every change goes through a method that remembers what was there before, so that an event that
+cannot be satisfied leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nova_core.errors import PlanError
+from nova_core.model.plan import Plan
+from nova_core.model.problem import Floats, Ints, Problem
+from nova_core.placement.geometric_median import geometric_median, pair_anchors
+from nova_core.placement.kernels.median import fermat_points
+from nova_core.placement.live.incidence import Incidence
+from nova_core.placement.live.index import HostIndex
+from nova_core.placement.live.pieces import Piece, Pieces, Share
+from nova_core.placement.live.tables import (
+    IN_PIECES,
+    NOWHERE,
+    NodeRows,
+    PairRows,
+    SourceRows,
+)
+from nova_core.placement.objectives import leg_weights
+
+# Relative excess that counts as rounding, as in `nova_core.model.verify`.
+TOLERANCE = 1e-9
+
+Link = tuple[int, int]
+
+
+class Before(NamedTuple):
+    """What a delta needs to know of a pair as it was before an event."""
+
+    alive: bool
+    pieces: tuple[Piece, ...]
+    cut: Pieces | None
+    point: tuple[float, ...]
+    sink: int
+
+
+class LiveState:
+    """All that live placement knows; see the tables for what is in the columns."""
+
+    def __init__(self, problem: Problem, plan: Plan) -> None:
+        """Take over a plan.
+
+        Raises:
+            PlanError: for a plan that relays or leaves pairs without instances.
+        """
+        if plan.routes is not None:
+            raise PlanError(
+                f"live: the plan of {plan.strategy!r} relays through other nodes; live placement "
+                "follows plans whose flows are direct"
+            )
+        self.base = problem
+        self.strategy, self.objective = plan.strategy, plan.objective
+        self.parameters, self.given_breaks = dict(plan.parameters), plan.breaks
+        self.version = 0
+        self.nodes, self.sources = NodeRows.of(problem), SourceRows.of(problem)
+        self.pairs = PairRows.of(problem, _points(problem, plan))
+        self.join_ids: list[str] = problem.joins.ids.tolist()
+        self.join_left: list[str] = problem.joins.left.tolist()
+        self.join_right: list[str] = problem.joins.right.tolist()
+        self.sink: list[int] = problem.joins.sink.tolist()
+        self.node_index = {name: row for row, name in enumerate(self.nodes.ids)}
+        self.source_index = {name: row for row, name in enumerate(self.sources.ids)}
+        self.join_index = {name: row for row, name in enumerate(self.join_ids)}
+        asked = problem.requirements
+        self.requirement_of_join: list[int] = asked.of_join.tolist()
+        self._rules = [_rule(problem, asked.of_join, row) for row in range(len(asked.texts))]
+        self.stream_sources: dict[str, int] = {}
+        for stream in self.sources.stream:
+            self.stream_sources[stream] = self.stream_sources.get(stream, 0) + 1
+        self.joined_streams = {*self.join_left, *self.join_right}
+        self.emptied: dict[str, None] = {}
+        self.alive_pairs = {0: len(problem.matrix)}
+
+        rows = np.arange(len(problem.matrix))
+        m = problem.matrix
+        self.pairs_of_source = Incidence(
+            np.concatenate([m.left, m.right]), np.concatenate([rows, rows])
+        )
+        self.pairs_of_join = Incidence(m.join, rows)
+        self.sources_on = Incidence(problem.sources.node, np.arange(len(problem.sources)))
+        self.sinks_on = Incidence(problem.joins.sink, np.arange(len(problem.joins)))
+
+        links = problem.links
+        ends = zip(links.source.tolist(), links.target.tolist(), strict=True)
+        self.budget: dict[Link, float] = dict(zip(ends, links.budget.tolist(), strict=True))
+        self.link_free = dict(self.budget)
+        self.links_at: dict[int, dict[Link, None]] = {}
+        for link in self.budget:
+            for node in link:
+                self.links_at.setdefault(node, {})[link] = None
+
+        # Nodes whose measured latencies no longer hold.
+        self.strayed: dict[int, None] = {}
+        # What joins emit to each sink, tuples/s, and sinks to look at before an event is done.
+        self.arriving: dict[int, float] = {}
+        output = np.bincount(problem.sink_node, m.output_rate)
+        for node in np.flatnonzero(output).tolist():
+            self.arriving[node] = float(output[node])
+        self.sinks_changed: set[int] = set()
+        self.overloaded: dict[int, None] = {}
+        self.overfull: dict[Link, None] = {}
+        self.cuts: dict[int, Pieces] = {}
+        self.residents = self._take_over(plan)
+        self._undo: list[tuple[Any, ...]] = []
+        self.before: dict[int, Before] = {}
+        c_min = self.parameters.get("c_min")
+        self.c_min = float(c_min) if c_min else 0.0
+        threshold = self.parameters.get("bandwidth")
+        self.largest = np.inf if threshold is None else float(threshold)
+        sigma = self.parameters.get("sigma")
+        self.sigma = None if sigma is None else float(sigma)
+        met = [np.ones(len(self.nodes.ids), bool), *asked.met]
+        self.indexes = [self._index(each) for each in met]
+
+    # --- taking over a plan -----------------------------------------------------------------------
+
+    def _take_over(self, plan: Plan) -> Incidence:
+        i, pairs = plan.instances, self.pairs
+        replicas = plan.replica_count
+        if (replicas == 0).any():
+            pair = int(np.argmin(replicas))
+            raise PlanError(f"live: the plan runs no instance of {plan.problem.pair_name(pair)}")
+        count = plan.partitions.count
+        whole = (replicas == 1) & (count[0::2] == 1) & (count[1::2] == 1)
+        rows = np.flatnonzero(whole[i.pair])
+        pairs.host[i.pair[rows]] = i.node[rows]
+        rest = np.flatnonzero(~whole[i.pair])
+        found: dict[int, list[Piece]] = {}
+        for k in rest.tolist():
+            piece = Piece(
+                int(i.node[k]),
+                int(i.left_begin[k]),
+                int(i.left_end[k]),
+                int(i.right_begin[k]),
+                int(i.right_end[k]),
+            )
+            found.setdefault(int(i.pair[k]), []).append(piece)
+        free, cut_pairs, cut_nodes = self.nodes.free, [], []
+        size = plan.problem.required_capacity
+        np.subtract.at(free, i.node[rows], size[i.pair[rows]])
+        for pair, pieces in found.items():
+            left, right = (tuple(plan.partitions.rates(pair, side).tolist()) for side in (0, 1))
+            cut = Pieces(left, right, tuple(sorted(pieces, key=lambda p: (p.left, p.right))))
+            pairs.host[pair] = IN_PIECES
+            self.cuts[pair] = cut
+            for node, share in self.shares(pair).items():
+                free[node] -= share.size
+                cut_pairs.append(pair)
+                cut_nodes.append(node)
+        for node in np.flatnonzero(free < -TOLERANCE * self.nodes.capacity).tolist():
+            self.overloaded[node] = None
+        if self.budget:
+            for pair in range(pairs.used):
+                for node, share in self.shares(pair).items():
+                    for link, rate in self.legs(pair, node, share):
+                        self.link_free[link] -= rate
+            for link, left_over in self.link_free.items():
+                if left_over < -TOLERANCE * self.budget[link]:
+                    self.overfull[link] = None
+        return Incidence(
+            np.concatenate([i.node[rows], np.array(cut_nodes, np.int64)]),
+            np.concatenate([i.pair[rows], np.array(cut_pairs, np.int64)]),
+        )
+
+    def _index(self, met: NDArray[np.bool_]) -> HostIndex:
+        n = self.nodes
+        hosts = n.worker & (n.capacity > 0) & (n.capacity >= self.c_min) & met
+        node = np.flatnonzero(hosts)
+        rise = n.extra[node].sum(axis=1)
+        rows = np.column_stack([n.position[node], rise, n.free[node]])
+        return HostIndex(rows, node, len(n.position))
+
+    # --- changing, with a way back ----------------------------------------------------------------
+
+    def set(self, column: Any, row: Any, value: Any) -> None:
+        """``column[row] = value`` in a numpy column or a list, remembering the value before."""
+        old = column[row]
+        self._undo.append((column, row, old.copy() if isinstance(old, np.ndarray) else old))
+        column[row] = value
+
+    def put(self, table: MutableMapping[Any, Any], key: Any, value: Any) -> None:
+        """``table[key] = value``, remembering what was there."""
+        if key in table:
+            self._undo.append((table, key, table[key]))
+        else:
+            self._undo.append((table.pop, key))
+        table[key] = value
+
+    def drop(self, table: MutableMapping[Any, Any], key: Any) -> None:
+        """Remove a key, if it is there, remembering its value."""
+        if key in table:
+            self._undo.append((table, key, table.pop(key)))
+
+    def done(self, undo: Callable[..., Any], *arguments: Any) -> None:
+        """Remember how to take back a change that was made otherwise."""
+        self._undo.append((undo, *arguments))
+
+    def bind(self, incidence: Incidence, key: int, row: int) -> None:
+        """A row refers to a key from now on."""
+        incidence.add(key, row)
+        self._undo.append((incidence.discard, key, row))
+
+    def unbind(self, incidence: Incidence, key: int, row: int) -> None:
+        """A row refers to a key no longer."""
+        incidence.discard(key, row)
+        self._undo.append((incidence.add, key, row))
+
+    def commit(self) -> None:
+        """Forget how to go back."""
+        self._undo.clear()
+        self.before.clear()
+        self.sinks_changed.clear()
+
+    def roll_back(self) -> None:
+        """Go back to the last commit."""
+        while self._undo:
+            entry = self._undo.pop()
+            if callable(entry[0]):
+                entry[0](*entry[1:])
+            else:
+                entry[0][entry[1]] = entry[2]
+        self.before.clear()
+        self.sinks_changed.clear()
+
+    def reserve(self, nodes: int, sources: int, pairs: int) -> None:
+        """Make room for rows; only between events, as going back needs the columns in place."""
+        if self.nodes.reserve(nodes):
+            for index in self.indexes:
+                index.reserve(len(self.nodes.position))
+        self.sources.reserve(sources)
+        self.pairs.reserve(pairs)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def pair_name(self, pair: int) -> str:
+        """A readable name such as ``tw/t1*w1``."""
+        p, s = self.pairs, self.sources.ids
+        return f"{self.join_ids[p.join[pair]]}/{s[p.left[pair]]}*{s[p.right[pair]]}"
+
+    def size(self, pair: int) -> float:
+        """C_r of a whole join, tuples/s."""
+        p, rate = self.pairs, self.sources.rate
+        return rate.item(p.left.item(pair)) + rate.item(p.right.item(pair))
+
+    def weights(self, pair: int) -> Floats:
+        """(3,) weights of a whole join's legs, see `leg_weights`."""
+        if self.objective == "network-usage":
+            p, rate = self.pairs, self.sources.rate
+            return np.array([rate[p.left[pair]], rate[p.right[pair]], p.output[pair]])
+        return _FIXED_WEIGHTS[self.objective]
+
+    def meets(self, node: int, requirement: int) -> bool:
+        """Whether a node has the tags and the memory that some joins require."""
+        labels, memory = self._rules[requirement]
+        n = self.nodes
+        has_memory = memory == 0 or bool(n.memory[node] >= memory)
+        return has_memory and labels <= set(n.tags[node].split(","))
+
+    def index_for(self, pair: int) -> HostIndex:
+        """The hosts that meet a join's requirement."""
+        return self.indexes[self.requirement_of_join[self.pairs.join[pair]] + 1]
+
+    def whole_share(self, pair: int) -> Share:
+        """What the host of a whole join receives and emits."""
+        p, rate = self.pairs, self.sources.rate
+        left, right = rate.item(p.left.item(pair)), rate.item(p.right.item(pair))
+        return Share(left, right, p.output.item(pair))
+
+    def shares(self, pair: int) -> dict[int, Share]:
+        """What each node that runs a pair receives and emits for it."""
+        host, whole = self.pairs.host.item(pair), self.whole_share(pair)
+        if host == IN_PIECES:
+            return self.cuts[pair].shares(*whole)
+        return {} if host == NOWHERE else {host: whole}
+
+    def pieces(self, pair: int) -> tuple[Piece, ...]:
+        """Its instances."""
+        host = self.pairs.host.item(pair)
+        if host == IN_PIECES:
+            return self.cuts[pair].pieces
+        return () if host == NOWHERE else (Piece(host, 0, 1, 0, 1),)
+
+    def legs(self, pair: int, node: int, share: Share) -> Iterator[tuple[Link, float]]:
+        """Links with a budget that a share uses, and how much of each, tuples/s."""
+        left, right, sink = self.pairs.ends[pair].tolist()
+        for link, rate in (
+            ((left, node), share.left),
+            ((right, node), share.right),
+            ((node, sink), share.output),
+        ):
+            if link[0] != link[1] and link in self.link_free:
+                yield link, rate
+
+    # --- placing ----------------------------------------------------------------------------------
+
+    def touch(self, pair: int) -> None:
+        """Keep what a delta needs to know of a pair, before its first change in an event."""
+        if pair not in self.before:
+            p = self.pairs
+            self.before[pair] = Before(
+                bool(p.alive[pair]),
+                self.pieces(pair),
+                self.cuts.get(pair),
+                tuple(p.point[pair].tolist()),
+                int(p.ends[pair, 2]),
+            )
+
+    def set_free(self, node: int, free: float) -> None:
+        """Change what is left of a node's capacity."""
+        n = self.nodes
+        self._undo.append((self._restore_free, node, n.free.item(node)))
+        self._restore_free(node, free)
+        if free < 0 and free < -TOLERANCE * n.capacity[node]:
+            if node not in self.overloaded:
+                self.put(self.overloaded, node, None)
+        elif self.overloaded:
+            self.drop(self.overloaded, node)
+
+    def _restore_free(self, node: int, free: float) -> None:
+        self.nodes.free[node] = free
+        for index in self.indexes:
+            index.set_free(node, free)
+
+    def use_links(self, pair: int, node: int, share: Share, sign: int) -> None:
+        """Take (1) or give back (-1) what a share uses of links."""
+        if not self.link_free:
+            return
+        for link, rate in list(self.legs(pair, node, share)):
+            self.put(self.link_free, link, self.link_free[link] - sign * rate)
+            if self.link_free[link] < -TOLERANCE * self.budget[link]:
+                self.put(self.overfull, link, None)
+            elif self.overfull:
+                self.drop(self.overfull, link)
+
+    def links_fit(self, pair: int, node: int, share: Share) -> bool:
+        """Whether the links a share would use have room for it."""
+        if not self.link_free:
+            return True
+        asked: dict[Link, float] = {}
+        for link, rate in self.legs(pair, node, share):
+            asked[link] = asked.get(link, 0.0) + rate
+        return all(
+            rate <= self.link_free[link] + TOLERANCE * self.budget[link]
+            for link, rate in asked.items()
+        )
+
+    def attach(self, pair: int, placed: int | Pieces) -> None:
+        """Run a pair that has no place: whole on a node, or in pieces."""
+        self.touch(pair)
+        if isinstance(placed, Pieces):
+            self.put(self.cuts, pair, placed)
+            self.set(self.pairs.host, pair, IN_PIECES)
+        else:
+            self.set(self.pairs.host, pair, placed)
+        for node, share in self.shares(pair).items():
+            self.bind(self.residents, node, pair)
+            self.set_free(node, self.nodes.free.item(node) - share.size)
+            self.use_links(pair, node, share, 1)
+
+    def detach(self, pair: int) -> int | Pieces | None:
+        """Take a pair off its nodes; where it was, None for one without a place."""
+        self.touch(pair)
+        host = self.pairs.host.item(pair)
+        if host == NOWHERE:
+            return None
+        for node, share in self.shares(pair).items():
+            self.unbind(self.residents, node, pair)
+            # An empty node has its capacity to the last bit: rounding does not add up for ever.
+            if self.residents.of(node):
+                self.set_free(node, self.nodes.free.item(node) + share.size)
+            else:
+                self.set_free(node, self.nodes.capacity.item(node))
+            self.use_links(pair, node, share, -1)
+        self.set(self.pairs.host, pair, NOWHERE)
+        if host != IN_PIECES:
+            return host
+        pieces = self.cuts[pair]
+        self.drop(self.cuts, pair)
+        return pieces
+
+    def emit(self, sink: int, rate: float) -> None:
+        """More (or less, below 0) arrives at a sink, tuples/s."""
+        self.put(self.arriving, sink, self.arriving.get(sink, 0.0) + rate)
+        self.sinks_changed.add(sink)
+
+    def renew_points(self, pairs: list[int]) -> None:
+        """Work out the virtual positions of pairs anew, after an end or a weight has changed."""
+        if not pairs:
+            return
+        p = self.pairs
+        rows = np.array(pairs)
+        weights = np.stack([self.weights(pair) for pair in pairs])
+        points = fermat_points(self.nodes.position[p.ends[rows]], weights)
+        for pair, point in zip(pairs, points, strict=True):
+            self.touch(pair)
+            self.set(p.point, pair, point)
+
+    @property
+    def breaks(self) -> tuple[str, ...]:
+        """Constraints the plan ignores: those of the plan taken over, and what is overloaded."""
+        added = [
+            name
+            for name, broken in (("capacity", self.overloaded), ("link", self.overfull))
+            if broken and name not in self.given_breaks
+        ]
+        return (*self.given_breaks, *added)
+
+
+_FIXED_WEIGHTS = {"latency": np.ones(3), "source-latency": np.array([1.0, 1.0, 2.0])}
+
+
+def _rule(problem: Problem, of_join: Ints, requirement: int) -> tuple[frozenset[str], float]:
+    """Labels and bytes of memory that a requirement asks for."""
+    row = int(np.argmax(of_join == requirement))
+    tags, memory = problem.joins.tags, problem.joins.memory
+    labels = frozenset() if tags is None else frozenset(t for t in str(tags[row]).split(",") if t)
+    return labels, 0.0 if memory is None or np.isnan(memory[row]) else float(memory[row])
+
+
+def _points(problem: Problem, plan: Plan) -> Floats:
+    """(p, d) the plan's virtual positions; worked out where it has none."""
+    given = plan.virtual_position
+    if given is None:
+        return geometric_median(pair_anchors(problem), leg_weights(problem, plan.objective))
+    missing = np.flatnonzero(np.isnan(given).any(axis=1))
+    points = given.copy()
+    if len(missing):
+        weights = leg_weights(problem, plan.objective)[missing]
+        points[missing] = geometric_median(pair_anchors(problem)[missing], weights)
+    return points
+
+
+__all__ = ["TOLERANCE", "Before", "Link", "LiveState"]
