@@ -107,7 +107,7 @@ class Polygons:
             .agg(F.min("order").alias("order"))
         )
         names = spark.createDataFrame(
-            table({"order": np.arange(len(self.names)), "region": list(self.names)})
+            table({"order": np.arange(len(self.names)), "region": np.array(self.names, object)})
         )
         found = inside.join(F.broadcast(names), "order").select("sensor", "region")
         return homes.join(found, "sensor", "left")
@@ -148,13 +148,13 @@ def read_regions(path: Path, name_property: str = "name") -> Polygons:
         if name in names:
             raise NovaError(f"{place}: the name {name!r} is there twice; names must differ")
         geometry = feature.get("geometry") or {}
-        kinds = {"Polygon": lambda c: [c], "MultiPolygon": lambda c: c}
-        if geometry.get("type") not in kinds:
+        if geometry.get("type") not in ("Polygon", "MultiPolygon"):
             raise NovaError(
                 f"{place}: a {geometry.get('type')}; a Polygon or MultiPolygon is expected"
             )
         names.append(name)
-        for polygon in kinds[geometry["type"]](geometry.get("coordinates", [])):
+        coordinates = geometry.get("coordinates", [])
+        for polygon in [coordinates] if geometry["type"] == "Polygon" else coordinates:
             for ring in polygon:
                 try:
                     corners = np.array([corner[:2] for corner in ring], np.float64)

@@ -126,8 +126,7 @@ def spark_session(options: SparkOptions) -> Iterator[SparkSession]:
             inside the block, in one line.
     """
     try:
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
+        errors = _errors_of_spark()
     except ImportError:
         raise NovaError(
             "this needs PySpark, which is not installed: pip install 'nova-placement[spark]'"
@@ -140,16 +139,24 @@ def spark_session(options: SparkOptions) -> Iterator[SparkSession]:
         session = _started(options, directory, noise)
         try:
             yield session
-        except (PySparkException, Py4JError) as error:
+        except errors as error:
             raise NovaError(f"Spark: {_first_line(error)}{_last_error(noise)}") from error
         finally:
             _stop(session)
 
 
+def _errors_of_spark() -> tuple[type[Exception], ...]:
+    from importlib import import_module
+
+    # py4j says nothing of its types.
+    return (
+        import_module("pyspark.errors").PySparkException,
+        import_module("py4j.protocol").Py4JError,
+    )
+
+
 def _started(options: SparkOptions, directory: Path, noise: Path) -> SparkSession:
-    from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
-    from pyspark.errors import PySparkException
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
@@ -168,7 +175,7 @@ def _started(options: SparkOptions, directory: Path, noise: Path) -> SparkSessio
             conf=SparkConf(_jvm=gateway.jvm).setAll(list(settings.items())), gateway=gateway
         )
         return SparkSession(context)
-    except (PySparkException, Py4JError) as error:
+    except _errors_of_spark() as error:
         raise NovaError(
             f"Spark does not start on {options.master}: {_first_line(error)}{_last_error(noise)}"
         ) from error

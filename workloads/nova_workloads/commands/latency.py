@@ -1,0 +1,110 @@
+"""The command ``nova workload latency``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from nova_core import console
+from nova_workloads.commands.spark_options import spark_options
+
+
+@click.command()
+@click.argument("measurements", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    help="A .parquet file of pairs, for `nova topology embed` and `nova workload build`.",
+)
+@click.option(
+    "--window",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="How many of a direction's last samples count.",
+)
+@click.option(
+    "--percentile",
+    type=click.FloatRange(0, 100, min_open=True),
+    default=20.0,
+    show_default=True,
+    help="Which of them is the latency.",
+)
+@click.option(
+    "--on-bad-file",
+    type=click.Choice(["skip", "fail"]),
+    default="skip",
+    show_default=True,
+    help="A file that is not what its name claims is left out, or ends the run.",
+)
+@spark_options
+@click.option("--json", "as_json", is_flag=True, help="Write the report to stdout, nothing else.")
+def latency(
+    measurements: tuple[Path, ...],
+    output: Path,
+    window: int,
+    percentile: float,
+    on_bad_file: Literal["skip", "fail"],
+    master: str,
+    memory: str | None,
+    spark_conf: tuple[str, ...],
+    spark_log: Path | None,
+    as_json: bool,
+) -> None:
+    """Make one latency per pair of nodes from measured round-trip times.
+
+    MEASUREMENTS is any number of files or directories: RIPE Atlas' ping results (.json, .jsonl) and
+    matrices (.csv: a row of names, then a row per node; ms), also .gz. Several matrices are rounds,
+    in the order of their names.
+    """
+    from nova_workloads.latency_pipeline import Filter, filter_latencies
+    from nova_workloads.spark import SparkOptions, progress, spark_session
+
+    settings = Filter(window, percentile, on_bad_file)
+    options = SparkOptions.parsed(master, memory, spark_conf, spark_log)
+    with spark_session(options) as spark, progress(spark) as shown:
+        report = filter_latencies(spark, measurements, output, settings, shown)
+    if as_json:
+        console.print_json(report)
+    else:
+        _show(report)
+
+
+def _show(report: dict[str, Any]) -> None:
+    from nova_workloads.latency_samples import REASONS
+
+    for path, problem in report["files"]["problems"].items():
+        console.warn(f"{path}: left out: {problem}")
+    samples, pairs, coverage = report["samples"], report["pairs"], report["coverage"]
+    table = console.table("Samples", ["what", ">count", "why"])
+    table.add_row("in", f"{samples['in']:,}", "")
+    for reason, count in samples["dropped"].items():
+        if count:
+            table.add_row(f"  {reason}", f"{count:,}", REASONS[reason])
+    table.add_row("out", f"{samples['out']:,}", "")
+    over = report["outliers"]["over"]
+    late = f"more than {over:g} times the latency; the filter ignores them"
+    table.add_row("  outliers", f"{report['outliers']['samples']:,}", late)
+    summary = console.table(report["output"], ["what", ">value"])
+    for name, value in (
+        ("nodes", f"{coverage['nodes']:,}"),
+        ("pairs", f"{pairs['count']:,}"),
+        ("pairs, of all", console.share(pairs["count"], coverage["pairs_possible"])),
+        ("pairs measured in both directions", f"{pairs['both_directions']:,}"),
+        ("one direction over the other, median", console.number(pairs["asymmetry_median"] or 1, 3)),
+        ("pairs with one direction over 1.5 times the other", f"{pairs['asymmetric']:,}"),
+        ("latency, ms: least", console.number(pairs["latency_min"], 2)),
+        ("latency, ms: median", console.number(pairs["latency_median"], 2)),
+        ("latency, ms: greatest", console.number(pairs["latency_max"], 2)),
+        ("neighbours of a node, median", console.number(coverage["neighbours_median"], 0)),
+        (f"nodes with fewer than {coverage['few']}", f"{coverage['nodes_with_few_neighbours']:,}"),
+    ):
+        summary.add_row(name, value)
+    console.show(table, summary)
+
+
+__all__ = ["latency"]
