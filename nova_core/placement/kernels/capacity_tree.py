@@ -126,13 +126,19 @@ def build(
     """
     requirements = 0 if meets is None else len(meets)
     tree: CapacityTree = _build(
-        position, free, node, requirements, np.empty((0, 2)), np.empty(0, np.int64), no_ranking()
+        position,
+        free,
+        np.empty((0, 2)) if rise is None else rise,
+        node,
+        requirements,
+        np.empty(0, np.int64),
+        no_ranking(),
     )
     if meets is not None:
         bits = np.int64(1) << np.arange(requirements)
         tree = tree._replace(offer=bits @ meets[:, tree.node])
     if rise is not None:
-        tree = tree._replace(rise=_with_least(rise[tree.node], len(tree.box) // 2))
+        tree = tree._replace(rise=_with_least(tree.rise, len(tree.box) // 2))
     refresh(tree)
     if hub is None:
         return tree
@@ -159,26 +165,37 @@ def _with_least(rise: Floats, leaves: int) -> Floats:
 def _build(
     position: Floats,
     free: Floats,
+    rise: Floats,
     node: Ints,
     requirements: int,
-    rise: Floats,
     offer: Ints,
     ranking: Ranking,
 ) -> CapacityTree:
-    """The tree but for room and rise."""
+    """The tree but for the room and the least rise below its nodes.
+
+    Rises split it like one more coordinate: where low nodes are apart from tall ones, the least
+    rise below a tree node tells more.
+    """
     n, d = len(node), position.shape[1]
-    slot = np.empty((n, d + 1))
+    tall = len(rise) > 0
+    slot = np.empty((n, d + 3 if tall else d + 1))
     for i in range(n):
         slot[i, :d] = position[node[i]]
         slot[i, d] = free[node[i]]
+        if tall:
+            slot[i, d + 1 :] = rise[node[i]]
     node = node.copy()
+    # Columns that may be split: the coordinates, and the rise behind the free capacity.
+    split = np.arange(d + 1 if tall else d)
+    split[d:] += 1
     leaves = 1
     while leaves * LEAF_SIZE < n:
         leaves *= 2
     box = np.empty((2 * leaves, 2 * d + 1 + requirements))
-    for k in range(d):
-        box[1, k], box[1, d + k] = slot[:, k].min(), slot[:, k].max()
     # Downwards, boxes are only halved at the splits, which suffices to choose the widest axis.
+    wide = np.empty((2 * leaves, 2, len(split)))
+    for k in range(len(split)):
+        wide[1, 0, k], wide[1, 1, k] = slot[:, split[k]].min(), slot[:, split[k]].max()
     first, width = 1, leaves  # of a level: its first tree node, leaves below each
     while width > 1:
         for t in range(first, 2 * first):
@@ -186,12 +203,12 @@ def _build(
             begin, end = leaf * n // leaves, (leaf + width) * n // leaves
             middle = (leaf + width // 2) * n // leaves
             axis = 0
-            for k in range(1, d):
-                if box[t, d + k] - box[t, k] > box[t, d + axis] - box[t, axis]:
+            for k in range(1, len(split)):
+                if wide[t, 1, k] - wide[t, 0, k] > wide[t, 1, axis] - wide[t, 0, axis]:
                     axis = k
-            _select(slot, node, begin, end, middle, axis)
-            box[2 * t], box[2 * t + 1] = box[t], box[t]
-            box[2 * t, d + axis] = box[2 * t + 1, axis] = slot[middle, axis]
+            _select(slot, node, begin, end, middle, split[axis])
+            wide[2 * t], wide[2 * t + 1] = wide[t], wide[t]
+            wide[2 * t, 1, axis] = wide[2 * t + 1, 0, axis] = slot[middle, split[axis]]
         first *= 2
         width //= 2
     # Upwards, they shrink to what they hold.
@@ -206,6 +223,8 @@ def _build(
         for k in range(d):
             box[t, k] = min(box[2 * t, k], box[2 * t + 1, k])
             box[t, d + k] = max(box[2 * t, d + k], box[2 * t + 1, d + k])
+    if tall:
+        rise, slot = slot[:, d + 1 :].copy(), slot[:, : d + 1].copy()
     return CapacityTree(slot, node, box, rise, offer, ranking)
 
 
