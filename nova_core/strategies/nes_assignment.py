@@ -52,7 +52,7 @@ class _Assignment:
         place = "the node it is pinned to" if wanted.pinned is not None else "its way to the sink"
         missing = wanted.need - most
         raise InfeasibleError(
-            f"the placement fails: {wanted.name} takes {wanted.need:g}, but on {place} there is "
+            f"query placement fails: {wanted.name} takes {wanted.need:g}, but on {place} there is "
             f"no more than {most:g} left on a node; {missing:g} more are needed",
             missing,
         )
@@ -83,14 +83,13 @@ def bottom_up(topology: Hierarchy, query: Query, resources: Resources) -> list[i
             operator = open_.pop()
             if operator in state.node:
                 continue
-            inputs = query[operator].inputs
             pinned = state.pinned(operator)
-            waiting = [i for i in inputs if i not in state.node]
+            waiting = [i for i in query[operator].inputs if i not in state.node]
             if waiting and pinned is None:
                 # The way up from that source comes back here.
                 open_.append(_first_unplaced(waiting[0], state, lambda n: query[n].inputs))
                 continue
-            state.assign(operator, pinned or _upwards(topology, [state.node[i] for i in inputs]))
+            state.assign(operator, pinned or _above(state, operator))
             open_ += reversed(query.consumers[operator])
     return state.result()
 
@@ -113,15 +112,12 @@ def top_down(topology: Hierarchy, query: Query, resources: Resources) -> list[in
             operator = open_.pop()
             if operator in state.node:
                 continue
-            consumers = query.consumers[operator]
             pinned = state.pinned(operator)
-            waiting = [c for c in consumers if c not in state.node]
+            waiting = [c for c in query.consumers[operator] if c not in state.node]
             if waiting and pinned is None:
                 open_.append(_first_unplaced(waiting[0], state, query.consumers.__getitem__))
                 continue
-            nodes = [state.node[c] for c in consumers]
-            below = topology.common(query.upstream_nodes(operator)) if pinned is None else []
-            state.assign(operator, pinned or _downwards(topology, nodes, below))
+            state.assign(operator, pinned or _below(state, operator))
             open_ += reversed(query[operator].inputs)
     return state.result()
 
@@ -137,19 +133,26 @@ def _first_unplaced(
         operator = further[0]
 
 
-def _upwards(topology: Hierarchy, nodes: list[int]) -> Iterable[int]:
-    """The first node all of these can reach, then everything above it."""
-    return topology.hops(topology.common(nodes)[0])
+def _above(state: _Assignment, operator: int) -> Iterable[int]:
+    """The first node all inputs of an operator can reach, then everything above it."""
+    inputs = [state.node[i] for i in state.query[operator].inputs]
+    return state.topology.hops(state.topology.common(inputs)[0])
 
 
-def _downwards(topology: Hierarchy, nodes: list[int], allowed: list[int]) -> list[int]:
-    """The allowed nodes from which all of these can be reached, the nearest to them first."""
-    leading = [n for n in allowed if all(node in topology.hops(n) for node in nodes)]
+def _below(state: _Assignment, operator: int) -> list[int]:
+    """Nodes that an operator's sources can reach and that lead to its consumers.
+
+    Those with the fewest hops to the consumers come first.
+    """
+    topology = state.topology
+    consumers = [state.node[c] for c in state.query.consumers[operator]]
 
     def distance(node: int) -> tuple[int, int]:
-        hops = [topology.hops(node)[above] for above in nodes]
+        hops = [topology.hops(node)[above] for above in consumers]
         return max(hops), sum(hops)
 
+    reached = topology.common(state.query.upstream_nodes(operator))
+    leading = [n for n in reached if all(above in topology.hops(n) for above in consumers)]
     return sorted(leading, key=distance)
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nova_core.errors import InfeasibleError
 from nova_core.model.plan import Instances, Partitions, Plan, Routes
 from nova_core.model.problem import Ints, Problem
 from nova_core.strategies.base import parameter_dict
@@ -94,11 +93,7 @@ def assigned_plan(
         topology = topologies[int(problem.joins.sink[one.join])]
         part = merge([select_paths(topology, nodes) for nodes in one.streams])
         resources = Resources(room, _may_host(problem, one))
-        try:
-            nodes = assign(part, one.query, resources)
-        except InfeasibleError as reason:
-            raise InfeasibleError(f"{strategy}: {reason} (tuples/s)", reason.missing) from None
-        result.add(one, nodes, part)
+        result.add(one, assign(part, one.query, resources), part)
     # Relays are not asked whether they have room for what they forward.
     return result.plan(strategy, parameters, ("capacity", "worker", "link"))
 
