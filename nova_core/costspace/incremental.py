@@ -217,7 +217,7 @@ class LiveCostSpace:
         middle = np.median(others, axis=0)
         own = np.array([middle if before is None else before], np.float32)
         place.place(
-            0, 1, np.array([0, m]), np.arange(m, dtype=np.int32), latency, others, own, (0,) * d,
+            0, 1, np.array([0, m]), np.arange(m, dtype=np.int32), latency, others, own, d,
             _TRIES_NEW if before is None else _TRIES_KNOWN, _STEPS,
             float(latency.mean()) or 1.0, float(np.median(latency)) or 1.0,
             self._seed,

@@ -151,7 +151,7 @@ class _Sweeps:
         self._graph = graph
         self._state = state
         self._new = state.copy() if batches > 1 else state
-        self._axes = (0,) * dimensions
+        self._dimensions = dimensions
         self._workers = workers
         self._bounds = [n * batch // batches for batch in range(batches + 1)]
 
@@ -161,8 +161,8 @@ class _Sweeps:
 
         g = self._graph
         self._run(
-            relax.relax, np.float32(smoothing * g.typical_latency), np.float32(g.mean_latency),
-            part, parts,
+            relax.relax, (0,) * self._dimensions, np.float32(smoothing * g.typical_latency),
+            np.float32(g.mean_latency), part, parts,
         )  # fmt: skip
 
     def escape(self, seed: int) -> None:
@@ -170,14 +170,16 @@ class _Sweeps:
         from nova_core.costspace.kernels import place
 
         g = self._graph
-        self._run(place.place, _TRIES, _STEPS, g.mean_latency, g.typical_latency, seed)
+        self._run(
+            place.place, self._dimensions, _TRIES, _STEPS, g.mean_latency, g.typical_latency, seed
+        )
 
     def _run(self, kernel: Callable[..., None], *arguments: object) -> None:
         g = self._graph
         for begin, end in pairwise(self._bounds):
             self._workers.run(
                 kernel, begin, end, g.start, g.neighbour, g.latency, self._state, self._new,
-                self._axes, *arguments,
+                *arguments,
             )  # fmt: skip
             if self._new is not self._state:
                 self._state[begin:end] = self._new[begin:end]

@@ -12,7 +12,6 @@ Ints = NDArray[np.int64]
 Rows = NDArray[np.int32]
 Floats32 = NDArray[np.float32]
 Floats64 = NDArray[np.float64]
-Axes = tuple[int, ...]
 
 # Steps from each start.
 _SHORT = 6
@@ -23,7 +22,7 @@ _DAMPING = 0.02
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "arcp", "nsz"})
 def _settle(
     steps: int, newton: bool, begin: int, end: int, neighbour: Rows, latency: Floats32,
-    others: Floats32, own: Floats64, axes: Axes, floor: float, rough: float, fine: float,
+    others: Floats32, own: Floats64, d: int, floor: float, rough: float, fine: float,
     best: Floats64,
 ) -> float:  # fmt: skip
     """Move ``own`` downhill; put where it was lowest into ``best`` and return that loss.
@@ -31,7 +30,6 @@ def _settle(
     Steps are `relax.relax`'s, safe from anywhere; or Gauss and Newton's with a little damping,
     quick once near, where a height and a distance are hard to tell apart.
     """
-    d = len(axes)
     width = others.shape[1]
     pulls = np.empty(width)
     unit = np.empty(width)
@@ -40,8 +38,10 @@ def _settle(
     smoothing = rough
     shrink = (fine / rough) ** (1.0 / max(steps - 1, 1))
     for turn in range(steps + 1):
-        pulls[:] = 0.0
-        curvature[:] = 0.0
+        for k in range(width):
+            pulls[k] = 0.0
+            for other in range(k + 1):
+                curvature[k, other] = 0.0
         total = 1e-300
         loss = 0.0
         for entry in range(begin, end):
@@ -68,7 +68,8 @@ def _settle(
                         curvature[k, other] += pull * unit[k] * unit[other]
         if loss < least:
             least = loss
-            best[:] = own
+            for k in range(width):
+                best[k] = own[k]
         if turn == steps:
             break
         if newton:
@@ -108,7 +109,7 @@ def _solve(matrix: Floats64, vector: Floats64) -> None:
 @njit(cache=True, nogil=True)
 def place(
     begin: int, end: int, start: Ints, neighbour: Rows, latency: Floats32,
-    others: Floats32, own: Floats32, axes: Axes,
+    others: Floats32, own: Floats32, d: int,
     tries: int, steps: int, floor: float, scale: float, seed: int,
 ) -> None:  # fmt: skip
     """Put each node in ``begin:end`` where its measurements fit best, alone and for itself.
@@ -124,14 +125,13 @@ def place(
         latency: for each entry, ms.
         others: (n, d) positions, ms, or (n, d + 1) with heights last.
         own: a row for each node to place, likewise; changed. May be the same array.
-        axes: d zeros.
+        d: dimensions of the space.
         tries: how many other places each node tries.
         steps: how many it takes in the end, from the best of them.
         floor: c of the weights 1 / sqrt(d_ij + c), ms.
         scale: a typical latency, ms.
         seed: of the places tried.
     """
-    d = len(axes)
     width = others.shape[1]
     trial = np.empty(width)
     settled = np.empty(width)
@@ -157,15 +157,15 @@ def place(
                 for k in range(d):
                     trial[k] = others[neighbour[entry], k] + reach * trial[k]
             loss = _settle(
-                _SHORT, False, first, last, neighbour, latency, others, trial, axes, floor,
+                _SHORT, False, first, last, neighbour, latency, others, trial, d, floor,
                 0.3 * scale, 0.03 * scale, settled,
             )  # fmt: skip
             if loss < least:
                 least = loss
-                best[:] = settled
-        trial[:] = best
-        loss = _settle(
-            steps, True, first, last, neighbour, latency, others, trial, axes, floor,
+                for k in range(width):
+                    best[k] = settled[k]
+        _settle(
+            steps, True, first, last, neighbour, latency, others, best, d, floor,
             0.03 * scale, 1e-4 * scale, settled,
         )  # fmt: skip
         for k in range(width):

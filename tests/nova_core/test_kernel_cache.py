@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+INIT = """
+from nova_core.kernel_cache import kernel_cache
+with kernel_cache(__file__):
+    from kernels import calls
+"""
+CALLS = """
+from numba import njit
+from kernels.called import called
+@njit(cache=True)
+def calls():
+    return called()
+"""
+CALLED = "from numba import njit\n@njit(cache=True)\ndef called():\n    return {}\n"
+
+
+def package(tmp_path: Path) -> Path:
+    kernels = tmp_path / "kernels"
+    kernels.mkdir()
+    (kernels / "__init__.py").write_text(INIT)
+    (kernels / "calls.py").write_text(CALLS)
+    (kernels / "called.py").write_text(CALLED.format(1))
+    return kernels
+
+
+def answer(tmp_path: Path, **environment: str) -> str:
+    code = "import kernels, numba\nprint(kernels.calls.calls(), numba.config.CACHE_DIR)"
+    clean = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=clean | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+
+
+def test_an_edited_kernel_is_not_called_in_its_old_form(tmp_path: Path) -> None:
+    kernels = package(tmp_path)
+    assert answer(tmp_path) == "1"
+    (kernels / "called.py").write_text(CALLED.format(2))
+    assert answer(tmp_path) == "2"
+    kept = sorted((kernels / "__pycache__").glob("kernels-*"))
+    assert len(kept) == 2
+    assert all(any(directory.rglob("*.nbi")) for directory in kept)
+
+
+def test_a_wish_for_another_place_is_respected(tmp_path: Path) -> None:
+    kernels = package(tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    assert answer(tmp_path, NUMBA_CACHE_DIR=str(elsewhere)) == f"1 {elsewhere}"
+    assert any(elsewhere.rglob("*.nbi"))
+    assert not list((kernels / "__pycache__").glob("kernels-*"))
+    shutil.rmtree(elsewhere)
