@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
+from nova_core.costspace.cost_space import CostSpace
 from nova_core.errors import NovaError
 from nova_core.evaluation import evaluate
 from nova_core.model.problem import Floats, Problem
@@ -31,9 +32,6 @@ from nova_harness.figure_inputs import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Strategies that need more time than a figure is worth.
-LEFT_OUT = ("ilp",)
-
 
 class Fig8(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """Parameters of the experiment, see ``harness/experiments/fig8.yaml``."""
@@ -47,6 +45,12 @@ class Fig8(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
     heterogeneity: float
     spaces: list[SpaceParameters]
     objectives: list[str]
+    strategies: list[str] = []
+    leave_out: list[str] = []
+
+    def shown(self) -> list[str]:
+        """Strategies besides Nova: those named, or all that are installed and not left out."""
+        return [n for n in self.strategies or names() if n != "nova" and n not in self.leave_out]
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,8 @@ def run(
         workload(ids, latency, asked.heterogeneity, seed) for seed in range(asked.workloads)
     ]
     steps = 1 + len(asked.spaces)
-    strategies = _strategies(problems, space_for(ids, latency, asked.space, asked.neighbours))
+    space = space_for(ids, latency, asked.space, asked.neighbours)
+    strategies = _strategies(problems, space, asked.shown())
     spaces = []
     for done, each in enumerate(asked.spaces, start=1):
         advance(done, steps)
@@ -140,12 +145,12 @@ def run(
     return Result(source, len(ids), strategies, spaces)
 
 
-def _strategies(problems: list[Problem], space: Any) -> list[Row]:
+def _strategies(problems: list[Problem], space: CostSpace, others: list[str]) -> list[Row]:
     located = [placed_in(problem, space, "honoured") for problem in problems]
     unlimited = np.full(len(space), np.inf)
     runs = [("nova", "nova", [p.with_capacity(unlimited) for p in located])]
     runs.append(("nova(p)", "nova", located))
-    runs += [(n, n, located) for n in names() if n != "nova" and n not in LEFT_OUT]
+    runs += [(name, name, located) for name in others]
     rows = []
     for label, strategy, those in runs:
         try:
