@@ -26,7 +26,18 @@ BROKEN_PIPE = 141
 # In the order a newcomer meets them; what other packages bring is listed before the last two.
 COMMANDS = {
     name: f"nova_core.commands.{name}:{name}"
-    for name in ("plan", "check", "explain", "plot", "diff", "compare", "topology", "demo")
+    for name in (
+        "plan",
+        "check",
+        "explain",
+        "plot",
+        "diff",
+        "replan",
+        "live",
+        "compare",
+        "topology",
+        "demo",
+    )
 }
 LAST_COMMANDS = {name: f"nova_core.commands.{name}:{name}" for name in ("schema", "completion")}
 

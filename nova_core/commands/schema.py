@@ -8,9 +8,9 @@ from nova_core import console
 
 
 @click.command(short_help="Print a document's JSON Schema.")
-@click.argument("document", type=click.Choice(["problem", "plan"]))
+@click.argument("document", type=click.Choice(["problem", "plan", "event", "plan-delta"]))
 def schema(document: str) -> None:
-    """Print the JSON Schema of a problem or a plan document."""
+    """Print the JSON Schema of a document: problem, plan, event or plan delta."""
     from nova_core.model.schema import published
 
     console.print_json(published(document))

@@ -22,7 +22,7 @@ VERSION = 1
 Bounds = Annotated[tuple[int, int], Meta(description="first partition, one past the last, from 0")]
 
 
-class _Struct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+class _Struct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     pass
 
 
@@ -184,9 +184,6 @@ class _Applied:
 
     def plan(self) -> Plan:
         plan, delta = self._old, self._delta
-        breaks = list(plan.breaks)
-        if delta.old_breaks != delta.new_breaks:
-            breaks = delta.new_breaks
         return Plan(
             problem=self._problem,
             strategy=plan.strategy,
@@ -195,7 +192,7 @@ class _Applied:
             partitions=self._partitions(),
             instances=self._instances(),
             virtual_position=self._virtual(),
-            breaks=tuple(breaks),
+            breaks=tuple(delta.new_breaks),
             notes={"version": delta.new_version},
         )
 
@@ -214,7 +211,8 @@ class _Applied:
         )
         table[:, 1] = self._new_nodes()[i.node]
         old_row_of = _pair_rows(self._old.problem) if delta.removed else {}
-        touched = {self._any_row(row.pair, old_row_of) for row in (*delta.stop, *delta.move)}
+        pairs = [row.pair for row in delta.stop] + [row.pair for row in delta.move]
+        touched = {self._any_row(pair, old_row_of) for pair in pairs}
         at = np.flatnonzero(np.isin(table[:, 0], list(touched)))
         nodes = self._old.problem.nodes.ids
         place = {

@@ -1,4 +1,4 @@
-"""The JSON Schemas of the problem and the plan document, as published with the package."""
+"""The JSON Schemas of the documents, as published with the package."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 from importlib.resources import files
 from typing import Any
 
-NAMES = ("problem", "plan")
+NAMES = ("problem", "plan", "event", "plan-delta")
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def published(name: str) -> dict[str, Any]:
-    """A schema as it lies in the package; ``name`` is ``problem`` or ``plan``."""
+    """A schema as it lies in the package; ``name`` is one of `NAMES`."""
     text = (files(__name__) / f"{name}.schema.json").read_text(encoding="utf-8")
     schema: dict[str, Any] = json.loads(text)
     return schema
@@ -22,10 +22,18 @@ def generated(name: str) -> dict[str, Any]:
     import msgspec
 
     from nova_core.model.document import ProblemDocument
+    from nova_core.model.plan_delta import PlanDelta
     from nova_core.model.plan_document import PlanDocument
+    from nova_core.placement.live.events import Event
 
-    kind = {"problem": ProblemDocument, "plan": PlanDocument}[name]
-    return {"$schema": _DIALECT, "title": f"Nova {name}", **msgspec.json.schema(kind)}
+    kinds: dict[str, Any] = {
+        "problem": ProblemDocument,
+        "plan": PlanDocument,
+        "event": Event,
+        "plan-delta": PlanDelta,
+    }
+    title = f"Nova {name.replace('-', ' ')}"
+    return {"$schema": _DIALECT, "title": title, **msgspec.json.schema(kinds[name])}
 
 
 __all__ = ["NAMES", "generated", "published"]

@@ -28,7 +28,7 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
     virtual: list[VirtualRow] = []
     p, ids, sources = state.pairs, state.nodes.ids, state.sources.ids
     for pair in sorted(state.before):
-        before, alive = state.before[pair], bool(p.alive[pair])
+        before, alive = state.before[pair], p.alive.item(pair)
         if not alive and not before.alive:
             continue
         ref = PairRef(
@@ -45,22 +45,16 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
             removed.append(ref)
         elif not before.alive:
             added.append(ref)
-        point = tuple(p.point[pair].tolist()) if alive else None
+        point: list[float] | None = p.point[pair].tolist() if alive else None
         old_point = before.point if before.alive else None
         if point != old_point:
-            virtual.append(
-                VirtualRow(
-                    pair=ref,
-                    old=None if old_point is None else list(old_point),
-                    new=None if point is None else list(point),
-                )
-            )
+            virtual.append(VirtualRow(pair=ref, old=old_point, new=point))
         if pieces == before.pieces:
-            staying = pieces
+            staying = list(pieces)
         else:
             staying = _compare(ref, before.pieces, pieces, ids, _grids_equal(before.cut, cut),
                                stop, start, move)  # fmt: skip
-        sink = int(p.ends[pair, 2])
+        sink = p.ends.item(pair, 2)
         if sink != before.sink and alive and before.alive:
             reroute += [
                 RerouteRow(

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from nova_core.errors import ProblemError
-from nova_core.model.document import Name, NodeRow, SourceRow
+from nova_core.model.document import Name, NodeRow, NonNegative, SourceRow
 from nova_core.model.syntax import suggestion
 
 Rate = Annotated[float, Meta(gt=0, description="tuples/s")]
@@ -91,7 +91,7 @@ class MoveNode(_Event, tag="move-node"):
     node: Name
     position: Annotated[list[float], Meta(description="cost-space coordinates, ms")]
     height: Annotated[
-        float | UnsetType, Meta(ge=0, description="ms of the access link, where nodes have any")
+        NonNegative | UnsetType, Meta(description="ms of the access link, where nodes have any")
     ] = UNSET
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nova_core.model.problem import Floats
+from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.live import hosts as kernels
 from nova_core.placement.live.pieces import Piece, Pieces, Share, merged, part_rate
 from nova_core.placement.live.policy import Policy
@@ -71,11 +71,13 @@ class Hosting:
             need: tuples/s a host must have free; minus infinity for any host.
             count: how many of the nearest are compared.
         """
+        node, cost = np.empty(count, np.int64), np.empty(count)
+        found = self._search(pair, weights, need, node, cost)
+        return list(zip(node[:found].tolist(), cost[:found].tolist(), strict=True))
+
+    def _search(self, pair: int, weights: Floats, need: float, node: Ints, cost: Floats) -> int:
         s = self.state
-        node, cost = self._node, self._cost
-        if count != NEARBY:
-            node, cost = np.empty(count, np.int64), np.empty(count)
-        found = kernels.cheapest(
+        found: int = kernels.cheapest(
             s.index_for(pair).tree,
             s.nodes.position,
             s.nodes.extra,
@@ -87,7 +89,7 @@ class Hosting:
             node,
             cost,
         )
-        return list(zip(node[:found].tolist(), cost[:found].tolist(), strict=True))
+        return found
 
     def need(self, size: float) -> float:
         """What a host must have free for an instance, tuples/s (paper, Eqs. 2 and 3)."""
@@ -95,12 +97,17 @@ class Hosting:
 
     def cheapest(self, pair: int, weights: Floats, share: Share) -> tuple[int, float] | None:
         """The cheapest near host with room for a share of a pair, and its cost there."""
+        if not self.state.link_free:
+            node, cost = self._node, self._cost
+            if self._search(pair, weights, self.need(share.size), node, cost) == 0:
+                return None
+            return node.item(0), cost.item(0)
         count = NEARBY
         while True:
             found = self.near(pair, weights, self.need(share.size), count)
-            for node, cost in found:
-                if self.state.links_fit(pair, node, share):
-                    return node, cost
+            for host, price in found:
+                if self.state.links_fit(pair, host, share):
+                    return host, price
             if len(found) < count or count >= MOST_NEARBY:
                 return None
             count *= 4

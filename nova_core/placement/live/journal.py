@@ -62,6 +62,12 @@ class Journal:
         self._origin = origin
         self._sync = sync
         self._log: IO[bytes] | None = None
+        self._checkpoint = entries
+
+    @property
+    def since_checkpoint(self) -> int:
+        """Entries since the state was written last."""
+        return self.entries - self._checkpoint
 
     # --- beginning --------------------------------------------------------------------------------
 
@@ -204,6 +210,7 @@ class Journal:
             if self._sync:
                 _sync_path(self.directory)
         self.close()
+        self._checkpoint = self.entries
         for entries in before:
             (self.directory / f"{_LOG}{entries}.jsonl").unlink(missing_ok=True)
             shutil.rmtree(self.directory / f"{_STATE}{entries}", ignore_errors=True)

@@ -123,6 +123,13 @@ class LivePlacement:
         n = self._state.nodes
         return {n.ids[row]: float(n.free[row]) for row in range(n.used) if n.alive[row]}
 
+    def searchable(self) -> dict[str, float]:
+        """Hosts as searches see them, and what is left of their capacity, tuples/s."""
+        ids, tree = self._state.nodes.ids, self._state.indexes[0].tree
+        found = np.flatnonzero(tree.node >= 0)
+        free = zip(tree.node[found].tolist(), tree.row[found, -1].tolist(), strict=True)
+        return {ids[node]: left for node, left in free}
+
     # --- what happens -----------------------------------------------------------------------------
 
     def apply(self, event: Event, *, overload: bool | None = None) -> PlanDelta:

@@ -41,7 +41,7 @@ class Before(NamedTuple):
     alive: bool
     pieces: tuple[Piece, ...]
     cut: Pieces | None
-    point: tuple[float, ...]
+    point: list[float]
     sink: int
 
 
@@ -61,7 +61,8 @@ class LiveState:
             )
         self.base = problem
         self.strategy, self.objective = plan.strategy, plan.objective
-        self.parameters, self.given_breaks = dict(plan.parameters), plan.breaks
+        self.parameters = dict(plan.parameters)
+        self.given_breaks = tuple(b for b in plan.breaks if b not in _OVERLOADS)
         self.version = 0
         self.nodes, self.sources = NodeRows.of(problem), SourceRows.of(problem)
         self.pairs = PairRows.of(problem, _points(problem, plan))
@@ -269,7 +270,10 @@ class LiveState:
 
     def index_for(self, pair: int) -> HostIndex:
         """The hosts that meet a join's requirement."""
-        return self.indexes[self.requirement_of_join[self.pairs.join[pair]] + 1]
+        if len(self.indexes) == 1:
+            return self.indexes[0]
+        requirement = self.requirement_of_join[self.pairs.join.item(pair)]
+        return self.indexes[requirement + 1]
 
     def whole_share(self, pair: int) -> Share:
         """What the host of a whole join receives and emits."""
@@ -309,11 +313,11 @@ class LiveState:
         if pair not in self.before:
             p = self.pairs
             self.before[pair] = Before(
-                bool(p.alive[pair]),
+                p.alive.item(pair),
                 self.pieces(pair),
                 self.cuts.get(pair),
-                tuple(p.point[pair].tolist()),
-                int(p.ends[pair, 2]),
+                p.point[pair].tolist(),
+                p.ends.item(pair, 2),
             )
 
     def set_free(self, node: int, free: float) -> None:
@@ -398,9 +402,12 @@ class LiveState:
         """Work out the virtual positions of pairs anew, after an end or a weight has changed."""
         if not pairs:
             return
-        p = self.pairs
-        rows = np.array(pairs)
-        weights = np.stack([self.weights(pair) for pair in pairs])
+        p, rows = self.pairs, np.array(pairs)
+        if self.objective == "network-usage":
+            weights = np.stack([self.weights(pair) for pair in pairs])
+        else:
+            weights = np.empty((len(pairs), 3))
+            weights[:] = _FIXED_WEIGHTS[self.objective]
         points = fermat_points(self.nodes.position[p.ends[rows]], weights)
         for pair, point in zip(pairs, points, strict=True):
             self.touch(pair)
@@ -409,14 +416,12 @@ class LiveState:
     @property
     def breaks(self) -> tuple[str, ...]:
         """Constraints the plan ignores: those of the plan taken over, and what is overloaded."""
-        added = [
-            name
-            for name, broken in (("capacity", self.overloaded), ("link", self.overfull))
-            if broken and name not in self.given_breaks
-        ]
-        return (*self.given_breaks, *added)
+        full = (self.overloaded, self.overfull)
+        return (*self.given_breaks, *(n for n, over in zip(_OVERLOADS, full, strict=True) if over))
 
 
+# Constraints that events break and mend, as `overloaded` and `overfull` tell.
+_OVERLOADS = ("capacity", "link")
 _FIXED_WEIGHTS = {"latency": np.ones(3), "source-latency": np.array([1.0, 1.0, 2.0])}
 
 

@@ -1,0 +1,197 @@
+"""``nova live``: follow a stream of events, telling what changes in the plan."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from nova_core import console
+from nova_core.commands import shared
+from nova_core.errors import InfeasibleError, NovaError, ProblemError
+
+if TYPE_CHECKING:
+    from nova_core.placement.live import Journal, LivePlacement, Policy
+
+# Log entries after which a journal writes its state anew.
+CHECKPOINT = 100_000
+
+
+def policy_options(command: Any) -> Any:
+    """Options that say when instances move by choice."""
+    options = [
+        click.option(
+            "--gain",
+            type=click.FloatRange(min=0),
+            default=0.0,
+            show_default=True,
+            help="Least gain of a move by choice, in the objective's unit.",
+        ),
+        click.option(
+            "--gain-share",
+            type=click.FloatRange(min=0),
+            default=0.05,
+            show_default=True,
+            help="Least gain as a share of what the join costs.",
+        ),
+        click.option(
+            "--cooldown",
+            type=click.IntRange(min=0),
+            default=0,
+            show_default=True,
+            help="Events after a move during which a join does not move again by choice.",
+        ),
+        click.option(
+            "--pin", multiple=True, metavar="OPERATOR", help="An operator whose instances stay."
+        ),
+        click.option(
+            "--overload", is_flag=True, help="Overload near nodes where nothing fits; not refuse."
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def policy_of(
+    gain: float, gain_share: float, cooldown: int, pin: tuple[str, ...], overload: bool
+) -> Policy:
+    """The policy that options ask for."""
+    from nova_core.placement.live import Policy
+
+    return Policy(
+        gain=gain, gain_share=gain_share, cooldown=cooldown, pinned=pin, overload=overload
+    )
+
+
+@click.command(short_help="Follow a stream of events and tell what changes.")
+@shared.problem_argument
+@click.argument("plan", type=shared.FILE)
+@click.option(
+    "--events",
+    default="-",
+    show_default=True,
+    metavar="FILE",
+    help="Events as JSON lines; - for standard input.",
+)
+@click.option(
+    "--journal",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep state and events in this directory; go on where it ends if there is one.",
+)
+@click.option(
+    "--skip-seen",
+    is_flag=True,
+    help="Leave out as many events as the journal has seen: the same file once more.",
+)
+@click.option("--sync", is_flag=True, help="Wait for the disk after each event (power cuts).")
+@policy_options
+@shared.capacity_option
+@click.option("--json", "as_json", is_flag=True, help="Nothing else: deltas are JSON lines anyway.")
+@click.pass_context
+def live(
+    ctx: click.Context,
+    problem: Path,
+    plan: Path,
+    events: str,
+    journal: Path | None,
+    skip_seen: bool,
+    sync: bool,
+    gain: float,
+    gain_share: float,
+    cooldown: int,
+    pin: tuple[str, ...],
+    overload: bool,
+    capacity: str | None,
+    as_json: bool,
+) -> None:
+    """Follow events that happen to PROBLEM, placed by PLAN; exit code 1 if any is refused.
+
+    Reads one event per line, as `nova schema event` describes them, and writes one line for each:
+    what changes (`nova schema plan-delta`), or why the event is refused, as {"error": ...}. With a
+    journal, an event is on disk before its line is written.
+    """
+    if skip_seen and journal is None:
+        raise NovaError("--skip-seen: only with --journal DIR, which tells what was seen")
+    with ExitStack() as stack:
+        lines = stack.enter_context(event_lines(events))
+        stack.enter_context(shared.working())
+        asked = shared.load_problem(problem, capacity)
+        from nova_core.placement.live import LivePlacement
+        from nova_core.placement.live.journal import Journal
+
+        policy = policy_of(gain, gain_share, cooldown, pin, overload)
+        placement = LivePlacement(asked, shared.load_plan(plan, asked), policy)
+        book: Journal | None = None
+        if journal is not None:
+            book = stack.enter_context(Journal.open(journal, placement, sync=sync))
+            placement = book.live
+            if book.resumed:
+                console.say(
+                    f"{journal}: goes on after {book.entries:,} events, version {placement.version}"
+                )
+            if skip_seen:
+                for _ in range(book.entries):
+                    next(lines, None)
+        ctx.exit(1 if follow(lines, placement, book) else 0)
+
+
+@contextmanager
+def event_lines(events: str) -> Iterator[Iterator[tuple[str, bytes]]]:
+    """Lines of a file or standard input that hold something, each with its place.
+
+    Raises:
+        NovaError: when the file cannot be read.
+    """
+    if events == "-":
+        yield _numbered("standard input", sys.stdin.buffer)
+        return
+    try:
+        file = Path(events).open("rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise NovaError(f"{events}: cannot be read: {error.strerror or error}") from error
+    with file:
+        yield _numbered(events, file)
+
+
+def _numbered(name: str, file: IO[bytes]) -> Iterator[tuple[str, bytes]]:
+    for number, line in enumerate(file, 1):
+        if line.strip():
+            yield f"{name}: line {number}", line
+
+
+def follow(
+    lines: Iterator[tuple[str, bytes]], placement: LivePlacement, book: Journal | None
+) -> int:
+    """Apply event after event and write a line for each; how many were refused."""
+    import msgspec
+
+    from nova_core.placement.live.events import parse_event
+
+    out = sys.stdout.buffer
+    refused = 0
+    for where, line in lines:
+        answer: Any
+        parsed = False
+        try:
+            event = parse_event(line, where)
+            parsed = True
+            answer = (book or placement).apply(event)
+        except (ProblemError, InfeasibleError) as error:
+            refused += 1
+            if book is not None and not parsed:
+                book.note_refusal()
+            said = str(error)
+            answer = {"error": said if said.startswith(where) else f"{where}: {said}"}
+            if isinstance(error, InfeasibleError):
+                answer["missing"] = error.missing
+        out.write(msgspec.json.encode(answer) + b"\n")
+        # A program at the other end of a pipe waits for this line.
+        out.flush()
+        if book is not None and book.since_checkpoint >= CHECKPOINT:
+            book.checkpoint()
+    return refused

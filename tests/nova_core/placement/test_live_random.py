@@ -1,0 +1,148 @@
+"""Random events in a row: plans stay right, deltas exact, capacity whole, the objective near."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nova_core.evaluation.metrics import evaluate
+from nova_core.model import Instances, Links, Problem
+from nova_core.placement.live import ChangeCapacity, LivePlacement, Policy, Rebalance
+from nova_core.strategies import place
+from nova_harness.check_live import Follower
+from nova_harness.live_events import RandomEvents
+from nova_workloads.topology import generate
+
+
+def with_links(problem: Problem) -> Problem:
+    """Budgets on some links from sources to near nodes, and to the sink."""
+    rng = np.random.default_rng(1)
+    nodes = len(problem.nodes)
+    ends = np.stack([rng.choice(problem.sources.node, 200), rng.integers(0, nodes, 200)], axis=1)
+    ends[::4, 1] = problem.joins.sink[0]
+    ends = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
+    budget = rng.integers(10, 100, len(ends)).astype(float)
+    return replace(problem, links=Links(ends[:, 0], ends[:, 1], budget))
+
+
+def with_heights(problem: Problem) -> Problem:
+    rng = np.random.default_rng(2)
+    nodes = problem.nodes
+    height, penalty = rng.uniform(0, 9, len(nodes)), rng.uniform(0, 3, len(nodes))
+    return replace(problem, nodes=replace(nodes, height=height, penalty=penalty))
+
+
+def with_requirements(problem: Problem) -> Problem:
+    """Every third node has what the join requires."""
+    nodes, joins = problem.nodes, problem.joins
+    capacity = nodes.capacity * np.where(np.arange(len(nodes)) % 3 == 0, 4.0, 1.0)
+    tags = np.where(np.arange(len(nodes)) % 3 == 0, "arm64,gpu", "arm64")
+    return replace(
+        problem,
+        nodes=replace(nodes, tags=tags, capacity=capacity),
+        joins=replace(joins, tags=np.array(["gpu"])),
+    )
+
+
+def with_measurements(problem: Problem) -> Problem:
+    everyone = np.arange(len(problem.nodes))
+    latency = problem.distance(everyone[:, None], everyone[None, :])
+    return replace(problem, latency=1.1 * (latency + latency.T) / 2)
+
+
+def tight(problem: Problem) -> Problem:
+    """Less capacity than the joins need."""
+    nodes = problem.nodes
+    return problem.with_capacity(np.where(nodes.worker, nodes.capacity * 0.45, nodes.capacity))
+
+
+def live_of(problem: Problem, policy: Policy | None = None, **parameters: object) -> LivePlacement:
+    return LivePlacement(problem, place(problem, "nova", **parameters), policy)
+
+
+CASES = {
+    "plain": live_of,
+    "cut finely": lambda p: live_of(p, sigma=0.1, bandwidth=60.0),
+    "network usage": lambda p: live_of(p, objective="network-usage"),
+    "source latency, C_min": lambda p: live_of(p, objective="source-latency", c_min=5.0),
+    "links": lambda p: live_of(with_links(p), on_full="spread"),
+    "measured latencies": lambda p: live_of(with_measurements(p)),
+    "overload": lambda p: live_of(tight(p), Policy(overload=True), on_full="spread"),
+    "threshold": lambda p: live_of(p, Policy(gain=5.0, gain_share=0.2, cooldown=20)),
+    "baseline": lambda p: LivePlacement(p, place(p, "sink")),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_everything_holds_after_each_of_many_events(name: str) -> None:
+    problem = generate(150, heterogeneity=1.0, seed=3)
+    live = CASES[name](problem)
+    draw, follower = RandomEvents(live.problem(), 5), Follower(live)
+    for _ in range(100):
+        event = draw.next()
+        if follower.follow(event):
+            draw.happened(event)
+    assert follower.refused < 50
+    assert any(delta.move or delta.start for delta in follower.deltas)
+    follower.follow(Rebalance(moves=20))
+
+
+@pytest.mark.parametrize("change", [with_heights, with_requirements])
+def test_everything_holds_where_hosts_differ(change: Callable[[Problem], Problem]) -> None:
+    problem = change(generate(150, seed=3))
+    # Every join on the worker with most room that has what it requires.
+    worker = problem.nodes.worker & problem.requirements.met.all(axis=0)
+    host = int(np.argmax(np.where(worker, problem.nodes.capacity, -1)))
+    capacity = problem.nodes.capacity.copy()
+    capacity[host] = np.inf
+    problem = problem.with_capacity(capacity)
+    plan = replace(
+        place(problem, "source"),
+        instances=Instances.whole(np.full(len(problem.matrix), host)),
+        breaks=(),
+    )
+    live = LivePlacement(problem, plan)
+    draw, follower = RandomEvents(live.problem(), 7), Follower(live)
+    node = str(problem.nodes.ids[host])
+    assert follower.follow(ChangeCapacity(node=node, capacity=100.0))
+    assert len(follower.deltas[0].move) + len(follower.deltas[0].start) > len(problem.matrix) - 5
+    for _ in range(100):
+        event = draw.next()
+        if follower.follow(event):
+            draw.happened(event)
+    assert follower.refused < 50
+
+
+def test_ten_thousand_nodes_stay_near_a_full_optimization() -> None:
+    """A sample of what `python -m nova_harness.check_live` checks event by event."""
+    problem = generate(10_000, seed=1)
+    live = LivePlacement(problem, place(problem, "nova"))
+    draw, follower = RandomEvents(problem, 1), Follower(live, every=500)
+    for _ in range(1500):
+        event = draw.next()
+        if follower.follow(event):
+            draw.happened(event)
+    assert follower.refused < 15
+    now = live.problem()
+    reached, best = (
+        evaluate(plan).estimated.objectives["latency"] for plan in (live.plan(now), place(now))
+    )
+    assert reached < 1.10 * best
+
+
+def test_the_same_events_give_the_same_deltas() -> None:
+    problem = generate(100, seed=2)
+    plan = place(problem, "nova")
+    streams = []
+    for _ in range(2):
+        live, draw = LivePlacement(problem, plan), RandomEvents(problem, 3)
+        follower = Follower(live, every=1000)
+        for _ in range(100):
+            event = draw.next()
+            if follower.follow(event):
+                draw.happened(event)
+        streams.append(follower.deltas)
+    assert streams[0] == streams[1]
