@@ -144,11 +144,11 @@ def _sink_distance(problem: Problem, sinks: Ints) -> Floats:
 
 
 def _capacity(problem: Problem) -> Floats:
-    """(n,) what nodes may host, tuples/s; unlimited ones like the largest limited one."""
+    """(n,) what nodes may host, tuples/s; unlimited counts as twice the greatest limit."""
     capacity = np.where(problem.nodes.worker, problem.nodes.capacity, 0.0)
     limited = capacity[np.isfinite(capacity)]
     most = max(float(limited.max(initial=0.0)), 1.0)
-    return np.minimum(capacity, most)
+    return np.minimum(capacity, 2.0 * most)
 
 
 __all__ = ["ClusterParameters", "cluster_heads", "head_priority"]
