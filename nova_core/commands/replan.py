@@ -69,6 +69,7 @@ def replan(
         total: Counter[str] = Counter()
         for where, line in lines:
             total.update(_applied(placement, where, line))
+        followed = placement.version
         if rebalance is not None:
             total.update(placement.rebalance(rebalance).counts())
         new_problem = placement.problem()
@@ -82,7 +83,7 @@ def replan(
     if as_json:
         console.print_json(
             {
-                "events": placement.version - (rebalance is not None),
+                "events": followed,
                 "counts": dict(total),
                 "old": outcomes[0].to_dict(),
                 "new": outcomes[1].to_dict(),
@@ -95,7 +96,7 @@ def replan(
 
     told = [f"{count:,} {_WORDS[kind]}" for kind, count in total.items() if count]
     console.show(
-        f"{placement.version:,} events: {', '.join(told) or 'nothing changes'}",
+        f"{followed:,} events: {', '.join(told) or 'nothing changes'}",
         "",
         cost_changes(outcomes, (plan, output)),
     )

@@ -151,6 +151,11 @@ class PlanDelta(_Struct):
         Raises:
             PlanError: when the delta does not fit the plan or the problem.
         """
+        version = plan.notes.get("version", self.old_version)
+        if version != self.old_version:
+            raise PlanError(
+                f"plan delta: leads from version {self.old_version}, the plan is version {version}"
+            )
         return _Applied(self, plan, problem).plan()
 
     def counts(self) -> dict[str, int]:

@@ -112,6 +112,14 @@ class Hosting:
                 return None
             count *= 4
 
+    def elsewhere(self, pair: int, node: int) -> tuple[int, float] | None:
+        """The cheapest near host with room for a whole join but one node, and its cost there."""
+        share, weights = self.state.whole_share(pair), self.state.weights(pair)
+        for host, cost in self.near(pair, weights, self.need(share.size)):
+            if host != node and self.state.links_fit(pair, host, share):
+                return host, cost
+        return None
+
     def cost_on(self, pair: int, weights: Floats, node: int) -> float:
         """Objective of a share of a pair on a node."""
         s = self.state
@@ -349,13 +357,12 @@ class Hosting:
             if s.nodes.capacity[node] < need or not s.links_fit(pair, node, share):
                 continue
             for other in self.movable(node):
-                other_share = s.shares(other)[node]
-                if s.nodes.free[node] + other_share.size < need:
-                    continue
                 if s.pairs.host[other] == IN_PIECES:
                     continue
-                found = self.cheapest(other, s.weights(other), other_share)
-                if found is not None and found[0] != node:
+                if s.nodes.free[node] + s.size(other) < need:
+                    continue
+                found = self.elsewhere(other, node)
+                if found is not None:
                     s.detach(other)
                     s.attach(other, found[0])
                     s.attach(pair, node)

@@ -90,8 +90,8 @@ def swap(hosting: Hosting, pair: int) -> bool:
             other_now = hosting.cost(other)
             margin = hosting.threshold(pair, now) + hosting.threshold(other, other_now)
             places = []
-            found = hosting.cheapest(other, other_weights, other_share)
-            if found is not None and found[0] != node:
+            found = hosting.elsewhere(other, node)
+            if found is not None:
                 places.append(found)
             if s.nodes.free[here] + share.size >= hosting.need(other_share.size) and (
                 here in s.index_for(other) and s.links_fit(other, here, other_share)
