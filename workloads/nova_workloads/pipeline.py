@@ -127,9 +127,8 @@ def prepare(
             when nothing is left.
     """
     store = Store(spark, output)
-    manifest = store.open()
     try:
-        return _Run(spark, store, manifest, preparation, progress).run(places)
+        return _Run(spark, store, store.open(), preparation, progress).run(places)
     finally:
         store.close()
 
@@ -161,25 +160,35 @@ class _Run:
         if not files:
             raise NovaError(f"{', '.join(places)}: no file of the days asked for")
         new, changed_days, twins = self._new(files)
+        if not new and not self._stale_join():
+            # Nothing changes; what the last run said of the whole still holds.
+            report = self._store.report()
+            report["files"] |= {"found": len(files), "new": 0, "new_bytes": 0}
+            report["files"]["days_read_again"] = []
+            return report | {"seconds": self._seconds()}
         if new:
             good = [file for file in new if file.path not in twins]
-            self._find_homes(good)
-            self._clean(good)
+            if good:
+                self._find_homes(good)
+                self._clean(good)
             self._record_files(new, twins)
         self._step("sensors and join matrix")
-        if new or self._stale_join():
-            self._derive(changed_days)
+        self._derive(changed_days)
         report = self._report(new, files, changed_days)
-        if new or self._stale_join():
-            manifest = {
-                "format": FORMAT,
-                "settings": self._preparation.settings(),
-                "max_distance": self._preparation.max_distance,
-                "runs": 1 + (self._manifest["runs"] if self._manifest else 0),
-            }
-            self._step("commit")
-            self._store.commit(manifest, report, changed_days)
+        self._step("commit")
+        self._store.commit(self._next_manifest(), report, changed_days)
         return report
+
+    def _next_manifest(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "settings": self._preparation.settings(),
+            "max_distance": self._preparation.max_distance,
+            "runs": 1 + (self._manifest["runs"] if self._manifest else 0),
+        }
+
+    def _seconds(self) -> float:
+        return round(time.monotonic() - self._began, 3)
 
     # --- what is to be done -------------------------------------------------------------------
 
@@ -402,9 +411,10 @@ class _Run:
                 "twin": pa.array([twins.get(file.path) for file in new], pa.string()),
             }
         )
-        seen = self._staged("rows/table=seen/", "region string, reason string").select(
-            F.col("region").alias("path"), "reason"
-        )
+        seen = self._spark.createDataFrame([], "path string, reason string")
+        if self._store.exists(self._store.staged("rows")):
+            rows = self._staged("rows/table=seen", "region string, reason string")
+            seen = rows.select(F.col("region").alias("path"), "reason")
         files = (
             self._spark.createDataFrame(listed)
             .join(seen, "path", "left")
@@ -494,33 +504,35 @@ class _Run:
     def _report(
         self, new: Sequence[ArchiveFile], files: Sequence[ArchiveFile], changed_days: Sequence[str]
     ) -> dict[str, Any]:
+        from pyspark.sql import functions as F  # noqa: N812 (its usual name)
+
         self._step("report")
         listed = self._all_days("files", FILES, changed_days)
-        bad = listed.where("problem is not null").orderBy("path").limit(SHOWN_FILES).toArrow()
-        staged = self._store.exists(self._store.staged("sensors"))
-        table = self._staged if staged else self._read
-        made = table("sensors", SENSORS)
-        by_stream = {
-            row["stream"]: row["count"] for row in made.groupBy("stream").count().collect()
-        }
+        refused = F.count_if(F.col("problem").isNotNull())
+        total, bad = listed.agg(F.count("*"), refused).collect()[0]
+        problems: dict[str, str] = {}
+        if bad:
+            shown = listed.where("problem is not null").orderBy("path").limit(SHOWN_FILES).collect()
+            problems = {row["path"]: row["problem"] for row in shown}
+        counts = [F.count_if(F.col("stream") == stream).alias(stream) for stream in STREAMS]
+        regions = F.count_distinct("region").alias("regions")
+        made = self._staged("sensors", SENSORS).agg(*counts, regions).collect()[0].asDict()
         return {
             "output": self._store.root,
             "files": {
                 "found": len(files),
                 "new": len(new),
                 "new_bytes": sum(file.bytes for file in new),
-                "total": listed.count(),
-                "refused": listed.where("problem is not null").count(),
+                "total": total,
+                "refused": bad,
                 "days_read_again": list(changed_days),
-                "problems": dict(
-                    zip(*(bad[c].to_pylist() for c in ("path", "problem")), strict=True)
-                ),
+                "problems": problems,
             },
             **self._counted(changed_days),
-            "sensors": {stream: by_stream.get(stream, 0) for stream in STREAMS},
-            "regions": made.select("region").distinct().count(),
-            "pairs": table("join_matrix").count(),
-            "seconds": round(time.monotonic() - self._began, 3),
+            "sensors": {stream: made[stream] for stream in STREAMS},
+            "regions": made["regions"],
+            "pairs": self._staged("join_matrix").count(),
+            "seconds": self._seconds(),
         }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import uuid
 from collections.abc import Iterator, Sequence
@@ -42,6 +43,7 @@ class Store:
         self.root = root if "://" in root else str(Path(root).absolute())
         self._files = self._path(self.root).getFileSystem(configuration)
         self._io = jvm.org.apache.commons.io.IOUtils
+        self._locked = False
         self.run = uuid.uuid4().hex[:12]
         self.staging = f"{self.root}/{STAGING}{self.run}"
 
@@ -62,6 +64,10 @@ class Store:
     def has(self, table: str) -> bool:
         """Whether a table is there."""
         return self.exists(self.path(table))
+
+    def report(self) -> dict[str, Any]:
+        """What the last run said."""
+        return dict(self._read(self.path(REPORT)))
 
     def _read(self, path: str) -> Any:
         stream = self._files.open(self._path(path))
@@ -149,10 +155,19 @@ class Store:
                     f"here; if it is not, remove {lock}"
                 )
             self._delete(lock)
+        self._locked = True
         self._write(lock, {"host": socket.gethostname(), "process": os.getpid()})
 
     def close(self) -> None:
         """Remove what was not committed, and the lock."""
+        if not self._locked:
+            return
+        if "://" not in self.root:
+            # Without Spark, which may have been interrupted in the middle of an answer.
+            if not Path(self.path(JOURNAL)).exists():
+                shutil.rmtree(self.staging, ignore_errors=True)
+            Path(self.path(LOCK)).unlink(missing_ok=True)
+            return
         if not self.exists(self.path(JOURNAL)):
             self._delete(self.staging)
         self._delete(self.path(LOCK))
