@@ -16,9 +16,10 @@ from nova_core.costspace import (
     errors,
     pairs_of,
     sample_pairs,
+    solver,
     sweeps,
+    vivaldi,
 )
-from nova_core.costspace.solver import MANY_NODES
 from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model.latencies import read_latency
 from nova_core.model.problem import Ints, PairLatencies
@@ -117,9 +118,16 @@ def test_names_do_not_matter_where_latencies_are_alike() -> None:
 def test_one_seed_gives_one_space_on_any_number_of_threads(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeps, "PARALLEL_NODES", 100)
+    # What many nodes get, for few.
+    for module, bound in (
+        (sweeps, "PARALLEL_NODES"),
+        (vivaldi, "PARALLEL_NODES"),
+        (solver, "DENSE_NODES"),
+        (solver, "MANY_NODES"),
+    ):
+        monkeypatch.setattr(module, bound, 100)
     random = np.random.default_rng(0)
-    nodes = MANY_NODES + 1
+    nodes = 1200
     truth = euclidean(nodes, 2, 0)
     source = np.repeat(np.arange(nodes), 10)
     target = (source + random.integers(1, nodes, len(source))) % nodes
