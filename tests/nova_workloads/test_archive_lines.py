@@ -110,7 +110,9 @@ def test_sequence_files() -> None:
 
 
 numbers = st.one_of(
-    st.sampled_from(["", "nan", "NaN", "unavailable", " 5", "1e3", "1_0", "five", "-142.36", "inf"]),
+    st.sampled_from(
+        ["", "nan", "NaN", "unavailable", " 5", "1e3", "1_0", "five", "-142.36", "inf"]
+    ),
     st.floats(-1e6, 1e6).map(str),
 )
 times = st.one_of(
