@@ -16,7 +16,7 @@ import numpy as np
 from nova_core.errors import NovaError, ProblemError
 
 if TYPE_CHECKING:
-    from nova_core.model.problem import Floats, Ints
+    from nova_core.model.problem import Floats, Ints, Strings
 
 EARTH_RADIUS = 6371.0088  # km, mean
 LEFT, RIGHT, JOIN = "pressure", "humidity", "join"
@@ -80,7 +80,8 @@ def build_problem(prepared: Path, topology: Path, output: Path, build: Build) ->
     nodes, place = _nodes(topology)
     if build.sink not in nodes.column("id").to_pylist():
         raise NovaError(f"--sink {build.sink!r}: {topology} has no such node")
-    if build.latencies is None and not {"x", "position_0"} & set(nodes.column_names):
+    positioned = bool({"x", "position_0"} & set(nodes.column_names))
+    if build.latencies is None and not positioned:
         raise NovaError(
             f"{topology}: nodes have neither coordinates (x, y, …) nor latencies; give --latencies"
         )
@@ -94,7 +95,8 @@ def build_problem(prepared: Path, topology: Path, output: Path, build: Build) ->
         tables.mkdir()
         pairs = _write_tables(tables, prepared, nodes, sensors, node, build)
         try:
-            problem = read_problem(tables)
+            # A directory's positions are worked out by whoever reads it.
+            problem = read_problem(tables, locate=None if document or positioned else _anywhere)
         except ProblemError as error:
             # What is wrong came from the topology, or is seen there.
             raise ProblemError(
@@ -121,8 +123,12 @@ def build_problem(prepared: Path, topology: Path, output: Path, build: Build) ->
             "km_median": float(np.median(found)) if len(found) else None,
             "km_max": float(found.max()) if len(found) else None,
         },
-        "digest": problem.digest,
+        "digest": problem.digest if document or positioned else None,
     }
+
+
+def _anywhere(ids: Strings, *_: Any) -> tuple[Floats, None]:
+    return np.zeros((len(ids), 1)), None
 
 
 def _replace(made: Path, target: Path) -> None:
@@ -157,7 +163,7 @@ def _nodes(topology: Path) -> tuple[Any, Floats | None]:
     ids = table.text("id")
     names, count = np.unique(ids, return_counts=True)
     if (count > 1).any():
-        raise NovaError(f"{topology}: node {names[np.argmax(count > 1)]!r} is there twice")
+        raise NovaError(f"{topology}: node {str(names[np.argmax(count > 1)])!r} is there twice")
     place = None
     if "lat" in table or "lon" in table:
         place = np.stack([table.floats("lat", np.nan), table.floats("lon", np.nan)], axis=1)

@@ -88,7 +88,7 @@ def build(sensors: Path, topology: Path, output: Path, as_json: bool, **argument
         ("sources on their nearest node", f"{nearest['sources']:,}"),
         ("distance to it, km: median", console.number(nearest["km_median"] or 0.0)),
         ("distance to it, km: greatest", console.number(nearest["km_max"] or 0.0)),
-        ("digest", summary["digest"]),
+        ("digest", summary["digest"] or "-"),
         ("written to", summary["output"]),
     ):
         table.add_row(what, value)
