@@ -45,6 +45,9 @@ class Before(NamedTuple):
     sink: int
 
 
+NOT_THERE = Before(False, (), None, [], -1)
+
+
 class LiveState:
     """All that live placement knows; see the tables for what is in the columns."""
 
@@ -406,9 +409,11 @@ class LiveState:
         if self.objective == "network-usage":
             weights = np.stack([self.weights(pair) for pair in pairs])
         else:
-            weights = np.empty((len(pairs), 3))
-            weights[:] = _FIXED_WEIGHTS[self.objective]
-        points = fermat_points(self.nodes.position[p.ends[rows]], weights)
+            fixed = _FIXED_WEIGHTS[self.objective].reshape(1, 3)
+            weights = fixed if len(pairs) == 1 else fixed.repeat(len(pairs), axis=0)
+        # `take` is several times quicker than indexing for so few rows.
+        anchors = self.nodes.position.take(p.ends.take(rows, axis=0), axis=0)
+        points = fermat_points(anchors, weights)
         for pair, point in zip(pairs, points, strict=True):
             self.touch(pair)
             self.set(p.point, pair, point)
@@ -446,4 +451,4 @@ def _points(problem: Problem, plan: Plan) -> Floats:
     return points
 
 
-__all__ = ["TOLERANCE", "Before", "Link", "LiveState"]
+__all__ = ["NOT_THERE", "TOLERANCE", "Before", "Link", "LiveState"]

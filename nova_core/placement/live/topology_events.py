@@ -41,20 +41,19 @@ def node_of(state: LiveState, name: str) -> int:
 
 def _may_host(state: LiveState, node: int) -> bool:
     n = state.nodes
-    return bool(
-        n.alive[node]
-        and n.worker[node]
-        and n.capacity[node] > 0
-        and n.capacity[node] >= state.c_min
-    )
+    capacity = n.capacity.item(node)
+    hosts: bool = n.alive.item(node) and n.worker.item(node)
+    return hosts and capacity > 0 and capacity >= state.c_min
 
 
 def _enlist(state: LiveState, node: int) -> None:
     """Bring the indexes up to date with whether and for what a node may host, and where it is."""
     n = state.nodes
     hosts = _may_host(state, node)
-    rise = float(n.extra[node].sum())
-    row = np.concatenate([n.position[node], [rise, n.free[node]]])
+    row = np.empty(n.position.shape[1] + 2)
+    row[:-2] = n.position[node]
+    row[-2] = n.extra.item(node, 0) + n.extra.item(node, 1)
+    row[-1] = n.free.item(node)
     for number, index in enumerate(state.indexes):
         old = None
         if node in index:

@@ -17,7 +17,7 @@ from nova_core.placement.live.events import (
     RemoveSource,
 )
 from nova_core.placement.live.hosting import Hosting, NoRoomError
-from nova_core.placement.live.state import TOLERANCE, LiveState
+from nova_core.placement.live.state import NOT_THERE, TOLERANCE, LiveState
 from nova_core.placement.live.tables import NOWHERE
 
 
@@ -104,12 +104,11 @@ def _add_pair(state: LiveState, source: int, given: JoinWith, where: str) -> int
     row = p.used
     s.done(setattr, p, "used", row)
     p.used = row + 1
-    p.alive[row] = False
     p.host[row], p.moved[row] = NOWHERE, -1
     p.join[row], p.left[row], p.right[row] = join, left, right
     p.output[row] = _positive(given.output_rate, f"{where}: output_rate")
     p.ends[row] = s.sources.node[left], s.sources.node[right], s.sink[join]
-    s.touch(row)
+    s.before[row] = NOT_THERE
     p.alive[row] = True
     s.emit(s.sink[join], float(p.output[row]))
     s.put(s.alive_pairs, 0, s.alive_pairs[0] + 1)

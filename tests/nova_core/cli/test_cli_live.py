@@ -10,12 +10,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
-from nova_core.model.files import read_plan, read_problem
+from nova_core.model.files import read_plan, read_problem, write_plan, write_problem
 from nova_core.model.schema import published
 from nova_core.placement.live import Journal
+from nova_core.strategies import place
+from nova_harness.live_events import RandomEvents
+from nova_workloads.topology import generate
 
 NOVA = [sys.executable, "-c", "from nova_core.cli import main; main()"]
 EVENTS: list[dict[str, Any]] = [
@@ -126,6 +130,38 @@ def test_a_journal_goes_on_after_kill_9(
     assert Journal.resume(tmp_path / "j").live.version == len(EVENTS)
 
 
+def test_kill_9_in_the_middle_of_a_stream_changes_nothing(nova, tmp_path: Path) -> None:
+    """Killed while it works through many events, not between two."""
+    asked = generate(100, seed=6)
+    problem, plan, events = (tmp_path / name for name in ("p.yaml", "plan.json", "e.jsonl"))
+    write_problem(asked, problem)
+    write_plan(place(read_problem(problem)), plan)
+    draw = RandomEvents(asked, 6, ("change-rate", "change-capacity", "move-node"))
+    events.write_bytes(b"".join(msgspec.json.encode(draw.next()) + b"\n" for _ in range(2000)))
+    arguments = [str(problem), str(plan), "--events", str(events)]
+    process = subprocess.Popen(
+        [*NOVA, "live", *arguments, "--journal", str(tmp_path / "j")], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    told = [process.stdout.readline() for _ in range(100)]
+    os.kill(process.pid, signal.SIGKILL)
+    told += process.communicate()[0].splitlines(keepends=True)
+    told = [line for line in told if line.endswith(b"\n")]
+    assert 100 <= len(told) < 2000
+    rest = nova("live", *arguments, "--journal", tmp_path / "j", "--skip-seen")
+    whole = nova("live", *arguments)
+    resumed, expected = rest.stdout.splitlines(), whole.stdout.splitlines()
+    # What was on disk but not told yet, one event at most, is not told again.
+    assert [line.decode().rstrip() for line in told] == expected[: len(told)]
+    assert len(told) + len(resumed) in (2000, 1999)
+    assert resumed == expected[-len(resumed) :]
+    again = nova("live", *arguments, "--journal", tmp_path / "j2")
+    assert again.exit_code == whole.exit_code == rest.exit_code
+    ended, other = (Journal.resume(tmp_path / name).live for name in ("j", "j2"))
+    assert ended.plan().same_as(other.plan())
+    assert ended.free_capacity() == other.free_capacity()
+
+
 def test_replan_writes_the_plan_after_the_events(
     nova, ask, problem: Path, plan: Path, events: Path, tmp_path: Path
 ) -> None:
@@ -171,9 +207,6 @@ def test_bad_input_is_refused(refused, problem: Path, plan: Path, tmp_path: Path
 
 
 def tree(problem: Path, tmp_path: Path) -> Path:
-    from nova_core.model.files import write_plan
-    from nova_core.strategies import place
-
     path = tmp_path / "tree.json"
     write_plan(place(read_problem(problem), "tree"), path)
     return path

@@ -21,8 +21,9 @@ def nearest_of_all(
 
 
 def found(index: HostIndex, point: np.ndarray, need: float, k: int) -> list[int]:
-    node, key = np.empty(k, np.int64), np.empty(k)
-    return node[: hosts.nearest(index.tree, point, need, node, key)].tolist()
+    slot, key = np.empty(k, np.int64), np.empty(k)
+    count = hosts.nearest(index.tree, point, need, slot, key)
+    return index.tree.node[slot[:count]].tolist()
 
 
 @pytest.mark.parametrize(("dimensions", "grid"), [(1, 3.0), (2, 1.0), (2, 1e-9), (3, 10.0)])

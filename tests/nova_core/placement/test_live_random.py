@@ -78,7 +78,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_everything_holds_after_each_of_many_events(name: str) -> None:
-    problem = generate(150, heterogeneity=1.0, seed=3)
+    problem = generate(120, heterogeneity=1.0, seed=3)
     live = CASES[name](problem)
     draw, follower = RandomEvents(live.problem(), 5), Follower(live)
     for _ in range(100):
@@ -120,12 +120,12 @@ def test_ten_thousand_nodes_stay_near_a_full_optimization() -> None:
     """A sample of what `python -m nova_harness.check_live` checks event by event."""
     problem = generate(10_000, seed=1)
     live = LivePlacement(problem, place(problem, "nova"))
-    draw, follower = RandomEvents(problem, 1), Follower(live, every=500)
-    for _ in range(1500):
+    draw, follower = RandomEvents(problem, 1), Follower(live, every=400)
+    for _ in range(1000):
         event = draw.next()
         if follower.follow(event):
             draw.happened(event)
-    assert follower.refused < 15
+    assert follower.refused < 10
     now = live.problem()
     reached, best = (
         evaluate(plan).estimated.objectives["latency"] for plan in (live.plan(now), place(now))

@@ -42,14 +42,14 @@ def host_cost(
 
 
 @njit(cache=True, nogil=True)
-def nearest(tree: LiveTree, point: Floats, need: float, node: Ints, key: Floats) -> int:
-    """The nearest hosts with room, nearest first; of equally near ones the smaller index.
+def nearest(tree: LiveTree, point: Floats, need: float, found_in: Ints, key: Floats) -> int:
+    """Slots of the nearest hosts with room, nearest first; of equal ones the smaller index.
 
     Args:
         tree: where to look.
         point: (d,) a virtual position, ms.
         need: tuples/s a host must have free.
-        node: (k,) filled with their node indices.
+        found_in: (k,) filled with their slots.
         key: (k,) filled with their distance and rise, ms.
 
     Returns:
@@ -58,7 +58,7 @@ def nearest(tree: LiveTree, point: Floats, need: float, node: Ints, key: Floats)
     rows, nodes, box, link = tree.row, tree.node, tree.box, tree.link
     d = len(point)
     rise, free, least, room = d, d + 1, 2 * d, 2 * d + 1
-    wanted = len(node)
+    wanted = len(found_in)
     stack, bound = np.empty(_LEVELS, np.int64), np.empty(_LEVELS)
     found = 0
     if box[0, room] < need:
@@ -107,14 +107,15 @@ def nearest(tree: LiveTree, point: Floats, need: float, node: Ints, key: Floats)
             if distance > limit:
                 continue
             at = found if found < wanted else wanted - 1
-            if found == wanted and distance == limit and nodes[slot] > node[at]:
+            if found == wanted and distance == limit and nodes[slot] > nodes[found_in[at]]:
                 continue
             while at > 0 and (
-                key[at - 1] > distance or (key[at - 1] == distance and node[at - 1] > nodes[slot])
+                key[at - 1] > distance
+                or (key[at - 1] == distance and nodes[found_in[at - 1]] > nodes[slot])
             ):
-                key[at], node[at] = key[at - 1], node[at - 1]
+                key[at], found_in[at] = key[at - 1], found_in[at - 1]
                 at -= 1
-            key[at], node[at] = distance, nodes[slot]
+            key[at], found_in[at] = distance, slot
             if found < wanted:
                 found += 1
             if found == wanted:
@@ -150,9 +151,26 @@ def cheapest(
         cost: (k,) filled with the objective on each.
     """
     found = nearest(tree, points[pair], need, node, cost)
+    row, d = tree.row, position.shape[1]
+    tall = False
     for i in range(found):
-        host = node[i]
-        value = host_cost(position, extra, ends, pair, weights, host)
+        tall |= row[node[i], d] > 0.0
+    for i in range(3):
+        tall |= extra[ends[pair, i], 0] > 0.0
+    for i in range(found):
+        slot = node[i]
+        host = tree.node[slot]
+        if tall:
+            value = host_cost(position, extra, ends, pair, weights, host)
+        else:
+            # The tree has what the search has just looked at.
+            value = 0.0
+            for leg in range(3):
+                end = ends[pair, leg]
+                square = 0.0
+                for k in range(d):
+                    square += (position[end, k] - row[slot, k]) ** 2
+                value += weights[leg] * math.sqrt(square)
         at = i
         while at > 0 and (cost[at - 1] > value or (cost[at - 1] == value and node[at - 1] > host)):
             cost[at], node[at] = cost[at - 1], node[at - 1]
