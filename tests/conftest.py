@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-# Directories whose tests share something costly or name things on this machine.
-TOGETHER = ("nova_testbed",)
+# Directories whose tests name things on this machine, and so must not run side by side.
+ONE_AT_A_TIME = ("tests/nova_testbed/",)
+
+# Workers of pytest-xdist are told of a terminal 80 columns wide.
+os.environ.pop("COLUMNS", None)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With several workers, tests of one file (or of such a directory) stay on one worker."""
-    for item in items:
-        parts = item.path.relative_to(ROOT / "tests").parts
-        group = parts[0] if parts[0] in TOGETHER else "/".join(parts)
-        item.add_marker(pytest.mark.xdist_group(group))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            together = (name for name in ONE_AT_A_TIME if nodeid.startswith(name))
+            return next(together, nodeid.partition("::")[0])
+
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -274,7 +274,7 @@ def test_test_runs_every_check(checkout: Checkout) -> None:
     assert done.returncode == 0, done.stderr
     ran = [call for call in checkout.calls if call.startswith("-m") and "pip" not in call]
     assert [*ran[1:4], ran[-1]] == [*CHECKS, "-m pytest -m e2e"]
-    assert "-m pytest -n 2 --dist loadgroup --cov --cov-report= -m not e2e" in ran
+    assert "-m pytest -n 2 --cov --cov-report= -m not e2e" in ran
     assert done.stderr.splitlines()[-1].startswith("nova: test: ruff check: ok; ruff format: ok;")
     # What was installed to test serves to run.
     checkout.run("x")
