@@ -92,10 +92,11 @@ def requirements(seed: int) -> Problem:
 
 
 def link_budgets(seed: int) -> Problem:
-    random = np.random.default_rng(seed)
-    ends = random.permutation(40)[:20].reshape(2, 10)
-    links = Links(ends[0], ends[1], random.uniform(0, 50, 10))
-    return replace(near_uniform(seed), links=links).validate()
+    """A third of all links carry little."""
+    problem, random = roomy(seed), np.random.default_rng(seed)
+    source, target = np.nonzero((random.random((40, 40)) < 0.3) & ~np.eye(40, dtype=bool))
+    links = Links(source, target, random.uniform(0, 50, len(source)))
+    return replace(problem, links=links).validate()
 
 
 def measured_latencies(seed: int) -> Problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -79,11 +80,14 @@ def test_where_a_single_rule_fires_its_conclusion_holds() -> None:
 
 
 def test_several_rules_are_weighed_by_their_weakest_premise() -> None:
-    # Nearness to the centre is high and medium by half each; to the sink low by 0.8, medium by
-    # 0.2; capacity is high. Rules fire by 0.5, 0.5, 0.2 and 0.2.
-    rules = [(0.5, 1.0, 0.0), (0.5, 0.5, 0.0), (0.2, 1.0, 0.5), (0.2, 0.5, 0.5)]
-    expected = sum(f * (a + b + 1.0) / 3 for f, a, b in rules) / sum(f for f, _, _ in rules)
-    found = priority(0.25, 0.9, 1, centre=1, sink=1, capacity=1)
+    # How much each input is near or strong at level 0, 0.5 and 1.
+    centre, sink, capacity = {0.5: 0.5, 1.0: 0.5}, {0.0: 0.8, 0.5: 0.2}, {0.5: 0.2, 1.0: 0.8}
+    rules = [
+        (min(centre[a], sink[b], capacity[c]), (a + b + c) / 3)
+        for a, b, c in product(centre, sink, capacity)
+    ]
+    expected = sum(fires * says for fires, says in rules) / sum(fires for fires, _ in rules)
+    found = priority(0.25, 0.9, 0.9, centre=1, sink=1, capacity=1)
     assert found == pytest.approx(expected)
 
 
