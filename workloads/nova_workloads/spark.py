@@ -112,6 +112,7 @@ def _settings(options: SparkOptions, directory: Path) -> dict[str, str]:
         # No sort by directory before writing: a task writes to few of them.
         "spark.sql.maxConcurrentOutputFileWriters": "64",
         "spark.sql.parquet.compression.codec": "zstd",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.shuffle.partitions": "16",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
     }

@@ -89,7 +89,7 @@ def _show(report: dict[str, Any]) -> None:
     over = report["outliers"]["over"]
     late = f"more than {over:g} times the latency; the filter ignores them"
     table.add_row("  outliers", f"{report['outliers']['samples']:,}", late)
-    summary = console.table(report["output"], ["what", ">value"])
+    summary = console.table("Latencies", ["what", ">value"])
     for name, value in (
         ("nodes", f"{coverage['nodes']:,}"),
         ("pairs", f"{pairs['count']:,}"),
@@ -102,6 +102,7 @@ def _show(report: dict[str, Any]) -> None:
         ("latency, ms: greatest", console.number(pairs["latency_max"], 2)),
         ("neighbours of a node, median", console.number(coverage["neighbours_median"], 0)),
         (f"nodes with fewer than {coverage['few']}", f"{coverage['nodes_with_few_neighbours']:,}"),
+        ("written to", report["output"]),
     ):
         summary.add_row(name, value)
     console.show(table, summary)

@@ -149,7 +149,7 @@ def _show(report: dict[str, Any]) -> None:
             table.add_row(f"  {reason}", f"{count:,}", share, REASONS[reason])
     table.add_row("out", f"{readings['out']:,}", console.share(readings["out"], readings["in"]), "")
     days = report["days"]
-    summary = console.table(report["output"], ["what", ">value"])
+    summary = console.table("Prepared", ["what", ">value"])
     sensors = report["sensors"]
     rows = (
         ("days", f"{days['first']} to {days['last']} ({days['count']})"),
@@ -161,6 +161,7 @@ def _show(report: dict[str, Any]) -> None:
         ("regions", f"{report['regions']:,}"),
         ("pairs to join", f"{report['pairs']:,}"),
         ("seconds", f"{report['seconds']:.1f}"),
+        ("written to", report["output"]),
     )
     for name, value in rows:
         summary.add_row(name, value)
