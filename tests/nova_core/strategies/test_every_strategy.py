@@ -52,15 +52,14 @@ def check(problem: Problem, strategy: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("strategy", names())
 def test_it_verifies_or_says_what_it_breaks(strategy: str, family: str) -> None:
-    for seed in range(3):
-        check(FAMILIES[family](seed), strategy)
+    check(FAMILIES[family](1), strategy)
 
 
-@pytest.mark.parametrize("strategy", names())
-@settings(deadline=None, max_examples=20, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
 @given(problem=problems())
-def test_it_copes_with_any_valid_problem(strategy: str, problem: Problem) -> None:
-    check(problem, strategy)
+def test_all_cope_with_any_valid_problem(problem: Problem) -> None:
+    for strategy in names():
+        check(problem, strategy)
 
 
 @pytest.mark.parametrize("strategy", names())
