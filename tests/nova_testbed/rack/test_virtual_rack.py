@@ -135,8 +135,12 @@ def ssh(up: Inventory, host: str, command: str, *, shared: bool = True) -> list[
     return ["ssh", *options, target, command]
 
 
+# The interpreter itself: hosts have a /tmp of their own, where no virtual environment is.
+PYTHON = str(Path(sys.executable).resolve())
+
+
 def python(script: str, *arguments: object) -> str:
-    return shlex.join([sys.executable, "-I", "-S", "-c", script, *map(str, arguments)])
+    return shlex.join([PYTHON, "-I", "-S", "-c", script, *map(str, arguments)])
 
 
 def on(up: Inventory, host: str, command: str) -> str:
