@@ -209,9 +209,10 @@ def _load(problem: Problem, rate: Floats) -> Load:
     receiving = rate > 0
     overloaded = rate > problem.nodes.capacity * (1.0 + TOLERANCE)
     capacity = problem.nodes.capacity[receiving]
-    factor = np.divide(
-        rate[receiving], capacity, out=np.full(len(capacity), np.inf), where=capacity > 0
-    )
+    with np.errstate(over="ignore"):  # next to no capacity is overloaded without bound
+        factor = np.divide(
+            rate[receiving], capacity, out=np.full(len(capacity), np.inf), where=capacity > 0
+        )
     return Load(rate, overloaded, int(receiving.sum()), float(factor.max(initial=0.0)))
 
 
