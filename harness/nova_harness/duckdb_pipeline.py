@@ -177,7 +177,7 @@ WITH begun AS (
         median(readings / 3600) AS rate_median, max(readings / 3600) AS rate_peak
     FROM windows GROUP BY ALL
 )
-SELECT concat(stream, '-', sensor) AS id, stream, sensor, type, region, home_lat AS lat,
+SELECT concat(sensor, '-', stream) AS id, stream, sensor, type, region, home_lat AS lat,
     home_lon AS lon, readings, rate_median, rate_peak,
     CAST(24 + strlen(region) AS DOUBLE) AS tuple_bytes,
     (SELECT list({'start': begin, 'end': until} ORDER BY begin) FROM spans

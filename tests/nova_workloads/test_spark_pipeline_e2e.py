@@ -141,8 +141,8 @@ def test_the_papers_sensors_are_what_pandas_computes(
         (row["region"], row["left"], row["right"]) for row in rows(tmp_path / "out", "join_matrix")
     }
     assert pairs == {
-        ("16693", "pressure-29791", "humidity-65817"),
-        ("50712", "pressure-64394", "humidity-76099"),
+        ("16693", "29791-pressure", "65817-humidity"),
+        ("50712", "64394-pressure", "76099-humidity"),
     }
 
 
@@ -266,7 +266,7 @@ def test_regions_of_a_file_and_a_longest_distance(spark: SparkSession, tmp_path:
     }
     assert report["readings"]["dropped"]["outside"] == 1
     near = rows(output, "join_matrix")
-    assert [(row["left"], row["right"]) for row in near] == [("pressure-9", "humidity-1")]
+    assert [(row["left"], row["right"]) for row in near] == [("9-pressure", "1-humidity")]
     assert near[0]["distance"] == pytest.approx(0.7368, abs=1e-3)
     wide = prepare(spark, [str(archive)], str(output), Preparation(regions=regions))
     assert wide["pairs"] == 3
@@ -445,4 +445,4 @@ def test_sequence_files(spark: SparkSession, tmp_path: Path) -> None:
     assert sensors["humidity"]["rate_peak"] == 1000.0
     assert sensors["pressure"]["region"] == "north"
     assert sensors["pressure"]["lat"] is None
-    assert [row["left"] for row in rows(tmp_path / "out", "join_matrix")] == ["pressure-29791"]
+    assert [row["left"] for row in rows(tmp_path / "out", "join_matrix")] == ["29791-pressure"]

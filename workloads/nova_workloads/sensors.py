@@ -89,7 +89,7 @@ def sensors(active: DataFrame, homes: DataFrame) -> DataFrame:
         rates.join(spans, [*series])
         .join(F.broadcast(homes), "sensor")
         .select(
-            F.concat_ws("-", "stream", F.col("sensor").cast("string")).alias("id"),
+            F.concat_ws("-", F.col("sensor").cast("string"), "stream").alias("id"),
             "stream",
             "sensor",
             "type",
