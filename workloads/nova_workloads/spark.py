@@ -245,14 +245,15 @@ def progress(session: SparkSession, shown: bool = True) -> Iterator[Progress]:
 
     from nova_core import console
 
+    screen = console.output(stderr=True)
     bars = Bars(
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.completed:.0f}/{task.total:.0f} tasks"),
         TimeElapsedColumn(),
-        console=console.output(stderr=True),
+        console=screen,
         transient=True,
-        disable=not shown,
+        disable=not (shown and screen.is_terminal),
     )
     ended = threading.Event()
     reported = Progress(bars)
