@@ -56,7 +56,9 @@ def rank_slots(hub: Floats, rows: Floats, node: Ints, rise: Floats) -> Ranking:
         rise: what each slot rises, ms, in the first column; no rows where none does.
     """
     n = len(rows)
-    square = ((rows[:, :-1] - hub) ** 2).sum(axis=1)
+    square = np.zeros(n)
+    for k in range(len(hub)):  # column by column: summing short rows is slow
+        square += (rows[:, k] - hub[k]) ** 2
     if len(rise):
         square = (np.sqrt(square) + rise[:n, 0]) ** 2
     order = np.empty((2, n), np.int64)
