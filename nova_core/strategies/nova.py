@@ -21,6 +21,9 @@ OnFull = Literal["expand", "spread"]
 DEFAULT_SIGMA = 0.4
 # Up to this many joins refinement looks at more nodes per join.
 FEW_JOINS = 1000
+# Above as many, a placement without refinement takes the nearest slot with room unseen: a seventh
+# less time for 1 % of the objective.
+MANY_JOINS = 100_000
 # Orders tried on small problems: as many as together place this many joins, and no more than these.
 JOINS_AFFORDED = 200
 MOST_STARTS = 24
@@ -163,6 +166,8 @@ class Nova:
         few = len(problem.matrix) <= FEW_JOINS
         if p.index == "capacity-tree":
             nearby = NEARBY_REFINED if p.refine and few else NEARBY
+            if not p.refine and len(problem.matrix) > MANY_JOINS:
+                nearby = 1
             state.assign_whole(nearby, [p.seed, start] if start else None)
         else:
             from nova_core.placement.neighbours import assign_nearest
