@@ -14,7 +14,7 @@ import numpy as np
 from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.model.plan import Instances, Partitions
 from nova_core.model.problem import Bools, Floats, Ints, Problem
-from nova_core.placement.geometric_median import weighted_distance
+from nova_core.placement.geometric_median import pair_nodes, weighted_distance
 from nova_core.placement.kernels import assign, cut, merge, refine
 from nova_core.placement.kernels.capacity_tree import CapacityTree, build, refresh
 from nova_core.placement.kernels.items import Candidates, Items, LinkRoom, Pairs
@@ -72,6 +72,7 @@ class Assigner:
     def start(
         cls,
         problem: Problem,
+        anchors: Floats,
         points: Floats,
         weights: Floats,
         maximum: Floats,
@@ -86,6 +87,7 @@ class Assigner:
 
         Args:
             problem: what is placed.
+            anchors: (p, 3, d) coordinates of each pair's sources and sink, ms.
             points: (p, d) virtual positions, ms.
             weights: (p, 3) objective weights of each pair's legs.
             maximum: (p,) p_max of each pair, tuples/s (Eq. 7).
@@ -124,11 +126,9 @@ class Assigner:
             order = np.argsort(-problem.required_capacity, kind="stable")
         # Without a new order the columns need no copy.
         pick = order if len(points) >= IN_CACHE else slice(None)
-        nodes = np.stack([problem.left_node, problem.right_node, problem.sink_node], axis=1)[pick]
-        rate = np.stack(
-            [problem.left_rate, problem.right_rate, problem.matrix.output_rate], axis=1
-        )[pick]
-        points, weights, maximum = points[pick], weights[pick], maximum[pick]
+        nodes, rate = pair_nodes(problem)[pick], _pair_rates(problem)[pick]
+        anchors, points = anchors[pick], points[pick]
+        weights, maximum = weights[pick], maximum[pick]
         grid = np.stack(
             [partition_count(rate[:, 0], maximum), partition_count(rate[:, 1], maximum)], axis=1
         )
@@ -136,7 +136,7 @@ class Assigner:
         rise = _rise(problem)
         pairs = Pairs(
             node=nodes,
-            anchors=position[nodes],
+            anchors=np.ascontiguousarray(anchors),
             weights=np.ascontiguousarray(weights),
             point=np.ascontiguousarray(points),
             rate=rate,
@@ -174,7 +174,7 @@ class Assigner:
     def in_limbo(self) -> int:
         """How many items have no place yet."""
         count = self.items.used[0]
-        return int((self.items.slot[:count] == len(self.tree.node)).sum())
+        return int(np.count_nonzero(self.items.slot[:count] == len(self.tree.node)))
 
     def assign_whole(self, nearby: int, seed: list[int] | None) -> None:
         """Place every join whole, the largest first; the rest waits in limbo.
@@ -328,6 +328,14 @@ def _hub(problem: Problem, points: Floats) -> Floats | None:
     joins = np.bincount(problem.sink_node[at_sink], minlength=1)
     most = int(np.argmax(joins))
     return np.ascontiguousarray(position[most]) if joins[most] >= HUB_JOINS else None
+
+
+def _pair_rates(problem: Problem) -> Floats:
+    """(p, 3) left, right and output rate of every pair, tuples/s."""
+    rate = np.empty((len(problem.matrix), 3))
+    rate[:, 0], rate[:, 1] = problem.left_rate, problem.right_rate
+    rate[:, 2] = problem.matrix.output_rate
+    return rate
 
 
 def _rise(problem: Problem) -> Floats | None:

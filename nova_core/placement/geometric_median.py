@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nova_core.errors import ProblemError
-from nova_core.model.problem import Bools, Floats, Problem
+from nova_core.model.problem import Bools, Floats, Ints, Problem
 
 _NEWTON_STEPS = 200
 _TOLERANCE = 1e-14
@@ -53,9 +53,18 @@ def weighted_distance(anchors: Floats, weights: Floats, points: Floats) -> Float
 
 def pair_anchors(problem: Problem) -> Floats:
     """(p, 3, d) anchors of every pair: left source, right source, sink."""
-    position = problem.nodes.position
-    nodes = np.stack([problem.left_node, problem.right_node, problem.sink_node], axis=1)
-    return position[nodes]
+    return problem.nodes.position[pair_nodes(problem)]
+
+
+def pair_nodes(problem: Problem) -> Ints:
+    """(p, 3) nodes of every pair: left source, right source, sink."""
+    nodes = np.empty((len(problem.matrix), 3), np.int64)
+    nodes[:, 0], nodes[:, 1], nodes[:, 2] = (
+        problem.left_node,
+        problem.right_node,
+        problem.sink_node,
+    )
+    return nodes
 
 
 def _optimal_anchor(x: Floats, w: Floats) -> tuple[Bools, Floats]:

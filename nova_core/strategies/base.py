@@ -7,7 +7,7 @@ is registered under the entry-point group ``nova.strategies``, by this package o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar, Protocol
 
@@ -88,4 +88,4 @@ def place(problem: Problem, strategy: str = "nova", **parameters: Any) -> Plan:
 
 def parameter_dict(parameters: Any) -> dict[str, Any]:
     """Parameters as they are written into a plan."""
-    return asdict(parameters)
+    return {f.name: getattr(parameters, f.name) for f in fields(parameters)}

@@ -19,11 +19,9 @@ Index = Literal["capacity-tree", "kdtree", "annoy"]
 OnFull = Literal["expand", "spread"]
 
 DEFAULT_SIGMA = 0.4
-# Up to this many joins refinement looks at more nodes per join.
+# Up to this many joins refinement looks at more nodes per join. Above, a placement without it takes
+# the nearest node with room unseen: a seventh less time for 1 % of the objective.
 FEW_JOINS = 1000
-# Above as many, a placement without refinement takes the nearest slot with room unseen: a seventh
-# less time for 1 % of the objective.
-MANY_JOINS = 100_000
 # Orders tried on small problems: as many as together place this many joins, and no more than these.
 JOINS_AFFORDED = 200
 MOST_STARTS = 24
@@ -112,19 +110,21 @@ class Nova:
 
         p = self.parameters
         weights = leg_weights(problem, p.objective)
-        points = geometric_median(pair_anchors(problem), weights)
+        anchors = pair_anchors(problem)
+        points = geometric_median(anchors, weights)
         maximum = self._maximum_partition_rate(problem)
         starts = self._starts(problem)
         best: Assigner | None = None
         for start in range(starts):
-            state = self._assign(problem, points, weights, maximum, start)
+            state = self._assign(problem, anchors, points, weights, maximum, start)
             if best is None or state.score() < best.score():
                 best = state
         assert best is not None  # there is at least one start
-        if best.in_limbo and p.on_full == "expand":
+        waiting = best.in_limbo
+        if waiting and p.on_full == "expand":
             missing = best.missing()
-            raise InfeasibleError(_no_room(problem, best.in_limbo, missing, p.bandwidth), missing)
-        spread = best.spread() if best.in_limbo else 0
+            raise InfeasibleError(_no_room(problem, waiting, missing, p.bandwidth), missing)
+        spread = best.spread() if waiting else 0
         result = best.finish()
         return Plan(
             problem=problem,
@@ -146,7 +146,13 @@ class Nova:
         return max(1, min(MOST_STARTS, JOINS_AFFORDED // len(problem.matrix)))
 
     def _assign(
-        self, problem: Problem, points: Floats, weights: Floats, maximum: Floats, start: int
+        self,
+        problem: Problem,
+        anchors: Floats,
+        points: Floats,
+        weights: Floats,
+        maximum: Floats,
+        start: int,
     ) -> Assigner:
         """Phase III once: assign, refine, cut; what found no room is in limbo."""
         from nova_core.placement.assignment import NEARBY, NEARBY_REFINED, Assigner
@@ -154,6 +160,7 @@ class Nova:
         p = self.parameters
         state = Assigner.start(
             problem,
+            anchors,
             points,
             weights,
             maximum,
@@ -165,9 +172,8 @@ class Nova:
         )
         few = len(problem.matrix) <= FEW_JOINS
         if p.index == "capacity-tree":
-            nearby = NEARBY_REFINED if p.refine and few else NEARBY
-            if not p.refine and len(problem.matrix) > MANY_JOINS:
-                nearby = 1
+            more, fewer = (NEARBY_REFINED, NEARBY) if few else (NEARBY, 1)
+            nearby = more if p.refine else fewer
             state.assign_whole(nearby, [p.seed, start] if start else None)
         else:
             from nova_core.placement.neighbours import assign_nearest
