@@ -1,0 +1,326 @@
+"""What the engine runs for a plan, operator by operator, each on its node.
+
+A source emits all its tuples. What crosses the network to an instance's node is cut out by a filter
+on the source's node, so that only the plan's partitions travel; relays pass them on where a route
+has inner nodes. Instances of one pair on one node share what arrives and each selects its own
+range. Results go to the sink, relayed together where their remaining routes are the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nova_core.errors import NovaError
+from nova_flink.documents import from_json, to_json
+
+if TYPE_CHECKING:
+    from nova_core.model.plan import Plan
+    from nova_core.model.problem import Problem
+    from nova_flink.workload import Workload
+
+Ranges = tuple[tuple[int, int], ...]
+SOURCE, FILTER, SELECT, RELAY, JOIN, SINK = KINDS = (
+    "source",
+    "filter",
+    "select",
+    "relay",
+    "join",
+    "sink",
+)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator.
+
+    Attributes:
+        name: unique; what Flink calls it.
+        node: where it runs.
+        kind: one of `KINDS`.
+        inputs: names of the operators it receives from; a join's left ones.
+        right: names a join's right input comes from.
+        source: whose tuples a source, a filter or a select passes.
+        rates: of filters and selects: rates of all partitions of the input, tuples/s.
+        ranges: of filters and selects: the partitions that pass, as first and one past the last.
+        left_source: of joins.
+        right_source: of joins.
+    """
+
+    name: str
+    node: str
+    kind: str
+    inputs: tuple[str, ...] = ()
+    right: tuple[str, ...] = ()
+    source: str = ""
+    rates: tuple[float, ...] = ()
+    ranges: Ranges = ()
+    left_source: str = ""
+    right_source: str = ""
+
+
+@dataclass(frozen=True)
+class Dataflow:
+    """All operators of a plan, inputs before those that receive from them.
+
+    Attributes:
+        operators: everything that runs.
+        problem: digest of the problem the plan answers.
+        strategy: what made the plan.
+    """
+
+    operators: tuple[Operator, ...]
+    problem: str = ""
+    strategy: str = ""
+
+    def __post_init__(self) -> None:
+        seen: set[str] = set()
+        for one in self.operators:
+            if one.kind not in KINDS:
+                raise NovaError(
+                    f"dataflow: {one.name!r}: kind {one.kind!r}: expected one of {', '.join(KINDS)}"
+                )
+            if one.name in seen:
+                raise NovaError(f"dataflow: operator {one.name!r} is there twice")
+            for name in (*one.inputs, *one.right):
+                if name not in seen:
+                    raise NovaError(f"dataflow: {one.name!r} receives from unknown {name!r}")
+            seen.add(one.name)
+
+    def of_kind(self, kind: str) -> tuple[Operator, ...]:
+        """Operators of one kind, in order."""
+        return tuple(one for one in self.operators if one.kind == kind)
+
+    @cached_property
+    def joins(self) -> tuple[Operator, ...]:
+        """The plan's instances, in its order; results name them by their index here."""
+        return self.of_kind(JOIN)
+
+    @cached_property
+    def sinks(self) -> tuple[Operator, ...]:
+        """One for every node that consumes results."""
+        return self.of_kind(SINK)
+
+    @cached_property
+    def nodes(self) -> tuple[str, ...]:
+        """Nodes that run anything, in order of their first operator."""
+        return tuple(dict.fromkeys(one.node for one in self.operators))
+
+    def result_files(self, path: str) -> dict[str, str]:
+        """Per sink operator, the file on its node: ``path``, numbered from the second sink on."""
+        return {
+            one.name: path if number == 0 else f"{path}.{number}"
+            for number, one in enumerate(self.sinks)
+        }
+
+    def to_json(self) -> str:
+        """As JSON text."""
+        return to_json(self)
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "dataflow") -> Dataflow:
+        """From JSON text; errors name ``where``.
+
+        Raises:
+            NovaError: naming the field and what it should hold.
+        """
+        return from_json(text, cls, where)
+
+    @classmethod
+    def read(cls, path: Path) -> Dataflow:
+        """From a file of JSON."""
+        return cls.from_json(path.read_text("utf-8"), str(path))
+
+
+def from_plan(plan: Plan, problem: Problem, workload: Workload | None = None) -> Dataflow:
+    """What the engine must run for a plan.
+
+    Args:
+        plan: where instances run and what they receive.
+        problem: the one it answers.
+        workload: checked for the sources that are joined, if given.
+
+    Raises:
+        NovaError: for a plan of another problem, or a source the workload has not.
+    """
+    plan.require_problem(problem)
+    return _Builder(plan, workload).dataflow()
+
+
+class _Builder:
+    """Builds the operators of a plan, in the order they are connected."""
+
+    def __init__(self, plan: Plan, workload: Workload | None) -> None:
+        from nova_core.model.edges import edges
+
+        self.plan, p = plan, plan.problem
+        self.edges = edges(plan)
+        self.nodes: list[str] = p.nodes.ids.tolist()
+        self.sources: list[str] = p.sources.ids.tolist()
+        self.pairs: list[int] = plan.instances.pair.tolist()
+        self.node: list[int] = plan.instances.node.tolist()
+        replica = plan.replica_number.tolist()
+        self.ids = [f"{p.pair_name(pair)}#{replica[k]}" for k, pair in enumerate(self.pairs)]
+        self.operators: list[Operator] = []
+        self.known: set[str] = set()
+        # What arrives on a node of a pair's input: operators, and the partitions they bring.
+        self.arrivals: dict[tuple[int, int, int], list[tuple[str, Ranges]]] = {}
+        if workload is not None:
+            for source in sorted({*p.matrix.left.tolist(), *p.matrix.right.tolist()}):
+                workload.index(self.sources[source])
+
+    def add(self, operator: Operator) -> str:
+        """Append an operator unless one of its name is there; its name."""
+        if operator.name not in self.known:
+            self.known.add(operator.name)
+            self.operators.append(operator)
+        return operator.name
+
+    def dataflow(self) -> Dataflow:
+        """Everything."""
+        e = self.edges
+        rows = list(zip(e.instance.tolist(), e.leg.tolist(), strict=True))
+        for row, (instance, leg) in enumerate(rows):
+            if leg < 2:
+                runs = slice(int(e.offset[row]), int(e.offset[row + 1]))
+                ranges = tuple(zip(e.begin[runs].tolist(), e.end[runs].tolist(), strict=True))
+                self.input_flow(instance, leg, ranges)
+        results = [(self.join(k), self.result_route(k)) for k in range(len(self.ids))]
+        self.result_flows(results)
+        return Dataflow(tuple(self.operators), self.plan.problem.digest, self.plan.strategy)
+
+    def source_of(self, pair: int, leg: int) -> int:
+        """Index of a pair's left or right source."""
+        m = self.plan.problem.matrix
+        return int((m.left, m.right)[leg][pair])
+
+    def rates(self, pair: int, leg: int) -> tuple[float, ...]:
+        """Rates of an input's partitions."""
+        return tuple(self.plan.partitions.rates(pair, leg).tolist())
+
+    def route(self, instance: int, leg: int) -> list[int]:
+        """Nodes a flow passes, both ends included."""
+        plan, pair = self.plan, self.pairs[instance]
+        if plan.routes is not None:
+            offset = plan.routes.offset[3 * instance + leg : 3 * instance + leg + 2]
+            route: list[int] = plan.routes.node[offset[0] : offset[1]].tolist()
+            return route
+        if leg == 2:
+            return [self.node[instance], int(plan.problem.sink_node[pair])]
+        producer = int(plan.problem.sources.node[self.source_of(pair, leg)])
+        return [producer, self.node[instance]]
+
+    def input_flow(self, instance: int, leg: int, ranges: Ranges) -> None:
+        """A source, what passes of it, and the relays on the way to an instance's node."""
+        pair, side = self.pairs[instance], ("left", "right")[leg]
+        source = self.source_of(pair, leg)
+        name, route = self.sources[source], self.route(instance, leg)
+        at = self.nodes[int(self.plan.problem.sources.node[source])]
+        last = self.add(Operator(f"source {name}", at, SOURCE, source=name))
+        rates = self.rates(pair, leg)
+        if ranges != ((0, len(rates)),):
+            last = self.add(
+                Operator(
+                    f"filter {self.ids[instance]} {side}",
+                    at,
+                    FILTER,
+                    (last,),
+                    source=name,
+                    rates=rates,
+                    ranges=ranges,
+                )
+            )
+        for number, node in enumerate(route[1:-1], 1):
+            relay = f"relay {self.ids[instance]} {side} {number}"
+            last = self.add(Operator(relay, self.nodes[node], RELAY, (last,)))
+        self.arrivals.setdefault((pair, self.node[instance], leg), []).append((last, ranges))
+
+    def join(self, instance: int) -> str:
+        """An instance, and what selects its ranges of all that arrives on its node."""
+        i, pair, node = self.plan.instances, self.pairs[instance], self.node[instance]
+        bounds = ((i.left_begin, i.left_end), (i.right_begin, i.right_end))
+        inputs = []
+        for leg, (begin, end) in enumerate(bounds):
+            wanted = (int(begin[instance]), int(end[instance]))
+            arrived = self.arrivals[pair, node, leg]
+            useful = [name for name, runs in arrived if any(_meet(run, wanted) for run in runs)]
+            surplus = any(not _within(run, wanted) for _, runs in arrived for run in runs)
+            side = ("left", "right")[leg]
+            if surplus:
+                select = Operator(
+                    f"select {self.ids[instance]} {side}",
+                    self.nodes[node],
+                    SELECT,
+                    tuple(useful),
+                    source=self.sources[self.source_of(pair, leg)],
+                    rates=self.rates(pair, leg),
+                    ranges=(wanted,),
+                )
+                useful = [self.add(select)]
+            inputs.append(tuple(useful))
+        return self.add(
+            Operator(
+                f"join {self.ids[instance]}",
+                self.nodes[node],
+                JOIN,
+                inputs[0],
+                inputs[1],
+                left_source=self.sources[self.source_of(pair, 0)],
+                right_source=self.sources[self.source_of(pair, 1)],
+            )
+        )
+
+    def result_route(self, instance: int) -> list[int]:
+        """Nodes a result passes after the join's own, the sink's last; empty where it stays."""
+        route = self.route(instance, 2)
+        return route[1:] if len(route) > 1 and route != [route[0]] * len(route) else []
+
+    def result_flows(self, results: list[tuple[str, list[int]]]) -> None:
+        """Relays and sinks; results that have the same way left to go share it."""
+        arriving: dict[tuple[int, ...], list[str]] = {}
+        final: dict[int, list[str]] = {}
+        for instance, (name, route) in enumerate(results):
+            sink = int(self.plan.problem.sink_node[self.pairs[instance]])
+            if len(route) > 1:
+                arriving.setdefault(tuple(route), []).append(name)
+            else:
+                final.setdefault(sink, []).append(name)
+        while arriving:
+            # The longest way first: what it relays may join a shorter one.
+            route_left = max(arriving, key=len)
+            names, here = arriving.pop(route_left), self.nodes[route_left[0]]
+            way = " > ".join(self.nodes[node] for node in route_left[1:])
+            relay = self.add(Operator(f"relay results {here} > {way}", here, RELAY, tuple(names)))
+            rest = route_left[1:]
+            if len(rest) > 1:
+                arriving.setdefault(rest, []).append(relay)
+            else:
+                final.setdefault(rest[0], []).append(relay)
+        for sink in sorted(final):
+            at = self.nodes[sink]
+            self.add(Operator(f"sink {at}", at, SINK, tuple(final[sink])))
+
+
+def _meet(run: tuple[int, int], wanted: tuple[int, int]) -> bool:
+    return run[0] < wanted[1] and wanted[0] < run[1]
+
+
+def _within(run: tuple[int, int], wanted: tuple[int, int]) -> bool:
+    return wanted[0] <= run[0] and run[1] <= wanted[1]
+
+
+__all__ = [
+    "FILTER",
+    "JOIN",
+    "KINDS",
+    "RELAY",
+    "SELECT",
+    "SINK",
+    "SOURCE",
+    "Dataflow",
+    "Operator",
+    "Ranges",
+    "from_plan",
+]

@@ -1,0 +1,94 @@
+"""Dataclasses as JSON and back, with nothing but the standard library.
+
+The engine's client reads them in Flink's own environment, where the packages that read Nova's
+documents elsewhere are not installed.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from nova_core.errors import NovaError
+
+T = TypeVar("T")
+
+
+def to_plain(value: Any) -> Any:
+    """A dataclass, with all it holds, as dictionaries, lists and scalars; defaults are left out."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {
+            field.name: to_plain(getattr(value, field.name))
+            for field in fields(value)
+            if field.default is MISSING or getattr(value, field.name) != field.default
+        }
+    if isinstance(value, tuple | list):
+        return [to_plain(each) for each in value]
+    return value
+
+
+def from_json(text: str, kind: type[T], where: str) -> T:
+    """Read a dataclass from JSON.
+
+    Raises:
+        NovaError: naming ``where``, the field and what it should hold.
+    """
+    try:
+        plain = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise NovaError(f"{where}: not JSON: {error}") from error
+    found: T = _read(plain, kind, where)
+    return found
+
+
+def to_json(value: Any) -> str:
+    """A dataclass as JSON text."""
+    return json.dumps(to_plain(value), indent=1) + "\n"
+
+
+def _read(value: Any, kind: Any, where: str) -> Any:
+    if is_dataclass(kind):
+        return _read_dataclass(value, kind, where)
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is tuple and isinstance(value, list):
+        if len(arguments) == 2 and arguments[1] is ...:
+            return tuple(
+                _read(each, arguments[0], f"{where}[{i}]") for i, each in enumerate(value)
+            )
+        if len(arguments) == len(value):
+            return tuple(
+                _read(each, one, f"{where}[{i}]")
+                for i, (each, one) in enumerate(zip(value, arguments, strict=True))
+            )
+    elif origin in (types.UnionType, Union):
+        if value is None and type(None) in arguments:
+            return None
+        rest = [one for one in arguments if one is not type(None)]
+        if len(rest) == 1:
+            return _read(value, rest[0], where)
+    elif kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    elif isinstance(kind, type) and type(value) is kind:
+        return value
+    expected = getattr(kind, "__name__", str(kind))
+    raise NovaError(f"{where}: {value!r}: expected {expected}")
+
+
+def _read_dataclass(value: Any, kind: Any, where: str) -> Any:
+    if not isinstance(value, Mapping):
+        raise NovaError(f"{where}: {value!r}: expected an object")
+    known = {field.name: field for field in fields(kind)}
+    for name in value:
+        if name not in known:
+            raise NovaError(f"{where}: unknown field {name!r}; there are {', '.join(known)}")
+    for name, field in known.items():
+        if name not in value and field.default is MISSING:
+            raise NovaError(f"{where}: {name} is missing")
+    kinds = get_type_hints(kind)
+    return kind(**{name: _read(each, kinds[name], f"{where}.{name}") for name, each in value.items()})
+
+
+__all__ = ["from_json", "to_json", "to_plain"]

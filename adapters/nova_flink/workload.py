@@ -1,0 +1,136 @@
+"""What flows through the joins: sources, rates and windows, independent of any placement."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from nova_core.errors import NovaError
+from nova_flink.documents import from_json, to_json
+
+KINDS = ("replay", "socket", "kafka")
+
+
+@dataclass(frozen=True)
+class SourceStream:
+    """One physical stream.
+
+    Attributes:
+        source: id of the problem's source.
+        rate: tuples/s; tuple k of a replay is due ``floor(k * 1e6 / rate)`` us after the start.
+        sensor: name of the sensor; the source's id where it is empty.
+        stream: the logical stream, ``pressure`` or ``humidity``.
+        region: what it is joined within; the engine compares it.
+        values: what a replay emits, from the first again when they are used up.
+        path: file of little-endian 64-bit floats on the client's host, instead of ``values``.
+        kind: ``replay``; ``socket`` reads lines from ``address``, ``kafka`` a topic.
+        address: ``host:port`` to connect to, or Kafka's bootstrap servers.
+        topic: of Kafka.
+    """
+
+    source: str
+    rate: float
+    sensor: str = ""
+    stream: str = ""
+    region: str = ""
+    values: tuple[float, ...] = ()
+    path: str | None = None
+    kind: str = "replay"
+    address: str = ""
+    topic: str = ""
+
+    def __post_init__(self) -> None:
+        where = f"workload: source {self.source!r}"
+        if self.kind not in KINDS:
+            raise NovaError(f"{where}: kind {self.kind!r}: expected one of {', '.join(KINDS)}")
+        if not (math.isfinite(self.rate) and self.rate > 0):
+            raise NovaError(f"{where}: rate {self.rate:g}: expected more than 0 tuples/s")
+        if self.kind == "replay" and not self.values and self.path is None:
+            raise NovaError(f"{where}: nothing to replay: give values or path")
+        if not all(map(math.isfinite, self.values)):
+            raise NovaError(f"{where}: values: expected finite numbers")
+        if self.kind != "replay" and ":" not in self.address:
+            raise NovaError(f"{where}: address {self.address!r}: expected host:port")
+        if self.kind == "kafka" and not self.topic:
+            raise NovaError(f"{where}: topic is missing")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Everything about the streams and the query that no placement changes.
+
+    Tuples of a pair match when their event times lie in the same tumbling window and their sequence
+    numbers are equal modulo ``keys`` (the query of `nova_workloads.debs`).
+
+    Attributes:
+        sources: the physical streams; results name them by their index here.
+        window_ms: length of the windows, which begin at its multiples since the epoch.
+        start_ms: event time of every replay's first tuple, ms since the epoch; it is emitted then,
+            or at once where that has passed.
+        count: tuples per source, after which the job ends by itself; None is without end.
+        keys: 1 matches all tuples of a window.
+        watermark_ms: watermarks are as far apart, or as windows end, whichever is rarer.
+        buffer_timeout_ms: how long a tuple may wait in a buffer before it is sent.
+    """
+
+    sources: tuple[SourceStream, ...]
+    window_ms: int
+    start_ms: int
+    count: int | None = None
+    keys: int = 1
+    watermark_ms: int = 10
+    buffer_timeout_ms: int = 5
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("window_ms", 1),
+            ("keys", 1),
+            ("watermark_ms", 1),
+            ("buffer_timeout_ms", 0),
+            ("start_ms", 0),
+            ("count", 0),
+        ):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise NovaError(f"workload: {name} {value}: expected {least} or more")
+        if not self.sources:
+            raise NovaError("workload: there are no sources")
+        seen: set[str] = set()
+        for stream in self.sources:
+            if stream.source in seen:
+                raise NovaError(f"workload: source {stream.source!r} is there twice")
+            seen.add(stream.source)
+
+    def index(self, source: str) -> int:
+        """Number of a source.
+
+        Raises:
+            NovaError: where there is none of that id.
+        """
+        for number, stream in enumerate(self.sources):
+            if stream.source == source:
+                return number
+        known = ", ".join(s.source for s in self.sources)
+        raise NovaError(f"workload: source {source!r} is not there; there are {known}")
+
+    def to_json(self) -> str:
+        """As JSON text."""
+        return to_json(self)
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "workload") -> Workload:
+        """From JSON text; errors name ``where``.
+
+        Raises:
+            NovaError: naming the field and what it should hold.
+        """
+        return from_json(text, cls, where)
+
+    @classmethod
+    def read(cls, path: Path) -> Workload:
+        """From a file of JSON."""
+        return cls.from_json(path.read_text("utf-8"), str(path))
+
+
+__all__ = ["KINDS", "SourceStream", "Workload"]
