@@ -1,0 +1,352 @@
+"""Flink's configuration and start commands for each host, generated and nothing else.
+
+Every TaskManager offers an external resource that carries its node's name, so that a slot-sharing
+group that asks for it runs there and nowhere else. All memory keys are given, so that Java is
+started directly, without the helper processes of Flink's scripts.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from nova_core.errors import NovaError
+from nova_flink import names
+from nova_flink.home import EXTENSION, JARS
+
+MB = 1 << 20
+COORDINATOR = "coordinator"
+
+# Parts of a TaskManager's memory, MB. The heap gets what is left of the process.
+METASPACE = 112
+OVERHEAD = 32
+DIRECT = 64
+NETWORK = 16
+# The sink's node has an input gate for every operator that sends to it, 320 kB of buffers each.
+COORDINATOR_NETWORK = 64
+FRAMEWORK_HEAP = 32
+LEAST_HEAP = 64
+TASK_MANAGER = 320
+# The JobManager: heap, metaspace, direct memory and the JVM's own.
+MANAGER_HEAP = 192
+MANAGER_METASPACE = 144
+MANAGER_DIRECT = 64
+MANAGER_OVERHEAD = 64
+JOB_MANAGER = MANAGER_HEAP + MANAGER_METASPACE + MANAGER_DIRECT + MANAGER_OVERHEAD
+# What sshd, the shell and the kernel's part of a host's processes take, MB.
+RESERVE = 24
+
+# Units of a node's resource: how many slots (jobs, or groups of one) may be on it at once.
+SLOTS = 1000
+
+# Flink's own list for Java 17, without the compiler's and Kerberos' modules, which hosts may lack.
+MODULES = (
+    "--add-exports=java.rmi/sun.rmi.registry=ALL-UNNAMED",
+    *(
+        f"--add-opens=java.base/{package}=ALL-UNNAMED"
+        for package in (
+            "java.lang",
+            "java.net",
+            "java.io",
+            "java.nio",
+            "sun.nio.ch",
+            "java.lang.reflect",
+            "java.text",
+            "java.time",
+            "java.util",
+            "java.util.concurrent",
+            "java.util.concurrent.atomic",
+            "java.util.concurrent.locks",
+        )
+    ),
+)
+# One thread collects: the heaps are small, and a host's CPU limit counts every thread.
+COMMON_OPTIONS = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xss512k")
+TASK_MANAGER_MAIN = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
+JOB_MANAGER_MAIN = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
+
+LOGGING = """\
+rootLogger.level = {level}
+rootLogger.appenderRef.file.ref = File
+logger.pekko.name = org.apache.pekko
+logger.pekko.level = WARN
+logger.netty.name = org.jboss.netty.channel.DefaultChannelPipeline
+logger.netty.level = OFF
+appender.file.name = File
+appender.file.type = RollingFile
+appender.file.fileName = ${{sys:log.file}}
+appender.file.filePattern = ${{sys:log.file}}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss,SSS}} %-5p %c - %m%n
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 10MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 2
+"""
+
+
+class ConfigurationError(NovaError):
+    """Hosts on which Flink cannot be configured as asked."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A host of the cluster.
+
+    Attributes:
+        name: unique; as in the plan.
+        address: what the other hosts reach it by.
+        memory: bytes Flink's processes may use in all; None is no limit.
+        cpu: cores it may use; None is no limit.
+        role: ``coordinator`` for the one host that also runs the JobManager.
+    """
+
+    name: str
+    address: str
+    memory: int | None = None
+    cpu: float | None = None
+    role: str = "worker"
+
+
+@dataclass(frozen=True)
+class ClusterConfiguration:
+    """What every host of a cluster needs.
+
+    Attributes:
+        nodes: all hosts, one of them the coordinator.
+        home_path: the engine home as hosts see it, absolute.
+        work_directory: where configuration, logs and temporary files go on every host, absolute.
+        rpc_port: of the JobManager.
+        rest_port: of the JobManager's REST interface.
+        blob_port: of the JobManager's file server.
+        task_manager_port: for control messages to a TaskManager.
+        data_port: for tuples between TaskManagers.
+        metrics_ports: first of two ports for metrics.
+        settings: configuration keys of Flink that are added or replaced on every host.
+        java: the Java program on the hosts.
+        java_options: added to those of every process.
+        task_manager_options: added to those of every TaskManager, e.g. the engine home's.
+        job_manager_options: added to those of the JobManager.
+    """
+
+    nodes: Sequence[Node]
+    home_path: str | Path
+    work_directory: str = "/tmp/nova-flink"
+    rpc_port: int = 6123
+    rest_port: int = 8081
+    blob_port: int = 6124
+    task_manager_port: int = 6122
+    data_port: int = 6125
+    metrics_ports: int = 6126
+    settings: Mapping[str, str | int] = field(default_factory=dict)
+    java: str = "java"
+    java_options: Sequence[str] = ()
+    task_manager_options: Sequence[str] = ()
+    job_manager_options: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        coordinators = [node.name for node in self.nodes if node.role == COORDINATOR]
+        if len(coordinators) != 1:
+            found = ", ".join(coordinators) or "none"
+            raise ConfigurationError(f"hosts: exactly one must be the coordinator, found {found}")
+        seen: dict[str, str] = {}
+        for node in self.nodes:
+            if node.name in seen:
+                raise ConfigurationError(f"hosts: {node.name!r} is there twice")
+            if not node.address:
+                raise ConfigurationError(f"host {node.name}: address is missing")
+            seen[node.name] = node.address
+            _memory(node)
+        for what, path in (
+            ("home_path", str(self.home_path)),
+            ("work_directory", self.work_directory),
+        ):
+            if not PurePosixPath(path).is_absolute():
+                raise ConfigurationError(f"{what}: {path!r}: expected an absolute path")
+
+    @property
+    def coordinator(self) -> Node:
+        """The host of the JobManager."""
+        return next(node for node in self.nodes if node.role == COORDINATOR)
+
+    @property
+    def rest_url(self) -> str:
+        """Where the cluster answers."""
+        return f"http://{_bracketed(self.coordinator.address)}:{self.rest_port}"
+
+    def files(self, node: Node) -> dict[str, str]:
+        """A host's files: path relative to the work directory, text."""
+        keys = self._keys(node)
+        return {
+            "conf/config.yaml": "".join(f"{k}: {_scalar(v)}\n" for k, v in keys.items()),
+            "conf/log4j-taskmanager.properties": LOGGING.format(level="WARN"),
+            "conf/log4j-jobmanager.properties": LOGGING.format(level="INFO"),
+        }
+
+    def write(self, node: Node, directory: Path) -> None:
+        """Write a host's files into a directory."""
+        for name, text in self.files(node).items():
+            path = directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f"{path.name}.new")
+            temporary.write_text(text)
+            temporary.replace(path)
+
+    def coordinator_command(self, node: Node) -> str:
+        """The line of shell that becomes the JobManager.
+
+        Raises:
+            ConfigurationError: for a host that is not the coordinator.
+        """
+        if node.role != COORDINATOR:
+            raise ConfigurationError(f"host {node.name} is not the coordinator")
+        options = [
+            "-Xms64m",
+            f"-Xmx{MANAGER_HEAP}m",
+            f"-XX:MaxMetaspaceSize={MANAGER_METASPACE}m",
+            *self.job_manager_options,
+        ]
+        return self._command(node, "jobmanager", options, JOB_MANAGER_MAIN)
+
+    def task_manager_command(self, node: Node) -> str:
+        """The line of shell that becomes the host's TaskManager."""
+        memory = _memory(node)
+        options = [
+            "-Xms48m",
+            f"-Xmx{memory.heap}m",
+            f"-XX:MaxDirectMemorySize={DIRECT + memory.network}m",
+            f"-XX:MaxMetaspaceSize={METASPACE}m",
+            *self.task_manager_options,
+        ]
+        return self._command(node, "taskmanager", options, TASK_MANAGER_MAIN)
+
+    def _command(self, node: Node, process: str, options: Sequence[str], main: str) -> str:
+        home, work = str(self.home_path), self.work_directory
+        # The extension comes after what the archives of loaded classes were made with.
+        jars = [*(f"{home}/flink/lib/{name}" for name in JARS), f"{home}/{EXTENSION}"]
+        common = list(COMMON_OPTIONS)
+        if node.cpu is not None:
+            # Limits may be lifted while Java starts, so it must not count the machine's cores.
+            common.append(f"-XX:ActiveProcessorCount={max(1, math.ceil(node.cpu))}")
+        words = [
+            self.java,
+            *common,
+            *options,
+            *self.java_options,
+            *MODULES,
+            f"-Djava.io.tmpdir={work}/tmp",
+            f"-Dlog.file={work}/log/{process}.log",
+            f"-Dlog4j.configurationFile={work}/conf/log4j-{process}.properties",
+            "-cp",
+            ":".join(jars),
+            main,
+            "--configDir",
+            f"{work}/conf",
+        ]
+        temporary = shlex.quote(f"{work}/tmp")
+        return f"mkdir -p {temporary} && exec {shlex.join(words)}"
+
+    def _keys(self, node: Node) -> dict[str, str | int]:
+        memory, master = _memory(node), self.coordinator.address
+        resource = names.resource(node.name)
+        keys: dict[str, str | int] = {
+            "jobmanager.rpc.address": master,
+            "jobmanager.rpc.port": self.rpc_port,
+            "jobmanager.bind-host": master,
+            "jobmanager.memory.heap.size": f"{MANAGER_HEAP}m",
+            "jobmanager.memory.off-heap.size": f"{MANAGER_DIRECT}m",
+            "jobmanager.memory.jvm-metaspace.size": f"{MANAGER_METASPACE}m",
+            "jobmanager.memory.jvm-overhead.min": f"{MANAGER_OVERHEAD}m",
+            "jobmanager.memory.jvm-overhead.max": f"{MANAGER_OVERHEAD}m",
+            "blob.server.port": str(self.blob_port),
+            "rest.address": master,
+            "rest.port": self.rest_port,
+            "rest.bind-port": str(self.rest_port),
+            "rest.bind-address": master,
+            # By default REST repeats a job's state for 3 s and its counters for 10 s.
+            "web.refresh-interval": "200 ms",
+            "metrics.fetcher.update-interval": "1 s",
+            "metrics.internal.query-service.port": f"{self.metrics_ports}-{self.metrics_ports + 1}",
+            # What cannot be scheduled fails after this long, instead of hanging for five minutes.
+            "slot.request.timeout": "8 s",
+            # A killed TaskManager is missed at once, one that a CPU limit slows down is not.
+            "heartbeat.interval": "3 s",
+            "heartbeat.timeout": "60 s",
+            "pekko.ask.timeout": "60 s",
+            "restart-strategy.type": "disable",
+            "io.tmp.dirs": f"{self.work_directory}/tmp",
+            "taskmanager.host": node.address,
+            "taskmanager.bind-host": node.address,
+            "taskmanager.rpc.port": str(self.task_manager_port),
+            "taskmanager.data.port": self.data_port,
+            "taskmanager.resource-id": names.task_manager(node.name),
+            "external-resources": resource,
+            f"external-resource.{resource}.amount": SLOTS,
+            "taskmanager.numberOfTaskSlots": 1,
+            # An account that slots draw 0.01 from, not a limit.
+            "taskmanager.cpu.cores": "100.0",
+            "taskmanager.memory.framework.heap.size": f"{FRAMEWORK_HEAP}m",
+            "taskmanager.memory.task.heap.size": f"{memory.heap - FRAMEWORK_HEAP}m",
+            "taskmanager.memory.framework.off-heap.size": f"{DIRECT}m",
+            "taskmanager.memory.task.off-heap.size": "0m",
+            "taskmanager.memory.network.min": f"{memory.network}m",
+            "taskmanager.memory.network.max": f"{memory.network}m",
+            "taskmanager.memory.managed.size": "0m",
+            "taskmanager.memory.jvm-metaspace.size": f"{METASPACE}m",
+            "taskmanager.memory.jvm-overhead.min": f"{OVERHEAD}m",
+            "taskmanager.memory.jvm-overhead.max": f"{OVERHEAD}m",
+        }
+        return keys | dict(self.settings)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Of a TaskManager, MB.
+
+    Attributes:
+        heap: Java's heap.
+        network: buffers for tuples on their way.
+    """
+
+    heap: int
+    network: int
+
+
+def _memory(node: Node) -> Memory:
+    """A TaskManager's memory on a host.
+
+    Raises:
+        ConfigurationError: naming the host that is too small, and what it would need.
+    """
+    coordinator = node.role == COORDINATOR
+    network = COORDINATOR_NETWORK if coordinator else NETWORK
+    wanted = TASK_MANAGER - NETWORK + network
+    others = RESERVE + (JOB_MANAGER if coordinator else 0)
+    fixed = METASPACE + OVERHEAD + DIRECT + network
+    process = wanted if node.memory is None else min(wanted, node.memory // MB - others)
+    if process - fixed < LEAST_HEAP:
+        what = "a JobManager and a TaskManager" if coordinator else "a TaskManager"
+        need = others + fixed + LEAST_HEAP
+        given = (node.memory or 0) // MB
+        raise ConfigurationError(
+            f"host {node.name}: memory: {given} MiB is too little for {what}; at least {need} MiB"
+        )
+    return Memory(process - fixed, network)
+
+
+def _scalar(value: str | int) -> str:
+    """A value in Flink's YAML: quoted, unless a plain number."""
+    if isinstance(value, int):
+        return str(value)
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+__all__ = ["COORDINATOR", "ClusterConfiguration", "ConfigurationError", "Node"]

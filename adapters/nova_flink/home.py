@@ -1,0 +1,275 @@
+"""The engine home: Flink with an environment of its own, made once and shared by everything.
+
+Flink's and PySpark's requirements cannot meet in one environment, and Flink needs nothing of its
+Python UDF stack to run joins; so a home holds pip's own wheels, without what they ask for beyond
+the client, in a virtual environment beside everything else.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nova_core.errors import NovaError
+
+VERSION = "2.3.0"
+REQUIREMENTS = (
+    f"apache-flink=={VERSION}",
+    f"apache-flink-libraries=={VERSION}",
+    "cloudpickle==2.2.1",
+    "py4j==0.10.9.7",
+    "python-dateutil==2.9.0.post0",
+    "pytz==2026.6",
+    "ruamel.yaml==0.19.1",
+    "six==1.17.0",
+    "typing-extensions==4.16.0",
+)
+# flink-dist comes last, as in Flink's own scripts.
+JARS = (
+    f"flink-cep-{VERSION}.jar",
+    f"flink-connector-files-{VERSION}.jar",
+    f"flink-csv-{VERSION}.jar",
+    f"flink-json-{VERSION}.jar",
+    f"flink-scala_2.12-{VERSION}.jar",
+    f"flink-table-api-java-uber-{VERSION}.jar",
+    f"flink-table-planner-loader-{VERSION}.jar",
+    f"flink-table-runtime-{VERSION}.jar",
+    "log4j-1.2-api-2.25.3.jar",
+    "log4j-api-2.25.3.jar",
+    "log4j-core-2.25.3.jar",
+    "log4j-layout-template-json-2.25.3.jar",
+    "log4j-slf4j-impl-2.25.3.jar",
+    f"flink-dist-{VERSION}.jar",
+)
+EXTENSION = "nova-flink.jar"
+PROCESSES = ("taskmanager", "jobmanager")
+PYTHONS = ((3, 11), (3, 12))
+JAVA = 17
+STAMP = "home.json"
+HINT = "run `nova engines install flink`"
+
+Progress = Callable[[str], None]
+
+
+class EngineError(NovaError):
+    """An engine that is not installed, or cannot be."""
+
+
+def engines_directory() -> Path:
+    """Where engine homes are kept: ``$NOVA_HOME/engines``, by default under ``~/.local/share``."""
+    base = os.environ.get("NOVA_HOME")
+    if base:
+        return Path(base).expanduser().absolute() / "engines"
+    return Path.home() / ".local" / "share" / "nova" / "engines"
+
+
+@dataclass(frozen=True)
+class FlinkHome:
+    """An engine home of Flink.
+
+    Attributes:
+        path: its directory, absolute.
+    """
+
+    path: Path
+
+    @classmethod
+    def default(cls) -> FlinkHome:
+        """The home that `nova engines install flink` makes."""
+        return cls(engines_directory() / f"flink-{VERSION}")
+
+    @property
+    def version(self) -> str:
+        """Of Flink."""
+        return VERSION
+
+    @property
+    def python(self) -> Path:
+        """The Python that can import pyflink."""
+        return self.path / "bin" / "python"
+
+    @property
+    def flink(self) -> Path:
+        """What Flink calls FLINK_HOME: pyflink's directory (a link, the same on every Python)."""
+        return self.path / "flink"
+
+    @property
+    def jars(self) -> list[Path]:
+        """Flink's jars in the order of the class path."""
+        return [self.flink / "lib" / name for name in JARS]
+
+    @property
+    def extension_jar(self) -> Path:
+        """Nova's own sources, filters and sinks."""
+        return self.path / EXTENSION
+
+    @property
+    def class_data(self) -> dict[str, Path]:
+        """Archives of loaded classes that can be used, by process: less work for every start.
+
+        Java refuses one that is older than a jar it was made with.
+        """
+        jar = self.extension_jar
+        newest = jar.stat().st_mtime if jar.is_file() else 0.0
+        made = {name: self.path / f"{name}.jsa" for name in PROCESSES}
+        return {
+            name: path
+            for name, path in made.items()
+            if path.is_file() and path.stat().st_mtime >= newest
+        }
+
+    @property
+    def task_manager_options(self) -> tuple[str, ...]:
+        """Options of Java for TaskManagers that use this home."""
+        return self._options("taskmanager")
+
+    @property
+    def job_manager_options(self) -> tuple[str, ...]:
+        """Options of Java for JobManagers that use this home."""
+        return self._options("jobmanager")
+
+    def _options(self, process: str) -> tuple[str, ...]:
+        archive = self.class_data.get(process)
+        return () if archive is None else (f"-XX:SharedArchiveFile={archive}",)
+
+    @property
+    def runtime_files(self) -> list[Path]:
+        """What a host needs of the home to run Flink's processes (no Python)."""
+        return [*self.jars, self.extension_jar, *self.class_data.values()]
+
+    @property
+    def installed(self) -> bool:
+        """Whether an installation ended here, with what this version of Nova asks for."""
+        try:
+            stamp = json.loads((self.path / STAMP).read_text())
+        except (OSError, ValueError):
+            return False
+        return bool(stamp == self._stamp()) and self.python.exists() and self.flink.is_dir()
+
+    def check(self) -> None:
+        """Return when the home can be used.
+
+        Raises:
+            EngineError: when it is not there, incomplete, or of another version.
+        """
+        if self.installed:
+            return
+        what = "is incomplete or of another version" if self.path.exists() else "is not installed"
+        raise EngineError(f"Flink {VERSION} {what} at {self.path}: {HINT}")
+
+    def install(self, progress: Progress = lambda message: None) -> None:
+        """Make the home, unless it is there already; about 385 MB on disk.
+
+        An interrupted installation is noticed by its missing stamp and made anew. Two at once
+        wait for one another.
+
+        Args:
+            progress: is told what is being done, one line at a time.
+
+        Raises:
+            EngineError: without a Python or Java that Flink can use, or when pip fails.
+        """
+        java()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(self.path.with_name(f".{self.path.name}.lock"), progress):
+            if not self.installed:
+                self._environment(progress)
+            self._extension(progress)
+            if len(self.class_data) < len(PROCESSES):
+                self._archives(progress)
+
+    def _environment(self, progress: Progress) -> None:
+        python = _python()
+        # A virtual environment knows its own path, so it is made in place; the stamp comes last.
+        if self.path.exists():
+            shutil.rmtree(self.path)
+        progress("making a Python environment")
+        _run([python, "-m", "venv", str(self.path)])
+        progress(f"installing Flink {VERSION} with pip (330 MB to download when not cached)")
+        pip = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        _run([*pip, "--no-deps", *REQUIREMENTS])
+        found = next(iter(self.path.glob("lib/python3*/site-packages/pyflink")), None)
+        missing = [n for n in JARS if found is None or not (found / "lib" / n).is_file()]
+        if found is None or missing:
+            raise EngineError(f"pip's Flink {VERSION} lacks {missing[0]}")
+        self.flink.symlink_to(found.relative_to(self.path))
+        temporary = self.path / f"{STAMP}.new"
+        temporary.write_text(json.dumps(self._stamp(), indent=1))
+        temporary.replace(self.path / STAMP)
+
+    def _extension(self, progress: Progress) -> None:
+        from nova_flink import jar
+
+        progress("compiling Nova's sources and sinks for Flink")
+        jar.build(self)
+
+    def _archives(self, progress: Progress) -> None:
+        from nova_flink.class_data import archive
+
+        progress("archiving loaded classes, so that hosts start faster")
+        archive(self)
+
+    def _stamp(self) -> dict[str, object]:
+        return {"engine": "flink", "version": VERSION, "requirements": list(REQUIREMENTS)}
+
+
+def java() -> str:
+    """The Java program on this machine, ``$JAVA_HOME/bin/java`` or the first on the path.
+
+    Raises:
+        EngineError: when there is none, or it is too old for Flink.
+    """
+    need = f"Flink needs Java {JAVA}: `apt-get install default-jdk-headless`"
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    if found is None:
+        where = f"JAVA_HOME={home} has no bin/java" if home else "java: not found"
+        raise EngineError(f"{where}; {need}")
+    told = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
+    match = re.search(r'version "(\d+)', told.stderr)
+    if match is None or int(match[1]) < JAVA:
+        version = match[1] if match else "unknown"
+        raise EngineError(f"{found}: version {version}; {need}")
+    return found
+
+
+def _python() -> str:
+    """A Python of a version that Flink publishes wheels for."""
+    if sys.version_info[:2] in PYTHONS:
+        return sys.executable
+    for major, minor in PYTHONS:
+        found = shutil.which(f"python{major}.{minor}")
+        if found is not None:
+            return found
+    names = " or ".join(f"{major}.{minor}" for major, minor in PYTHONS)
+    raise EngineError(f"Flink {VERSION} needs Python {names}, which is not on this machine")
+
+
+def _run(command: list[str]) -> None:
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    if told.returncode:
+        last = (told.stderr.strip() or told.stdout.strip() or "no output").splitlines()[-1]
+        raise EngineError(f"{' '.join(command[:4])} failed: {last}")
+
+
+@contextmanager
+def _locked(path: Path, progress: Progress) -> Iterator[None]:
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress("waiting for another installation to end")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+__all__ = ["VERSION", "EngineError", "FlinkHome", "Progress", "engines_directory", "java"]

@@ -1,0 +1,222 @@
+"""The JobManager's REST interface (standard library only)."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nova_core.errors import NovaError
+from nova_flink import names
+
+TIMEOUT_S = 20.0
+POLL_S = 0.1
+COUNTERS = (
+    "numRecordsIn",
+    "numRecordsOut",
+    "accumulateBusyTimeMs",
+    "accumulateBackPressuredTimeMs",
+)
+# States a job does not leave.
+ENDED = ("FINISHED", "CANCELED", "FAILED")
+
+
+class FlinkError(NovaError):
+    """Flink does not answer, or its answer is no."""
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What a vertex has done since it started, summed over its subtasks.
+
+    Rates Flink itself gives lag by many seconds: use differences of these. Until the JobManager
+    has fetched a vertex's metrics for the first time, they are None.
+
+    Attributes:
+        records_in: tuples received.
+        records_out: tuples sent.
+        busy_ms: time spent working.
+        back_pressured_ms: time spent waiting for room to send.
+    """
+
+    records_in: int | None = None
+    records_out: int | None = None
+    busy_ms: int | None = None
+    back_pressured_ms: int | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether all of them have been fetched."""
+        return None not in (
+            self.records_in,
+            self.records_out,
+            self.busy_ms,
+            self.back_pressured_ms,
+        )
+
+
+class Rest:
+    """A running cluster.
+
+    Args:
+        url: of the JobManager, e.g. ``http://10.0.0.1:8081``.
+        timeout_s: for one request.
+    """
+
+    def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
+        self.url = url.rstrip("/")
+        self.timeout_s = timeout_s
+        # Hosts of a cluster are near: no proxy stands between.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def get(self, path: str) -> Any:
+        """The JSON document at a path.
+
+        Raises:
+            FlinkError: when nothing answers in time, or with an error.
+        """
+        return self._request("GET", path)
+
+    def _request(self, method: str, path: str) -> Any:
+        request = urllib.request.Request(f"{self.url}{path}", method=method)
+        try:
+            with self._opener.open(request, timeout=self.timeout_s) as answer:
+                text = answer.read()
+            return json.loads(text) if text else {}
+        except urllib.error.HTTPError as error:
+            raise FlinkError(f"{self.url}{path}: {_reason(error)}") from error
+        except (OSError, http.client.HTTPException) as error:
+            why = getattr(error, "reason", None) or error
+            raise FlinkError(
+                f"{self.url}: no answer from Flink's JobManager ({why}); is the cluster up?"
+            ) from error
+        except ValueError as error:
+            raise FlinkError(f"{self.url}{path}: not Flink's REST interface: {error}") from error
+
+    def overview(self) -> dict[str, Any]:
+        """Numbers of TaskManagers, slots and jobs, and Flink's version."""
+        return dict(self.get("/overview"))
+
+    def task_managers(self) -> dict[str, dict[str, Any]]:
+        """All registered TaskManagers by resource id."""
+        return {str(one["id"]): one for one in self.get("/taskmanagers")["taskmanagers"]}
+
+    def jobs(self) -> dict[str, dict[str, Any]]:
+        """All jobs, ended ones included, by id."""
+        return {str(one["jid"]): one for one in self.get("/jobs/overview")["jobs"]}
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        """A job with its vertices.
+
+        Raises:
+            FlinkError: also for an unknown job.
+        """
+        return dict(self.get(f"/jobs/{job_id}"))
+
+    def subtasks(self, job_id: str, vertex_id: str) -> list[dict[str, Any]]:
+        """A vertex's subtasks: status and TaskManager of each."""
+        return list(self.get(f"/jobs/{job_id}/vertices/{vertex_id}")["subtasks"])
+
+    def exceptions(self, job_id: str) -> list[str]:
+        """First lines of what went wrong in a job, the last failure first, causes after it."""
+        history = self.get(f"/jobs/{job_id}/exceptions").get("exceptionHistory", {})
+        found: dict[str, None] = {}
+        for entry in history.get("entries", ()):
+            for line in str(entry.get("stacktrace", "")).splitlines():
+                if line and not line.startswith(("\t", " ")) and not line.startswith("\t..."):
+                    found[line.removeprefix("Caused by: ")] = None
+        return list(found)
+
+    def counters(self, job_id: str) -> dict[str, Counters]:
+        """Counters of every vertex of a job, by vertex name.
+
+        The first call of a job answers None for all: it makes the JobManager fetch them.
+        """
+        found = {}
+        for vertex in self.job(job_id)["vertices"]:
+            path = f"/jobs/{job_id}/vertices/{vertex['id']}/subtasks/metrics"
+            rows = self.get(f"{path}?get={','.join(COUNTERS)}&agg=sum")
+            values = {row["id"]: _whole(row) for row in rows}
+            found[str(vertex["name"])] = Counters(*(values.get(name) for name in COUNTERS))
+        return found
+
+    def cancel(self, job_id: str, timeout_s: float = 30.0) -> str:
+        """End a job and wait until it has; its final state.
+
+        Raises:
+            FlinkError: when it does not end in time.
+        """
+        state = str(self.job(job_id)["state"])
+        if state not in ENDED:
+            try:
+                self._request("PATCH", f"/jobs/{job_id}?mode=cancel")
+            except FlinkError:
+                # It may have ended in between.
+                if self.job(job_id)["state"] not in ENDED:
+                    raise
+        return self.wait_ended(job_id, timeout_s)
+
+    def wait_ended(self, job_id: str, timeout_s: float) -> str:
+        """Wait until a job is finished, cancelled or failed; which of them.
+
+        Raises:
+            FlinkError: when it is still there after ``timeout_s``.
+        """
+        until = time.monotonic() + timeout_s
+        while True:
+            state = str(self.job(job_id)["state"])
+            if state in ENDED:
+                return state
+            if time.monotonic() > until:
+                raise FlinkError(f"{self.url}: job {job_id} is still {state} after {timeout_s:g} s")
+            time.sleep(POLL_S)
+
+    def wait_task_managers(self, nodes: Iterable[str], timeout_s: float) -> None:
+        """Wait until the TaskManagers of all these nodes have registered.
+
+        Raises:
+            FlinkError: naming the nodes that are missing, or saying that nothing answers.
+        """
+        wanted = {names.task_manager(node): node for node in nodes}
+        until = time.monotonic() + timeout_s
+        while True:
+            silence: FlinkError | None = None
+            missing = wanted
+            try:
+                there: Mapping[str, Any] = self.task_managers()
+                missing = {tm: node for tm, node in wanted.items() if tm not in there}
+            except FlinkError as error:
+                silence = error
+            if not missing:
+                return
+            if time.monotonic() > until:
+                if silence is not None:
+                    raise silence
+                raise FlinkError(
+                    f"{self.url}: no TaskManager of {', '.join(missing.values())} has registered "
+                    f"within {timeout_s:g} s; see log/taskmanager.log on the host"
+                )
+            time.sleep(POLL_S)
+
+
+def _whole(row: Mapping[str, Any]) -> int | None:
+    value = float(row["sum"])
+    return int(value) if value == value else None
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    """What Flink says of a refusal, in a line."""
+    try:
+        lines = json.loads(error.read())["errors"]
+        text = next(str(line) for line in reversed(lines) if str(line).strip())
+        return text.strip().splitlines()[0]
+    except (ValueError, KeyError, StopIteration, TypeError, OSError):
+        return f"HTTP {error.code} {error.reason}"
+
+
+__all__ = ["COUNTERS", "ENDED", "Counters", "FlinkError", "Rest"]
