@@ -25,4 +25,11 @@ def task_manager(node: str) -> str:
     return f"tm-{sanitised(node)}"
 
 
-__all__ = ["resource", "sanitised", "task_manager"]
+__all__ = [
+    "group",
+    "node_of_task_manager",
+    "original",
+    "resource",
+    "sanitised",
+    "task_manager",
+]

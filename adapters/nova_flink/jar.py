@@ -1,0 +1,134 @@
+"""Nova's operators for Flink: Java sources of this package, compiled against the engine home's jars.
+
+They are what Flink has not: a source that paces without bursts, the filter by partitions, a window
+join without an entry of state per key, and a sink that writes records as they arrive.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Callable
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nova_core.errors import NovaError
+
+if TYPE_CHECKING:
+    from nova_flink.home import FlinkHome
+
+# Flink 2 runs on Java 11 and later; the hosts' may be older than the compiler's.
+RELEASE = "11"
+STAMP = "META-INF/nova-sources"
+TIMEOUT_S = 300
+QUOTED = 5
+
+
+class CompileError(NovaError):
+    """Nova's operators for Flink cannot be compiled."""
+
+
+def sources(directory: Path) -> list[Path]:
+    """The Java files below a directory."""
+    return sorted(directory.rglob("*.java"))
+
+
+def build(home: FlinkHome, progress: Callable[[str], None] | None = None) -> Path:
+    """Make ``nova-flink.jar`` of an engine home, unless it is there and made of these sources.
+
+    Args:
+        home: the engine home; Flink has to be in it.
+        progress: told when something is compiled.
+
+    Returns:
+        Its path.
+
+    Raises:
+        CompileError: where there is no Java compiler, or it refuses the sources.
+    """
+    with as_file(files("nova_flink") / "java") as directory:
+        found = sources(directory)
+        stamp = _digest(directory, found, home.version)
+        target = home.extension_jar
+        if _stamp_of(target) == stamp:
+            return target
+        if progress is not None:
+            progress("compiling Nova's operators for Flink")
+        with tempfile.TemporaryDirectory() as scratch:
+            classes = Path(scratch)
+            _compile(found, home.jars, classes)
+            _pack(classes, stamp, target)
+    return target
+
+
+def _digest(directory: Path, found: list[Path], version: str) -> str:
+    digest = hashlib.sha256(f"{version} {RELEASE}".encode())
+    for path in found:
+        digest.update(f"\0{path.relative_to(directory)}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _stamp_of(jar: Path) -> str | None:
+    try:
+        with zipfile.ZipFile(jar) as archive:
+            return archive.read(STAMP).decode()
+    except (OSError, KeyError, zipfile.BadZipFile):
+        return None
+
+
+def compiler() -> str:
+    """The Java compiler.
+
+    Raises:
+        CompileError: saying how to get one.
+    """
+    java_home = os.environ.get("JAVA_HOME")
+    if java_home and (Path(java_home) / "bin" / "javac").is_file():
+        return str(Path(java_home) / "bin" / "javac")
+    found = shutil.which("javac")
+    if found is None:
+        raise CompileError(
+            "javac: there is no Java compiler on this machine, which Nova's operators for Flink "
+            "need once; install a JDK, e.g. apt-get install default-jdk-headless"
+        )
+    return found
+
+
+def _compile(found: list[Path], jars: list[Path], classes: Path) -> None:
+    missing = [jar for jar in jars if not jar.is_file()]
+    if missing:
+        raise CompileError(f"{missing[0]}: there is no such file; run `nova engines install flink`")
+    command = [
+        compiler(),
+        # The client of this one run is short-lived: less of it compiled means sooner done.
+        *("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC"),
+        *("--release", RELEASE, "-nowarn", "-Xlint:none", "-proc:none"),
+        *("-encoding", "UTF-8", "-cp", ":".join(map(str, jars)), "-d", str(classes)),
+        *map(str, found),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    if done.returncode != 0:
+        wrong = "; ".join((done.stderr or done.stdout).strip().splitlines()[:QUOTED])
+        raise CompileError(f"javac ended with code {done.returncode}: {wrong}")
+
+
+def _pack(classes: Path, stamp: str, target: Path) -> None:
+    temporary = target.with_name(f"{target.name}.{os.getpid()}.new")
+    try:
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\n")
+            archive.writestr(STAMP, stamp)
+            for path in sorted(classes.rglob("*.class")):
+                archive.write(path, path.relative_to(classes).as_posix())
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+__all__ = ["CompileError", "build", "compiler", "sources"]
