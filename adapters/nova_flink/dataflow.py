@@ -43,7 +43,8 @@ class Operator:
         inputs: names of the operators it receives from; a join's left ones.
         right: names a join's right input comes from.
         source: whose tuples a source, a filter or a select passes.
-        rates: of filters and selects: rates of all partitions of the input, tuples/s.
+        reached: of filters and selects: shares of all partitions of the input, each added to those
+            before it (`nova_core.model.partitioner.partition_of`).
         ranges: of filters and selects: the partitions that pass, as first and one past the last.
         left_source: of joins.
         right_source: of joins.
@@ -55,10 +56,19 @@ class Operator:
     inputs: tuple[str, ...] = ()
     right: tuple[str, ...] = ()
     source: str = ""
-    rates: tuple[float, ...] = ()
+    reached: tuple[float, ...] = ()
     ranges: Ranges = ()
     left_source: str = ""
     right_source: str = ""
+
+    @property
+    def intervals(self) -> tuple[tuple[float, float], ...]:
+        """Of filters and selects: the ranges as intervals of the u in [0, 1) a tuple has."""
+        count = len(self.reached)
+        return tuple(
+            (self.reached[begin - 1] if begin else 0.0, self.reached[end - 1] if end < count else 2.0)
+            for begin, end in self.ranges
+        )
 
 
 @dataclass(frozen=True)
@@ -196,9 +206,10 @@ class _Builder:
         m = self.plan.problem.matrix
         return int((m.left, m.right)[leg][pair])
 
-    def rates(self, pair: int, leg: int) -> tuple[float, ...]:
-        """Rates of an input's partitions."""
-        return tuple(self.plan.partitions.rates(pair, leg).tolist())
+    def reached(self, pair: int, leg: int) -> tuple[float, ...]:
+        """Shares of an input's partitions, each added to those before it."""
+        rates = self.plan.partitions.rates(pair, leg)
+        return tuple((rates / rates.sum()).cumsum().tolist())
 
     def route(self, instance: int, leg: int) -> list[int]:
         """Nodes a flow passes, both ends included."""
@@ -219,8 +230,8 @@ class _Builder:
         name, route = self.sources[source], self.route(instance, leg)
         at = self.nodes[int(self.plan.problem.sources.node[source])]
         last = self.add(Operator(f"source {name}", at, SOURCE, source=name))
-        rates = self.rates(pair, leg)
-        if ranges != ((0, len(rates)),):
+        reached = self.reached(pair, leg)
+        if ranges != ((0, len(reached)),):
             last = self.add(
                 Operator(
                     f"filter {self.ids[instance]} {side}",
@@ -228,7 +239,7 @@ class _Builder:
                     FILTER,
                     (last,),
                     source=name,
-                    rates=rates,
+                    reached=reached,
                     ranges=ranges,
                 )
             )
@@ -255,7 +266,7 @@ class _Builder:
                     SELECT,
                     tuple(useful),
                     source=self.sources[self.source_of(pair, leg)],
-                    rates=self.rates(pair, leg),
+                    reached=self.reached(pair, leg),
                     ranges=(wanted,),
                 )
                 useful = [self.add(select)]

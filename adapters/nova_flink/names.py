@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _ODD = re.compile(r"[^A-Za-z0-9-]")
+_WRITTEN = re.compile(r"_([0-9a-f]+)_")
 
 
 def sanitised(node: str) -> str:
@@ -15,9 +16,19 @@ def sanitised(node: str) -> str:
     return _ODD.sub(lambda found: f"_{ord(found[0]):x}_", node)
 
 
+def original(name: str) -> str:
+    """The node's name that `sanitised` wrote so."""
+    return _WRITTEN.sub(lambda found: chr(int(found[1], 16)), name)
+
+
 def resource(node: str) -> str:
     """The external resource that only this node's TaskManager offers."""
     return f"node-{sanitised(node)}"
+
+
+def group(node: str) -> str:
+    """The slot-sharing group of everything that runs on this node."""
+    return f"at-{sanitised(node)}"
 
 
 def task_manager(node: str) -> str:
@@ -25,11 +36,15 @@ def task_manager(node: str) -> str:
     return f"tm-{sanitised(node)}"
 
 
-__all__ = [
-    "group",
-    "node_of_task_manager",
-    "original",
-    "resource",
-    "sanitised",
-    "task_manager",
-]
+def node_of_task_manager(identifier: str) -> str | None:
+    """The node of a TaskManager's resource id, None for one that is not named after a node."""
+    if not identifier.startswith("tm-"):
+        return None
+    try:
+        node = original(identifier.removeprefix("tm-"))
+    except (ValueError, OverflowError):
+        return None
+    return node if task_manager(node) == identifier else None
+
+
+__all__ = ["group", "node_of_task_manager", "original", "resource", "sanitised", "task_manager"]
