@@ -1,0 +1,188 @@
+"""Turns a dataflow into a job, in Flink's own environment (standard library and pyflink only).
+
+Every strategy's plan becomes the same operators with the same settings; they differ only in where
+the operators run and in what the plan cuts or relays.
+"""
+
+from __future__ import annotations
+
+import array
+import sys
+from pathlib import Path
+from typing import Any
+
+from nova_core.errors import NovaError
+from nova_flink.dataflow import FILTER, JOIN, RELAY, SELECT, SINK, SOURCE, Dataflow, Operator
+from nova_flink.pin import slot_sharing_group
+from nova_flink.workload import SourceStream, Workload
+
+# Sources look at the clock no more often than this: every look wakes a thread.
+TICK_US = 1000
+
+
+def settings(workload: Workload) -> dict[str, str]:
+    """Flink's configuration of a job."""
+    return {
+        "parallelism.default": "1",
+        "execution.runtime-mode": "STREAMING",
+        "execution.buffer-timeout.interval": f"{workload.buffer_timeout_ms} ms",
+        # Sources emit watermarks themselves, when windows end.
+        "pipeline.auto-watermark-interval": "0 ms",
+        # No operator here keeps or changes what it hands on.
+        "pipeline.object-reuse": "true",
+        "pipeline.generic-types": "false",
+    }
+
+
+def remote_environment(gateway: Any, host: str, port: int, configuration: dict[str, str]) -> Any:
+    """The Java execution environment of a cluster's REST address."""
+    jvm = gateway.jvm
+    conf = jvm.org.apache.flink.configuration.Configuration()
+    for key, value in configuration.items():
+        conf.setString(key, value)
+    create = jvm.org.apache.flink.streaming.api.environment.StreamExecutionEnvironment
+    return create.createRemoteEnvironment(host, port, conf, gateway.new_array(jvm.String, 0))
+
+
+def build(
+    gateway: Any, environment: Any, dataflow: Dataflow, workload: Workload, result_file: str
+) -> None:
+    """Add a dataflow's operators to an environment, each pinned to its node.
+
+    Args:
+        gateway: pyflink's gateway to Java, with Nova's operators on its class path.
+        environment: Java execution environment.
+        dataflow: what runs.
+        workload: what the sources emit and how it is joined.
+        result_file: where the sink writes, on its node (`Dataflow.result_files`).
+
+    Raises:
+        NovaError: for a source the workload has not.
+    """
+    _Job(gateway, environment, dataflow, workload, result_file).build()
+
+
+class _Job:
+    def __init__(
+        self,
+        gateway: Any,
+        environment: Any,
+        dataflow: Dataflow,
+        workload: Workload,
+        result_file: str,
+    ) -> None:
+        self.gateway, self.environment = gateway, environment
+        self.dataflow, self.workload = dataflow, workload
+        self.java = gateway.jvm.nova.flink
+        self.files = dataflow.result_files(result_file)
+        self.instance = {one.name: number for number, one in enumerate(dataflow.joins)}
+        # Java streams by operator, and which operators carry results.
+        self.streams: dict[str, Any] = {}
+        self.results: set[str] = set()
+        self.groups: dict[str, Any] = {}
+
+    def build(self) -> None:
+        """Add all operators."""
+        make = {
+            SOURCE: self.source,
+            FILTER: self.filter,
+            SELECT: self.filter,
+            RELAY: self.relay,
+            JOIN: self.join,
+            SINK: self.sink,
+        }
+        for one in self.dataflow.operators:
+            stream = make[one.kind](one)
+            stream.name(one.name).slotSharingGroup(self.group(one.node))
+            if one.kind == JOIN or any(name in self.results for name in one.inputs):
+                self.results.add(one.name)
+            self.streams[one.name] = stream
+
+    def group(self, node: str) -> Any:
+        """The slot-sharing group of a node."""
+        if node not in self.groups:
+            self.groups[node] = slot_sharing_group(self.gateway, node)
+        return self.groups[node]
+
+    def input(self, names: tuple[str, ...]) -> Any:
+        """All that some operators send, as one stream."""
+        first, *others = (self.streams[name] for name in names)
+        if not others:
+            return first
+        stream = self.gateway.jvm.org.apache.flink.streaming.api.datastream.DataStream
+        rest = self.gateway.new_array(stream, len(others))
+        for number, other in enumerate(others):
+            rest[number] = other
+        union = first.union(rest)
+        return union
+
+    def source(self, one: Operator) -> Any:
+        """A source."""
+        number = self.workload.index(one.source)
+        stream, workload = self.workload.sources[number], self.workload
+        watermarks = (workload.window_ms, workload.watermark_ms)
+        if stream.kind == "replay":
+            function = self.java.PacedSource(
+                number,
+                values_of(stream),
+                float(stream.rate),
+                workload.start_ms,
+                -1 if workload.count is None else workload.count,
+                TICK_US,
+                *watermarks,
+            )
+        else:
+            raise NovaError(f"source {one.source!r}: kind {stream.kind!r} is not there yet")
+        return self.environment.addSource(function, one.name, self.java.SensorTuple.type())
+
+    def filter(self, one: Operator) -> Any:
+        """What passes of a stream."""
+        bounds = [self.doubles(side) for side in zip(*one.intervals, strict=True)]
+        return self.input(one.inputs).filter(self.java.PartitionFilter(*bounds))
+
+    def relay(self, one: Operator) -> Any:
+        """A hop of a route."""
+        kind = self.java.JoinResult if one.inputs[0] in self.results else self.java.SensorTuple
+        return self.input(one.inputs).map(self.java.Relay(), kind.type())
+
+    def join(self, one: Operator) -> Any:
+        """An instance of the plan."""
+        operator = self.java.WindowJoin(
+            self.instance[one.name], self.workload.window_ms, self.workload.keys
+        )
+        both = self.input(one.inputs).connect(self.input(one.right))
+        return both.transform(one.name, self.java.JoinResult.type(), operator)
+
+    def sink(self, one: Operator) -> Any:
+        """Where results arrive."""
+        return self.input(one.inputs).addSink(self.java.ResultSink(self.files[one.name]))
+
+    def doubles(self, values: tuple[float, ...]) -> Any:
+        """An array of Java's."""
+        made = self.gateway.new_array(self.gateway.jvm.double, len(values))
+        for number, value in enumerate(values):
+            made[number] = float(value)
+        return made
+
+
+def values_of(stream: SourceStream) -> bytes:
+    """What a replay emits, as little-endian 64-bit floats.
+
+    Raises:
+        NovaError: for a file that cannot be read or holds no floats.
+    """
+    if stream.path is None:
+        values = array.array("d", stream.values)
+        if sys.byteorder == "big":
+            values.byteswap()
+        return values.tobytes()
+    try:
+        data = Path(stream.path).read_bytes()
+    except OSError as error:
+        raise NovaError(f"{stream.path}: {error.strerror}") from error
+    if not data or len(data) % 8:
+        raise NovaError(f"{stream.path}: {len(data)} bytes: expected 64-bit floats")
+    return data
+
+
+__all__ = ["TICK_US", "build", "remote_environment", "settings", "values_of"]
