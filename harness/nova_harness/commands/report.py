@@ -1,0 +1,160 @@
+"""The command ``nova report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nova_core import console
+from nova_core.commands import shared
+from nova_workloads.commands.spark_options import spark_options
+
+if TYPE_CHECKING:
+    from nova_harness.report import Report
+
+
+@click.command(short_help="A page with figures about runs of experiments.")
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=shared.FILE)
+@click.option(
+    "--output",
+    "-o",
+    type=shared.FILE,
+    default=Path("report.html"),
+    show_default=True,
+    help="The HTML file; figures and figures' numbers go into a directory beside it.",
+)
+@click.option("--strategy", metavar="NAME", help="Whom the report is about [default: nova].")
+@click.option(
+    "--spark/--no-spark",
+    default=None,
+    help="Work percentiles out in Spark, or in this process [default: Spark for several runs].",
+)
+@spark_options
+@shared.json_option
+def report(
+    runs: tuple[Path, ...],
+    output: Path,
+    strategy: str | None,
+    spark: bool | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Compare the strategies of one or more runs on a page.
+
+    The page needs no other file and no network. Several runs are taken together.
+    """
+    from nova_harness.aggregate import write_aggregate
+    from nova_harness.report import write_report
+
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise click.UsageError(f"--output {output}: a report is an .html file")
+    with shared.working():
+        made = _made(list(runs), strategy, len(runs) > 1 if spark is None else spark, options)
+        beside = output.with_name(f"{output.stem}-files")
+        with shared.progress("drawing") as advance:
+            written = write_report(made, output, beside, advance)
+        if made.groups:
+            written += write_aggregate(made.groups, beside)
+    if as_json:
+        console.print_json(_answer(made, written))
+        return
+    _show(made)
+    console.say(f"report written to {output}, figures to {beside}")
+
+
+def _made(runs: list[Path], strategy: str | None, spark: bool, options: dict[str, Any]) -> Report:
+    from nova_harness.report import make_report
+
+    if not spark:
+        return make_report(runs, subject=strategy)
+    from nova_harness import aggregate
+    from nova_workloads.spark import SparkOptions, progress, spark_session
+
+    asked = SparkOptions.parsed(
+        options["master"], options["memory"], options["spark_conf"], options["spark_log"]
+    )
+    with spark_session(asked) as session, progress(session) as told:
+        told.step("percentiles")
+        return make_report(
+            runs, subject=strategy, distribute=lambda cells: aggregate.distributions(session, cells)
+        )
+
+
+def _show(made: Report) -> None:
+    from nova_harness.report.figures import name_of
+    from nova_harness.report.page import milliseconds, notes
+
+    table = console.table(
+        "Latency and throughput",
+        ["setting", "strategy", ">mean, ms", ">99 %", ">99.99 %", ">results/s", ">kept up"],
+    )
+    for group in made.groups:
+        found = group.latency
+        table.add_row(
+            name_of(group.setting, rate=True),
+            group.strategy,
+            milliseconds(found.mean) if found else "-",
+            milliseconds(found.at(0.99)) if found else "-",
+            milliseconds(found.at(0.9999)) if found else "-",
+            console.number(group.results_per_s, 0),
+            console.share(group.results_per_s, group.expected_per_s),
+        )
+    if made.groups:
+        console.show(table, "")
+    if made.ratios:
+        console.show(_ratios_table(made), "")
+    for note in notes(made.runs, made.groups, made.ratios, made.subject):
+        (console.warn if note.kind == "bad" else console.say)(note.text)
+
+
+def _ratios_table(made: Report) -> Any:
+    from nova_harness.report.comparison import METRICS
+    from nova_harness.report.figures import name_of
+    from nova_harness.report.page import times
+
+    table = console.table(
+        f"{made.subject} against the best other strategy: how many times better",
+        ["setting", ">mean latency", ">99.99 %", ">throughput"],
+        caption="Below 1 another strategy is better.",
+    )
+    for setting in dict.fromkeys(ratio.setting for ratio in made.ratios):
+        here = {ratio.metric: ratio for ratio in made.ratios if ratio.setting == setting}
+        cells = [
+            f"{here[metric].sign}{times(here[metric].factor)} ({here[metric].best_other})"
+            for metric in METRICS
+        ]
+        table.add_row(name_of(setting, rate=True), *cells)
+    return table
+
+
+def _answer(made: Report, written: list[Path]) -> dict[str, Any]:
+    import msgspec
+
+    from nova_harness.report.page import notes
+
+    return {
+        "written": [str(path) for path in written],
+        "strategy": made.subject,
+        "ratios": [msgspec.to_builtins(ratio) for ratio in made.ratios],
+        "notes": [
+            msgspec.to_builtins(note)
+            for note in notes(made.runs, made.groups, made.ratios, made.subject)
+        ],
+        "groups": [
+            {
+                "strategy": group.strategy,
+                **msgspec.to_builtins(group.setting),
+                "results": group.results,
+                "mean_ms": group.latency.mean if group.latency else None,
+                "p9999_ms": group.latency.at(0.9999) if group.latency else None,
+                "results_per_s": group.results_per_s,
+                "expected_per_s": group.expected_per_s,
+            }
+            for group in made.groups
+        ],
+    }
+
+
+__all__ = ["report"]

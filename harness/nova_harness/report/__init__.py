@@ -1,0 +1,291 @@
+"""Reports of runs: a page that needs nothing else, its figures as files, and the figures behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nova_core.errors import NovaError
+from nova_core.plotting.parts import BY_PAIR
+from nova_harness.report import page
+from nova_harness.report.comparison import Ratio, ratios, subject_of
+from nova_harness.report.figures import (
+    Mark,
+    Trend,
+    draw_distributions,
+    draw_loads,
+    draw_percentiles,
+    draw_trends,
+    marks_of,
+    name_of,
+)
+from nova_harness.report.groups import (
+    Distribution,
+    Group,
+    Key,
+    Setting,
+    distributions,
+    finished_cells,
+    groups_of,
+    key_of,
+)
+from nova_harness.report.inline_svg import COLOURS, inline_svg
+from nova_harness.report.placement_map import draw_map
+from nova_harness.report.run_folder import CellFolder, RunError, RunFolder, read_run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Cells = Mapping[Key, Sequence[tuple[Path, CellFolder]]]
+Distribute = Callable[[Cells], Mapping[Key, Distribution]]
+Advance = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a report is made of.
+
+    Attributes:
+        runs: their folders.
+        groups: what is compared.
+        subject: the strategy it is about, or None.
+        ratios: the subject against the best of the others.
+    """
+
+    runs: list[RunFolder]
+    groups: list[Group]
+    subject: str | None
+    ratios: list[Ratio]
+
+    @property
+    def strategies(self) -> list[str]:
+        """The subject first."""
+        names = dict.fromkeys(cell.facts.strategy for run in self.runs for cell in run.cells)
+        return sorted(names, key=lambda name: (name != self.subject, name))
+
+
+def make_report(
+    runs: Sequence[Path], *, subject: str | None = None, distribute: Distribute = distributions
+) -> Report:
+    """Read runs and compare their strategies.
+
+    Args:
+        runs: folders of runs.
+        subject: the strategy the report is about; None for nova.
+        distribute: works out the pooled latencies of groups.
+
+    Raises:
+        NovaError: for folders that are none of runs, and for a subject that did not run.
+    """
+    if len({path.resolve() for path in runs}) < len(runs):
+        raise RunError(f"{', '.join(map(str, runs))}: a run is given twice")
+    folders = [read_run(path) for path in runs]
+    cells = finished_cells(folders)
+    names = list(dict.fromkeys(cell.facts.strategy for run in folders for cell in run.cells))
+    if subject is not None and subject not in names:
+        raise RunError(f"strategy {subject!r}: did not run; {', '.join(names) or 'none'} did")
+    groups = groups_of(cells, distribute(cells))
+    about = subject_of(names, subject)
+    return Report(folders, groups, about, ratios(groups, about) if about else [])
+
+
+def write_report(
+    report: Report, output: Path, figures: Path | None = None, advance: Advance = lambda *_: None
+) -> list[Path]:
+    """Write a report as one HTML file, and its figures as PNG and SVG files.
+
+    Args:
+        report: of `make_report`.
+        output: the HTML file.
+        figures: a directory for the figures' files, or None for none.
+        advance: called with figures drawn and figures in all.
+
+    Returns:
+        What was written.
+
+    Raises:
+        NovaError: when something cannot be written.
+    """
+    from nova_core.model.files import make_directory, write_text
+    from nova_core.plotting import save_figure
+
+    drawn = _Drawn(report, advance)
+    text = _render(report, drawn)
+    written = []
+    if figures is not None:
+        make_directory(figures)
+        for name, figure in drawn.figures.items():
+            for suffix in (".png", ".svg"):
+                path = figures / f"{name}{suffix}"
+                save_figure(lambda figure=figure: figure, path)  # type: ignore[misc]
+                written.append(path)
+    write_text(output, text)
+    return [output, *written]
+
+
+def _render(report: Report, drawn: _Drawn) -> str:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("nova_harness.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    runs, groups, subject = report.runs, report.groups, report.subject
+    names = list(dict.fromkeys(run.name for run in runs))
+    style = (files("nova_harness.report") / "templates" / "style.css").read_text("utf-8")
+    return environment.get_template("report.html.j2").render(
+        title=", ".join(names) if len(names) < 4 else f"{len(names)} experiments",
+        version=version("nova-placement"),
+        style=style,
+        facts=page.facts_line(runs, groups),
+        tiles=page.tiles(report.ratios, subject) if subject else [],
+        notes=page.notes(runs, groups, report.ratios, subject),
+        strategies=page.descriptions(report.strategies, runs),
+        colours={name: COLOURS[mark.colour] for name, mark in drawn.marks.items()},
+        stress=any(group.setting.stress for group in groups),
+        subject=subject,
+        table=page.comparison_table(groups, report.strategies, subject),
+        table_note=page.table_note(groups) if groups else "",
+        scenes=drawn.scenes(),
+        cells=page.cell_rows(runs),
+        busy=page.busy_rows(runs, report.strategies),
+        runs=[{"name": r.name, "path": str(r.path), "facts": page.run_facts(r)} for r in runs],
+        pooled=" over all repetitions" + (" and runs" if len(runs) > 1 else ""),
+    )
+
+
+class _Drawn:
+    """Figures, drawn once for the page and for files."""
+
+    def __init__(self, report: Report, advance: Advance) -> None:
+        self.report = report
+        self.figures: dict[str, Figure] = {}
+        self.marks: dict[str, Mark] = marks_of(report.strategies, report.subject)
+        self._advance = advance
+        self._rates = sorted({group.setting.rate for group in report.groups})
+        self._total = len(self._rates) * (4 + len(report.strategies))
+
+    def scenes(self) -> list[dict[str, Any]]:
+        """A set of figures per rate."""
+        return [self._scene(rate) for rate in self._rates]
+
+    def _svg(self, name: str, figure: Figure, label: str) -> str:
+        self.figures[name] = figure
+        svg = inline_svg(figure, f"f{len(self.figures)}", label)
+        self._advance(len(self.figures), self._total)
+        return svg
+
+    def _scene(self, rate: float) -> dict[str, Any]:
+        groups = [group for group in self.report.groups if group.setting.rate == rate]
+        suffix = f"-r{rate:g}" if len(self._rates) > 1 else ""
+        strategies = self.report.strategies
+        chapters: list[tuple[str, str, Callable[[], Figure], str]] = [
+            (
+                "latency-cdf",
+                "How long results take",
+                lambda: draw_distributions(groups, self.marks),
+                "Share of all results that have arrived within a time (logarithmic). Further left "
+                "is sooner; a curve that ends below 100 % belongs to a strategy whose results had "
+                "not all arrived when the run was ended.",
+            ),
+            (
+                "latency-over-results",
+                "Latency while results come in",
+                lambda: draw_trends(groups, self._trends(groups), self.marks),
+                "From left to right, the results of one repetition in the order they arrived; the "
+                "dot is its end, so further right is more results in the same time. Lines are "
+                "medians of short stretches, bands hold 90 % of their results. A line that climbs "
+                "belongs to hosts that cannot keep up, and would climb on.",
+            ),
+            (
+                "latency-percentiles",
+                "The slowest results",
+                lambda: draw_percentiles(groups, self.marks),
+                "Mean latency and high percentiles (logarithmic): what 90, 99, 99.9 and 99.99 % of "
+                "results do not exceed. An arrow marks a lower bound: what had not arrived when "
+                "the run was ended would be above it.",
+            ),
+        ]
+        if any(group.hosts for group in groups):
+            limited = all(load.limit for group in groups for load in group.hosts)
+            unit = "percent of what it may use" if limited else "cores"
+            chapters.append(
+                (
+                    "host-load",
+                    "How busy hosts are",
+                    lambda: draw_loads(groups, strategies),
+                    f"CPU used by each host on average over the measured time, in {unit}"
+                    + ("; orange from 80 %, red from 95 %: such a host is full." if limited else ".")
+                )
+            )  # fmt: skip
+        figures = [
+            {
+                "title": title,
+                "svg": self._svg(name + suffix, draw(), f"{title}: {caption}"),
+                "caption": caption,
+            }
+            for name, title, draw, caption in chapters
+        ]
+        maps, key = self._maps(rate, suffix)
+        return {"rate": f"{rate:g}", "figures": figures, "maps": maps, "key": key}
+
+    def _trends(self, groups: Sequence[Group]) -> dict[tuple[str, Setting], Trend]:
+        """Of the first repetition of each group."""
+        shown = {(group.strategy, group.setting) for group in groups}
+        trends: dict[tuple[str, Setting], Trend] = {}
+        for key, members in finished_cells(self.report.runs).items():
+            if key in shown:
+                _, cell = min(members, key=lambda member: member[1].facts.repetition)
+                trends[key] = Trend.of(cell.latencies_us()[1])
+        return trends
+
+    def _maps(self, rate: float, suffix: str) -> tuple[list[dict[str, str]], list[tuple[str, str]]]:
+        maps, key = [], []
+        for strategy in self.report.strategies:
+            cells = [
+                (run, cell)
+                for run in self.report.runs
+                for cell in run.cells
+                if cell.facts.strategy == strategy
+                and cell.facts.rate == rate
+                and (cell.path / "plan.json").is_file()
+            ]
+            if not cells:
+                continue
+            run, cell = cells[0]
+            entry = {"title": strategy, "svg": "", "caption": ""}
+            try:
+                plan = run.plan(cell)
+            except NovaError as error:
+                maps.append(entry | {"caption": f"The placement cannot be drawn: {error}"})
+                continue
+            matrix = plan.problem.matrix
+            if len(matrix) <= len(BY_PAIR):
+                key = [
+                    (plan.problem.pair_name(pair), COLOURS[BY_PAIR[pair]])
+                    for pair in range(len(matrix))
+                ]
+            hosts = len(set(plan.instances.node.tolist()))
+            over = int((plan.load > plan.problem.nodes.capacity * (1 + 1e-9)).sum())
+            told = (
+                f"{page.count(len(matrix), 'join')} in {page.count(len(plan.instances), 'piece')} "
+                f"on {page.count(hosts, 'host')}"
+            )
+            if over:
+                told += f"; {page.count(over, 'host is', 'hosts are')} given more than it can take"
+            kept = {(c.path / "plan.json").read_bytes() for _, c in cells}
+            if len(kept) > 1:
+                told += f". The plan of {name_of(key_of(cell)[1])}; others differ"
+            svg = self._svg(f"placement-{strategy}{suffix}", draw_map(plan), f"{strategy}: {told}")
+            maps.append(entry | {"svg": svg, "caption": f"{told}."})
+        return maps, key
+
+
+__all__ = ["Report", "make_report", "write_report"]

@@ -1,0 +1,140 @@
+"""How a strategy compares with the best of the others, setting by setting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from nova_harness.report.groups import Group, Setting
+
+Metric = Literal["mean", "p9999", "throughput"]
+METRICS: tuple[Metric, ...] = ("mean", "p9999", "throughput")
+SUBJECT = "nova"
+# Ratios closer to 1 than this are called equal: repetitions differ by as much.
+EQUAL = 0.02
+# From this share of results that never arrived, a mean is told as a lower bound.
+MEAN_BOUND = 0.001
+
+
+@dataclass(frozen=True)
+class Value:
+    """A figure of a group.
+
+    Attributes:
+        amount: ms, or results/s; infinite for a latency when nothing arrived.
+        bound: whether a latency is but a lower bound, for what did not arrive is not in it.
+    """
+
+    amount: float
+    bound: bool = False
+
+
+def value(group: Group, metric: Metric) -> Value:
+    """A metric of a group."""
+    if metric == "throughput":
+        return Value(group.results_per_s)
+    if group.latency is None:
+        return Value(math.inf, True)
+    if metric == "mean":
+        return Value(group.latency.mean, group.missing_share > MEAN_BOUND)
+    return Value(group.latency.at(0.9999), group.is_bound(0.9999))
+
+
+def best(groups: Iterable[Group], metric: Metric) -> Group | None:
+    """The group with the least latency or the greatest throughput; None of none."""
+    sign = -1.0 if metric == "throughput" else 1.0
+    return min(groups, key=lambda group: sign * value(group, metric).amount, default=None)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times better the subject is than the best other strategy.
+
+    Attributes:
+        setting: under which.
+        metric: of what.
+        factor: above 1 the subject is better: latency of the other over the subject's, throughput
+            of the subject over the other's; infinite where the other delivers nothing.
+        sign: ``≥`` or ``≤`` where what never arrived makes the factor a bound, else empty.
+        subject: the subject's figure.
+        other: the best other strategy's figure.
+        best_other: its name.
+    """
+
+    setting: Setting
+    metric: Metric
+    factor: float
+    sign: str
+    subject: Value
+    other: Value
+    best_other: str
+
+    @property
+    def outcome(self) -> Literal["better", "equal", "worse"]:
+        """What the factor means."""
+        if self.factor > 1 + EQUAL:
+            return "better"
+        return "worse" if self.factor < 1 - EQUAL else "equal"
+
+
+def ratios(groups: Sequence[Group], subject: str) -> list[Ratio]:
+    """The subject against the best of the others, by setting and metric.
+
+    Settings in which the subject or all others did not run are left out.
+    """
+    found = []
+    for setting in dict.fromkeys(group.setting for group in groups):
+        here = [group for group in groups if group.setting == setting]
+        mine = next((group for group in here if group.strategy == subject), None)
+        if mine is None:
+            continue
+        others = [group for group in here if group is not mine]
+        for metric in METRICS:
+            other = best(others, metric)
+            if other is not None:
+                found.append(_ratio(mine, other, metric))
+    return found
+
+
+def _ratio(mine: Group, other: Group, metric: Metric) -> Ratio:
+    own, theirs = value(mine, metric), value(other, metric)
+    factor = relative(own, theirs) if metric == "throughput" else relative(theirs, own)
+    sign = ""
+    if math.isfinite(factor) and own.bound != theirs.bound:
+        sign = "≤" if own.bound else "≥"
+    elif own.bound and theirs.bound:
+        sign = "≈"
+    return Ratio(mine.setting, metric, factor, sign, own, theirs, other.strategy)
+
+
+def relative(a: Value, b: Value) -> float:
+    """``a`` over ``b``; 1 where both are infinite or nothing."""
+    if a.amount == b.amount:
+        return 1.0
+    if b.amount == 0 or math.isinf(a.amount):
+        return math.inf
+    return a.amount / b.amount
+
+
+def subject_of(strategies: Sequence[str], asked: str | None = None) -> str | None:
+    """Whom a report is about: who was asked for, or nova, or the first whose label starts so."""
+    if asked is not None:
+        return asked
+    if SUBJECT in strategies:
+        return SUBJECT
+    return next((name for name in strategies if name.startswith(SUBJECT)), None)
+
+
+__all__ = [
+    "METRICS",
+    "Metric",
+    "Ratio",
+    "Value",
+    "best",
+    "ratios",
+    "relative",
+    "subject_of",
+    "value",
+]
