@@ -11,6 +11,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -67,43 +68,35 @@ class LocalCluster:
         self.stop_timeout_s = stop_timeout_s
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._node_names = list(node_names)
-        self._settings = dict(settings or {})
-        self._options = {
-            "task_manager_options": home.task_manager_options
-            if task_manager_options is None
-            else task_manager_options,
-            "job_manager_options": home.job_manager_options
-            if job_manager_options is None
-            else job_manager_options,
-        }
-        self._java = java()
         network = f"127.{random.randrange(1, 255)}.{random.randrange(256)}"
         port = _free_ports()
         self._nodes = [
             Node(name, f"{network}.{i}", role="worker" if i > 1 else COORDINATOR)
             for i, name in enumerate(node_names, 1)
         ]
-        self._ports = {
-            "rpc_port": port,
-            "rest_port": port + 1,
-            "blob_port": port + 2,
-            "task_manager_port": port + 3,
-            "data_port": port + 4,
-            "metrics_ports": port + 5,
-        }
-        self.configuration = self._configuration(0)
+        if task_manager_options is None:
+            task_manager_options = home.task_manager_options
+        if job_manager_options is None:
+            job_manager_options = home.job_manager_options
+        self.configuration = ClusterConfiguration(
+            self._nodes,
+            home.path,
+            work_directory=str(self._work(0)),
+            rpc_port=port,
+            rest_port=port + 1,
+            blob_port=port + 2,
+            task_manager_port=port + 3,
+            data_port=port + 4,
+            metrics_ports=port + 5,
+            settings=dict(settings or {}),
+            java=java(),
+            task_manager_options=task_manager_options,
+            job_manager_options=job_manager_options,
+        )
         self.rest = Rest(self.configuration.rest_url)
 
-    def _configuration(self, index: int) -> ClusterConfiguration:
-        return ClusterConfiguration(
-            self._nodes,
-            self.home.path,
-            work_directory=str(self.directory / f"node{index}"),
-            settings=self._settings,
-            java=self._java,
-            **self._options,
-            **self._ports,
-        )
+    def _work(self, index: int) -> Path:
+        return self.directory / f"node{index}"
 
     def __enter__(self) -> LocalCluster:
         self.start()
@@ -150,8 +143,8 @@ class LocalCluster:
 
     def _launch(self, name: str, node: Node) -> None:
         number = self._nodes.index(node)
-        configuration = self._configuration(number)
-        work = Path(configuration.work_directory)
+        work = self._work(number)
+        configuration = replace(self.configuration, work_directory=str(work))
         if name != "jobmanager":
             command, log = configuration.task_manager_command(node), "taskmanager"
         else:
@@ -191,7 +184,7 @@ class LocalCluster:
         """The end of what a process wrote, in a line."""
         manager = name == "jobmanager"
         number = 0 if manager else self._node_names.index(name)
-        log = self.directory / f"node{number}" / "log"
+        log = self._work(number) / "log"
         for end in ("out", "log"):
             path = log / f"{'jobmanager' if manager else 'taskmanager'}.{end}"
             text = path.read_text(errors="replace").strip() if path.is_file() else ""

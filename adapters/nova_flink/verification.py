@@ -1,0 +1,202 @@
+"""Does every operator run where the plan says? Asked of the engine, not of who deployed it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from nova_flink import names
+from nova_flink.dataflow import Dataflow
+from nova_flink.rest import ENDED, POLL_S, FlinkError, Rest
+
+RUNNING = ("RUNNING", "FINISHED")
+# How long a TaskManager may be missing before a deployment is given up: one may be reconnecting.
+PATIENCE_S = 3.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One subtask of one operator.
+
+    Attributes:
+        operator: its name in the dataflow; a vertex that has none of them goes by its own name.
+        node: where the dataflow has it; None for what the dataflow does not know.
+        actual: the node it runs on, or the TaskManager's id where that names no node; None while
+            it has not been deployed, or for what the job lacks.
+        status: of the subtask, as Flink calls it; ``MISSING`` for what the job lacks.
+    """
+
+    operator: str
+    node: str | None
+    actual: str | None
+    status: str
+
+
+@dataclass(frozen=True)
+class Verification:
+    """A job beside the dataflow it should be.
+
+    Attributes:
+        rows: in the order of the dataflow; what it does not know comes last.
+    """
+
+    rows: tuple[Row, ...]
+
+    @property
+    def misplaced(self) -> tuple[Row, ...]:
+        """Operators that do not run on their node, or do not run yet."""
+        known = (row for row in self.rows if row.node is not None and row.status != "MISSING")
+        return tuple(row for row in known if row.actual != row.node)
+
+    @property
+    def missing(self) -> tuple[Row, ...]:
+        """Operators of the dataflow that the job has not."""
+        return tuple(row for row in self.rows if row.status == "MISSING")
+
+    @property
+    def unexpected(self) -> tuple[Row, ...]:
+        """Parts of the job that hold no operator of the dataflow."""
+        return tuple(row for row in self.rows if row.node is None)
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything, and nothing else, is where it should be."""
+        return not (self.misplaced or self.missing or self.unexpected)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As a JSON document: ``ok`` and the rows."""
+        return {"ok": self.ok, "rows": [asdict(row) for row in self.rows]}
+
+
+def verify(rest: Rest, job_id: str, dataflow: Dataflow) -> Verification:
+    """Compare where a job's subtasks are with a dataflow.
+
+    Raises:
+        FlinkError: for an unknown job, or when nothing answers.
+    """
+    nodes = {operator.name: operator.node for operator in dataflow.operators}
+    found: dict[str, list[Row]] = {name: [] for name in nodes}
+    surplus = []
+    for vertex in rest.job(job_id)["vertices"]:
+        title = str(vertex["name"])
+        subtasks = rest.subtasks(job_id, vertex["id"])
+        held = operators_in(title, nodes)
+        for subtask in subtasks:
+            actual, status = _place(subtask), str(subtask["status"])
+            for name in held:
+                found[name].append(Row(name, nodes[name], actual, status))
+            if not held:
+                surplus.append(Row(title, None, actual, status))
+    rows = [
+        row
+        for name, of_one in found.items()
+        for row in of_one or [Row(name, nodes[name], None, "MISSING")]
+    ]
+    return Verification((*rows, *surplus))
+
+
+def operators_in(title: str, known: Iterable[str]) -> list[str]:
+    """Which of some operators a vertex holds, by its name.
+
+    Flink joins the names of chained operators, ``Source: a -> (b, c -> Sink: d)``, and puts
+    ``: Writer`` and the like after a sink's. A name may itself hold such signs: longer names are
+    recognised first, and what one has taken no other can have.
+    """
+    held = set()
+    for name in sorted(known, key=lambda name: (-len(name), name)):
+        place = re.compile(rf"(^|\(|-> |, |: ){re.escape(name)}(?=$|\)| ->|, |:)")
+        match = place.search(title)
+        if match is not None:
+            held.add(name)
+            title = f"{title[: match.end(1)]}\0{title[match.end() :]}"
+    return [name for name in known if name in held]
+
+
+def _place(subtask: Mapping[str, Any]) -> str | None:
+    identifier = subtask.get("taskmanager-id")
+    if not identifier or identifier == "(unassigned)":
+        return None
+    return names.node_of_task_manager(str(identifier)) or str(identifier)
+
+
+def await_running(rest: Rest, job_id: str, dataflow: Dataflow, timeout_s: float = 60.0) -> None:
+    """Wait until every subtask of a job runs (or has finished).
+
+    Flink reports a job that cannot be scheduled as running, and may keep it so for minutes; here
+    the nodes it waits for are found by the slots it has not got.
+
+    Raises:
+        FlinkError: naming nodes whose TaskManager has not registered, or that lack room; with
+            Flink's reason when the job fails for another; or saying what is not running yet.
+    """
+    started = time.monotonic()
+    without: dict[str, str] = {}
+    while True:
+        job = rest.job(job_id)
+        statuses = {str(vertex["name"]): str(vertex["status"]) for vertex in job["vertices"]}
+        state, waited = str(job["state"]), time.monotonic() - started
+        if state not in ("FAILED", "CANCELED") and all(s in RUNNING for s in statuses.values()):
+            return
+        if state in ENDED or state in ("FAILING", "RESTARTING"):
+            raise FlinkError(_why(rest, job_id, state, without))
+        there = rest.task_managers()
+        absent = [n for n in dataflow.nodes if names.task_manager(n) not in there]
+        if absent and waited > PATIENCE_S:
+            some = ", ".join(names.node_of_task_manager(tm) or tm for tm in there) or "none"
+            raise FlinkError(
+                f"job {job_id} needs {_nodes(absent)}, whose TaskManager has not registered; "
+                f"registered: {some}"
+            )
+        if "SCHEDULED" in statuses.values():
+            without = _without_slot(rest, job_id, dataflow.nodes, there)
+        if waited > timeout_s:
+            late = [name for name, status in statuses.items() if status not in RUNNING]
+            hint = f"; no room on {_told(without)}" if without else ""
+            raise FlinkError(
+                f"job {job_id}: after {timeout_s:g} s {len(late)} of {len(statuses)} parts are "
+                f"not running, e.g. {late[0]} ({statuses[late[0]]}){hint}"
+            )
+        time.sleep(POLL_S)
+
+
+def _why(rest: Rest, job_id: str, state: str, without: Mapping[str, str]) -> str:
+    reasons = rest.exceptions(job_id)
+    if any("NoResourceAvailable" in reason for reason in reasons):
+        where = _told(without) if without else "a node that Flink does not name"
+        return f"job {job_id} cannot be scheduled: no room on {where}"
+    return f"job {job_id} is {state}: {reasons[-1] if reasons else 'Flink gives no reason'}"
+
+
+def _without_slot(
+    rest: Rest, job_id: str, nodes: Iterable[str], there: Mapping[str, Mapping[str, Any]]
+) -> dict[str, str]:
+    """Nodes on which a job has no slot, and what is free there."""
+    found = {}
+    for node in nodes:
+        identifier = names.task_manager(node)
+        if identifier not in there:
+            found[node] = "no TaskManager"
+            continue
+        details = rest.get(f"/taskmanagers/{identifier}")
+        if all(slot["jobId"] != job_id for slot in details["allocatedSlots"]):
+            free = details["freeResource"]
+            units = free.get("extendedResources", {}).get(names.resource(node), 0)
+            found[node] = (
+                f"{units:g} slots, {free['taskHeapMemory']} MB heap and "
+                f"{free['networkMemory']} MB of network buffers free"
+            )
+    return found
+
+
+def _told(nodes: Mapping[str, str]) -> str:
+    return "; ".join(f"node {name} ({what})" for name, what in nodes.items())
+
+
+def _nodes(some: list[str]) -> str:
+    return f"node{'s' if len(some) > 1 else ''} {', '.join(some)}"
+
+
+__all__ = ["Row", "Verification", "await_running", "operators_in", "verify"]

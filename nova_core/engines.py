@@ -1,0 +1,78 @@
+"""Engines that can be made to obey a plan, found through the entry points ``nova.engines``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from nova_core.errors import NovaError
+
+if TYPE_CHECKING:
+    from nova_core.model.plan import Plan
+    from nova_core.model.problem import Problem
+
+GROUP = "nova.engines"
+
+
+class Engine(Protocol):
+    """A stream processing engine, as an adapter presents it.
+
+    Attributes:
+        name: what people select it by.
+        path: where it is, or would be, installed.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def path(self) -> Path: ...
+
+    def describe(self) -> str:
+        """What it is and what Nova can do with it, in a line."""
+        ...
+
+    def installed(self) -> bool:
+        """Whether it can be used as it is."""
+        ...
+
+    def install(self, progress: Callable[[str], None]) -> None:
+        """Make it usable; nothing is done where it is. ``progress`` is told line by line."""
+        ...
+
+    def translate(
+        self, plan: Plan, problem: Problem, directory: Path, options: Mapping[str, Any]
+    ) -> list[Path]:
+        """Write what a person needs to deploy a plan by their own means; the files written."""
+        ...
+
+
+def _entry_points() -> Mapping[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def names() -> list[str]:
+    """Names of all engines there is an adapter for, sorted."""
+    return sorted(_entry_points())
+
+
+def load(name: str) -> Engine:
+    """The engine of that name.
+
+    Raises:
+        NovaError: for a name without an adapter, or an adapter that cannot be loaded.
+    """
+    found = _entry_points().get(name)
+    if found is None:
+        known = ", ".join(names()) or "none"
+        raise NovaError(f"engine: unknown {name!r}; there are adapters for {known}")
+    try:
+        engine: Engine = found.load()
+    except (ImportError, AttributeError) as error:
+        raise NovaError(f"engine {name}: cannot load {found.value}: {error}") from error
+    return engine
+
+
+__all__ = ["GROUP", "Engine", "load", "names"]
