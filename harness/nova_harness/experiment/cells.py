@@ -1,0 +1,131 @@
+"""The cells of an experiment: one run each, in random order, kept in a directory once finished."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nova_harness.experiment.document import Experiment, StrategyPart
+
+DONE = "DONE"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of one strategy.
+
+    Attributes:
+        strategy: with its parameters.
+        window_ms: tumbling windows, ms.
+        rate: of each source, tuples/s.
+        stress: whether hosts are under load.
+        repetition: from 1.
+    """
+
+    strategy: StrategyPart
+    window_ms: int
+    rate: float
+    stress: bool
+    repetition: int
+
+    @property
+    def name(self) -> str:
+        """Of its directory."""
+        load = "stress" if self.stress else "calm"
+        return f"{self.strategy.called}-w{self.window_ms}ms-r{self.rate:g}-{load}-{self.repetition}"
+
+    def document(self, experiment: Experiment) -> dict[str, Any]:
+        """What it is, for its directory."""
+        keys = experiment.keys(self.window_ms, self.rate)
+        matches = max(1.0, self.rate * self.window_ms / 1000 / keys)
+        return {
+            "strategy": self.strategy.called,
+            "parameters": self.strategy.parameters,
+            "window_ms": self.window_ms,
+            "rate": self.rate,
+            "stress": self.stress,
+            "repetition": self.repetition,
+            "seed": experiment.seed,
+            "duration_s": experiment.duration_s,
+            "warm_up_s": experiment.warm_up_s,
+            "drain_s": experiment.drain_s,
+            "keys": keys,
+            "sources": 2 * experiment.workload.regions,
+            # Results of all regions, tuples/s, when everything keeps up.
+            "expected_rate": experiment.workload.regions * self.rate * matches,
+        }
+
+
+def cells_of(experiment: Experiment) -> list[Cell]:
+    """All cells, in the order they are run.
+
+    Repetitions follow each other, so that an interrupted run has whole ones; within one the order
+    is random, so that what changes on the hosts meanwhile does not favour a strategy.
+    """
+    loads = {"both": (False, True)}.get(str(experiment.stress), (bool(experiment.stress),))
+    order = random.Random(experiment.seed)
+    cells: list[Cell] = []
+    for repetition in range(1, experiment.repetitions + 1):
+        block = [
+            Cell(strategy, window, rate, stress, repetition)
+            for strategy in experiment.chosen
+            for window in experiment.windows_ms
+            for rate in experiment.rates
+            for stress in loads
+        ]
+        order.shuffle(block)
+        cells += block
+    return cells
+
+
+@dataclass(frozen=True)
+class CellDirectory:
+    """Where a cell's results are.
+
+    Attributes:
+        path: the directory.
+    """
+
+    path: Path
+
+    @property
+    def done(self) -> bool:
+        """Whether the cell was finished; the mark is written last."""
+        return (self.path / DONE).exists()
+
+    def begin(self) -> None:
+        """Make it, empty of what an unfinished run has left."""
+        if self.path.exists():
+            shutil.rmtree(self.path)
+        self.path.mkdir(parents=True)
+
+    def finish(self) -> None:
+        """Mark it as finished."""
+        (self.path / DONE).write_text("")
+
+
+def directory_of(run: Path, cell: Cell) -> CellDirectory:
+    """A cell's directory in the folder of a run."""
+    return CellDirectory(run / "cells" / cell.name)
+
+
+def same_experiment(a: Experiment, b: Experiment) -> bool:
+    """Whether two experiments have comparable cells: all but which of them are to be run is equal.
+
+    More strategies, windows, rates, loads or repetitions can be added to a run later.
+    """
+    free = {"strategies", "windows_ms", "rates", "stress", "repetitions", "name"}
+
+    def rest(experiment: Experiment) -> dict[str, Any]:
+        from msgspec import to_builtins
+
+        return {k: v for k, v in to_builtins(experiment).items() if k not in free}
+
+    return rest(a) == rest(b)
+
+
+__all__ = ["DONE", "Cell", "CellDirectory", "cells_of", "directory_of", "same_experiment"]

@@ -1,0 +1,220 @@
+"""An experiment as people write it: what is run, where, under which strategies, for how long."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from nova_core.errors import NovaError
+from nova_core.model.syntax import read_typed
+from nova_harness.figure_inputs import EXPERIMENTS
+
+VERSION = 1
+SUFFIXES = (".yaml", ".yml", ".json")
+# Strategies' labels become names of directories.
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+
+Seconds = Annotated[float, Meta(ge=0, le=86_400)]
+Window = Annotated[int, Meta(ge=1, le=1000)]
+Rate = Annotated[float, Meta(gt=0, le=1_000_000)]
+
+
+class ExperimentError(NovaError):
+    """An experiment that cannot be run as it stands."""
+
+
+class _Struct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    pass
+
+
+class WorkloadPart(_Struct):
+    """What is joined: pressure with humidity by region (Nova paper, section 4.1).
+
+    Attributes:
+        kind: of the workload; there is one.
+        regions: with a pressure and a humidity sensor each, on the inventory's sources in order.
+        matches: results per tuple; where a window holds more tuples of a sensor, sequence numbers
+            have to be equal modulo a number of keys as well.
+        data: files or directory of readings to replay, relative to the experiment's file; None
+            for made-up ones.
+    """
+
+    kind: Literal["debs"] = "debs"
+    regions: Annotated[int, Meta(ge=1, le=10_000)] = 4
+    matches: Annotated[float, Meta(ge=1, le=1000)] = 1
+    data: str | None = None
+
+
+class StrategyPart(_Struct):
+    """A strategy with parameters.
+
+    Attributes:
+        name: of the strategy.
+        parameters: those that are not its defaults.
+        label: what it is called in results; its name by default.
+    """
+
+    name: str
+    parameters: dict[str, Any] = {}
+    label: str = ""
+
+    @property
+    def called(self) -> str:
+        """Its label or name."""
+        return self.label or self.name
+
+
+class CapacityPart(_Struct):
+    """How hosts' capacities C_a come from their CPU limits.
+
+    Attributes:
+        safety: share of its CPU limit that a host may be planned to use.
+        seconds: how long each of the two runs of a calibration measures.
+    """
+
+    safety: Annotated[float, Meta(gt=0, le=1)] = 0.7
+    seconds: Annotated[float, Meta(ge=1, le=600)] = 10
+
+
+class EnginePart(_Struct):
+    """Settings of the engine that decide between latency and CPU time.
+
+    Attributes:
+        watermark_ms: how often sources tell how far event time has come.
+        buffer_timeout_ms: how long tuples may wait for company before they are sent.
+    """
+
+    watermark_ms: Annotated[int, Meta(ge=1, le=10_000)] = 10
+    buffer_timeout_ms: Annotated[int, Meta(ge=0, le=10_000)] = 5
+
+
+class Experiment(_Struct):
+    """Strategies side by side on hosts.
+
+    Attributes:
+        experiment: version of this format.
+        name: what people call it.
+        workload: what is joined.
+        inventory: file, relative to the experiment's, or name of one that comes with Nova.
+        engine: what runs the plans.
+        settings: of the engine.
+        strategies: names, or names with parameters.
+        windows_ms: tumbling windows, ms.
+        rates: of each source, tuples/s.
+        stress: without (false) or with (true) the inventory's load on its hosts, or ``both``.
+        duration_s: measured time of a cell.
+        warm_up_s: time before it, under the same conditions for its second half.
+        drain_s: time after it in which what is on its way may still arrive.
+        repetitions: of each cell.
+        capacity: how hosts' capacities are told.
+        seed: of the order of cells, and of made-up values.
+    """
+
+    experiment: Literal[1] = 1
+    name: str
+    workload: WorkloadPart = WorkloadPart()
+    inventory: str = "virtual-14"
+    engine: Literal["flink"] = "flink"
+    settings: EnginePart = EnginePart()
+    strategies: Annotated[list[str | StrategyPart], Meta(min_length=1)]
+    windows_ms: Annotated[list[Window], Meta(min_length=1)] = [100]
+    rates: Annotated[list[Rate], Meta(min_length=1)] = [1000]
+    stress: bool | Literal["both"] = False
+    duration_s: Annotated[float, Meta(gt=0, le=86_400)] = 120
+    warm_up_s: Seconds = 20
+    drain_s: Seconds = 10
+    repetitions: Annotated[int, Meta(ge=1, le=1000)] = 1
+    capacity: CapacityPart = CapacityPart()
+    seed: Annotated[int, Meta(ge=0)] = 0
+
+    @property
+    def chosen(self) -> list[StrategyPart]:
+        """All strategies, each as a mapping."""
+        return [StrategyPart(name=s) if isinstance(s, str) else s for s in self.strategies]
+
+    def keys(self, window_ms: int, rate: float) -> int:
+        """What sequence numbers are compared modulo, for so many matches per tuple."""
+        return max(1, round(rate * window_ms / 1000 / self.workload.matches))
+
+
+def find_experiment(path_or_name: str | Path) -> Path:
+    """The file of an experiment: a path, or the name of one that comes with Nova.
+
+    Raises:
+        ExperimentError: where there is none.
+    """
+    path = Path(path_or_name)
+    if path.exists():
+        return path
+    shipped = [folder / f"{path_or_name}.yaml" for folder in EXPERIMENTS]
+    for file in shipped:
+        if file.is_file():
+            return file
+    raise ExperimentError(
+        f"experiment {str(path_or_name)!r}: no such file, nor an experiment that comes with Nova"
+    )
+
+
+def read_experiment(path: Path) -> Experiment:
+    """Read an experiment and check it.
+
+    Raises:
+        ExperimentError: naming the file, the field, the value and what would be accepted.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise ExperimentError(f"{path}: an experiment is a .yaml or .json file")
+    found = read_typed(path, Experiment, "experiment", VERSION, ExperimentError)
+    check_experiment(found, str(path))
+    return found
+
+
+def check_experiment(experiment: Experiment, where: str) -> None:
+    """What the types of fields do not say.
+
+    Args:
+        experiment: read from a file, perhaps changed by options.
+        where: what errors name as the place.
+
+    Raises:
+        ExperimentError: naming the field, the value and what would be accepted.
+    """
+    from nova_core.strategies.base import create
+
+    seen: set[str] = set()
+    for i, part in enumerate(experiment.chosen):
+        place = f"{where}: strategies[{i}]"
+        try:
+            create(part.name, **part.parameters)
+        except NovaError as error:
+            raise ExperimentError(f"{place}: {error}") from None
+        except TypeError as error:
+            raise ExperimentError(f"{place}: parameters of {part.name}: {error}") from None
+        if not _LABEL.fullmatch(part.called):
+            raise ExperimentError(
+                f"{place}: label {part.called!r} is not accepted; up to 40 lower-case letters, "
+                "digits and hyphens are"
+            )
+        if part.called in seen:
+            raise ExperimentError(f"{place}: {part.called!r} is given twice; give one a label")
+        seen.add(part.called)
+    for field in ("windows_ms", "rates"):
+        values = getattr(experiment, field)
+        if len(set(values)) < len(values):
+            raise ExperimentError(f"{where}: {field}: {values} has a value twice")
+
+
+__all__ = [
+    "CapacityPart",
+    "EnginePart",
+    "Experiment",
+    "ExperimentError",
+    "StrategyPart",
+    "WorkloadPart",
+    "check_experiment",
+    "find_experiment",
+    "read_experiment",
+]

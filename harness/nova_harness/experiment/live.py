@@ -1,0 +1,156 @@
+"""What a run does right now: results per second, their latency, the busiest host."""
+
+from __future__ import annotations
+
+import shlex
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nova_flink.results import FIELDS, RECORD_BYTES
+
+if TYPE_CHECKING:
+    from nova_harness.flink_deployment import FlinkDeployment
+
+# The end of the file that latencies are told from.
+TAIL_RECORDS = 1000
+# Real hosts are asked less often: it costs them something.
+VIRTUAL_SECONDS, REAL_SECONDS = 1.0, 5.0
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of the last second or few.
+
+    Attributes:
+        results_per_s: arriving at the sink.
+        latency_ms: median of the last results, arrival minus the later emission; None of none.
+        busiest: host whose CPU is used most, of its limit, and that share; None where unknown.
+    """
+
+    results_per_s: float
+    latency_ms: float | None
+    busiest: tuple[str, float] | None
+
+    def __str__(self) -> str:
+        parts = [f"{self.results_per_s:,.0f} results/s"]
+        if self.latency_ms is not None:
+            parts.append(f"{self.latency_ms:,.0f} ms")
+        if self.busiest is not None:
+            parts.append(f"{self.busiest[0]} {100 * self.busiest[1]:.0f} % CPU")
+        return ", ".join(parts)
+
+
+class LiveFigures:
+    """Looks at the sink's file and the hosts' counters, from outside where that is possible."""
+
+    def __init__(self, deployment: FlinkDeployment) -> None:
+        from nova_harness.experiment.usage import RackUsage
+
+        self.deployment = deployment
+        inventory = deployment.hosts.inventory
+        self.every = VIRTUAL_SECONDS if inventory.virtual else REAL_SECONDS
+        self._usage = RackUsage(inventory) if inventory.virtual else None
+        self._file = _outside(deployment) if inventory.virtual else None
+        self._size = 0
+        self._cpu: dict[str, tuple[float, float]] = {}
+
+    def read(self) -> Figures | None:
+        """Figures since the last call; None while there is nothing to tell."""
+        found = self._tail()
+        if found is None:
+            return None
+        size, tail = found
+        grown, self._size = max(0, size - self._size), size
+        records = np.frombuffer(tail, np.dtype(list(FIELDS)))
+        latency = None
+        if len(records):
+            later = np.maximum(records["left_emit_us"], records["right_emit_us"])
+            latency = float(np.median(records["arrive_us"] - later)) / 1000
+        return Figures(grown / RECORD_BYTES / self.every, latency, self._busiest())
+
+    def _tail(self) -> tuple[int, bytes] | None:
+        most = TAIL_RECORDS * RECORD_BYTES
+        if self._file is not None:
+            try:
+                with self._file.open("rb") as file:
+                    size = file.seek(0, 2) // RECORD_BYTES * RECORD_BYTES
+                    file.seek(max(0, size - most))
+                    return size, file.read(min(size, most))
+            except OSError:
+                return None
+        if self._usage is not None:
+            return None
+        host = self.deployment.hosts[self.deployment.sink]
+        path = shlex.quote(self.deployment.result_file("results"))
+        size_now = int(host.run(f"stat -c %s {path} 2>/dev/null || echo 0").stdout)
+        size = size_now // RECORD_BYTES * RECORD_BYTES
+        data = bytearray()
+        command = f"tail -c +{max(0, size - most) + 1} {path} | head -c {min(size, most)}"
+        host.stream(command, None, data.extend, 10.0)
+        return size, bytes(data[: len(data) // RECORD_BYTES * RECORD_BYTES])
+
+    def _busiest(self) -> tuple[str, float] | None:
+        if self._usage is None:
+            return None
+        shares = {}
+        for name, reading in self._usage.read().items():
+            before = self._cpu.get(name)
+            self._cpu[name] = (reading.time, reading.cpu_seconds)
+            limit = self.deployment.hosts.inventory.host(name).cpu
+            if before is not None and limit and reading.time > before[0]:
+                used = (reading.cpu_seconds - before[1]) / (reading.time - before[0])
+                shares[name] = used / limit
+        if not shares:
+            return None
+        name = max(shares, key=lambda host: shares[host])
+        return name, shares[name]
+
+
+def _outside(deployment: FlinkDeployment) -> Path | None:
+    """The sink's file of results as this machine sees it; None where it may not."""
+    from nova_testbed.rack.state import StateDirectory, default_state_root
+
+    record = StateDirectory(default_state_root() / deployment.hosts.inventory.name).read()
+    if record is None:
+        return None
+    inside = Path(deployment.result_file("results"))
+    disk = Path(record.disks) / deployment.sink
+    # A host's /tmp is a directory of its own beside its disk.
+    return disk / "tmp" / inside.relative_to("/tmp")
+
+
+class Ticker:
+    """Calls something every few seconds, in a thread, until it is stopped."""
+
+    def __init__(self, figures: LiveFigures, tell: object) -> None:
+        self.figures, self._tell = figures, tell
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Ticker:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join(timeout=self.figures.every + 1)
+
+    def _run(self) -> None:
+        from nova_core.errors import NovaError
+
+        assert callable(self._tell)
+        while not self._end.wait(self.figures.every):
+            try:
+                found = self.figures.read()
+            except NovaError:
+                # The run itself notices what is wrong, and says so.
+                continue
+            if found is not None:
+                self._tell(str(found))
+
+
+__all__ = ["Figures", "LiveFigures", "Ticker"]

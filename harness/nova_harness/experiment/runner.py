@@ -1,0 +1,417 @@
+"""An experiment from beginning to end: hosts, engine, calibration, cells, results."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nova_core.errors import InfeasibleError
+from nova_harness.experiment import calibration as calibrating
+from nova_harness.experiment.cell_run import (
+    VERDICT,
+    CellReport,
+    read_report,
+    run_cell,
+    write_json,
+)
+from nova_harness.experiment.cells import Cell, cells_of, directory_of, same_experiment
+from nova_harness.experiment.document import Experiment, ExperimentError, read_experiment
+from nova_harness.experiment.environment import environment
+from nova_harness.experiment.limits import Limits
+from nova_harness.experiment.problem import problem_document, problem_of, rtt_csv, streams_of
+
+if TYPE_CHECKING:
+    from nova_core.model.problem import Problem
+    from nova_harness.experiment.calibration import Calibration
+    from nova_harness.experiment.engine_run import Bed
+    from nova_testbed.inventory import Inventory
+
+EXPERIMENT_FILE = "experiment.yaml"
+
+
+@dataclass
+class Watcher:
+    """Is told how an experiment goes on; does nothing unless something is put in.
+
+    Attributes:
+        phase: what is being done, and in which cell.
+        live: figures of the run.
+        cell: a finished cell: its report, its number from 1, and how many there are.
+        total: how many cells there are, and how many are done already.
+    """
+
+    phase: Callable[[str], None] = lambda text: None
+    live: Callable[[str], None] = lambda text: None
+    cell: Callable[[CellReport, int, int], None] = lambda report, number, total: None
+    total: Callable[[int, int], None] = lambda total, done: None
+
+
+@dataclass
+class Run:
+    """The folder of a run and what is said of it.
+
+    Attributes:
+        path: the folder.
+        experiment: what is run.
+        base: directory that paths in the experiment are relative to.
+        cells: state by name.
+        started: s since the epoch.
+    """
+
+    path: Path
+    experiment: Experiment
+    base: Path
+    cells: dict[str, str] = field(default_factory=dict)
+    started: float = field(default_factory=time.time)
+
+    def prepare(self) -> None:
+        """Make the folder, or go on with the one that is there.
+
+        Raises:
+            ExperimentError: for a folder of another experiment, or of something else.
+        """
+        from nova_core.model.files import make_directory, write_text
+        from nova_core.model.syntax import dump
+
+        file = self.path / EXPERIMENT_FILE
+        if file.exists():
+            before = read_experiment(file)
+            if not same_experiment(before, self.experiment):
+                raise ExperimentError(
+                    f"{self.path}: holds another experiment ({before.name}) or one with other "
+                    "durations, workload, inventory or settings; name another folder"
+                )
+        elif self.path.exists() and any(self.path.iterdir()):
+            raise ExperimentError(f"{self.path}: is there and holds no run; name another folder")
+        make_directory(self.path / "cells")
+        write_text(file, dump(msgspec.to_builtins(self.experiment), ".yaml"))
+
+    def tell(self, state: str, verdict: str) -> None:
+        """Write how it stands."""
+        write_json(
+            self.path / "run.json",
+            {
+                "state": state,
+                "verdict": verdict,
+                "started": self.started,
+                "ended": time.time(),
+                "cells": self.cells,
+            },
+        )
+
+
+def find_inventory(experiment: Experiment, base: Path) -> Inventory:
+    """The experiment's inventory: beside its file, or one that comes with Nova.
+
+    Raises:
+        NovaError: where there is none, or it cannot be used.
+    """
+    from nova_testbed.inventory import read_inventory
+
+    beside = base / experiment.inventory
+    return read_inventory(beside if beside.is_file() else experiment.inventory)
+
+
+@contextmanager
+def hosts_up(inventory: Inventory, tell: Callable[[str], None]) -> Iterator[Inventory]:
+    """The inventory's hosts, reachable; a virtual rack that was down is taken down again.
+
+    Raises:
+        NovaError: naming what is in the way.
+    """
+    if not inventory.virtual:
+        yield inventory
+        return
+    from nova_testbed.rack import VirtualRack
+
+    rack = VirtualRack(inventory)
+    was = rack.status().state
+    tell("bringing hosts up")
+    reachable = rack.up(lambda what, done, total: tell(f"hosts: {what}"))
+    try:
+        yield reachable
+    finally:
+        if was == "down":
+            tell("taking hosts down")
+            rack.down()
+
+
+@contextmanager
+def engine_bed(
+    experiment: Experiment, inventory: Inventory, tell: Callable[[str], None], *, keep: bool
+) -> Iterator[Bed]:
+    """Flink on the hosts, with a client; limits are back in force at the end, however it ends.
+
+    Args:
+        experiment: what is run.
+        inventory: of reachable hosts.
+        tell: is told what is being done.
+        keep: whether Flink goes on running.
+
+    Raises:
+        NovaError: naming what failed.
+    """
+    from nova_flink.client import Client
+    from nova_flink.home import FlinkHome
+    from nova_harness.experiment.engine_run import Bed
+    from nova_harness.flink_deployment import FlinkDeployment
+    from nova_testbed.hosts import connect
+
+    home = FlinkHome.default()
+    home.check()
+    with ExitStack() as stack:
+        tell("connecting")
+        limits = Limits(inventory)
+        stack.enter_context(limits.off())
+        hosts = stack.enter_context(connect(inventory))
+        deployment = FlinkDeployment(hosts, home)
+        if not keep:
+            stack.callback(_end, deployment, tell)
+        deployment.up(tell)
+        client = Client(home, deployment.rest.url)
+        stack.callback(client.close)
+        yield Bed(deployment, client, limits, experiment.settings)
+
+
+def _end(deployment: Any, tell: Callable[[str], None]) -> None:
+    tell("ending Flink")
+    deployment.down()
+
+
+def cores_of(bed: Bed) -> dict[str, float]:
+    """Cores each host may use: its limit, or those of the machine."""
+    hosts = bed.deployment.hosts
+    told = hosts.run("nproc")
+    return {host.spec.name: host.spec.cpu or float(told[host.spec.name].stdout) for host in hosts}
+
+
+def obtain_calibration(
+    bed: Bed,
+    experiment: Experiment,
+    base: Path,
+    scratch: Path,
+    tell: Callable[[str], None],
+    *,
+    again: bool = False,
+) -> Calibration:
+    """The calibration that is kept for this engine and machine, or a new one.
+
+    Args:
+        bed: what it runs on.
+        experiment: what is run.
+        base: directory that paths in the experiment are relative to.
+        scratch: directory for files on the way.
+        tell: is told what is being done.
+        again: measure even if there is one.
+
+    Raises:
+        NovaError: naming what failed.
+    """
+    inventory = bed.deployment.hosts.inventory
+    here = environment()
+    facts = {
+        "version": bed.deployment.home.version,
+        "cpu": here["cpu"],
+        "java": here["java"],
+        "hosts": [host.name for host in inventory.hosts],
+        "options": bed.deployment.configuration.task_manager_command(
+            next(iter(bed.deployment.nodes.values()))
+        ),
+    }
+    file = calibrating.cache_file(experiment, facts)
+    found = None if again else calibrating.read_calibration(file)
+    if found is not None:
+        return found
+    cores = cores_of(bed)
+    rate, regions = max(experiment.rates), experiment.workload.regions
+    # Only the order of the workers' capacities matters here.
+    document = problem_document(inventory, {n: 1e6 * c for n, c in cores.items()}, rate, regions)
+    problem = problem_of(document, scratch / "calibration-problem.yaml")
+    (scratch / "calibration-problem.yaml").unlink()
+    streams = streams_of(problem, data_of(experiment, base), experiment.seed)
+    found = calibrating.calibrate(bed, experiment, problem, streams, scratch, tell)
+    calibrating.write_calibration(found, file)
+    return found
+
+
+def data_of(experiment: Experiment, base: Path) -> Path | None:
+    """The readings to replay, or None for made-up ones."""
+    data = experiment.workload.data
+    return None if data is None else base / Path(data).expanduser()
+
+
+def run_experiment(
+    experiment: Experiment,
+    base: Path,
+    path: Path,
+    watcher: Watcher,
+    *,
+    keep: bool = False,
+    calibrate_again: bool = False,
+) -> list[CellReport]:
+    """Run what is not finished yet of an experiment.
+
+    Args:
+        experiment: what to run.
+        base: directory that paths in it are relative to.
+        path: folder of the run; one that was interrupted is gone on with.
+        watcher: is told how it goes on.
+        keep: leave the engine running on the hosts.
+        calibrate_again: even if a calibration is kept.
+
+    Returns:
+        A report of every cell that has finished, in the order of the cells.
+
+    Raises:
+        NovaError: naming what failed; finished cells are kept.
+    """
+    inventory = find_inventory(experiment, base)
+    run = Run(path, experiment, base)
+    run.prepare()
+    cells = cells_of(experiment)
+    for cell in cells:
+        run.cells[cell.name] = "finished" if directory_of(path, cell).done else "open"
+    left = [cell for cell in cells if run.cells[cell.name] == "open"]
+    watcher.total(len(cells), len(cells) - len(left))
+    run.tell("running", "")
+    try:
+        if left:
+            with (
+                hosts_up(inventory, watcher.phase) as reachable,
+                engine_bed(experiment, reachable, watcher.phase, keep=keep) as bed,
+            ):
+                _run_cells(run, bed, cells, watcher, calibrate_again)
+    except KeyboardInterrupt:
+        run.tell("interrupted", "interrupted; run the same command again to go on")
+        raise
+    except BaseException as error:
+        run.tell("failed", str(error) or type(error).__name__)
+        raise
+    open_ones = [name for name, state in run.cells.items() if state != "finished"]
+    run.tell("finished", f"without {', '.join(open_ones)}" if open_ones else "all cells finished")
+    return [read_report(d) for cell in cells if (d := directory_of(path, cell)).done]
+
+
+def _run_cells(
+    run: Run, bed: Bed, cells: list[Cell], watcher: Watcher, calibrate_again: bool
+) -> None:
+    experiment, inventory = run.experiment, bed.deployment.hosts.inventory
+    facts = environment() | {
+        "inventory": inventory.name,
+        "virtual": inventory.virtual,
+        "engine": {"name": experiment.engine, "version": bed.deployment.home.version},
+        "engine_configuration": {
+            name: bed.deployment.configuration.files(node)
+            for name, node in bed.deployment.nodes.items()
+        },
+    }
+    write_json(run.path / "environment.json", facts)
+    found = obtain_calibration(
+        bed, experiment, run.base, run.path, watcher.phase, again=calibrate_again
+    )
+    problems = write_problems(run, bed, found)
+    data = data_of(experiment, run.base)
+    for number, cell in enumerate(cells, 1):
+        directory = directory_of(run.path, cell)
+        if directory.done:
+            continue
+        problem = problems[cell.rate]
+        streams = streams_of(problem, data, experiment.seed)
+
+        def tell(what: str, name: str = cell.name, number: int = number) -> None:
+            watcher.phase(f"{number}/{len(cells)} {name}: {what}")
+
+        try:
+            with _live(bed, watcher):
+                report = run_cell(bed, experiment, cell, problem, streams, directory, tell)
+        except InfeasibleError as error:
+            # Of this strategy alone: the others can go on.
+            run.cells[cell.name] = "infeasible"
+            write_json(directory.path / VERDICT, {"state": "infeasible", "verdict": str(error)})
+            continue
+        except BaseException:
+            run.cells[cell.name] = "failed"
+            raise
+        run.cells[cell.name] = "finished"
+        run.tell("running", "")
+        watcher.cell(report, number, len(cells))
+
+
+@contextmanager
+def _live(bed: Bed, watcher: Watcher) -> Iterator[None]:
+    from nova_harness.experiment.live import LiveFigures, Ticker
+
+    with Ticker(LiveFigures(bed.deployment), watcher.live):
+        yield
+
+
+def write_problems(run: Run, bed: Bed, found: Calibration) -> dict[float, Problem]:
+    """Problems by rate, with what they come from; the first rate's is the run's.
+
+    Raises:
+        NovaError: for an inventory that does not suit, or when something cannot be written.
+    """
+    from nova_core.model.files import write_text
+
+    experiment, inventory = run.experiment, bed.deployment.hosts.inventory
+    regions, cores = experiment.workload.regions, cores_of(bed)
+    problems = {}
+    for rate in experiment.rates:
+        capacity = calibrating.capacities(
+            found,
+            inventory,
+            cores,
+            safety=experiment.capacity.safety,
+            rate=rate,
+            regions=regions,
+        )
+        first = rate == experiment.rates[0]
+        name = "problem.yaml" if first else f"problem-r{rate:g}.yaml"
+        document = problem_document(inventory, capacity, rate, regions)
+        problems[rate] = problem_of(document, run.path / name)
+        if first:
+            told = {
+                "engine": experiment.engine,
+                "version": bed.deployment.home.version,
+                "costs": asdict(found),
+                "safety": experiment.capacity.safety,
+                "rate": rate,
+                "cores": cores,
+                "capacity": capacity,
+            }
+            write_json(run.path / "calibration.json", told)
+    hosts = [
+        {"name": h.name, "role": h.role, "cpu": cores[h.name], "memory": h.memory, "position": p}
+        for h, p in zip(
+            inventory.hosts,
+            problems[experiment.rates[0]].nodes.position.tolist(),
+            strict=True,
+        )
+    ]
+    write_json(run.path / "hosts.json", hosts)
+    write_text(run.path / "rtt.csv", rtt_csv(inventory))
+    return problems
+
+
+def default_folder(experiment: Experiment) -> Path:
+    """Where results go unless something else is said."""
+    return Path("runs") / experiment.name.replace(os.sep, "-")
+
+
+__all__ = [
+    "Run",
+    "Watcher",
+    "default_folder",
+    "engine_bed",
+    "find_inventory",
+    "hosts_up",
+    "obtain_calibration",
+    "run_experiment",
+]

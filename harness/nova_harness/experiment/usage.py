@@ -1,0 +1,211 @@
+"""What hosts use, second by second: of virtual ones from outside, of real ones noted by themselves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from nova_testbed.hosts import Hosts
+    from nova_testbed.inventory import Inventory
+    from nova_testbed.jobs import BackgroundJob
+
+EVERY_SECONDS = 1.0
+JOB = "nova_usage"
+# One line per second: time, ticks of CPU by kind, memory total and available in kB.
+NOTE = """while sleep 1; do
+  echo $(date +%s.%N) $(head -n 1 /proc/stat) \
+    $(awk '/^(MemTotal|MemAvailable):/ {print $2}' /proc/meminfo)
+done"""
+TICKS_PER_SECOND = 100.0
+
+
+@dataclass
+class Reading:
+    """Counters of a host at a moment.
+
+    Attributes:
+        time: s since the epoch.
+        cpu_seconds: used so far.
+        throttled_seconds: held back by the CPU limit so far.
+        memory_bytes: in use.
+    """
+
+    time: float
+    cpu_seconds: float
+    throttled_seconds: float
+    memory_bytes: int
+
+
+Series = dict[str, list[Reading]]
+
+
+class UsageRecorder(Protocol):
+    """Notes what hosts use between `start` and `stop`."""
+
+    series: Series
+
+    def start(self) -> None:
+        """Begin."""
+
+    def stop(self) -> None:
+        """End; `series` is complete then."""
+
+
+@dataclass
+class RackUsage:
+    """Counters of a virtual rack's control groups, read without the hosts' doing.
+
+    Attributes:
+        inventory: of the rack.
+        series: readings by host.
+    """
+
+    inventory: Inventory
+    series: Series = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        from nova_testbed.rack.cgroups import detect
+        from nova_testbed.rack.state import StateDirectory, default_state_root
+
+        record = StateDirectory(default_state_root() / self.inventory.name).read()
+        self._groups = detect()
+        self._prefix = record.names.prefix if record is not None else ""
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def read(self) -> dict[str, Reading]:
+        """Counters of all hosts now."""
+        if self._groups is None or not self._prefix:
+            return {}
+        found = {}
+        for host in self.inventory.hosts:
+            usage = self._groups.usage(self._prefix, host.name)
+            found[host.name] = Reading(
+                time.time(),
+                usage.cpu_seconds or 0.0,
+                usage.throttled_seconds or 0.0,
+                usage.memory_bytes or 0,
+            )
+        return found
+
+    def start(self) -> None:
+        """Read once a second from now on."""
+        self.series = {host.name: [] for host in self.inventory.hosts}
+        self._end.clear()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while True:
+            for name, reading in self.read().items():
+                self.series[name].append(reading)
+            due += EVERY_SECONDS
+            if self._end.wait(max(0.0, due - time.monotonic())):
+                return
+
+    def stop(self) -> None:
+        """Read no more."""
+        if self._thread is not None:
+            self._end.set()
+            self._thread.join()
+            self._thread = None
+
+
+@dataclass
+class NotedUsage:
+    """What real hosts note themselves, in the background; fetched at the end.
+
+    Attributes:
+        hosts: connected.
+        series: readings by host, after `stop`.
+    """
+
+    hosts: Hosts
+    series: Series = field(default_factory=dict)
+    _jobs: dict[str, BackgroundJob] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Begin on all hosts."""
+        self.series = {}
+        self._jobs = self.hosts.map(lambda host: host.start(NOTE, name=JOB))
+
+    def stop(self) -> None:
+        """End on all hosts, and fetch."""
+        jobs, self._jobs = self._jobs, {}
+        texts = self.hosts.map(lambda host: jobs[host.name].output(), list(jobs))
+        self.hosts.map(lambda host: jobs[host.name].end(), list(jobs))
+        self.series = {name: noted(text) for name, text in texts.items()}
+
+
+def noted(text: str) -> list[Reading]:
+    """Readings from what a host has noted; a line cut short does not count."""
+    found = []
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) < 12 or words[1] != "cpu":
+            continue
+        # user, nice, system, idle, iowait, irq, softirq, steal
+        ticks = [int(word) for word in words[2:10]]
+        busy = sum(ticks) - ticks[3] - ticks[4]
+        total, available = int(words[-2]), int(words[-1])
+        found.append(
+            Reading(float(words[0]), busy / TICKS_PER_SECOND, 0.0, 1024 * (total - available))
+        )
+    return found
+
+
+def usage_table(series: Series, origin: float) -> pa.Table:
+    """What hosts used between readings.
+
+    Args:
+        series: readings by host.
+        origin: s since the epoch that ``t_s`` counts from.
+
+    Returns:
+        Columns t_s (end of the interval), host, cpu_cores, throttled_share, memory_bytes.
+    """
+    import pyarrow as pa
+
+    columns: dict[str, list[Any]] = {
+        name: [] for name in ("t_s", "host", "cpu_cores", "throttled_share", "memory_bytes")
+    }
+    for host, readings in series.items():
+        for before, after in zip(readings, readings[1:], strict=False):
+            seconds = after.time - before.time
+            if seconds <= 0:
+                continue
+            columns["t_s"].append(after.time - origin)
+            columns["host"].append(host)
+            columns["cpu_cores"].append((after.cpu_seconds - before.cpu_seconds) / seconds)
+            columns["throttled_share"].append(
+                (after.throttled_seconds - before.throttled_seconds) / seconds
+            )
+            columns["memory_bytes"].append(after.memory_bytes)
+    types = [pa.float64(), pa.string(), pa.float64(), pa.float64(), pa.int64()]
+    return pa.table(
+        {
+            name: pa.array(values, t)
+            for (name, values), t in zip(columns.items(), types, strict=True)
+        }
+    )
+
+
+def mean_cores(series: Series, begin: float, end: float) -> dict[str, float]:
+    """Cores each host used on average between two times, s since the epoch, as far as was read."""
+    found = {}
+    for host, readings in series.items():
+        inside = [r for r in readings if begin - EVERY_SECONDS / 2 <= r.time <= end + EVERY_SECONDS]
+        if len(inside) >= 2 and inside[-1].time > inside[0].time:
+            used = inside[-1].cpu_seconds - inside[0].cpu_seconds
+            found[host] = used / (inside[-1].time - inside[0].time)
+    return found
+
+
+__all__ = ["NotedUsage", "RackUsage", "Reading", "UsageRecorder", "mean_cores", "noted",
+           "usage_table"]  # fmt: skip
