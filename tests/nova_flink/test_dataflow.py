@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from random_plans import random_plan, workload_of
+
+from nova_core.errors import NovaError
+from nova_core.model import Plan
+from nova_core.model.partitioner import partition_of
+from nova_core.strategies.base import place
+from nova_flink.dataflow import Dataflow, Operator, from_plan
+
+TUPLES = 40
+
+
+def carried_out(dataflow: Dataflow) -> dict[str, Counter[tuple[str, int, str, int]]]:
+    """Result pairs that reach each sink, by doing what every operator is there for."""
+    sent: dict[str, list[tuple[object, ...]]] = {}
+    for one in dataflow.operators:
+        received = [item for name in one.inputs for item in sent[name]]
+        if one.kind == "source":
+            sent[one.name] = [(one.source, k) for k in range(TUPLES)]
+        elif one.kind in ("filter", "select"):
+            spread = np.arange(TUPLES, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+            u = (spread >> np.uint64(11)).astype(np.float64) / 2.0**53
+            passes = [any(low <= x < high for low, high in one.intervals) for x in u.tolist()]
+            assert all(item[0] == one.source for item in received)
+            sent[one.name] = [item for item in received if passes[int(str(item[1]))]]
+        elif one.kind == "join":
+            right = [item for name in one.right for item in sent[name]]
+            assert {item[0] for item in received} <= {one.left_source}
+            assert {item[0] for item in right} <= {one.right_source}
+            sent[one.name] = [a + b for a in received for b in right]
+        else:
+            sent[one.name] = received
+    return {one.name: Counter(sent[one.name]) for one in dataflow.sinks}  # type: ignore[arg-type]
+
+
+def wanted(plan: Plan) -> dict[str, Counter[tuple[str, int, str, int]]]:
+    """All pairs of tuples of all pairs of sources, at their sinks."""
+    p, found = plan.problem, {}
+    for pair in range(len(p.matrix)):
+        sink = f"sink {p.nodes.ids[p.sink_node[pair]]}"
+        left = str(p.sources.ids[p.matrix.left[pair]])
+        right = str(p.sources.ids[p.matrix.right[pair]])
+        here = found.setdefault(sink, Counter())
+        here.update((left, a, right, b) for a in range(TUPLES) for b in range(TUPLES))
+    return found
+
+
+@given(st.integers(0, 10_000), st.booleans(), st.integers(1, 2))
+def test_every_pair_of_tuples_meets_exactly_once(seed: int, routes: bool, sinks: int) -> None:
+    plan = random_plan(seed, routes=routes, sinks=sinks)
+    assert carried_out(from_plan(plan, plan.problem)) == wanted(plan)
+
+
+@given(st.integers(0, 10_000), st.booleans())
+def test_operators_are_where_the_plan_says(seed: int, routes: bool) -> None:
+    plan = random_plan(seed, routes=routes)
+    p, dataflow = plan.problem, from_plan(plan, plan.problem)
+    assert [one.node for one in dataflow.joins] == p.nodes.ids[plan.instances.node].tolist()
+    where = dict(zip(p.sources.ids.tolist(), p.nodes.ids[p.sources.node].tolist(), strict=True))
+    for one in dataflow.operators:
+        if one.kind in ("source", "filter"):
+            assert one.node == where[one.source]
+    # What crosses the network passes every inner node of its route, in order.
+    if plan.routes is not None:
+        node = {one.name: one.node for one in dataflow.operators}
+        inner = {plan.problem.nodes.ids[n] for n in plan.routes.node.tolist()}
+        assert {node[o.name] for o in dataflow.of_kind("relay")} <= inner
+    else:
+        assert not dataflow.of_kind("relay")
+
+
+@given(
+    st.integers(0, 10_000),
+    st.lists(st.floats(0.01, 100), min_size=1, max_size=40),
+    st.data(),
+)
+def test_intervals_are_the_partitions(seed: int, rates: list[float], data: st.DataObject) -> None:
+    begin = data.draw(st.integers(0, len(rates) - 1))
+    end = data.draw(st.integers(begin + 1, len(rates)))
+    weights = np.array(rates)
+    reached = tuple((weights / weights.sum()).cumsum().tolist())
+    one = Operator("f", "n", "filter", reached=reached, ranges=((begin, end),))
+    ((low, high),) = one.intervals
+    sequence = np.arange(seed, seed + 200)
+    u = ((sequence.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(11)) / 2.0**53
+    partition = partition_of(sequence, weights)
+    assert ((low <= u) & (u < high)).tolist() == (
+        (begin <= partition) & (partition < end)
+    ).tolist()
+
+
+@given(st.integers(0, 10_000), st.booleans())
+def test_round_trip(seed: int, routes: bool) -> None:
+    plan = random_plan(seed, routes=routes, sinks=2)
+    dataflow = from_plan(plan, plan.problem)
+    assert Dataflow.from_json(dataflow.to_json()) == dataflow
+
+
+def test_results_share_the_rest_of_their_way_along_a_tree() -> None:
+    problem = random_plan(3, nodes=12, regions=4).problem
+    dataflow = from_plan(place(problem, "tree"), problem)
+    relays = [one for one in dataflow.of_kind("relay") if one.name.startswith("relay results")]
+    assert len({one.name.partition(" > ")[0] for one in relays}) == len(relays)
+    assert carried_out(dataflow) == wanted(place(problem, "tree"))
+
+
+def test_every_sink_has_its_own_file() -> None:
+    plan = random_plan(5, sinks=2)
+    dataflow = from_plan(plan, plan.problem)
+    assert list(dataflow.result_files("/r").values()) == ["/r", "/r.1"]
+
+
+def test_another_problem_is_refused() -> None:
+    plan = random_plan(1)
+    with pytest.raises(NovaError, match="made for problem"):
+        from_plan(plan, random_plan(2).problem)
+
+
+def test_sources_the_workload_lacks_are_named() -> None:
+    from dataclasses import replace
+
+    plan = random_plan(1)
+    workload = workload_of(plan.problem, 0, seconds=1, window_ms=10)
+    less = replace(workload, sources=workload.sources[1:])
+    with pytest.raises(NovaError, match="source 'pressure-0' is not there; there are humidity-1"):
+        from_plan(plan, plan.problem, less)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{", "flow: not JSON"),
+        ("[]", r"flow: \[\]: expected an object"),
+        ("{}", "flow: operators is missing"),
+        ('{"operators": 3}', "flow.operators: 3: expected"),
+        ('{"operators": [], "extra": 1}', "unknown field 'extra'"),
+        ('{"operators": [{"name": 1, "node": "a", "kind": "sink"}]}', r"operators\[0\].name: 1"),
+        ('{"operators": [{"name": "x", "node": "a", "kind": "map"}]}', "kind 'map'"),
+        (
+            '{"operators": [{"name": "x", "node": "a", "kind": "sink", "inputs": ["y"]}]}',
+            "receives from unknown 'y'",
+        ),
+    ],
+)
+def test_bad_documents_are_refused(text: str, complaint: str) -> None:
+    with pytest.raises(NovaError, match=complaint):
+        Dataflow.from_json(text, "flow")

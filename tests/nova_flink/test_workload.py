@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nova_core.errors import NovaError
+from nova_flink.workload import SourceStream, Workload
+
+SOURCE = SourceStream("p1", 1000.0, "p1", "pressure", "r1", (1.0, -2.5e-300, 3.0))
+
+
+def workload(**fields: Any) -> Workload:
+    return Workload(**({"sources": (SOURCE,), "window_ms": 10, "start_ms": 0} | fields))
+
+
+def test_round_trip() -> None:
+    made = workload(count=7, keys=3, sources=(SOURCE, SourceStream("h", 0.5, path="/x/values")))
+    assert Workload.from_json(made.to_json()) == made
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"window_ms": 0}, "window_ms 0: expected 1 or more"),
+        ({"keys": 0}, "keys 0"),
+        ({"count": -1}, "count -1"),
+        ({"sources": ()}, "there are no sources"),
+        ({"sources": (SOURCE, SOURCE)}, "source 'p1' is there twice"),
+    ],
+)
+def test_bad_workloads_are_refused(fields: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(NovaError, match=complaint):
+        workload(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"rate": 0.0}, "rate 0: expected more than 0"),
+        ({"rate": float("nan")}, "rate nan"),
+        ({"values": ()}, "nothing to replay"),
+        ({"values": (1.0, float("inf"))}, "values: expected finite"),
+        ({"kind": "file"}, "expected one of replay, socket, kafka"),
+        ({"kind": "socket", "address": "here"}, "address 'here': expected host:port"),
+        ({"kind": "kafka", "address": "a:1"}, "topic is missing"),
+    ],
+)
+def test_bad_sources_are_refused(fields: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(NovaError, match=complaint):
+        SourceStream(**({"source": "p1", "rate": 1.0, "values": (1.0,)} | fields))
