@@ -35,6 +35,10 @@ from nova_core.placement.kernels.items import (
 EPSILON = 1e-9
 # A round that gains less than this share of the total is the last.
 _WORTHWHILE = 1e-4
+# Residents of a slot that are asked to make way, the latest first: without a limit, thousands of
+# small joins on few nodes would take time quadratic in them. Chains look at the square of theirs.
+_RESIDENTS = 16
+_RESIDENTS_DEEP = 8
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -96,10 +100,11 @@ def improve(
         if free[slot] >= need:
             best, best_slot, best_cost, best_resident = gain, slot, cost, NONE
             break
-        resident = head[slot]
-        while resident != NONE:
+        resident, asked = head[slot], 0
+        while resident != NONE and asked < _RESIDENTS:
             other = resident
             resident = following[other]
+            asked += 1
             if free[slot] + size[other] < need:
                 continue
             other_need = max(size[other], minimum)
@@ -192,10 +197,11 @@ def improve_deep(
             limited and not may_host(tree, links, pairs, pair_of[item], rate[item], slot)
         ):
             continue
-        resident = head[slot]
-        while resident != NONE:
+        resident, asked = head[slot], 0
+        while resident != NONE and asked < _RESIDENTS_DEEP:
             other = resident
             resident = following[other]
+            asked += 1
             if free[slot] + size[other] < need:
                 continue
             other_need = max(size[other], minimum)
@@ -212,10 +218,11 @@ def improve_deep(
                     tree, links, pairs, pair_of[other], rate[other], second
                 ):
                     continue
-                third = head[second]
-                while third != NONE:
+                third, asked_third = head[second], 0
+                while third != NONE and asked_third < _RESIDENTS_DEEP:
                     last = third
                     third = following[last]
+                    asked_third += 1
                     if free[second] + size[last] < other_need:
                         continue
                     limit = gain2 - second_cost - best + cost_of[last]
