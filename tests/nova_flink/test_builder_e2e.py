@@ -1,0 +1,181 @@
+"""Random plans on a real cluster deliver exactly what the reference join must."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from random_plans import random_plan, workload_of
+
+from nova_core.errors import NovaError
+from nova_core.model import Plan
+from nova_flink import results
+from nova_flink.client import Client
+from nova_flink.dataflow import Dataflow, Operator, from_plan
+from nova_flink.home import FlinkHome
+from nova_flink.local_cluster import LocalCluster
+from nova_flink.workload import Workload
+from nova_workloads.reference import Comparison, Reference, Results
+from nova_workloads.schedule import Schedule, Tuples, all_tuples
+from nova_workloads.streams import Stream
+
+pytestmark = pytest.mark.e2e
+NODES = [f"n_{i}.x" for i in range(5)]
+DONE_S = 120
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    home = FlinkHome.default()
+    if not home.installed:
+        pytest.skip("needs Flink: run `nova engines install flink`")
+    with LocalCluster(home, NODES, tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(cluster: LocalCluster) -> Iterator[Client]:
+    with Client(cluster.home, cluster.rest.url) as found:
+        yield found
+
+
+def run(
+    cluster: LocalCluster, client: Client, dataflow: Dataflow, workload: Workload, file: Path
+) -> str:
+    """Run a bounded job to its end; its state."""
+    job = client.submit(dataflow, workload, file, "test")
+    until = time.monotonic() + DONE_S
+    while time.monotonic() < until:
+        state = str(cluster.rest.job(job)["state"])
+        if state in ("FINISHED", "FAILED", "CANCELED"):
+            return state
+        time.sleep(0.2)
+    cluster.rest.cancel(job)
+    raise AssertionError(f"not done after {DONE_S} s")
+
+
+def tuples_of(workload: Workload) -> tuple[list[Stream], Tuples]:
+    """What the sources must emit, by the reference's own schedule."""
+    streams, blocks = [], []
+    for number, one in enumerate(workload.sources):
+        value = np.array(one.values)
+        stream = Stream(one.sensor, one.region, one.stream, np.arange(len(value)), value)
+        schedule = Schedule(rate=one.rate, start_ms=workload.start_ms, count=workload.count)
+        emitted = all_tuples(schedule, [stream])
+        streams.append(stream)
+        blocks.append((np.full(len(emitted), number), emitted))
+    return streams, Tuples(
+        np.concatenate([number for number, _ in blocks]),
+        *(
+            np.concatenate([getattr(emitted, name) for _, emitted in blocks])
+            for name in ("sequence", "time_ms", "value", "due")
+        ),
+    )
+
+
+def compare(plan: Plan, dataflow: Dataflow, workload: Workload, file: Path) -> Comparison:
+    """All that was delivered against the reference; every field of a result is looked at."""
+    p = plan.problem
+    streams, tuples = tuples_of(workload)
+    pairs = list(zip(p.matrix.left.tolist(), p.matrix.right.tolist(), strict=True))
+    reference = Reference(
+        streams, tuples, workload.window_ms, keys=workload.keys, pairs=pairs
+    )
+    index = {one.name: i for i, one in enumerate(dataflow.sinks)}
+    delivered = []
+    for sink, path in dataflow.result_files(str(file)).items():
+        found = results.read(Path(path))
+        assert found.truncated_bytes == 0
+        r = found.records
+        node = p.nodes.ids[p.sink_node[plan.instances.pair[r["instance"]]]]
+        assert set(node.tolist()) <= {dataflow.sinks[index[sink]].node}
+        instance = plan.instances.pair[r["instance"]]
+        assert (r["left_source"] == p.matrix.left[instance]).all()
+        assert (r["right_source"] == p.matrix.right[instance]).all()
+        assert (r["flags"] == 0).all()
+        for side in ("left", "right"):
+            assert (r[f"{side}_value"] == 1000 * r[f"{side}_source"] + r[f"{side}_sequence"] % 7).all()
+            assert (r[f"{side}_emit_us"] <= r["arrive_us"]).all()
+        delivered.append(
+            Results(
+                r["left_source"].astype(np.int64),
+                r["left_sequence"],
+                r["right_source"].astype(np.int64),
+                r["right_sequence"],
+                r["window_ms"],
+            )
+        )
+    return reference.compare(delivered)
+
+
+@pytest.mark.parametrize(
+    ("seed", "routes", "sinks", "window_ms", "keys"),
+    [(1, False, 1, 50, 1), (2, True, 1, 1, 1), (3, True, 2, 200, 7), (4, False, 2, 1000, 20)],
+)
+def test_random_plans_deliver_the_reference(
+    cluster: LocalCluster,
+    client: Client,
+    tmp_path: Path,
+    seed: int,
+    routes: bool,
+    sinks: int,
+    window_ms: int,
+    keys: int,
+) -> None:
+    plan = random_plan(seed, routes=routes, sinks=sinks)
+    # Half of what is to come is due at once, the other half while the job runs.
+    start = (int(time.time()) - 1) * 1000
+    workload = workload_of(plan.problem, start, seconds=6, window_ms=window_ms, keys=keys)
+    dataflow = from_plan(plan, plan.problem, workload)
+    file = tmp_path / "results"
+    assert run(cluster, client, dataflow, workload, file) == "FINISHED"
+    compared = compare(plan, dataflow, workload, file)
+    assert compared.same, compared
+    assert compared.expected > 0
+
+
+def test_nothing_is_emitted_before_it_is_due(
+    cluster: LocalCluster, client: Client, tmp_path: Path
+) -> None:
+    plan = random_plan(5, regions=1)
+    start = (int(time.time()) + 8) * 1000
+    workload = workload_of(plan.problem, start, seconds=3, window_ms=10)
+    dataflow = from_plan(plan, plan.problem, workload)
+    file = tmp_path / "results"
+    assert run(cluster, client, dataflow, workload, file) == "FINISHED"
+    found = results.read(file)
+    rate = np.array([one.rate for one in workload.sources])
+    for side in ("left", "right"):
+        due = np.floor(found[f"{side}_sequence"] * 1e6 / rate[found[f"{side}_source"]])
+        assert (found[f"{side}_emit_us"] >= start * 1000 + due).all()
+    # Windows are not joined before they end.
+    assert (found["arrive_us"] >= (found["window_ms"] + 10) * 1000).mean() == 1
+
+
+def test_what_java_refuses_is_said_in_a_line(
+    cluster: LocalCluster, client: Client, tmp_path: Path
+) -> None:
+    plan = random_plan(1)
+    workload = workload_of(plan.problem, 0, seconds=1, window_ms=10)
+    nothing = Dataflow((Operator("source pressure-0", NODES[0], "source", source="pressure-0"),))
+    with pytest.raises(NovaError, match="job 'no sink': .*No operators defined"):
+        client.submit(nothing, workload, tmp_path / "results", "no sink")
+    unknown = Dataflow((Operator("source x", NODES[0], "source", source="x"),))
+    with pytest.raises(NovaError, match="source 'x' is not there"):
+        client.submit(unknown, workload, tmp_path / "results", "unknown")
+
+
+def test_a_cluster_that_is_not_there_is_said(tmp_path: Path) -> None:
+    home = FlinkHome.default()
+    if not home.installed:
+        pytest.skip("needs Flink: run `nova engines install flink`")
+    plan = random_plan(1)
+    workload = workload_of(plan.problem, 0, seconds=1, window_ms=10)
+    with (
+        Client(home, "http://127.0.0.1:9") as client,
+        pytest.raises(NovaError, match="Connection refused"),
+    ):
+        client.submit(from_plan(plan, plan.problem), workload, tmp_path / "results", "nowhere")
