@@ -50,6 +50,8 @@ def report(
 
     if output.suffix.lower() not in (".html", ".htm"):
         raise click.UsageError(f"--output {output}: a report is an .html file")
+    if output.is_dir():
+        raise click.UsageError(f"--output {output}: is a directory; an .html file is written")
     with shared.working():
         made = _made(list(runs), strategy, len(runs) > 1 if spark is None else spark, options)
         beside = output.with_name(f"{output.stem}-files")

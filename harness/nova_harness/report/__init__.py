@@ -1,4 +1,4 @@
-"""Reports of runs: a page that needs nothing else, its figures as files, and the figures behind it."""
+"""Reports of runs: a page that needs no other file, and its figures as files."""
 
 from __future__ import annotations
 
@@ -216,13 +216,13 @@ class _Drawn:
         if any(group.hosts for group in groups):
             limited = all(load.limit for group in groups for load in group.hosts)
             unit = "percent of what it may use" if limited else "cores"
+            full = "; orange from 80 %, red from 95 %: such a host is full." if limited else "."
             chapters.append(
                 (
                     "host-load",
                     "How busy hosts are",
                     lambda: draw_loads(groups, strategies),
-                    f"CPU used by each host on average over the measured time, in {unit}"
-                    + ("; orange from 80 %, red from 95 %: such a host is full." if limited else ".")
+                    f"CPU used by each host on average over the measured time, in {unit}" + full,
                 )
             )  # fmt: skip
         figures = [

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 WIDTH = 10.5
 COLUMNS = 4
+MOST_TICKS = 4
 # The rest of a distribution, beyond the 99.99th percentile, would stretch the axis for one result.
 MOST_SHARE = 0.9999
 STRETCHES = 160
@@ -88,7 +90,7 @@ class Trend:
     def of(cls, latency_us: Floats) -> Trend:
         """From (k,) latencies in the order of arrival, us."""
         ends = np.unique(np.linspace(0, len(latency_us), STRETCHES + 1).astype(np.int64))
-        parts = [latency_us[a:b] / 1000 for a, b in zip(ends[:-1], ends[1:], strict=True)]
+        parts = [latency_us[a:b] / 1000 for a, b in pairwise(ends.tolist())]
         levels = [np.quantile(part, [0.05, 0.5, 0.95]) for part in parts]
         low, middle, high = np.array(levels).reshape(-1, 3).T
         return cls(ends[1:].astype(float), low, middle, high)
@@ -101,24 +103,31 @@ def name_of(setting: Setting, *, rate: bool = False) -> str:
     return f"{setting.window_ms:,} ms windows, {load}{at}"
 
 
+def _rows(settings: Sequence[Setting], pairs: bool) -> list[list[Setting]]:
+    loads = [[s for s in settings if s.stress == stress] for stress in (False, True)]
+    if pairs and [s.window_ms for s in loads[0]] == [s.window_ms for s in loads[1]]:
+        return [list(row) for row in zip(*loads, strict=True)]
+    columns = 2 if pairs else COLUMNS
+    return [load[i : i + columns] for load in loads for i in range(0, len(load), columns)]
+
+
 def _panels(
-    groups: Sequence[Group], height: float, top: float, columns: int = COLUMNS, **options: Any
+    groups: Sequence[Group], height: float, top: float, *, pairs: bool = False, **options: Any
 ) -> tuple[Figure, Iterator[tuple[Axes, list[Group]]]]:
-    """A figure with a panel per setting; calm ones and those under stress in rows of their own.
+    """A figure with a panel per setting.
+
+    Calm ones and those under stress are in rows of their own, or side by side.
 
     Args:
         groups: shown.
         height: of a row, inches.
         top: of what is above the panels, inches.
-        columns: at most.
+        pairs: whether to set the same windows, calm and under stress, side by side.
         options: of `Figure.subplots`.
     """
     from matplotlib.figure import Figure
 
-    rows: list[list[Setting]] = []
-    for stress in (False, True):
-        settings = sorted({g.setting for g in groups if g.setting.stress == stress})
-        rows += [settings[i : i + columns] for i in range(0, len(settings), columns)]
+    rows = _rows(sorted({group.setting for group in groups}), pairs)
     across = max(len(row) for row in rows)
     width = min(WIDTH, 5.2 * across + 0.6)
     figure = Figure(
@@ -137,7 +146,12 @@ def _panels(
     return figure, each()
 
 
-def _quiet(axes: Axes, axis: str = "both") -> None:
+def _leftmost(axes: Axes) -> bool:
+    place = axes.get_subplotspec()
+    return place is not None and place.is_first_col()
+
+
+def _quiet(axes: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
     axes.set_axisbelow(True)
     axes.grid(True, axis=axis, color=PALE, linewidth=0.6)
     axes.tick_params(colors=GREY, labelsize=8, length=0, which="both")
@@ -146,12 +160,20 @@ def _quiet(axes: Axes, axis: str = "both") -> None:
 
 
 def _log_latency(axis: Any) -> None:
-    """Logarithmic, with numbers as people write them."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    """Logarithmic, with numbers as people write them; fewer steps where there is more to span."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-    axis.set_major_locator(LogLocator(numticks=6))
+    low, high = axis.get_view_interval()
+    decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+    ticks: list[float] = []
+    for steps in ((1, 2, 3, 5), (1, 3), (1,)):
+        ticks = [step * 10.0**decade for decade in decades for step in steps]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) <= MOST_TICKS:
+            break
+    axis.set_major_locator(FixedLocator(ticks[:: max(1, -(-len(ticks) // MOST_TICKS))]))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    axis.set_minor_formatter(NullFormatter())
+    axis.set_minor_locator(NullLocator())
 
 
 def _legend(figure: Figure, marks: Mapping[str, Mark], shown: Sequence[Group], bars: bool) -> None:
@@ -196,7 +218,7 @@ def draw_distributions(groups: Sequence[Group], marks: Mapping[str, Mark]) -> Fi
                 )  # fmt: skip
         axes.set_ylim(0, 101)
         axes.set_xlabel("latency, ms", color=GREY, fontsize=9)
-        if axes.get_subplotspec().is_first_col():
+        if _leftmost(axes):
             axes.set_ylabel("results arrived, %", color=GREY, fontsize=9)
         _log_latency(axes.xaxis)
         _quiet(axes)
@@ -234,7 +256,7 @@ def draw_trends(
         axes.set_xlim(left=0)
         _counts(axes.xaxis)
         axes.set_xlabel("results arrived", color=GREY, fontsize=9)
-        if axes.get_subplotspec().is_first_col():
+        if _leftmost(axes):
             axes.set_ylabel("latency, ms", color=GREY, fontsize=9)
         _log_latency(axes.yaxis)
         _quiet(axes)
@@ -251,7 +273,7 @@ def _counts(axis: Any) -> None:
 
 def draw_percentiles(groups: Sequence[Group], marks: Mapping[str, Mark]) -> Figure:
     """Mean and high percentiles as bars, calm and under stress (paper, Fig. 12)."""
-    figure, panels = _panels(groups, 2.3, 0.5, columns=2, sharey="row")
+    figure, panels = _panels(groups, 2.3, 0.5, pairs=True, sharey="row")
     for axes, here in panels:
         axes.set_yscale("log")
         names = [name for name in marks if any(g.strategy == name for g in here)]
@@ -278,7 +300,7 @@ def draw_percentiles(groups: Sequence[Group], marks: Mapping[str, Mark]) -> Figu
                     )  # fmt: skip
         axes.set_xticks(range(len(_TICKS)), _TICKS)
         axes.margins(y=0.12)
-        if axes.get_subplotspec().is_first_col():
+        if _leftmost(axes):
             axes.set_ylabel("latency, ms", color=GREY, fontsize=9)
         _log_latency(axes.yaxis)
         _quiet(axes, "y")
@@ -291,12 +313,13 @@ def draw_loads(groups: Sequence[Group], strategies: Sequence[str]) -> Figure:
     hosts = list(dict.fromkeys(load.host for group in groups for load in group.hosts))
     limited = all(load.limit for group in groups for load in group.hosts)
     most = max((load.cores for group in groups for load in group.hosts), default=1.0)
-    lines = len({group.strategy for group in groups})
-    figure, panels = _panels(groups, 0.27 * lines + 0.95, 0.1, columns=2, sharex=True, sharey=True)
+    names = [name for name in strategies if any(g.strategy == name for g in groups)]
+    figure, panels = _panels(
+        groups, 0.27 * len(names) + 0.95, 0.1, pairs=True, sharex=True, sharey=True
+    )
     for axes, here in panels:
-        names = [name for name in strategies if any(g.strategy == name for g in here)]
-        for row, name in enumerate(names):
-            group = next(g for g in here if g.strategy == name)
+        for group in here:
+            row = names.index(group.strategy)
             for load in group.hosts:
                 share = load.cores / load.limit if limited and load.limit else load.cores / most
                 text = f"{100 * share:.0f}" if limited else f"{load.cores:.2g}"

@@ -28,6 +28,11 @@ WHAT: dict[Metric, str] = {
     "p9999": "99.99th percentile of latency",
     "throughput": "throughput",
 }
+# What a strategy's own description takes for granted.
+DESCRIPTIONS = {
+    "nova": "Run each join near the point from which its readings and results have the shortest "
+    "ways, on hosts with room for it; cut it into pieces where no single host has enough.",
+}
 # Descriptions longer than this are cut in tables of facts.
 MOST_TEXT = 400
 
@@ -64,7 +69,7 @@ def shown(figure: Value) -> str:
     """A latency, marked where it is a bound."""
     if math.isinf(figure.amount):
         return "–"
-    return ("≥ " if figure.bound else "") + milliseconds(figure.amount)
+    return ("≥" if figure.bound else "") + milliseconds(figure.amount)
 
 
 # --- the top -------------------------------------------------------------------------------------
@@ -247,7 +252,7 @@ def _cells(group: Group, first: Mapping[Metric, tuple[Value, Value]]) -> list[di
     mean = figure("mean")
     if len(group.cell_means) > 1:
         low, high = min(group.cell_means), max(group.cell_means)
-        mean["small"] = f"({milliseconds(low)}–{milliseconds(high)})"
+        mean["small"] = f"±{milliseconds((high - low) / 2)}"
     cells = [mean, ratio("mean")]
     for name, share in PERCENTILES.items():
         if name == "p9999":
@@ -270,17 +275,15 @@ def table_note(groups: Sequence[Group]) -> str:
     span = f"{cells[0]}" if len(cells) == 1 else f"{cells[0]} to {cells[-1]}"
     text = f"Each line: {span} {'repetition' if cells[-1] == 1 else 'repetitions'}"
     if cells[-1] > 1:
-        text += "; in parentheses, the lowest and highest mean of a repetition"
+        text += ", taken together; ± is half of what lies between the repetitions’ means"
     return text + "."
 
 
 def cell_rows(runs: Sequence[RunFolder]) -> list[dict[str, Any]]:
     """What became of each cell."""
-    rows = []
-    for run in runs:
-        for cell in sorted(run.cells, key=lambda c: (*reversed(key_of(c)), c.facts.repetition)):  # type: ignore[type-var]
-            rows.append(_cell_row(cell))
-    return rows
+    cells = [cell for run in runs for cell in run.cells]
+    order = sorted(cells, key=lambda c: (key_of(c)[1], key_of(c)[0], c.facts.repetition))
+    return [_cell_row(cell) for cell in order]
 
 
 def _cell_row(cell: CellFolder) -> dict[str, Any]:
@@ -377,11 +380,12 @@ def descriptions(strategies: Sequence[str], runs: Sequence[RunFolder]) -> list[t
                 names[str(part.get("label") or part.get("name"))] = str(part.get("name"))
     made = []
     for label in strategies:
+        name = names.get(label, label)
         try:
-            doc = getdoc(type(create(names.get(label, label)))) or ""
+            doc = DESCRIPTIONS.get(name) or getdoc(type(create(name))) or ""
         except NovaError:
-            doc = ""
-        made.append((label, doc.strip().splitlines()[0] if doc.strip() else "(not installed here)"))
+            doc = "(not installed where this report was made)"
+        made.append((label, doc.partition("\n")[0]))
     return made
 
 

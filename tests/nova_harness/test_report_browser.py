@@ -1,0 +1,182 @@
+"""What a report looks like in a real browser: nothing overflows, overlaps or stays blank.
+
+Chromium opens the page without a window. For the checks that need geometry, a copy of the page gets
+a script that measures it; the report itself has none.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from report_runs import BEHAVIOURS, change, write_json, write_run
+
+from nova_harness.report import make_report, write_report
+
+pytestmark = pytest.mark.e2e
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+DARK = "--blink-settings=preferredColorScheme=0"
+
+# Runs in the page; what it finds is the text of an element that is added last.
+AUDIT = """
+const problems = [];
+const wide = document.documentElement.scrollWidth, seen = document.documentElement.clientWidth;
+if (wide > seen) problems.push(`the page is ${wide} wide, the window ${seen}`);
+const scrolls = node => node.closest('.scroll') !== null;
+const name = node => `${node.tagName.toLowerCase()} "${(node.textContent || '').trim().slice(0, 40)}"`;
+const blocks = document.querySelectorAll(
+  'h1, h2, h3, p, li, dt, dd, figcaption, .tile, .tile *, .key span, th, td, summary, svg.figure');
+for (const node of blocks) {
+  const box = node.getBoundingClientRect();
+  if (box.width === 0 && box.height === 0) continue;
+  if (!scrolls(node) && (box.left < -1 || box.right > seen + 1))
+    problems.push(`${name(node)} leaves the window`);
+  if (node.scrollWidth > node.clientWidth + 1 && node.clientWidth > 0
+      && getComputedStyle(node).display !== 'inline' && !scrolls(node))
+    problems.push(`${name(node)} is wider than its place`);
+  if (['H1', 'H2', 'LI', 'DT', 'DD', 'FIGCAPTION'].includes(node.tagName)
+      && !node.textContent.trim()) problems.push(`${name(node)} is empty`);
+}
+const crosses = (a, b, by) =>
+  Math.min(a.right, b.right) - Math.max(a.left, b.left) > by &&
+  Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > by;
+const flow = [...document.querySelectorAll('main > *, header > *, .tile, .notes li, .maps figure')]
+  .filter(node => node.getBoundingClientRect().height > 0);
+for (let i = 0; i < flow.length; i++) for (let j = i + 1; j < flow.length; j++)
+  if (!flow[i].contains(flow[j]) && !flow[j].contains(flow[i])
+      && crosses(flow[i].getBoundingClientRect(), flow[j].getBoundingClientRect(), 1))
+    problems.push(`${name(flow[i])} covers ${name(flow[j])}`);
+const figures = [...document.querySelectorAll('svg.figure')];
+for (const figure of figures) {
+  const frame = figure.getBoundingClientRect();
+  if (figure.querySelectorAll('path, use').length < 20) problems.push('a figure is blank');
+  const texts = [...figure.querySelectorAll('g[id*="-text_"]')]
+    .map(node => node.getBoundingClientRect()).filter(box => box.width > 0);
+  if (texts.length < 5) problems.push('a figure has no text');
+  for (const box of texts)
+    if (box.left < frame.left - 1 || box.right > frame.right + 1
+        || box.top < frame.top - 1 || box.bottom > frame.bottom + 1)
+      problems.push('text leaves a figure');
+  // Labels of hosts on a map go where there is most room, which may be little.
+  if (!figure.closest('.maps'))
+    for (let i = 0; i < texts.length; i++) for (let j = i + 1; j < texts.length; j++)
+      if (crosses(texts[i], texts[j], 1.5)) problems.push(`texts of a figure overlap:
+        ${JSON.stringify([texts[i], texts[j]])}`);
+}
+const style = getComputedStyle(document.body);
+const found = document.createElement('pre');
+found.id = 'audit';
+found.textContent = JSON.stringify({problems, figures: figures.length, height: document.body.scrollHeight,
+  ink: style.color, surface: style.backgroundColor,
+  marks: [...document.querySelectorAll('.notes li')].map(
+    node => getComputedStyle(node, '::before').content)});
+document.body.append(found);
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> str:
+    found = next((path for name in NAMES if (path := shutil.which(name))), None)
+    if found is None:
+        message = f"no browser here: none of {', '.join(NAMES)} in PATH"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    return found
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of all strategies, in which something has gone wrong."""
+    place = tmp_path_factory.mktemp("browser")
+    run = write_run(place / "run", BEHAVIOURS, windows=(1, 1000), duration_s=4, repetitions=2)
+    failed = run / "cells" / "tree-w1ms-r20-stress-2"
+    (failed / "DONE").unlink()
+    text = "host worker5 (10.1.2.15): unreachable for 30 s; what it ran is lost, see its log"
+    write_json(failed / "verdict.json", {"state": "failed", "verdict": text})
+    change(run / "cells" / "sink-w1ms-r20-calm-1" / "check.json", lost=2)
+    write_report(make_report([run]), place / "report.html")
+    return place / "report.html"
+
+
+def chromium(browser: str, place: Path, *arguments: str) -> str:
+    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+    done = subprocess.run(
+        [browser, "--headless", *sandbox, "--disable-gpu", "--hide-scrollbars", "--no-first-run",
+         "--disable-dev-shm-usage", f"--user-data-dir={place / 'profile'}", *arguments],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def audit(browser: str, page: Path, place: Path, *arguments: str) -> dict[str, Any]:
+    text = page.read_text()
+    text, found = re.subn(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
+    assert found == 1
+    copy = place / "audited.html"
+    copy.write_text(text.replace("</body>", f"<script>{AUDIT}</script></body>"))
+    dom = chromium(browser, place, *arguments, "--dump-dom", copy.as_uri())
+    told = re.search(r'<pre id="audit">(.*?)</pre>', dom, re.DOTALL)
+    assert told is not None, "the script of the audit did not come to its end"
+    answer: dict[str, Any] = json.loads(html.unescape(told[1]))
+    return answer
+
+
+# Chromium's own least width is 500.
+@pytest.mark.parametrize("width", [500, 820, 1200, 2000])
+def test_nothing_overflows_overlaps_or_is_blank(
+    browser: str, page: Path, tmp_path: Path, width: int
+) -> None:
+    found = audit(browser, page, tmp_path, f"--window-size={width},1000")
+    assert found["problems"] == []
+    assert found["figures"] == 9
+    assert set(found["marks"]) == {'"!"', '"✓"', '"·"'}
+
+
+def test_the_audit_finds_what_is_wrong(browser: str, page: Path, tmp_path: Path) -> None:
+    text = page.read_text()
+    text = text.replace("<footer>", '<footer><h2 style="width: 3000px">far too wide</h2><h2></h2>')
+    text = text.replace("<h2>", '<h2 style="margin-top: -9rem">', 1)
+    text = text.replace("</footer>", '</footer><svg class="figure" viewBox="0 0 9 9"></svg>')
+    broken = tmp_path / "broken.html"
+    broken.write_text(text)
+    problems = "\n".join(audit(browser, broken, tmp_path, "--window-size=1200,1000")["problems"])
+    for expected in ("the page is", "leaves the window", "covers", "is empty", "is blank"):
+        assert expected in problems
+
+
+def test_light_and_dark(browser: str, page: Path, tmp_path: Path) -> None:
+    shots = {}
+    for scheme, arguments in {"light": [], "dark": [DARK]}.items():
+        size = "--window-size=1200,4000"
+        found = audit(browser, page, tmp_path, size, *arguments)
+        assert found["problems"] == []
+        shot = tmp_path / f"{scheme}.png"
+        chromium(browser, tmp_path, size, *arguments, f"--screenshot={shot}", page.as_uri())
+        pixels = np.asarray(Image.open(shot).convert("L"), dtype=float)
+        assert pixels.shape == (4000, 1200)
+        # Somewhere in every stretch of a few hundred lines there is something to see.
+        stretches = pixels[: pixels.shape[0] // 400 * 400].reshape(-1, 400 * 1200)
+        assert (stretches.std(axis=1) > 4).all()
+        shots[scheme] = float(np.median(pixels))
+    assert shots["light"] > 240 and shots["dark"] < 60
+
+
+def test_it_prints_on_paper(browser: str, page: Path, tmp_path: Path) -> None:
+    paper = tmp_path / "report.pdf"
+    chromium(browser, tmp_path, "--no-pdf-header-footer", f"--print-to-pdf={paper}", page.as_uri())
+    content = paper.read_bytes()
+    assert content.startswith(b"%PDF")
+    pages = len(re.findall(rb"/Type\s*/Page\b", content))
+    assert 4 <= pages <= 30
