@@ -17,18 +17,17 @@ GROUP = "nova.engines"
 
 
 class Engine(Protocol):
-    """A stream processing engine, as an adapter presents it.
-
-    Attributes:
-        name: what people select it by.
-        path: where it is, or would be, installed.
-    """
+    """A stream processing engine, as an adapter presents it."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What people select it by."""
+        ...
 
     @property
-    def path(self) -> Path: ...
+    def path(self) -> Path:
+        """Where it is, or would be, installed."""
+        ...
 
     def describe(self) -> str:
         """What it is and what Nova can do with it, in a line."""

@@ -7,20 +7,54 @@ most of the CPU time a start takes.
 from __future__ import annotations
 
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nova_flink.dataflow import FILTER, JOIN, RELAY, SINK, SOURCE, Dataflow, Operator
 from nova_flink.home import PROCESSES, EngineError, FlinkHome
+from nova_flink.verification import await_running, verify
+from nova_flink.workload import SourceStream, Workload
 
 if TYPE_CHECKING:
     from nova_flink.local_cluster import LocalCluster
 
+NODES = ("archive1", "archive2")
+# One operator of every kind, with connections within a TaskManager and between two.
+EVERYTHING = Dataflow(
+    (
+        Operator("source left", NODES[0], SOURCE, source="left"),
+        Operator("source right", NODES[1], SOURCE, source="right"),
+        Operator(
+            "filter left",
+            NODES[0],
+            FILTER,
+            ("source left",),
+            source="left",
+            reached=(0.5, 1.0),
+            ranges=((0, 1),),
+        ),
+        Operator("relay left", NODES[1], RELAY, ("filter left",)),
+        Operator(
+            "join",
+            NODES[0],
+            JOIN,
+            ("relay left",),
+            ("source right",),
+            left_source="left",
+            right_source="right",
+        ),
+        Operator("sink", NODES[0], SINK, ("join",)),
+    )
+)
+START_S = 3
+JOB_S = 120.0
 # Writing an archive at its end takes a process some seconds, more on a busy machine.
 WRITE_S = 120.0
 
 
 def archive(home: FlinkHome) -> None:
-    """Make the archives of a home: start a cluster of one node here, and end it.
+    """Make the archives of a home: run a short job on a cluster of two nodes here.
 
     Raises:
         EngineError: when Java writes none.
@@ -30,16 +64,17 @@ def archive(home: FlinkHome) -> None:
 
     with tempfile.TemporaryDirectory(prefix="nova-flink-") as directory:
         made = {name: Path(directory) / f"{name}.jsa" for name in PROCESSES}
-        options = {name: (f"-XX:ArchiveClassesAtExit={path}",) for name, path in made.items()}
         with LocalCluster(
             home,
-            ["archive"],
+            NODES,
             Path(directory) / "cluster",
-            task_manager_options=options["taskmanager"],
-            job_manager_options=options["jobmanager"],
+            task_manager_options=(f"-XX:ArchiveClassesAtExit={made['taskmanager']}",),
+            job_manager_options=(f"-XX:ArchiveClassesAtExit={made['jobmanager']}",),
             stop_timeout_s=WRITE_S,
         ) as cluster:
-            _use(cluster)
+            _use(cluster, Path(directory) / "results")
+            # Both TaskManagers would write the same file.
+            cluster.kill(NODES[1])
         for name, path in made.items():
             if not path.is_file():
                 raise EngineError(f"{name}: Java wrote no archive of its classes")
@@ -49,12 +84,19 @@ def archive(home: FlinkHome) -> None:
             temporary.replace(home.path / f"{name}.jsa")
 
 
-def _use(cluster: LocalCluster) -> None:
-    """Ask for what every deployment asks for, so that its classes are loaded."""
-    rest = cluster.rest
-    rest.overview()
-    rest.task_managers()
-    rest.jobs()
+def _use(cluster: LocalCluster, result_file: Path) -> None:
+    """Run a short job and ask what every deployment asks, so that these classes are loaded."""
+    from nova_flink.client import Client
+
+    rest, start_ms = cluster.rest, (int(time.time()) + START_S) * 1000
+    streams = tuple(SourceStream(name, 1000.0, values=(1.0,)) for name in ("left", "right"))
+    workload = Workload(streams, window_ms=10, start_ms=start_ms, count=1000, keys=10)
+    with Client(cluster.home, rest.url) as client:
+        job = client.submit(EVERYTHING, workload, result_file, "archive")
+        await_running(rest, job, EVERYTHING, JOB_S)
+        rest.counters(job)
+        verify(rest, job, EVERYTHING)
+        rest.wait_ended(job, JOB_S)
 
 
 __all__ = ["archive"]

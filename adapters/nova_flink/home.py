@@ -209,14 +209,16 @@ class FlinkHome:
     def _extension(self, progress: Progress) -> None:
         from nova_flink import jar
 
-        progress("compiling Nova's sources and sinks for Flink")
-        jar.build(self)
+        jar.build(self, progress)
 
     def _archives(self, progress: Progress) -> None:
         from nova_flink.class_data import archive
 
         progress("archiving loaded classes, so that hosts start faster")
-        archive(self)
+        try:
+            archive(self)
+        except NovaError as error:
+            progress(f"no archive, hosts start slower: {error}")
 
     def _stamp(self) -> dict[str, object]:
         return {"engine": "flink", "version": VERSION, "requirements": list(REQUIREMENTS)}
