@@ -36,7 +36,8 @@ COMMANDS = {
         "live",
         "compare",
         "topology",
-        "demo",
+        "engines",
+        "tour",
     )
 }
 LAST_COMMANDS = {name: f"nova_core.commands.{name}:{name}" for name in ("schema", "completion")}
@@ -174,7 +175,7 @@ With --json the answer, and nothing else, goes to stdout."""
 def cli() -> None:
     """Decide where each piece of a stream join runs, and into how many pieces it is cut.
 
-    Start with `nova demo`.
+    Start with `nova tour`, which shows an example, or `nova demo`, which runs joins on hosts.
     """
 
 

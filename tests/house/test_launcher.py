@@ -317,7 +317,8 @@ def test_ci_installs_only_what_is_missing(checkout: Checkout) -> None:
     shutil.copy(ROOT / ".ci" / "run", script)
     (checkout.root / "nova").write_text('#!/bin/sh\necho "$CI $*"\nexit 7\n')
     (checkout.bin / "apt-get").write_text('#!/bin/sh\necho "apt-get $*" >>"$FAKE_LOG"\n')
-    for tool in ("apt-get", "g++", "git", "java", "ip", "rsync", "ssh", "sshd", "stress-ng"):
+    tools = ("g++", "git", "javac", "chromium", "ip", "rsync", "ssh", "sshd", "stress-ng")
+    for tool in ("apt-get", *tools):
         (checkout.bin / tool).touch()
         (checkout.bin / tool).chmod(0o755)
 
@@ -325,11 +326,11 @@ def test_ci_installs_only_what_is_missing(checkout: Checkout) -> None:
     assert (done.returncode, done.stdout) == (7, "true test\n"), done.stderr
     assert checkout.count("apt-get") == 0
 
-    for tool in ("g++", "java", "python3"):
+    for tool in ("g++", "javac", "python3"):
         (checkout.bin / tool).unlink()
     done = checkout.run(script=script)
     assert (done.returncode, done.stdout) == (7, "true test\n"), done.stderr
-    assert checkout.calls[-1].endswith(" python3 python3-venv python3-dev g++ default-jre-headless")
+    assert checkout.calls[-1].endswith(" python3 python3-venv python3-dev g++ default-jdk-headless")
 
 
 # --- for real ------------------------------------------------------------------------------------
@@ -364,10 +365,10 @@ def test_fresh_clone_in_an_empty_environment(clone: Path, tmp_path: Path) -> Non
     assert first.stdout.startswith("nova, version ")
     again = nova("--version")
     assert (again.stdout, again.stderr) == (first.stdout, "")
-    demo = nova("demo")
-    assert demo.returncode == 0, demo.stderr
-    assert demo.stdout
-    assert (tmp_path / "nova-demo.png").stat().st_size > 1000
+    tour = nova("tour")
+    assert tour.returncode == 0, tour.stderr
+    assert tour.stdout
+    assert (tmp_path / "nova-tour.png").stat().st_size > 1000
 
 
 @pytest.mark.e2e

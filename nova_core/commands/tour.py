@@ -1,4 +1,4 @@
-"""``nova demo``: the main job, on a problem that comes with the package."""
+"""``nova tour``: what Nova does, on a problem that comes with the package."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ PARAMETERS = {"sigma": 0.0, "c_min": 15.0}
     "--output",
     "-o",
     type=shared.FILE,
-    default=Path("nova-demo.png"),
+    default=Path("nova-tour.png"),
     show_default=True,
     help="Where the picture goes: .png or .svg.",
 )
 @click.option("--picture/--no-picture", default=True, help="Whether to draw one [default].")
 @shared.json_option
-def demo(output: Path, picture: bool, as_json: bool) -> None:
+def tour(output: Path, picture: bool, as_json: bool) -> None:
     """Place the joins of a small embedded problem, explain the plan and draw it.
 
     Two kinds of sensors in two regions are joined; the nodes near them are small.

@@ -1,4 +1,4 @@
-"""`nova demo`."""
+"""`nova tour`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_shows_the_papers_example_and_draws_it(nova, tmp_path: Path) -> None:
-    result = nova("demo")
+    result = nova("tour")
     assert result.exit_code == 0
     out = result.stdout
     assert "running example" in out
@@ -21,13 +21,13 @@ def test_shows_the_papers_example_and_draws_it(nova, tmp_path: Path) -> None:
     assert "- cut because" in out
     assert "\nsink " in out
     assert "The plan keeps all" in out
-    assert str(tmp_path / "nova-demo.png") in result.stderr
-    assert (tmp_path / "nova-demo.png").stat().st_size > 10_000
+    assert str(tmp_path / "nova-tour.png") in result.stderr
+    assert (tmp_path / "nova-tour.png").stat().st_size > 10_000
 
 
 def test_places_it_as_the_paper_does(ask) -> None:
     """Region 1 on A, and cut over B and C; Region 2 on G (paper, section 3.4)."""
-    answer = ask("demo", "--no-picture")
+    answer = ask("tour", "--no-picture")
     where: dict[str, set[str]] = {}
     for row in answer["decisions"]:
         where.setdefault(row["pair"].partition("/")[2], set()).add(row["node"])
@@ -37,9 +37,9 @@ def test_places_it_as_the_paper_does(ask) -> None:
 
 
 def test_the_picture_can_go_elsewhere_or_nowhere(nova, refused, tmp_path: Path) -> None:
-    assert nova("demo", "-o", tmp_path / "x.svg").exit_code == 0
+    assert nova("tour", "-o", tmp_path / "x.svg").exit_code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["x.svg"]
-    assert nova("demo", "--no-picture").exit_code == 0
+    assert nova("tour", "--no-picture").exit_code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["x.svg"]
-    assert ".png or .svg" in refused("demo", "-o", tmp_path / "x.gif")
-    assert "nix" in refused("demo", "-o", tmp_path / "nix" / "x.png")
+    assert ".png or .svg" in refused("tour", "-o", tmp_path / "x.gif")
+    assert "nix" in refused("tour", "-o", tmp_path / "nix" / "x.png")
