@@ -119,12 +119,18 @@ def missing(found: tuple[Capability, ...] | None = None) -> str | None:
 
 def install_command(found: tuple[Capability, ...] | None = None, optional: bool = False) -> str:
     """The one command that installs the programs that are missing; empty if none is."""
-    names = [
-        item.name.removeprefix("program ")
+    return package_command(packages(found, optional))
+
+
+def packages(
+    found: tuple[Capability, ...] | None = None, optional: bool = False
+) -> list[tuple[str, str, str]]:
+    """Packages of the programs that are missing, named for apt, dnf and pacman."""
+    return [
+        _PACKAGES[item.name.removeprefix("program ")]
         for item in found or capabilities()
         if item.name.startswith("program") and not item.ok and (item.needed or optional)
     ]
-    return _install(names)
 
 
 def _worked(sudo: bool) -> set[str]:
@@ -198,8 +204,17 @@ def _which(name: str) -> str | None:
 
 
 def _install(names: list[str]) -> str:
+    return package_command([_PACKAGES[name] for name in names])
+
+
+def package_command(wanted: list[tuple[str, str, str]]) -> str:
+    """The one command that installs packages; empty for none.
+
+    Args:
+        wanted: their names for Debian's apt, Fedora's dnf and Arch's pacman.
+    """
     column, command = _manager()
-    packages = dict.fromkeys(_PACKAGES[name][column] for name in names)
+    packages = dict.fromkeys(names[column] for names in wanted)
     if not packages:
         return ""
     prefix = "" if is_root() else "sudo "
