@@ -42,7 +42,8 @@ def distributions(
     }
     if not group:
         return found
-    samples = spark.read.parquet(*(Path(path).as_uri() for path in group))
+    # Hadoop wants names as they are here, and tells them percent-encoded below.
+    samples = spark.read.parquet(*(f"file://{path}" for path in group))
     files = _numbered(spark, samples, group)
     latencies = (
         samples.where("measured")
