@@ -65,6 +65,9 @@ MODULES = (
 )
 # One thread collects: the heaps are small, and a host's CPU limit counts every thread.
 COMMON_OPTIONS = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xss512k")
+# Optimised code does a join's work with a quarter less CPU, but making it takes seconds of a whole
+# core and 30 MB: not for part of a core, nor for processes that tuples do not pass.
+QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
 TASK_MANAGER_MAIN = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
 JOB_MANAGER_MAIN = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
 
@@ -229,6 +232,8 @@ class ClusterConfiguration:
         # The extension comes after what the archives of loaded classes were made with.
         jars = [*(f"{home}/flink/lib/{name}" for name in JARS), f"{home}/{EXTENSION}"]
         common = list(COMMON_OPTIONS)
+        if main == JOB_MANAGER_MAIN or (node.cpu is not None and node.cpu < 1):
+            common.append(QUICK_COMPILER)
         if node.cpu is not None:
             # Limits may be lifted while Java starts, so it must not count the machine's cores.
             common.append(f"-XX:ActiveProcessorCount={max(1, math.ceil(node.cpu))}")
@@ -349,4 +354,4 @@ def _bracketed(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-__all__ = ["COORDINATOR", "ClusterConfiguration", "ConfigurationError", "Node"]
+__all__ = ["COORDINATOR", "QUICK_COMPILER", "ClusterConfiguration", "ConfigurationError", "Node"]

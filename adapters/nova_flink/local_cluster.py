@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from nova_flink.configuration import COORDINATOR, ClusterConfiguration, Node
+from nova_flink.configuration import COORDINATOR, QUICK_COMPILER, ClusterConfiguration, Node
 from nova_flink.home import FlinkHome, java
 from nova_flink.rest import FlinkError, Rest
 
@@ -38,8 +38,9 @@ class LocalCluster:
         node_names: one TaskManager for each; the first one's "host" runs the JobManager.
         directory: for configuration, logs and temporary files: a subdirectory for every node.
         settings: configuration keys of Flink, added or replaced.
-        task_manager_options: of Java; None takes the home's (its archive of loaded classes).
-        job_manager_options: likewise.
+        task_manager_options: of Java; None takes the home's (its archive of loaded classes), and
+            the compiler that makes all of them start soon on a small machine.
+        job_manager_options: of Java; None takes the home's.
         start_timeout_s: until all TaskManagers must have registered.
         stop_timeout_s: until processes that do not end are killed.
 
@@ -75,7 +76,7 @@ class LocalCluster:
             for i, name in enumerate(node_names, 1)
         ]
         if task_manager_options is None:
-            task_manager_options = home.task_manager_options
+            task_manager_options = (QUICK_COMPILER, *home.task_manager_options)
         if job_manager_options is None:
             job_manager_options = home.job_manager_options
         self.configuration = ClusterConfiguration(

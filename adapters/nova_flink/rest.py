@@ -16,6 +16,8 @@ from nova_flink import names
 
 TIMEOUT_S = 20.0
 POLL_S = 0.1
+# What fetching a job's counters from the TaskManagers takes, with some to spare.
+SETTLE_S = 0.5
 COUNTERS = (
     "numRecordsIn",
     "numRecordsOut",
@@ -40,7 +42,7 @@ class Counters:
     Attributes:
         records_in: tuples received.
         records_out: tuples sent.
-        busy_ms: time spent working.
+        busy_ms: time spent working; stays None for sources, where Flink does not measure it.
         back_pressured_ms: time spent waiting for room to send.
     """
 
@@ -51,13 +53,8 @@ class Counters:
 
     @property
     def known(self) -> bool:
-        """Whether all of them have been fetched."""
-        return None not in (
-            self.records_in,
-            self.records_out,
-            self.busy_ms,
-            self.back_pressured_ms,
-        )
+        """Whether they have been fetched."""
+        return None not in (self.records_in, self.records_out, self.back_pressured_ms)
 
 
 class Rest:
@@ -133,10 +130,16 @@ class Rest:
         return list(found)
 
     def counters(self, job_id: str) -> dict[str, Counters]:
-        """Counters of every vertex of a job, by vertex name.
+        """Counters of every vertex of a job, by vertex name; takes `SETTLE_S`.
 
-        The first call of a job answers None for all: it makes the JobManager fetch them.
+        They are at most `SETTLE_S` and the cluster's ``metrics.fetcher.update-interval`` old.
         """
+        # Being asked only makes the JobManager fetch them; it answers what it fetched before.
+        self._counters(job_id)
+        time.sleep(SETTLE_S)
+        return self._counters(job_id)
+
+    def _counters(self, job_id: str) -> dict[str, Counters]:
         found = {}
         for vertex in self.job(job_id)["vertices"]:
             path = f"/jobs/{job_id}/vertices/{vertex['id']}/subtasks/metrics"

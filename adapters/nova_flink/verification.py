@@ -10,11 +10,14 @@ from typing import Any
 
 from nova_flink import names
 from nova_flink.dataflow import Dataflow
-from nova_flink.rest import ENDED, POLL_S, FlinkError, Rest
+from nova_flink.rest import POLL_S, FlinkError, Rest
 
 RUNNING = ("RUNNING", "FINISHED")
 # How long a TaskManager may be missing before a deployment is given up: one may be reconnecting.
 PATIENCE_S = 3.0
+ABSENT = "no TaskManager has registered"
+# Network buffers Flink asks for at either end of a connection: 10 of 32 kB.
+CONNECTION_MB = 0.3125
 
 
 @dataclass(frozen=True)
@@ -125,36 +128,31 @@ def _place(subtask: Mapping[str, Any]) -> str | None:
 def await_running(rest: Rest, job_id: str, dataflow: Dataflow, timeout_s: float = 60.0) -> None:
     """Wait until every subtask of a job runs (or has finished).
 
-    Flink reports a job that cannot be scheduled as running, and may keep it so for minutes; here
-    the nodes it waits for are found by the slots it has not got.
+    Flink reports a job that cannot be scheduled as running, and may keep it so for minutes; and
+    when it gives up, it does not say what was lacking where. Here the nodes are named.
 
     Raises:
         FlinkError: naming nodes whose TaskManager has not registered, or that lack room; with
             Flink's reason when the job fails for another; or saying what is not running yet.
     """
     started = time.monotonic()
-    without: dict[str, str] = {}
     while True:
         job = rest.job(job_id)
         statuses = {str(vertex["name"]): str(vertex["status"]) for vertex in job["vertices"]}
         state, waited = str(job["state"]), time.monotonic() - started
-        if state not in ("FAILED", "CANCELED") and all(s in RUNNING for s in statuses.values()):
+        if state in ("FAILED", "CANCELED", "RESTARTING"):
+            raise FlinkError(_why(rest, job_id, state, dataflow))
+        if state in RUNNING and all(status in RUNNING for status in statuses.values()):
             return
-        if state in ENDED or state in ("FAILING", "RESTARTING"):
-            raise FlinkError(_why(rest, job_id, state, without))
-        there = rest.task_managers()
-        absent = [n for n in dataflow.nodes if names.task_manager(n) not in there]
-        if absent and waited > PATIENCE_S:
-            some = ", ".join(names.node_of_task_manager(tm) or tm for tm in there) or "none"
-            raise FlinkError(
-                f"job {job_id} needs {_nodes(absent)}, whose TaskManager has not registered; "
-                f"registered: {some}"
-            )
-        if "SCHEDULED" in statuses.values():
-            without = _without_slot(rest, job_id, dataflow.nodes, there)
+        if waited > PATIENCE_S:
+            there = rest.task_managers()
+            absent = [n for n in dataflow.nodes if names.task_manager(n) not in there]
+            if absent:
+                raise FlinkError(_cannot(job_id, dict.fromkeys(absent, ABSENT)))
         if waited > timeout_s:
             late = [name for name, status in statuses.items() if status not in RUNNING]
-            hint = f"; no room on {_told(without)}" if without else ""
+            without = _without_slot(rest, job_id, dataflow)
+            hint = f"; no slot on {_told(without)}" if without else ""
             raise FlinkError(
                 f"job {job_id}: after {timeout_s:g} s {len(late)} of {len(statuses)} parts are "
                 f"not running, e.g. {late[0]} ({statuses[late[0]]}){hint}"
@@ -162,41 +160,62 @@ def await_running(rest: Rest, job_id: str, dataflow: Dataflow, timeout_s: float 
         time.sleep(POLL_S)
 
 
-def _why(rest: Rest, job_id: str, state: str, without: Mapping[str, str]) -> str:
+def _why(rest: Rest, job_id: str, state: str, dataflow: Dataflow) -> str:
     reasons = rest.exceptions(job_id)
     if any("NoResourceAvailable" in reason for reason in reasons):
-        where = _told(without) if without else "a node that Flink does not name"
-        return f"job {job_id} cannot be scheduled: no room on {where}"
-    return f"job {job_id} is {state}: {reasons[-1] if reasons else 'Flink gives no reason'}"
+        return _cannot(job_id, _full(rest, dataflow))
+    return f"job {job_id} is {state}: {'; '.join(reasons[-2:]) or 'Flink gives no reason'}"
 
 
-def _without_slot(
-    rest: Rest, job_id: str, nodes: Iterable[str], there: Mapping[str, Mapping[str, Any]]
-) -> dict[str, str]:
+def _cannot(job_id: str, without: Mapping[str, str]) -> str:
+    where = _told(without) if without else "a node that Flink does not name"
+    return f"job {job_id} cannot be scheduled: no room on {where}"
+
+
+def _full(rest: Rest, dataflow: Dataflow) -> dict[str, str]:
+    """Nodes that have no room for their part of a dataflow, and what they have."""
+    there, found = rest.task_managers(), {}
+    for node in dataflow.nodes:
+        manager = there.get(names.task_manager(node))
+        if manager is None:
+            found[node] = ABSENT
+            continue
+        free = manager["freeResource"]
+        units = free.get("extendedResources", {}).get(names.resource(node), 0)
+        buffers = _connections(dataflow, node) * CONNECTION_MB
+        if units < 1 or free["taskHeapMemory"] < 1 or free["networkMemory"] < buffers:
+            found[node] = f"{_free(node, free)}; needs 1 slot and {buffers:.1f} MB of buffers"
+    return found
+
+
+def _connections(dataflow: Dataflow, node: str) -> int:
+    """Ends of connections between nodes that are on this node."""
+    at = {operator.name: operator.node for operator in dataflow.operators}
+    ends = [
+        {operator.node, at[name]}
+        for operator in dataflow.operators
+        for name in (*operator.inputs, *operator.right)
+    ]
+    return sum(len(pair) > 1 and node in pair for pair in ends)
+
+
+def _without_slot(rest: Rest, job_id: str, dataflow: Dataflow) -> dict[str, str]:
     """Nodes on which a job has no slot, and what is free there."""
     found = {}
-    for node in nodes:
-        identifier = names.task_manager(node)
-        if identifier not in there:
-            found[node] = "no TaskManager"
-            continue
-        details = rest.get(f"/taskmanagers/{identifier}")
+    for node in dataflow.nodes:
+        details = rest.get(f"/taskmanagers/{names.task_manager(node)}")
         if all(slot["jobId"] != job_id for slot in details["allocatedSlots"]):
-            free = details["freeResource"]
-            units = free.get("extendedResources", {}).get(names.resource(node), 0)
-            found[node] = (
-                f"{units:g} slots, {free['taskHeapMemory']} MB heap and "
-                f"{free['networkMemory']} MB of network buffers free"
-            )
+            found[node] = _free(node, details["freeResource"])
     return found
+
+
+def _free(node: str, free: Mapping[str, Any]) -> str:
+    units = free.get("extendedResources", {}).get(names.resource(node), 0)
+    return f"free: {units:g} slots, {free['networkMemory']} MB of network buffers"
 
 
 def _told(nodes: Mapping[str, str]) -> str:
     return "; ".join(f"node {name} ({what})" for name, what in nodes.items())
-
-
-def _nodes(some: list[str]) -> str:
-    return f"node{'s' if len(some) > 1 else ''} {', '.join(some)}"
 
 
 __all__ = ["Row", "Verification", "await_running", "operators_in", "verify"]

@@ -16,6 +16,7 @@ from nova_flink.configuration import (
     COORDINATOR,
     JOB_MANAGER,
     MB,
+    QUICK_COMPILER,
     ClusterConfiguration,
     ConfigurationError,
     Node,
@@ -139,6 +140,14 @@ def test_java_counts_the_cores_of_the_limit(cpu: float, count: int) -> None:
     node = Node("edge", "10.0.0.2", cpu=cpu)
     command = words(cluster(SINK, node).task_manager_command(node))
     assert f"-XX:ActiveProcessorCount={count}" in command
+
+
+@pytest.mark.parametrize(("cpu", "quick"), [(0.05, True), (1.0, False), (None, False)])
+def test_parts_of_a_core_are_not_spent_on_optimising(cpu: float | None, quick: bool) -> None:
+    node = Node("edge", "10.0.0.2", cpu=cpu)
+    configuration = cluster(SINK, node)
+    assert (QUICK_COMPILER in words(configuration.task_manager_command(node))) is quick
+    assert QUICK_COMPILER in words(configuration.coordinator_command(SINK))
 
 
 def test_settings_replace_and_add() -> None:
