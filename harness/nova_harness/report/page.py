@@ -85,17 +85,18 @@ def tiles(found: Sequence[Ratio], subject: str) -> list[dict[str, str]]:
         low, high = (pick(mine, key=lambda r: r.factor) for pick in (min, max))
         span = times(low.factor)
         if times(high.factor) != span:
-            span += f" – {times(high.factor)}"
+            span += f"–{times(high.factor)}"
+        if all(r.sign == "≥" for r in mine):
+            span = f"≥{span}"
         better = sum(r.outcome == "better" for r in mine)
         equal = sum(r.outcome == "equal" for r in mine)
-        note = f"{subject} is better in {better} of {count(len(mine), 'setting')}"
-        if equal:
-            note += f", equal in {equal}"
-        if all(r.sign == "≥" for r in mine):
-            span = f"≥ {span}"
-        unit = "× more" if metric == "throughput" else "× lower"
-        name = f"{WHAT[metric][0].upper()}{WHAT[metric][1:]}, against the best other strategy"
-        tiles.append({"name": name, "figure": span, "unit": unit, "note": note})
+        note = f"than the best other strategy; {subject} is better in {better} of "
+        note += count(len(mine), "setting") + (f", equal in {equal}" if equal else "")
+        unit = "more" if metric == "throughput" else "lower"
+        if low.factor < 1:
+            unit, note = "as good", note.replace("than", "as", 1) + " (below 1: worse)"
+        name = f"{WHAT[metric][0].upper()}{WHAT[metric][1:]}"
+        tiles.append({"name": name, "figure": f"{span}×", "unit": unit, "note": note})
     return tiles
 
 
