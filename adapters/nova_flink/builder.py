@@ -16,8 +16,9 @@ from nova_flink.dataflow import FILTER, JOIN, RELAY, SELECT, SINK, SOURCE, Dataf
 from nova_flink.pin import slot_sharing_group
 from nova_flink.workload import SourceStream, Workload
 
-# Sources look at the clock no more often than this: every look wakes a thread.
-TICK_US = 1000
+# How often sources look at the clock. Windows end at its multiples, so that what is due between
+# two looks would mostly have waited for the next one in any case.
+TICK_US = 2000
 
 
 def settings(workload: Workload) -> dict[str, str]:
@@ -93,7 +94,9 @@ class _Job:
         }
         for one in self.dataflow.operators:
             stream = make[one.kind](one)
-            stream.name(one.name).slotSharingGroup(self.group(one.node))
+            if one.kind != SOURCE:
+                stream.name(one.name)
+            stream.slotSharingGroup(self.group(one.node))
             if one.kind == JOIN or any(name in self.results for name in one.inputs):
                 self.results.add(one.name)
             self.streams[one.name] = stream
@@ -113,8 +116,7 @@ class _Job:
         rest = self.gateway.new_array(stream, len(others))
         for number, other in enumerate(others):
             rest[number] = other
-        union = first.union(rest)
-        return union
+        return first.union(rest)
 
     def source(self, one: Operator) -> Any:
         """A source."""
@@ -133,7 +135,9 @@ class _Job:
             )
         else:
             raise NovaError(f"source {one.source!r}: kind {stream.kind!r} is not there yet")
-        return self.environment.addSource(function, one.name, self.java.SensorTuple.type())
+        kind, group = self.java.SensorTuple.type(), self.group(one.node)
+        emitted = self.environment.addSource(function, one.name, kind).slotSharingGroup(group)
+        return emitted.transform(f"send {one.source}", kind, self.java.Forward())
 
     def filter(self, one: Operator) -> Any:
         """What passes of a stream."""
@@ -143,7 +147,7 @@ class _Job:
     def relay(self, one: Operator) -> Any:
         """A hop of a route."""
         kind = self.java.JoinResult if one.inputs[0] in self.results else self.java.SensorTuple
-        return self.input(one.inputs).map(self.java.Relay(), kind.type())
+        return self.input(one.inputs).transform(one.name, kind.type(), self.java.Forward())
 
     def join(self, one: Operator) -> Any:
         """An instance of the plan."""

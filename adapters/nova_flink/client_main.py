@@ -45,13 +45,16 @@ def _reason(error: Exception) -> str:
     """The innermost cause of what Java threw, in a line."""
     java = getattr(error, "java_exception", None)
     if java is None:
-        text = str(error) or type(error).__name__
         # pyflink's own wrapper has Java's stack trace as its text.
-        causes = [line for line in text.splitlines() if line.startswith("Caused by: ")]
-        return (causes or text.splitlines())[-1].removeprefix("Caused by: ")[:QUOTED]
-    while java.getCause() is not None:
-        java = java.getCause()
-    return str(java.toString()).splitlines()[0][:QUOTED]
+        text = str(error) or type(error).__name__
+    else:
+        while java.getCause() is not None:
+            java = java.getCause()
+        text = str(java.toString())
+    # So has what Flink's REST interface answers.
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    return (causes[-1] if causes else lines[0]).removeprefix("Caused by: ")[:QUOTED]
 
 
 def serve(commands: TextIO, answers: TextIO, host: str, port: int) -> None:

@@ -3,7 +3,7 @@
 A source emits all its tuples. What crosses the network to an instance's node is cut out by a filter
 on the source's node, so that only the plan's partitions travel; relays pass them on where a route
 has inner nodes. Instances of one pair on one node share what arrives and each selects its own
-range. Results go to the sink, relayed together where their remaining routes are the same.
+range.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ class Operator:
         """Of filters and selects: the ranges as intervals of the u in [0, 1) a tuple has."""
         count = len(self.reached)
         return tuple(
-            (self.reached[begin - 1] if begin else 0.0, self.reached[end - 1] if end < count else 2.0)
+            (
+                self.reached[begin - 1] if begin else 0.0,
+                self.reached[end - 1] if end < count else 2.0,
+            )
             for begin, end in self.ranges
         )
 
@@ -197,8 +200,13 @@ class _Builder:
                 runs = slice(int(e.offset[row]), int(e.offset[row + 1]))
                 ranges = tuple(zip(e.begin[runs].tolist(), e.end[runs].tolist(), strict=True))
                 self.input_flow(instance, leg, ranges)
-        results = [(self.join(k), self.result_route(k)) for k in range(len(self.ids))]
-        self.result_flows(results)
+        arriving: dict[int, list[str]] = {}
+        for instance, name in enumerate([self.join(k) for k in range(len(self.ids))]):
+            sink, last = self.result_flow(instance, name)
+            arriving.setdefault(sink, []).append(last)
+        for sink in sorted(arriving):
+            at = self.nodes[sink]
+            self.add(Operator(f"sink {at}", at, SINK, tuple(arriving[sink])))
         return Dataflow(tuple(self.operators), self.plan.problem.digest, self.plan.strategy)
 
     def source_of(self, pair: int, leg: int) -> int:
@@ -283,35 +291,17 @@ class _Builder:
             )
         )
 
-    def result_route(self, instance: int) -> list[int]:
-        """Nodes a result passes after the join's own, the sink's last; empty where it stays."""
-        route = self.route(instance, 2)
-        return route[1:] if len(route) > 1 and route != [route[0]] * len(route) else []
+    def result_flow(self, instance: int, last: str) -> tuple[int, str]:
+        """Relays on the way of an instance's results; the sink's node, and what it receives from.
 
-    def result_flows(self, results: list[tuple[str, list[int]]]) -> None:
-        """Relays and sinks; results that have the same way left to go share it."""
-        arriving: dict[tuple[int, ...], list[str]] = {}
-        final: dict[int, list[str]] = {}
-        for instance, (name, route) in enumerate(results):
-            sink = int(self.plan.problem.sink_node[self.pairs[instance]])
-            if len(route) > 1:
-                arriving.setdefault(tuple(route), []).append(name)
-            else:
-                final.setdefault(sink, []).append(name)
-        while arriving:
-            # The longest way first: what it relays may join a shorter one.
-            route_left = max(arriving, key=len)
-            names, here = arriving.pop(route_left), self.nodes[route_left[0]]
-            way = " > ".join(self.nodes[node] for node in route_left[1:])
-            relay = self.add(Operator(f"relay results {here} > {way}", here, RELAY, tuple(names)))
-            rest = route_left[1:]
-            if len(rest) > 1:
-                arriving.setdefault(rest, []).append(relay)
-            else:
-                final.setdefault(rest[0], []).append(relay)
-        for sink in sorted(final):
-            at = self.nodes[sink]
-            self.add(Operator(f"sink {at}", at, SINK, tuple(final[sink])))
+        Results of several instances stay apart on the way: together they would be sent when the
+        slowest has ended its window.
+        """
+        route = self.route(instance, 2)
+        for number, node in enumerate(route[1:-1], 1):
+            relay = f"relay {self.ids[instance]} result {number}"
+            last = self.add(Operator(relay, self.nodes[node], RELAY, (last,)))
+        return int(self.plan.problem.sink_node[self.pairs[instance]]), last
 
 
 def _meet(run: tuple[int, int], wanted: tuple[int, int]) -> bool:

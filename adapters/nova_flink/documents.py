@@ -55,9 +55,7 @@ def _read(value: Any, kind: Any, where: str) -> Any:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is tuple and isinstance(value, list):
         if len(arguments) == 2 and arguments[1] is ...:
-            return tuple(
-                _read(each, arguments[0], f"{where}[{i}]") for i, each in enumerate(value)
-            )
+            return tuple(_read(each, arguments[0], f"{where}[{i}]") for i, each in enumerate(value))
         if len(arguments) == len(value):
             return tuple(
                 _read(each, one, f"{where}[{i}]")
@@ -88,7 +86,9 @@ def _read_dataclass(value: Any, kind: Any, where: str) -> Any:
         if name not in value and field.default is MISSING:
             raise NovaError(f"{where}: {name} is missing")
     kinds = get_type_hints(kind)
-    return kind(**{name: _read(each, kinds[name], f"{where}.{name}") for name, each in value.items()})
+    return kind(
+        **{name: _read(each, kinds[name], f"{where}.{name}") for name, each in value.items()}
+    )
 
 
 __all__ = ["from_json", "to_json", "to_plain"]

@@ -1,4 +1,4 @@
-"""Nova's operators for Flink: Java sources of this package, compiled against the engine home's jars.
+"""Nova's operators for Flink: Java sources of this package, compiled against an engine home.
 
 They are what Flink has not: a source that paces without bursts, the filter by partitions, a window
 join without an entry of state per key, and a sink that writes records as they arrive.

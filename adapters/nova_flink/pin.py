@@ -1,13 +1,30 @@
-"""Makes a PyFlink job run where a plan says."""
+"""Makes a PyFlink job run where a plan says: ``pin(environment, "plan.json")`` before it executes.
+
+It needs pyflink and the standard library only, so that it can be used in a job's own environment.
+The cluster's TaskManagers have to offer their nodes' external resources
+(`nova_flink.configuration`, or what `nova translate` writes).
+"""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from nova_core.errors import NovaError
 from nova_flink import names
 
 # Flink wants both given; they are drawn from an account and do not limit anything.
 CPU_CORES, HEAP_MB = 0.01, 1
+# Transformations that become no operator.
+VIRTUAL = ("UnionTransformation", "PartitionTransformation", "SideOutputTransformation")
+
+
+class PinError(NovaError):
+    """A job that does not match the plan."""
 
 
 def slot_sharing_group(gateway: Any, node: str) -> Any:
@@ -21,3 +38,244 @@ def slot_sharing_group(gateway: Any, node: str) -> Any:
         .setExternalResource(names.resource(node), 1.0)
         .build()
     )
+
+
+def pin(job: Any, plan: str | Path | Mapping[str, Any]) -> dict[str, str]:
+    """Pin every operator of a job to the node the plan gives it, and name it after the plan.
+
+    Sources are found by their names, which are the plan's source ids; what has one source runs on
+    its node. The first operator that two or more sources reach is a join: it runs on the node of
+    the pair's instance. A pair that is cut has a join for each instance, with the instance's id in
+    its name. Everything behind a join runs on the sink's node.
+
+    Args:
+        job: a StreamExecutionEnvironment all of whose sinks are there, a StatementSet (which is
+            attached to its environment, to be executed from there), or a DataStream (only what it
+            is made from is pinned; Flink puts what follows it on the same node).
+        plan: path of a plan as JSON, or its content.
+
+    Returns:
+        Node of every operator, by its name.
+
+    Raises:
+        PinError: for operators the plan has not, or the job has not; nothing is pinned then.
+    """
+    expected = _Expected.of(plan)
+    matching = _Matching(expected)
+    for root in _roots(job):
+        for transformation in _inputs_first(root, matching.seen):
+            matching.visit(transformation)
+    matching.complete()
+    from pyflink.java_gateway import get_gateway
+
+    gateway = get_gateway()
+    groups = {node: slot_sharing_group(gateway, node) for node in set(matching.node.values())}
+    for identifier, name in matching.name.items():
+        matching.seen[identifier].setName(name)
+    for identifier, node in matching.node.items():
+        matching.seen[identifier].setSlotSharingGroup(groups[node])
+    return {
+        str(matching.seen[identifier].getName()): node for identifier, node in matching.node.items()
+    }
+
+
+@dataclass(frozen=True)
+class _Instance:
+    id: str
+    left: str
+    right: str
+    node: str
+    sink: str
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """What a plan says of a job."""
+
+    where: str
+    sources: Mapping[str, str]
+    instances: list[_Instance]
+
+    @classmethod
+    def of(cls, plan: str | Path | Mapping[str, Any]) -> _Expected:
+        where = "plan" if isinstance(plan, Mapping) else str(plan)
+        document = plan if isinstance(plan, Mapping) else _read(Path(plan))
+        for section in ("instances", "edges"):
+            if not document.get(section):
+                raise PinError(f"{where}: {section}: there are none; write the plan with nova plan")
+        sources: dict[str, str] = {}
+        sinks: dict[str, str] = {}
+        sink_of: dict[tuple[str, str], str] = {}
+        named = {row["id"]: row for row in document["instances"] if "id" in row}
+        for edge in document["edges"]:
+            if edge.get("route"):
+                hops = " > ".join(edge["route"])
+                raise PinError(
+                    f"{where}: {edge['instance']}: its tuples are relayed ({hops}), which takes "
+                    "operators of its own; build the job with nova_flink.builder"
+                )
+            if edge["carries"] != "result":
+                sources[edge["source"]] = edge["from"]
+            else:
+                sinks[edge["instance"]] = edge["to"]
+                row = named.get(edge["instance"])
+                if row is not None:
+                    sink_of[row["pair"]["left"], row["pair"]["right"]] = edge["to"]
+        instances = []
+        for row in document["instances"]:
+            left, right = row["pair"]["left"], row["pair"]["right"]
+            identifier = row.get("id", f"{row['operator']}/{left}*{right}#0")
+            sink = sinks.get(identifier, sink_of.get((left, right), ""))
+            instances.append(_Instance(identifier, left, right, row["node"], sink))
+        return cls(where, sources, instances)
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise PinError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise PinError(f"{path}: not JSON: {error}") from error
+    if not isinstance(found, dict) or "nova_plan" not in found:
+        raise PinError(f"{path}: nova_plan is missing: this is no plan")
+    return found
+
+
+def _roots(job: Any) -> list[Any]:
+    """What a job ends in."""
+    if hasattr(job, "_j_statement_set"):
+        job.attach_as_datastream()
+        return list(job._t_env._j_tenv.execEnv().getTransformations())
+    if hasattr(job, "_j_stream_execution_environment"):
+        return list(job._j_stream_execution_environment.getTransformations())
+    if hasattr(job, "_j_data_stream"):
+        return [job._j_data_stream.getTransformation()]
+    raise PinError(
+        f"{type(job).__name__}: cannot be pinned; give a StreamExecutionEnvironment, a "
+        "StatementSet or a DataStream (of a Table: to_data_stream)"
+    )
+
+
+def _inputs_first(root: Any, seen: dict[int, Any]) -> Iterator[Any]:
+    """A transformation and all it is made from, in the order tuples pass them."""
+    stack = [(root, False)]
+    while stack:
+        one, ready = stack.pop()
+        if ready:
+            yield one
+        elif one.getId() not in seen:
+            seen[one.getId()] = one
+            stack.append((one, True))
+            stack += [(each, False) for each in one.getInputs()]
+
+
+@dataclass
+class _Matching:
+    """Which operator of the job is which of the plan's.
+
+    Attributes:
+        expected: of the plan.
+        seen: transformations by id.
+        node: where each runs.
+        name: of those that the plan names.
+        sources: ids of the sources that reach each.
+        sink: of those behind a join: the node of the sink.
+        found: ids of instances.
+    """
+
+    expected: _Expected
+    seen: dict[int, Any] = field(default_factory=dict)
+    node: dict[int, str] = field(default_factory=dict)
+    name: dict[int, str] = field(default_factory=dict)
+    sources: dict[int, frozenset[str]] = field(default_factory=dict)
+    sink: dict[int, str] = field(default_factory=dict)
+    found: set[str] = field(default_factory=set)
+
+    def visit(self, one: Any) -> None:
+        """Place one transformation; its inputs are placed."""
+        me, inputs = one.getId(), [each.getId() for each in one.getInputs()]
+        if not inputs:
+            source = self.source_called(str(one.getName()))
+            self.sources[me] = frozenset([source])
+            self.node[me], self.name[me] = self.expected.sources[source], f"source {source}"
+            return
+        self.sources[me] = frozenset().union(*(self.sources[each] for each in inputs))
+        sinks = {self.sink[each] for each in inputs if each in self.sink}
+        if len(sinks) > 1:
+            raise PinError(
+                f"operator {one.getName()!r} receives results for different sinks: "
+                f"{', '.join(sorted(sinks))}"
+            )
+        if sinks:
+            self.node[me] = self.sink[me] = sinks.pop()
+        elif len(self.sources[me]) == 1:
+            (source,) = self.sources[me]
+            self.node[me] = self.expected.sources[source]
+        elif one.getClass().getSimpleName() not in VIRTUAL:
+            self.join(one)
+
+    def source_called(self, name: str) -> str:
+        """The plan's source that an operator's name means."""
+        words = {_folded(word) for word in re.findall(r"[\w.-]+", name)} | {_folded(name)}
+        known = self.expected.sources
+        matches = [source for source in known if _folded(source) in words]
+        if len(matches) != 1:
+            said = f"means {' or '.join(matches)}" if matches else "is not in the plan"
+            raise PinError(
+                f"{self.expected.where}: the job's source {name!r} {said}; "
+                f"the plan's sources are {', '.join(known)}"
+            )
+        return matches[0]
+
+    def join(self, one: Any) -> None:
+        """Place the operator where sources meet."""
+        name, sources = str(one.getName()), self.sources[one.getId()]
+        instances = [
+            each
+            for each in self.expected.instances
+            if each.left in sources and each.right in sources
+        ]
+        together = " and ".join(sorted(sources))
+        idle = sources - {source for each in instances for source in (each.left, each.right)}
+        if idle:
+            raise PinError(
+                f"{self.expected.where}: the job joins {together} in {name!r}; in the plan no join "
+                f"receives {', '.join(sorted(idle))} and one of the others"
+            )
+        called = [each for each in instances if _names(each.id, name)]
+        instances = called or instances
+        nodes = {each.node for each in instances}
+        if len(nodes) > 1:
+            raise PinError(
+                f"{self.expected.where}: the job's {name!r} joins {together} in one operator, the "
+                f"plan on {', '.join(sorted(nodes))}; it needs a join for each of "
+                f"{', '.join(each.id for each in instances)}, with that in its name"
+            )
+        for each in instances:
+            if each.id in self.found:
+                raise PinError(f"{self.expected.where}: the job has {each.id} twice")
+            self.found.add(each.id)
+        self.node[one.getId()] = nodes.pop()
+        self.name[one.getId()] = "join " + " + ".join(each.id for each in instances)
+        self.sink[one.getId()] = instances[0].sink
+
+    def complete(self) -> None:
+        """Refuse a job that lacks something."""
+        there = frozenset().union(*self.sources.values()) if self.sources else frozenset()
+        lacking = [f"source {one}" for one in self.expected.sources if one not in there]
+        lacking += [f"join {e.id}" for e in self.expected.instances if e.id not in self.found]
+        if lacking:
+            raise PinError(f"{self.expected.where}: the job lacks {', '.join(lacking)}")
+
+
+def _folded(name: str) -> str:
+    """A name as SQL may have to write it: ``pressure-1`` is a table ``pressure_1``."""
+    return re.sub(r"\W", "_", name).lower()
+
+
+def _names(identifier: str, name: str) -> bool:
+    return re.search(rf"{re.escape(identifier)}(?!\d)", name) is not None
+
+
+__all__ = ["PinError", "pin", "slot_sharing_group"]

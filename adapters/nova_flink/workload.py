@@ -71,7 +71,7 @@ class Workload:
         count: tuples per source, after which the job ends by itself; None is without end.
         keys: 1 matches all tuples of a window.
         watermark_ms: watermarks are as far apart, or as windows end, whichever is rarer.
-        buffer_timeout_ms: how long a tuple may wait in a buffer before it is sent.
+        buffer_timeout_ms: how long a tuple may wait for the watermark with which it is sent.
     """
 
     sources: tuple[SourceStream, ...]
@@ -80,7 +80,7 @@ class Workload:
     count: int | None = None
     keys: int = 1
     watermark_ms: int = 10
-    buffer_timeout_ms: int = 5
+    buffer_timeout_ms: int = 50
 
     def __post_init__(self) -> None:
         for name, least in (

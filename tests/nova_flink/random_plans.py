@@ -1,4 +1,4 @@
-"""Random problems, complete plans and workloads: cut inputs, shared nodes, relays, several sinks."""
+"""Random problems, complete plans and workloads: cut inputs, shared nodes, relays, sinks."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def random_plan(
             share = rng.uniform(0.2, 1, count)
             rate += (rates[source] * share / share.sum()).tolist()
             offset.append(len(rate))
-        for box in _split(rng, (0, cut[0], 0, cut[1])):
-            rows.append((pair, int(rng.integers(0, nodes)), *box))
+        boxes = _split(rng, (0, cut[0], 0, cut[1]))
+        rows += [(pair, int(rng.integers(0, nodes)), *box) for box in boxes]
     instances = Instances(*np.array(rows, np.int64).T.copy())
     return Plan(
         problem=problem,

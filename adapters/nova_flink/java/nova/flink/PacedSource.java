@@ -14,14 +14,14 @@ import org.apache.flink.streaming.api.watermark.Watermark;
 public final class PacedSource implements SourceFunction<SensorTuple> {
   private static final long serialVersionUID = 1L;
   private static final double SECOND_US = 1e6;
-  private static final long END_CHECK_NS = 100_000_000;
+  private static final long END_CHECK_US = 100_000;
 
   private final int source;
   private final byte[] values;
   private final double rate;
   private final long startMs;
   private final long count;
-  private final long tickNs;
+  private final long tickUs;
   private final Watermarks watermarks;
   private volatile boolean running = true;
 
@@ -31,7 +31,7 @@ public final class PacedSource implements SourceFunction<SensorTuple> {
    * @param rate tuples/s
    * @param startMs event time of the first tuple, ms since the epoch
    * @param count tuples in all, or a negative number for no end
-   * @param tickUs shortest time between looks at the clock
+   * @param tickUs time between looks at the clock, which are at its multiples after the start
    * @param windowMs length of the windows
    * @param watermarkMs least distance of watermarks
    */
@@ -49,7 +49,7 @@ public final class PacedSource implements SourceFunction<SensorTuple> {
     this.rate = rate;
     this.startMs = startMs;
     this.count = count;
-    this.tickNs = tickUs * 1_000;
+    this.tickUs = tickUs;
     this.watermarks = new Watermarks(windowMs, watermarkMs);
   }
 
@@ -65,8 +65,9 @@ public final class PacedSource implements SourceFunction<SensorTuple> {
     while (running && sequence != count) {
       long sinceStartUs = RealClock.nowUs() - startMs * 1_000;
       if (dueUs > sinceStartUs) {
-        long waitNs = Math.max(tickNs, (dueUs - sinceStartUs) * 1_000);
-        LockSupport.parkNanos(Math.min(waitNs, END_CHECK_NS));
+        // Every look wakes a thread: tuples due between two ticks are emitted together.
+        long wakeUs = (dueUs + tickUs - 1) / tickUs * tickUs;
+        LockSupport.parkNanos(Math.min(wakeUs - sinceStartUs, END_CHECK_US) * 1_000);
         continue;
       }
       synchronized (context.getCheckpointLock()) {

@@ -10,6 +10,7 @@ import org.apache.flink.streaming.api.operators.AbstractStreamOperator;
 import org.apache.flink.streaming.api.operators.TwoInputStreamOperator;
 import org.apache.flink.streaming.api.watermark.Watermark;
 import org.apache.flink.streaming.runtime.streamrecord.StreamRecord;
+import org.apache.flink.streaming.runtime.tasks.TaskOutputs;
 
 /**
  * Joins two streams over tumbling windows of event time, when the windows end: tuples of one window
@@ -86,9 +87,9 @@ public final class WindowJoin extends AbstractStreamOperator<JoinResult>
     return latest;
   }
 
-  /** Ends windows. Nothing behind a join waits for a watermark, so it goes no further. */
+  /** Ends windows, and sends off what they gave. */
   @Override
-  public void processWatermark(Watermark mark) {
+  public void processWatermark(Watermark mark) throws Exception {
     closed = mark.getTimestamp();
     Iterator<Map.Entry<Long, Window>> each = windows.entrySet().iterator();
     while (each.hasNext()) {
@@ -100,6 +101,8 @@ public final class WindowJoin extends AbstractStreamOperator<JoinResult>
       latest = null;
       join(window);
     }
+    super.processWatermark(mark);
+    TaskOutputs.flush(getContainingTask());
   }
 
   private void join(Window window) {
