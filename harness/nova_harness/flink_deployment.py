@@ -168,6 +168,7 @@ class FlinkDeployment:
     def _distribute(self, tell: Tell) -> None:
         """Real hosts get Flink's jars; virtual ones see this machine's."""
         if self.hosts.inventory.virtual:
+            self.hosts.map(self._sees_home)
             return
         stamp = json.dumps(self._files())
 
@@ -187,6 +188,17 @@ class FlinkDeployment:
             self.hosts.put(directory, REMOTE_HOME, missing)
         command = f"printf %s {shlex.quote(stamp)} >{REMOTE_HOME}/{STAMP}"
         self.hosts.run(command, missing)
+
+    def _sees_home(self, host: Host) -> None:
+        """Refuse a virtual host that came up before the engine was installed."""
+        names = " ".join(shlex.quote(str(path)) for path in self.home.runtime_files)
+        told = host.run(f"stat -L -c %s {names} 2>/dev/null", check=False).stdout.split()
+        if told != [str(path.stat().st_size) for path in self.home.runtime_files]:
+            raise HostError(
+                host.name,
+                "does not see the engine as it is installed now; what is installed while virtual "
+                "hosts are up may not show on them: `nova testbed down`, then up",
+            )
 
     def _configure(self, host: Host, stamp: str) -> None:
         with tempfile.TemporaryDirectory(prefix="nova-flink-") as directory:

@@ -1,9 +1,9 @@
 """What hosts can take of this join on this engine: C_a from CPU time per tuple.
 
-Two short runs at different rates put every join on a worker of its own, so that each host runs one
-kind of operator, and hosts' control groups tell what it costs: so much CPU time for being there, so
-much per tuple. A host's capacity is what its CPU limit, less what must run there anyway, is worth in
-tuples of the join.
+A short run at the experiment's own rate puts every join on a worker of its own, so that each host
+runs one kind of operator, and tells from the hosts' CPU time what it costs there. At 1 kHz most of
+that is waking up, not the tuples: a cost per tuple holds for joins of about that rate, is too high
+for several on one host, and too low for small pieces of one.
 """
 
 from __future__ import annotations
@@ -27,66 +27,34 @@ if TYPE_CHECKING:
     from nova_testbed.inventory import Inventory
     from nova_workloads.streams import Stream
 
-# Rates of the two runs, as shares of the experiment's.
-SHARES = (0.25, 1.0)
-WARM_UP_SECONDS = 6.0
-DRAIN_SECONDS = 5.0
-# A cost below this, us per tuple, is noise: capacities would have no meaning.
-LEAST_COST_US = 0.5
-
-
-@dataclass(frozen=True)
-class Cost:
-    """CPU time of one kind of operator on a host of its own.
-
-    Attributes:
-        fixed_cores: for being there, the engine's process included.
-        per_tuple_us: for each tuple: emitted by a source, received by a join or the sink.
-    """
-
-    fixed_cores: float
-    per_tuple_us: float
-
-    def cores(self, rate: float) -> float:
-        """At so many tuples/s."""
-        return self.fixed_cores + rate * self.per_tuple_us * 1e-6
+# Java compiles what it finds to be used much, which must not count as a cost of tuples.
+WARM_UP_SECONDS = 14.0
+DRAIN_SECONDS = 4.0
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What operators cost on an engine.
+    """What operators cost on an engine, at one rate.
 
     Attributes:
-        source: per tuple emitted.
-        join: per tuple received.
-        sink: per result received, the coordinator included.
-        idle_cores: of a host that runs no operator.
-        window_ms: windows it was measured with.
-        measured: cores by host for each of the runs.
+        idle_cores: of a host that runs the engine's process and no operator.
+        source_cores: of a host with a source.
+        sink_cores: of the sink's host, the coordinator included.
+        join_us: CPU time per tuple a join receives.
+        rate: of each source, tuples/s.
+        results_per_s: that arrived at the sink.
+        window_ms: length of the windows.
+        cores: of every host, as measured.
     """
 
-    source: Cost
-    join: Cost
-    sink: Cost
     idle_cores: float
+    source_cores: float
+    sink_cores: float
+    join_us: float
+    rate: float
+    results_per_s: float
     window_ms: int
-    measured: list[dict[str, Any]]
-
-
-def fit(points: Sequence[tuple[float, float]], idle: float) -> Cost:
-    """The line through (tuples/s, cores), least squares; never below what an idle host takes.
-
-    Raises:
-        ExperimentError: for points that say nothing of the cost of a tuple.
-    """
-    rates, cores = np.array(points).T
-    slope, at_zero = np.polyfit(rates, cores, 1)
-    if slope * 1e6 < LEAST_COST_US:
-        raise ExperimentError(
-            f"calibration: CPU use does not grow with the rate ({slope * 1e6:.2f} us per tuple); "
-            "is the machine busy with something else? Try again, or for longer (capacity.seconds)"
-        )
-    return Cost(max(float(at_zero), idle), float(slope * 1e6))
+    cores: dict[str, float]
 
 
 def calibration_plan(problem: Problem) -> Plan:
@@ -118,88 +86,105 @@ def calibration_plan(problem: Problem) -> Plan:
     )
 
 
-def costs(plan: Plan, outcomes: Sequence[tuple[float, Outcome]], window_ms: int) -> Calibration:
-    """Costs from runs of the calibration plan.
+def costs(plan: Plan, outcome: Outcome, rate: float, window_ms: int) -> Calibration:
+    """Costs from a run of the calibration plan.
 
     Args:
         plan: that was run.
-        outcomes: rate of each source and what came of the run.
-        window_ms: of the runs.
+        outcome: of the run.
+        rate: of each source, tuples/s.
+        window_ms: of the run.
 
     Raises:
-        ExperimentError: where CPU use was not told or says nothing.
+        ExperimentError: where hosts did not tell what they used, or joins cost nothing.
     """
     p = plan.problem
     names = [str(name) for name in p.nodes.ids]
-    sink = names[int(p.sink_node[0])]
-    sources = {names[node] for node in p.sources.node.tolist()}
-    joins: dict[str, int] = {}
-    for node in plan.instances.node.tolist():
-        joins[names[node]] = joins.get(names[node], 0) + 1
-    points: dict[str, list[tuple[float, float]]] = {"source": [], "join": [], "sink": []}
-    idle: list[float] = []
-    measured = []
-    for rate, outcome in outcomes:
-        begin, end = (moment / 1e6 for moment in outcome.measured_us)
-        used = mean_cores(outcome.series, begin, end)
-        if set(used) != set(names):
-            raise ExperimentError("calibration: hosts did not tell what CPU they used")
-        arrived = outcome.records["arrive_us"]
-        inside = (arrived >= outcome.measured_us[0]) & (arrived < outcome.measured_us[1])
-        results = float(inside.sum() / (end - begin))
-        for name, cores in used.items():
-            if name == sink:
-                points["sink"].append((results, cores))
-            elif name in joins:
-                points["join"].append((2 * rate * joins[name], cores))
-            elif name in sources:
-                points["source"].append((rate, cores))
-            else:
-                idle.append(cores)
-        measured.append({"rate": rate, "results_per_s": results, "cores": used})
+    begin, end = (moment / 1e6 for moment in outcome.measured_us)
+    used = mean_cores(outcome.series, begin, end)
+    silent = [name for name in names if name not in used]
+    if silent:
+        raise ExperimentError(f"calibration: {', '.join(silent)}: CPU use is not known")
+    joins = np.bincount(plan.instances.node, minlength=len(names))
+    sink, sources = int(p.sink_node[0]), set(p.sources.node.tolist())
+    idle = [
+        used[name]
+        for node, name in enumerate(names)
+        if not joins[node] and node not in sources and node != sink
+    ]
+    # Where every host has something to do, engines' own use counts with the join's.
     base = float(np.mean(idle)) if idle else 0.0
+    hosting = np.flatnonzero(joins)
+    beyond = sum(used[names[node]] - base for node in hosting.tolist())
+    join_us = 1e6 * beyond / (2 * rate * float(joins.sum()))
+    if join_us <= 0:
+        raise ExperimentError(
+            "calibration: hosts with joins use no more CPU than one without; is the machine busy "
+            "with something else? Try again, or for longer (capacity.seconds)"
+        )
+    arrived = outcome.records["arrive_us"]
+    inside = (arrived >= outcome.measured_us[0]) & (arrived < outcome.measured_us[1])
     return Calibration(
-        source=fit(points["source"], base),
-        join=fit(points["join"], base),
-        sink=fit(points["sink"], base),
         idle_cores=base,
+        source_cores=float(np.mean([used[names[node]] for node in sources])),
+        sink_cores=used[names[sink]],
+        join_us=join_us,
+        rate=rate,
+        results_per_s=float(inside.sum() / (end - begin)),
         window_ms=window_ms,
-        measured=measured,
+        cores=used,
     )
 
 
 def capacities(
-    calibration: Calibration,
+    found: Calibration,
     inventory: Inventory,
     cores: Mapping[str, float],
     *,
     safety: float,
-    rate: float,
     regions: int,
+    output_rate: float,
 ) -> dict[str, float]:
     """C_a of each host, tuples/s of this join.
 
     Args:
-        calibration: what operators cost.
+        found: what operators cost.
         inventory: of the hosts.
         cores: each host may use.
         safety: share of them that may be planned with.
-        rate: of each source, tuples/s.
         regions: how many; their sources are on the first hosts of that role.
+        output_rate: of all joins, tuples/s, which the sink takes beside joins of its own.
     """
     with_source = {host.name for host in inventory.with_role("source")[: 2 * regions]}
-    join_extra = max(0.0, calibration.join.fixed_cores - calibration.idle_cores)
-    found = {}
+    capacity = {}
     for host in inventory.hosts:
-        needed = calibration.idle_cores
-        if host.name in with_source:
-            needed = calibration.source.cores(rate)
+        needed = found.idle_cores
         if host.role == "sink":
-            results = regions * rate
-            needed = calibration.sink.cores(results)
-        left = safety * cores[host.name] - needed - join_extra
-        found[host.name] = max(0.0, left) / (calibration.join.per_tuple_us * 1e-6)
-    return found
+            needed = found.sink_cores
+        elif host.name in with_source:
+            needed = found.source_cores
+        left = safety * cores[host.name] - needed
+        capacity[host.name] = max(0.0, left) / (found.join_us * 1e-6)
+        if host.role == "sink":
+            # What it needs to take the results is no longer free for joins.
+            capacity[host.name] += output_rate
+    return capacity
+
+
+def bottlenecks(
+    found: Calibration, inventory: Inventory, cores: Mapping[str, float], regions: int
+) -> list[str]:
+    """Hosts that need more than their limit for what every strategy has there, a line each."""
+    pinned = {
+        host.name: found.source_cores for host in inventory.with_role("source")[: 2 * regions]
+    }
+    pinned |= {host.name: found.sink_cores for host in inventory.with_role("sink")}
+    return [
+        f"{name}: its {'sink' if needed == found.sink_cores else 'source'} takes {needed:.3f} cores "
+        f"of {cores[name]:g}, whatever the placement"
+        for name, needed in pinned.items()
+        if needed > cores[name]
+    ]
 
 
 def calibrate(
@@ -219,27 +204,22 @@ def calibrate(
 
     plan = calibration_plan(problem)
     # Short windows cost most per tuple.
-    window = min(experiment.windows_ms)
-    timing = Timing(WARM_UP_SECONDS, experiment.capacity.seconds, DRAIN_SECONDS)
-    outcomes = []
-    for share in SHARES:
-        rate = share * max(experiment.rates)
-        outcome = run_plan(
-            bed,
-            plan,
-            streams,
-            timing,
-            rate=rate,
-            window_ms=window,
-            keys=experiment.keys(window, rate),
-            stress=False,
-            limited=False,
-            name=f"nova calibration at {rate:g}/s",
-            scratch=scratch,
-            tell=lambda what, rate=rate: tell(f"calibrating at {rate:g} tuples/s: {what}"),
-        )
-        outcomes.append((rate, outcome))
-    return costs(plan, outcomes, window)
+    window, rate = min(experiment.windows_ms), max(experiment.rates)
+    outcome = run_plan(
+        bed,
+        plan,
+        streams,
+        Timing(WARM_UP_SECONDS, experiment.capacity.seconds, DRAIN_SECONDS),
+        rate=rate,
+        window_ms=window,
+        keys=experiment.keys(window, rate),
+        stress=False,
+        limited=False,
+        name="nova calibration",
+        scratch=scratch,
+        tell=lambda what: tell(f"calibrating: {what}"),
+    )
+    return costs(plan, outcome, rate, window)
 
 
 # --- kept between experiments -------------------------------------------------------------------
@@ -282,13 +262,12 @@ def write_calibration(calibration: Calibration, path: Path) -> None:
 
 __all__ = [
     "Calibration",
-    "Cost",
+    "bottlenecks",
     "cache_file",
     "calibrate",
     "calibration_plan",
     "capacities",
     "costs",
-    "fit",
     "read_calibration",
     "write_calibration",
 ]

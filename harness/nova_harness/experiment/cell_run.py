@@ -149,11 +149,7 @@ def write_outcome(
     }
     write_json(path / "cell.json", {**document, **more})
     (path / "dataflow.json").write_text(outcome.dataflow.to_json())
-    rows = [
-        {"operator": row.operator, "node": row.expected, "actual": row.actual}
-        for row in outcome.verification.rows
-    ]
-    write_json(path / "verification.json", {"ok": outcome.verification.ok, "rows": rows})
+    write_json(path / "verification.json", outcome.verification.to_plain())
     samples = samples_table(
         outcome.records,
         plan,

@@ -73,7 +73,7 @@ class CapacityPart(_Struct):
 
     Attributes:
         safety: share of its CPU limit that a host may be planned to use.
-        seconds: how long each of the two runs of a calibration measures.
+        seconds: how long a calibration measures.
     """
 
     safety: Annotated[float, Meta(gt=0, le=1)] = 0.7
@@ -92,7 +92,7 @@ class EnginePart(_Struct):
     buffer_timeout_ms: Annotated[int, Meta(ge=0, le=10_000)] = 5
 
 
-class Experiment(_Struct):
+class Experiment(_Struct, kw_only=True):
     """Strategies side by side on hosts.
 
     Attributes:
@@ -121,8 +121,12 @@ class Experiment(_Struct):
     engine: Literal["flink"] = "flink"
     settings: EnginePart = EnginePart()
     strategies: Annotated[list[str | StrategyPart], Meta(min_length=1)]
-    windows_ms: Annotated[list[Window], Meta(min_length=1)] = [100]
-    rates: Annotated[list[Rate], Meta(min_length=1)] = [1000]
+    windows_ms: Annotated[list[Window], Meta(min_length=1)] = msgspec.field(
+        default_factory=lambda: [100]
+    )
+    rates: Annotated[list[Rate], Meta(min_length=1)] = msgspec.field(
+        default_factory=lambda: [1000.0]
+    )
     stress: bool | Literal["both"] = False
     duration_s: Annotated[float, Meta(gt=0, le=86_400)] = 120
     warm_up_s: Seconds = 20

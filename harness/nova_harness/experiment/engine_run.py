@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nova_flink.verification import Verification, await_running, verify
-
 from nova_core.errors import NovaError
 from nova_flink import results
 from nova_flink.dataflow import Dataflow, from_plan
+from nova_flink.verification import Verification, await_running, verify
 from nova_flink.workload import SourceStream, Workload
 from nova_harness.experiment.document import EnginePart
 from nova_harness.experiment.stress import stressed
@@ -30,7 +29,8 @@ if TYPE_CHECKING:
 # From submitting the first job to its first tuple: time to deploy it on hosts without limits, with
 # classes that are loaded for the first time. Later jobs get what the last one took, and some more.
 FIRST_LEAD_SECONDS = 20.0
-LEAST_LEAD_SECONDS = 4.0
+SECOND_LEAD_SECONDS = 9.0
+LEAST_LEAD_SECONDS = 5.0
 RUNNING_SECONDS = 60.0
 # A job's state is asked for so often; each time costs the coordinator a few ms of CPU.
 LOOK_SECONDS = 5.0
@@ -219,10 +219,14 @@ def run_plan(
     recorder = bed.recorder()
     watch = _Watch(bed, job)
     try:
-        await_running(rest, job, dataflow, timeout=RUNNING_SECONDS)
+        await_running(rest, job, dataflow, RUNNING_SECONDS)
         running = time.time()
         late = max(0.0, running - start_ms / 1000)
-        bed.lead_s = max(LEAST_LEAD_SECONDS, 1.5 * (running - submitted) + 1)
+        bed.lead_s = (
+            SECOND_LEAD_SECONDS
+            if bed.lead_s == FIRST_LEAD_SECONDS
+            else max(LEAST_LEAD_SECONDS, 1.3 * (running - submitted) + 1)
+        )
         verification = verify(rest, job, dataflow)
         tell("warming up")
         watch.until(start_ms / 1000 + timing.warm_up_s / 2)

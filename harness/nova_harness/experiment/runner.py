@@ -120,8 +120,15 @@ def find_inventory(experiment: Experiment, base: Path) -> Inventory:
 
 
 @contextmanager
-def hosts_up(inventory: Inventory, tell: Callable[[str], None]) -> Iterator[Inventory]:
+def hosts_up(
+    inventory: Inventory, tell: Callable[[str], None], *, keep: bool = False
+) -> Iterator[Inventory]:
     """The inventory's hosts, reachable; a virtual rack that was down is taken down again.
+
+    Args:
+        inventory: of the hosts.
+        tell: is told what is being done.
+        keep: leave a rack up in any case.
 
     Raises:
         NovaError: naming what is in the way.
@@ -134,11 +141,11 @@ def hosts_up(inventory: Inventory, tell: Callable[[str], None]) -> Iterator[Inve
     rack = VirtualRack(inventory)
     was = rack.status().state
     tell("bringing hosts up")
-    reachable = rack.up(lambda what, done, total: tell(f"hosts: {what}"))
+    reachable = rack.up()
     try:
         yield reachable
     finally:
-        if was == "down":
+        if was == "down" and not keep:
             tell("taking hosts down")
             rack.down()
 
@@ -284,7 +291,7 @@ def run_experiment(
     try:
         if left:
             with (
-                hosts_up(inventory, watcher.phase) as reachable,
+                hosts_up(inventory, watcher.phase, keep=keep) as reachable,
                 engine_bed(experiment, reachable, watcher.phase, keep=keep) as bed,
             ):
                 _run_cells(run, bed, cells, watcher, calibrate_again)
@@ -362,31 +369,29 @@ def write_problems(run: Run, bed: Bed, found: Calibration) -> dict[float, Proble
 
     experiment, inventory = run.experiment, bed.deployment.hosts.inventory
     regions, cores = experiment.workload.regions, cores_of(bed)
+    capacity = calibrating.capacities(
+        found,
+        inventory,
+        cores,
+        safety=experiment.capacity.safety,
+        regions=regions,
+        output_rate=regions * max(experiment.rates) * experiment.workload.matches,
+    )
     problems = {}
     for rate in experiment.rates:
-        capacity = calibrating.capacities(
-            found,
-            inventory,
-            cores,
-            safety=experiment.capacity.safety,
-            rate=rate,
-            regions=regions,
-        )
-        first = rate == experiment.rates[0]
-        name = "problem.yaml" if first else f"problem-r{rate:g}.yaml"
+        name = "problem.yaml" if rate == experiment.rates[0] else f"problem-r{rate:g}.yaml"
         document = problem_document(inventory, capacity, rate, regions)
         problems[rate] = problem_of(document, run.path / name)
-        if first:
-            told = {
-                "engine": experiment.engine,
-                "version": bed.deployment.home.version,
-                "costs": asdict(found),
-                "safety": experiment.capacity.safety,
-                "rate": rate,
-                "cores": cores,
-                "capacity": capacity,
-            }
-            write_json(run.path / "calibration.json", told)
+    told = {
+        "engine": experiment.engine,
+        "version": bed.deployment.home.version,
+        "costs": asdict(found),
+        "safety": experiment.capacity.safety,
+        "cores": cores,
+        "capacity": capacity,
+        "bottlenecks": calibrating.bottlenecks(found, inventory, cores, regions),
+    }
+    write_json(run.path / "calibration.json", told)
     hosts = [
         {"name": h.name, "role": h.role, "cpu": cores[h.name], "memory": h.memory, "position": p}
         for h, p in zip(
