@@ -1,7 +1,7 @@
 """Flink on the hosts of a test bed: brought up, found again, taken down.
 
 The JobManager and a TaskManager run on the sink's host, a TaskManager on every other. They are
-background jobs of the test bed's, so that any later command finds them, and nothing else is touched.
+background jobs of the test bed's, so that any later command finds them.
 """
 
 from __future__ import annotations
@@ -68,20 +68,14 @@ class FlinkDeployment:
         }
         place = self.home.path if inventory.virtual else Path(REMOTE_HOME)
         # Archives of loaded classes name the jars they were made from by path.
-        options = (
-            {
-                "task_manager_options": self.home.task_manager_options,
-                "job_manager_options": self.home.job_manager_options,
-            }
-            if inventory.virtual
-            else {}
-        )
+        archives = inventory.virtual
         self.configuration = ClusterConfiguration(
             list(self.nodes.values()),
             place,
             work_directory=WORK,
             settings=dict(self.settings),
-            **options,
+            task_manager_options=self.home.task_manager_options if archives else (),
+            job_manager_options=self.home.job_manager_options if archives else (),
         )
         self.rest = Rest(self.configuration.rest_url)
 

@@ -175,14 +175,12 @@ def bottlenecks(
     found: Calibration, inventory: Inventory, cores: Mapping[str, float], regions: int
 ) -> list[str]:
     """Hosts that need more than their limit for what every strategy has there, a line each."""
-    pinned = {
-        host.name: found.source_cores for host in inventory.with_role("source")[: 2 * regions]
-    }
-    pinned |= {host.name: found.sink_cores for host in inventory.with_role("sink")}
+    sources = inventory.with_role("source")[: 2 * regions]
+    pinned = [(host.name, "source", found.source_cores) for host in sources]
+    pinned += [(host.name, "sink", found.sink_cores) for host in inventory.with_role("sink")]
     return [
-        f"{name}: its {'sink' if needed == found.sink_cores else 'source'} takes {needed:.3f} cores "
-        f"of {cores[name]:g}, whatever the placement"
-        for name, needed in pinned.items()
+        f"{name}: its {what} takes {needed:.3f} cores of {cores[name]:g}, whatever the placement"
+        for name, what, needed in pinned
         if needed > cores[name]
     ]
 

@@ -1,4 +1,4 @@
-"""Whether an engine delivered what it had to: held against the reference join, instance by instance.
+"""Whether an engine delivered what it had to: a run held against the reference join.
 
 A result that did not come may have been on its way when the run was ended: it is *cut off* when
 its instance had not delivered anything of a later window. Anything else that is missing is *lost*.

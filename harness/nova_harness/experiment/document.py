@@ -27,11 +27,7 @@ class ExperimentError(NovaError):
     """An experiment that cannot be run as it stands."""
 
 
-class _Struct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    pass
-
-
-class WorkloadPart(_Struct):
+class WorkloadPart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """What is joined: pressure with humidity by region (Nova paper, section 4.1).
 
     Attributes:
@@ -49,7 +45,7 @@ class WorkloadPart(_Struct):
     data: str | None = None
 
 
-class StrategyPart(_Struct):
+class StrategyPart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A strategy with parameters.
 
     Attributes:
@@ -68,7 +64,7 @@ class StrategyPart(_Struct):
         return self.label or self.name
 
 
-class CapacityPart(_Struct):
+class CapacityPart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """How hosts' capacities C_a come from their CPU limits.
 
     Attributes:
@@ -80,19 +76,20 @@ class CapacityPart(_Struct):
     seconds: Annotated[float, Meta(ge=1, le=600)] = 10
 
 
-class EnginePart(_Struct):
+class EnginePart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Settings of the engine that decide between latency and CPU time.
 
     Attributes:
         watermark_ms: how often sources tell how far event time has come.
-        buffer_timeout_ms: how long tuples may wait for company before they are sent.
+        buffer_timeout_ms: how long tuples may wait for company at most before they are sent;
+            whatever waits goes with the next watermark.
     """
 
     watermark_ms: Annotated[int, Meta(ge=1, le=10_000)] = 10
-    buffer_timeout_ms: Annotated[int, Meta(ge=0, le=10_000)] = 5
+    buffer_timeout_ms: Annotated[int, Meta(ge=0, le=10_000)] = 50
 
 
-class Experiment(_Struct, kw_only=True):
+class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """Strategies side by side on hosts.
 
     Attributes:

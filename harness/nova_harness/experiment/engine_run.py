@@ -36,6 +36,7 @@ RUNNING_SECONDS = 60.0
 LOOK_SECONDS = 5.0
 # Values a source repeats; they travel with the job.
 MOST_VALUES = 8192
+BUSY = "accumulated-busy-time"
 # What a TaskManager takes on a host at most.
 ENGINE_BYTES = 320 << 20
 
@@ -127,7 +128,7 @@ def workload_of(
     window_ms: int,
     keys: int,
     start_ms: int,
-    count: int,
+    count: int | None,
     settings: EnginePart,
 ) -> Workload:
     """The workload for the engine.
@@ -138,7 +139,7 @@ def workload_of(
         window_ms: tumbling windows, ms.
         keys: sequence numbers have to be equal modulo this.
         start_ms: when sources begin, ms since the epoch.
-        count: tuples per source.
+        count: tuples per source; None is without end.
         settings: of the engine.
     """
     return Workload(
@@ -353,19 +354,15 @@ def operators(
                 "node": first,
                 "records_in": new["read-records"] - old["read-records"],
                 "records_out": new["write-records"] - old["write-records"],
-                "busy_ms": _plain(new["accumulated-busy-time"])
-                - _plain(old["accumulated-busy-time"]),
+                # Flink does not measure it of legacy sources.
+                "busy_ms": None
+                if "NaN" in (str(new[BUSY]), str(old[BUSY]))
+                else new[BUSY] - old[BUSY],
                 "back_pressured_ms": new["accumulated-backpressured-time"]
                 - old["accumulated-backpressured-time"],
             }
         )
     return found
-
-
-def _plain(value: Any) -> float:
-    """A counter; what Flink cannot tell counts as nothing."""
-    number = float(value)
-    return number if number == number else 0.0
 
 
 __all__ = ["Bed", "Outcome", "RunError", "Timing", "operators", "run_plan", "workload_of"]

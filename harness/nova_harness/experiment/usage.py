@@ -1,10 +1,11 @@
-"""What hosts use, second by second: of virtual ones from outside, of real ones noted by themselves."""
+"""What hosts use, second by second: virtual ones seen from outside, real ones by themselves."""
 
 from __future__ import annotations
 
 import threading
 import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def usage_table(series: Series, origin: float) -> pa.Table:
         name: [] for name in ("t_s", "host", "cpu_cores", "throttled_share", "memory_bytes")
     }
     for host, readings in series.items():
-        for before, after in zip(readings, readings[1:], strict=False):
+        for before, after in pairwise(readings):
             seconds = after.time - before.time
             if seconds <= 0:
                 continue

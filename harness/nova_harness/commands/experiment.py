@@ -1,0 +1,342 @@
+"""The commands ``nova experiment ...``: strategies side by side on hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nova_core import console
+from nova_core.commands import shared
+from nova_core.errors import NovaError
+
+if TYPE_CHECKING:
+    from nova_harness.experiment.cell_run import CellReport
+    from nova_harness.experiment.document import Experiment
+    from nova_harness.experiment.runner import Watcher
+
+experiment_argument = click.argument("place", metavar="FILE|NAME")
+PER_CENT = 100.0
+
+
+def changing_options(command: Any) -> Any:
+    """Options that change what the file says."""
+    for option in reversed(
+        (
+            click.option("--inventory", "-i", metavar="FILE|NAME", help="Other hosts."),
+            click.option(
+                "--strategy",
+                "strategies",
+                multiple=True,
+                metavar="S",
+                help="Only this strategy of the file's, or another; may be repeated.",
+            ),
+            click.option(
+                "--window",
+                "windows",
+                type=click.IntRange(1, 1000),
+                multiple=True,
+                help="Only windows of so many ms; may be repeated.",
+            ),
+            click.option(
+                "--rate",
+                "rates",
+                type=click.FloatRange(min=0, min_open=True),
+                multiple=True,
+                help="Of each source, tuples/s, instead of the file's; may be repeated.",
+            ),
+            click.option(
+                "--stress",
+                type=click.Choice(["on", "off", "both"]),
+                help="Load on the sources, instead of what the file says.",
+            ),
+            click.option(
+                "--duration",
+                type=click.FloatRange(min=0, min_open=True),
+                metavar="SECONDS",
+                help="Measured time of each cell, instead of the file's.",
+            ),
+            click.option(
+                "--repetitions", type=click.IntRange(min=1), help="Instead of the file's."
+            ),
+            click.option(
+                "--data", type=shared.FILE, help="Readings to replay, instead of the file's."
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def experiment() -> None:
+    """Run strategies side by side on hosts, and keep what came of it."""
+
+
+@experiment.command()
+@experiment_argument
+@changing_options
+@click.option("--output", "-o", type=shared.FILE, help="Folder of the run [default: runs/NAME].")
+@click.option("--keep", is_flag=True, help="Leave the engine (and virtual hosts) running.")
+@click.option("--calibrate", is_flag=True, help="Measure capacities anew.")
+@shared.json_option
+@click.pass_context
+def run(
+    ctx: click.Context,
+    place: str,
+    output: Path | None,
+    keep: bool,
+    calibrate: bool,
+    as_json: bool,
+    **changes: Any,
+) -> None:
+    """Run an experiment: FILE, or the NAME of one that comes with Nova, such as debs2021.
+
+    Cells that have finished are kept: the same command goes on where it was interrupted. Exit code
+    1 when an operator ran elsewhere than planned, or results were lost, duplicated or wrong.
+    """
+    asked, base = read(place, changes)
+    from nova_harness.experiment.runner import default_folder, run_experiment
+
+    folder = output or default_folder(asked)
+    with shared.working(), watching() as watcher:
+        reports = run_experiment(asked, base, folder, watcher, keep=keep, calibrate_again=calibrate)
+    good = all(r.placed and not _broken(r) for r in reports)
+    if as_json:
+        console.print_json(
+            {
+                "folder": str(folder),
+                "ok": good,
+                "cells": [
+                    {"name": r.name, "placed": r.placed, "check": r.check, **r.summary}
+                    for r in reports
+                ],
+            }
+        )
+    else:
+        console.show(results_table(reports))
+        console.say(f"results in {folder}; `nova report {folder}` makes a page of them")
+    ctx.exit(0 if good else 1)
+
+
+@experiment.command()
+@experiment_argument
+@changing_options
+@shared.json_option
+def cells(place: str, as_json: bool, **changes: Any) -> None:
+    """Check an experiment and list its cells in the order they would be run."""
+    asked, base = read(place, changes)
+    from nova_harness.experiment.cells import cells_of
+    from nova_harness.experiment.runner import find_inventory
+
+    with console.warnings_as_lines():
+        inventory = find_inventory(asked, base)
+    found = [cell.name for cell in cells_of(asked)]
+    seconds = len(found) * (asked.warm_up_s + asked.duration_s)
+    if as_json:
+        told = {"inventory": inventory.name, "cells": found, "least_seconds": seconds}
+        console.print_json(told)
+        return
+    for name in found:
+        console.show(name)
+    console.say(f"{len(found)} cells on {inventory.name}, at least {seconds / 60:.0f} min")
+
+
+@experiment.command()
+@experiment_argument
+@changing_options
+@click.option("--again", is_flag=True, help="Even if a calibration is kept.")
+@shared.json_option
+def calibrate(place: str, again: bool, as_json: bool, **changes: Any) -> None:
+    """Measure what joins cost on the engine, and what capacities of hosts that means.
+
+    Results are kept for later runs of experiments with this engine, window and rate.
+    """
+    import tempfile
+    from dataclasses import asdict
+
+    asked, base = read(place, changes)
+    from nova_harness.experiment import runner
+    from nova_harness.experiment.calibration import capacities
+
+    with (
+        shared.working(),
+        watching() as watcher,
+        tempfile.TemporaryDirectory(prefix="nova-calibration-") as scratch,
+        runner.hosts_up(runner.find_inventory(asked, base), watcher.phase) as inventory,
+        runner.engine_bed(asked, inventory, watcher.phase, keep=False) as bed,
+    ):
+        found = runner.obtain_calibration(
+            bed, asked, base, Path(scratch), watcher.phase, again=again
+        )
+        cores = runner.cores_of(bed)
+        capacity = capacities(
+            found,
+            inventory,
+            cores,
+            safety=asked.capacity.safety,
+            regions=asked.workload.regions,
+            output_rate=0.0,
+        )
+    if as_json:
+        console.print_json({"costs": asdict(found), "cores": cores, "capacity": capacity})
+        return
+    table = console.table(
+        f"capacity at {asked.capacity.safety:.0%} of the CPU limits",
+        ["host", ">cores", ">used when calibrated", ">tuples/s"],
+        caption=f"a join takes {found.join_us:.1f} us of CPU per tuple, a source "
+        f"{found.source_cores:.3f} cores, the sink and coordinator {found.sink_cores:.3f}, an idle "
+        f"host {found.idle_cores:.3f} (windows of {found.window_ms} ms, {found.rate:g} tuples/s)",
+    )
+    for name, value in capacity.items():
+        table.add_row(
+            name, f"{cores[name]:g}", f"{found.cores[name]:.3f}", console.number(value, 0)
+        )
+    console.show(table)
+
+
+def read(place: str, changes: dict[str, Any]) -> tuple[Experiment, Path]:
+    """An experiment with options applied, and the directory its paths are relative to.
+
+    Raises:
+        NovaError: naming the file or option, the value and what would be accepted.
+    """
+    import msgspec
+
+    from nova_harness.experiment.document import (
+        check_experiment,
+        find_experiment,
+        read_experiment,
+    )
+
+    path = find_experiment(place)
+    found = read_experiment(path)
+    new: dict[str, Any] = {}
+    if changes["inventory"]:
+        given = Path(changes["inventory"])
+        new["inventory"] = str(given.resolve()) if given.is_file() else changes["inventory"]
+    if changes["strategies"]:
+        known = {part.called: part for part in found.chosen}
+        new["strategies"] = [known.get(name, name) for name in changes["strategies"]]
+    if changes["windows"]:
+        new["windows_ms"] = list(changes["windows"])
+    if changes["rates"]:
+        new["rates"] = list(changes["rates"])
+    if changes["stress"]:
+        new["stress"] = {"on": True, "off": False}.get(changes["stress"], "both")
+    if changes["duration"]:
+        new["duration_s"] = changes["duration"]
+    if changes["repetitions"]:
+        new["repetitions"] = changes["repetitions"]
+    if changes["data"]:
+        if not changes["data"].exists():
+            raise NovaError(f"--data {changes['data']}: there is no such file or directory")
+        workload = msgspec.structs.replace(found.workload, data=str(changes["data"].resolve()))
+        new["workload"] = workload
+    changed = msgspec.structs.replace(found, **new)
+    check_experiment(changed, str(path))
+    return changed, path.parent
+
+
+@contextmanager
+def watching() -> Iterator[Watcher]:
+    """Progress on stderr: a bar with live figures on a terminal, a line per step elsewhere."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from nova_harness.experiment.runner import Watcher
+
+    err = console.output(stderr=True)
+    if not err.is_terminal:
+        yield Watcher(
+            phase=console.say,
+            cell=lambda report, number, total: console.say(f"{number}/{total} {line_of(report)}"),
+        )
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[live]}"),
+    )
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task("beginning", total=None, live="")
+
+        def cell(report: CellReport, number: int, total: int) -> None:
+            bar.console.print(f"{number}/{total} {line_of(report)}")
+            bar.update(task, completed=number, live="")
+
+        yield Watcher(
+            phase=lambda text: bar.update(task, description=text),
+            live=lambda text: bar.update(task, live=text),
+            cell=cell,
+            total=lambda total, done: bar.update(task, total=total, completed=done),
+        )
+
+
+def line_of(report: CellReport) -> str:
+    """A finished cell in a line."""
+    latency = report.summary["latency_ms"]
+    text = (
+        f"{report.name}: mean {_ms(latency['mean'])}, 99.99 % {_ms(latency['p9999'])}, "
+        f"{report.summary['throughput_results_per_s']:,.0f} results/s"
+    )
+    wrong = _broken(report)
+    if not report.placed:
+        wrong.append("not placed as planned")
+    if report.check["cut_off"]:
+        wrong.append(f"{report.check['cut_off']:,} cut off at the end")
+    return f"{text} ({', '.join(wrong)})" if wrong else text
+
+
+def _broken(report: CellReport) -> list[str]:
+    return [
+        f"{report.check[name]:,} {name}"
+        for name in ("lost", "duplicated", "wrong")
+        if report.check[name]
+    ]
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f} ms"
+
+
+def results_table(reports: Sequence[CellReport]) -> Any:
+    """All cells, a row each."""
+    table = console.table(
+        "latency from the later reading's due time to the sink, ms",
+        [
+            "cell",
+            ">mean",
+            ">50 %",
+            ">90 %",
+            ">99 %",
+            ">99.99 %",
+            ">results/s",
+            ">of due, %",
+            ">cut off",
+            "as planned",
+            "complete",
+        ],
+        caption="complete: nothing lost, duplicated or wrong, held against the reference join",
+    )
+    for r in reports:
+        latency = r.summary["latency_ms"]
+        figures = [latency[name] for name in ("mean", "p50", "p90", "p99", "p9999")]
+        due = r.check["expected"]
+        came = PER_CENT * (1 - r.check["cut_off"] / due) if due else float("nan")
+        table.add_row(
+            r.name,
+            *(console.number(float("nan") if f is None else f) for f in figures),
+            console.number(r.summary["throughput_results_per_s"], 0),
+            console.number(came),
+            f"{r.check['cut_off']:,}",
+            "yes" if r.placed else "[red]no[/]",
+            "[red]" + ", ".join(_broken(r)) + "[/]" if _broken(r) else "yes",
+        )
+    return table
+
+
+__all__ = ["experiment", "line_of", "read", "results_table", "watching"]
