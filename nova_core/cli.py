@@ -34,9 +34,11 @@ COMMANDS = {
         "diff",
         "replan",
         "live",
+        "serve",
         "compare",
         "topology",
         "engines",
+        "translate",
         "tour",
     )
 }

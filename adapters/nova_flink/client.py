@@ -48,15 +48,13 @@ class Client:
         scratch = Path(self._scratch.name)
         self._log = scratch / "client.log"
         try:
-            self._process = self._start(home, scratch, parts.hostname, parts.port)
+            self._process = self._start(home, scratch, rest_url)
             self._answer(START_S)
         except BaseException:
             self.close()
             raise
 
-    def _start(
-        self, home: FlinkHome, scratch: Path, host: str, port: int
-    ) -> subprocess.Popen[bytes]:
+    def _start(self, home: FlinkHome, scratch: Path, rest_url: str) -> subprocess.Popen[bytes]:
         # Nothing else that is installed beside these two is for Flink's Python to find.
         modules = scratch / "modules"
         modules.mkdir()
@@ -76,7 +74,7 @@ class Client:
         }
         with self._log.open("wb") as log:
             return subprocess.Popen(
-                [str(home.python), "-m", "nova_flink.client_main", host, str(port)],
+                [str(home.python), "-m", "nova_flink.client_main", rest_url],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -8,37 +8,23 @@ import sys
 from typing import Any, TextIO
 
 from nova_core.errors import NovaError
-from nova_flink.builder import build, remote_environment, settings
 from nova_flink.dataflow import Dataflow
+from nova_flink.submit import submit
 from nova_flink.workload import Workload
 
 QUOTED = 300
 
 
-class _Submitter:
-    def __init__(self, host: str, port: int) -> None:
-        from pyflink.java_gateway import get_gateway
-
-        self.gateway = get_gateway()
-        self.host, self.port = host, port
-
-    def submit(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Build and start a job."""
+def _answer(rest_url: str, command: dict[str, Any]) -> dict[str, Any]:
+    try:
         dataflow = Dataflow.from_json(command["dataflow"])
         workload = Workload.from_json(command["workload"])
-        environment = remote_environment(self.gateway, self.host, self.port, settings(workload))
-        build(self.gateway, environment, dataflow, workload, command["result_file"])
-        client = environment.executeAsync(command["name"])
-        return {"job": client.getJobID().toString()}
-
-
-def _answer(submitter: _Submitter, command: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return submitter.submit(command)
+        job = submit(dataflow, workload, rest_url, command["result_file"], command["name"])
     except NovaError as error:
         return {"error": str(error)}
     except Exception as error:
         return {"error": _reason(error)}
+    return {"job": job}
 
 
 def _reason(error: Exception) -> str:
@@ -57,16 +43,20 @@ def _reason(error: Exception) -> str:
     return (causes[-1] if causes else lines[0]).removeprefix("Caused by: ")[:QUOTED]
 
 
-def serve(commands: TextIO, answers: TextIO, host: str, port: int) -> None:
+def serve(commands: TextIO, answers: TextIO, rest_url: str) -> None:
     """Answer commands until there are no more."""
-    submitter = _Submitter(host, port)
-    print(json.dumps({"ready": True}), file=answers, flush=True)
+    from pyflink.java_gateway import get_gateway
+
+    get_gateway()
+    answers.write(json.dumps({"ready": True}) + "\n")
+    answers.flush()
     for line in commands:
-        print(json.dumps(_answer(submitter, json.loads(line))), file=answers, flush=True)
+        answers.write(json.dumps(_answer(rest_url, json.loads(line))) + "\n")
+        answers.flush()
 
 
 if __name__ == "__main__":
     # Whatever else writes to stdout must not be taken for an answer.
-    with os.fdopen(os.dup(1), "w") as answers:
+    with os.fdopen(os.dup(1), "w") as own:
         os.dup2(2, 1)
-        serve(sys.stdin, answers, sys.argv[1], int(sys.argv[2]))
+        serve(sys.stdin, own, sys.argv[1])

@@ -1,0 +1,71 @@
+"""Starts a translated job from Flink's own environment (standard library and pyflink only)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from nova_core.errors import NovaError
+from nova_flink.builder import build, remote_environment, settings
+from nova_flink.dataflow import Dataflow
+from nova_flink.workload import Workload
+
+LEAD_S = 10
+
+
+def submit(
+    dataflow: Dataflow, workload: Workload, rest_url: str, results: str, name: str = "nova"
+) -> str:
+    """Start a job; return its id.
+
+    Raises:
+        NovaError: for a URL without host and port.
+    """
+    parts = urlsplit(rest_url)
+    if not parts.hostname or not parts.port:
+        raise NovaError(f"{rest_url}: expected http://HOST:PORT")
+    from pyflink.java_gateway import get_gateway
+
+    gateway = get_gateway()
+    environment = remote_environment(gateway, parts.hostname, parts.port, settings(workload))
+    build(gateway, environment, dataflow, workload, results)
+    return str(environment.executeAsync(name).getJobID().toString())
+
+
+def main() -> int:
+    """What ``submit.sh`` runs."""
+    parser = argparse.ArgumentParser(prog="submit.sh", description="Start the job on the cluster.")
+    parser.add_argument("--dataflow", type=Path, required=True)
+    parser.add_argument("--workload", type=Path, required=True)
+    parser.add_argument("--rest", required=True, help="URL of the JobManager")
+    parser.add_argument("--results", required=True, help="file of results on the sink's host")
+    parser.add_argument(
+        "--start-ms",
+        type=int,
+        help="event time of the first tuples, ms since the epoch; without, the workload's, or "
+        f"{LEAD_S} s from now where that is 0",
+    )
+    parser.add_argument("--count", type=int, help="tuples per source, after which the job ends")
+    given = parser.parse_args()
+    try:
+        workload = Workload.read(given.workload)
+        start = workload.start_ms or (int(time.time()) + LEAD_S) * 1000
+        workload = replace(
+            workload,
+            start_ms=start if given.start_ms is None else given.start_ms,
+            count=workload.count if given.count is None else given.count,
+        )
+        job = submit(Dataflow.read(given.dataflow), workload, given.rest, given.results)
+    except (NovaError, OSError) as error:
+        sys.stderr.write(f"submit.sh: {error}\n")
+        return 2
+    sys.stdout.write(f"{job}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

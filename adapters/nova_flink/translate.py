@@ -1,0 +1,276 @@
+"""Everything a person needs to run a plan on Flink by their own means, as a directory of files."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import tempfile
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nova_core.errors import NovaError
+from nova_flink import names
+from nova_flink.client import JVM
+from nova_flink.configuration import COORDINATOR, ClusterConfiguration, Node
+from nova_flink.dataflow import Dataflow, from_plan
+from nova_flink.home import EXTENSION, FlinkHome
+from nova_flink.workload import SourceStream, Workload
+
+if TYPE_CHECKING:
+    from nova_core.model.plan import Plan
+    from nova_core.model.problem import Problem
+
+# What the job script needs: standard library and pyflink only.
+MODULES = ("__init__", "builder", "dataflow", "documents", "names", "pin", "submit", "workload")
+NODE = "{node}"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a plan is translated.
+
+    Attributes:
+        workload: JSON file of a `nova_flink.workload.Workload`; without, every source of the plan
+            repeats a few values at its rate, without end.
+        window_ms: length of the windows, without a workload.
+        keys: sequence numbers have to be equal modulo this, without a workload.
+        home: the engine home as hosts see it.
+        work: where a host keeps configuration and logs; ``{node}`` stands for its name.
+        coordinator: the node that runs the JobManager; the first sink's, if not given.
+        results: file the sink writes on its node; in its work directory, if not given.
+    """
+
+    workload: str = ""
+    window_ms: int = 1000
+    keys: int = 1
+    home: str = ""
+    work: str = "/tmp/nova-flink"
+    coordinator: str = ""
+    results: str = ""
+
+
+def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> list[Path]:
+    """Write a plan as configuration of hosts, start and stop scripts and a job.
+
+    Nodes are reached at the addresses the problem gives them (``host``), or at their names.
+
+    Args:
+        plan: what runs where.
+        problem: the one it answers.
+        directory: is made; must be absent or empty.
+        options: fields of `Options`; numbers may be text.
+
+    Returns:
+        The files written.
+
+    Raises:
+        NovaError: for an option that is unknown or of the wrong type, a directory that holds
+            something, or a plan of another problem.
+    """
+    chosen = _options(options)
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise NovaError(f"{directory}: is there already; give a directory to be made")
+    workload = _workload(chosen, problem)
+    dataflow = from_plan(plan, problem, workload)
+    if not dataflow.operators:
+        raise NovaError("plan: nothing runs in it")
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=f".{directory.name}.") as scratch:
+        made = Path(scratch) / "made"
+        _write(made, dataflow, workload, problem, chosen)
+        written = sorted(path.relative_to(made) for path in made.rglob("*") if path.is_file())
+        if directory.exists():
+            directory.rmdir()
+        made.rename(directory)
+    return [directory / path for path in written]
+
+
+def _options(given: dict[str, Any]) -> Options:
+    known = {field.name: type(field.default) for field in fields(Options)}
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in known:
+            raise NovaError(f"option {name!r}: unknown; Flink takes {', '.join(known)}")
+        try:
+            values[name] = known[name](value)
+        except ValueError as error:
+            raise NovaError(f"option {name}: {value!r}: expected a whole number") from error
+    return Options(**values)
+
+
+def _workload(options: Options, problem: Problem) -> Workload:
+    if options.workload:
+        path = Path(options.workload)
+        try:
+            return Workload.read(path)
+        except OSError as error:
+            raise NovaError(f"{path}: {error.strerror}") from error
+    s, m = problem.sources, problem.matrix
+    joined = sorted({*m.left.tolist(), *m.right.tolist()})
+    streams = tuple(
+        SourceStream(
+            source=str(s.ids[i]),
+            rate=float(s.rate[i]),
+            sensor=str(s.ids[i]),
+            stream=str(s.stream[i]),
+            region="" if s.key is None else str(s.key[i]),
+            values=tuple(float(value) for value in range(10)),
+        )
+        for i in joined
+    )
+    return Workload(streams, options.window_ms, start_ms=0, keys=options.keys)
+
+
+def _write(
+    made: Path, dataflow: Dataflow, workload: Workload, problem: Problem, options: Options
+) -> None:
+    home = options.home or str(FlinkHome.default().path)
+    coordinator = options.coordinator or dataflow.sinks[0].node
+    configuration = _configuration(dataflow, problem, home, coordinator)
+    for node in configuration.nodes:
+        work = options.work.replace(NODE, names.sanitised(node.name))
+        _write_node(
+            made / "nodes" / names.sanitised(node.name),
+            replace(configuration, work_directory=work),
+            node,
+        )
+    results = options.results or f"{options.work}/results"
+    results = results.replace(NODE, names.sanitised(dataflow.sinks[0].node))
+    _write_job(made / "job", dataflow, workload, configuration, home, results)
+    (made / "README.md").write_text(_readme(dataflow, configuration, home, results), "utf-8")
+
+
+def _configuration(
+    dataflow: Dataflow, problem: Problem, home: str, coordinator: str
+) -> ClusterConfiguration:
+    index, known = problem.node_index, problem.nodes
+    if coordinator not in index:
+        raise NovaError(f"option coordinator: {coordinator!r} is no node of the problem")
+    nodes = []
+    for name in dict.fromkeys((coordinator, *dataflow.nodes)):
+        row = index[name]
+        address = "" if known.host is None else str(known.host[row])
+        memory = None if known.memory is None else float(known.memory[row])
+        nodes.append(
+            Node(
+                name,
+                address or name,
+                memory=int(memory) if memory is not None and memory > 0 else None,
+                role=COORDINATOR if name == coordinator else "worker",
+            )
+        )
+    return ClusterConfiguration(nodes, home)
+
+
+def _write_node(directory: Path, configuration: ClusterConfiguration, node: Node) -> None:
+    configuration.write(node, directory)
+    processes = {"taskmanager": configuration.task_manager_command(node)}
+    if node.role == COORDINATOR:
+        processes = {"jobmanager": configuration.coordinator_command(node), **processes}
+    work = shlex.quote(configuration.work_directory)
+    start = [
+        "#!/bin/sh",
+        f"# Starts Flink on node {node.name!r} ({node.address}).".replace("\n", " "),
+        "set -eu",
+        'here=$(cd "$(dirname "$0")" && pwd)',
+        f"work={work}",
+        'mkdir -p "$work/log" "$work/conf"',
+        '[ "$here" = "$work" ] || cp "$here"/conf/* "$work/conf/"',
+    ]
+    stop = ["#!/bin/sh", "# Ends what start.sh started.", f"work={work}"]
+    for name, command in processes.items():
+        (directory / f"{name}.sh").write_text(f"#!/bin/sh\n{command}\n", "utf-8")
+        start += [
+            f'nohup sh "$here/{name}.sh" > "$work/log/{name}.out" 2>&1 < /dev/null &',
+            f'echo $! > "$work/{name}.pid"',
+        ]
+    for name in reversed(processes):
+        stop += [
+            f'if [ -f "$work/{name}.pid" ]; then',
+            f'  kill "$(cat "$work/{name}.pid")" 2> /dev/null',
+            f'  rm "$work/{name}.pid"',
+            "fi",
+        ]
+    _script(directory / "start.sh", start)
+    _script(directory / "stop.sh", stop)
+
+
+def _write_job(
+    directory: Path,
+    dataflow: Dataflow,
+    workload: Workload,
+    configuration: ClusterConfiguration,
+    home: str,
+    results: str,
+) -> None:
+    import nova_core
+
+    modules = directory / "modules"
+    (modules / "nova_flink").mkdir(parents=True)
+    (modules / "nova_core").mkdir()
+    for name in MODULES:
+        shutil.copyfile(
+            Path(__file__).with_name(f"{name}.py"), modules / "nova_flink" / f"{name}.py"
+        )
+    core = Path(str(nova_core.__file__)).parent
+    for name in ("__init__", "errors"):
+        shutil.copyfile(core / f"{name}.py", modules / "nova_core" / f"{name}.py")
+    (directory / "dataflow.json").write_text(dataflow.to_json(), "utf-8")
+    (directory / "workload.json").write_text(workload.to_json(), "utf-8")
+    quoted = shlex.quote(home)
+    submit = [
+        "#!/bin/sh",
+        "# Starts the job; prints its id. Options: see submit.sh --help.",
+        "set -eu",
+        'here=$(cd "$(dirname "$0")" && pwd)',
+        'export PYTHONPATH="$here/modules" PYTHONDONTWRITEBYTECODE=1',
+        f"export FLINK_HOME={quoted}/flink HADOOP_CLASSPATH={quoted}/{EXTENSION}",
+        f"export JVM_ARGS={shlex.quote(JVM)}",
+        # Flink's own log of the client.
+        'export FLINK_LOG_DIR="${FLINK_LOG_DIR:-${TMPDIR:-/tmp}}"',
+        f'exec {quoted}/bin/python -m nova_flink.submit --dataflow "$here/dataflow.json" \\',
+        f'  --workload "$here/workload.json" --rest {shlex.quote(configuration.rest_url)} \\',
+        f'  --results {shlex.quote(results)} "$@"',
+    ]
+    _script(directory / "submit.sh", submit)
+
+
+def _script(path: Path, lines: list[str]) -> None:
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    path.chmod(0o755)
+
+
+def _readme(
+    dataflow: Dataflow, configuration: ClusterConfiguration, home: str, results: str
+) -> str:
+    rows = "\n".join(
+        f"| {node.name} | {node.address} | {names.sanitised(node.name)} | "
+        f"{', '.join(one.name for one in dataflow.operators if one.node == node.name)} |"
+        for node in configuration.nodes
+    )
+    return f"""\
+# A plan by {dataflow.strategy or "hand"} for Apache Flink
+
+Problem {dataflow.problem}: {len(dataflow.joins)} join instances, {len(dataflow.operators)}
+operators on {len(dataflow.nodes)} nodes.
+
+| node | address | directory in `nodes` | runs |
+|---|---|---|---|
+{rows}
+
+1. Every host needs Java 11 or later and `{home}/flink/lib/*.jar` and `{home}/{EXTENSION}` at the
+   same path. `nova engines install flink` makes that directory; copying it is enough.
+2. Copy each directory in `nodes` to its host and run `start.sh` there; the one of
+   {configuration.coordinator.name} first, which also starts the JobManager. `stop.sh` ends it.
+3. Run `job/submit.sh` on a host that has the whole of `{home}` and reaches
+   {configuration.rest_url}; it prints the job's id. `job/workload.json` says what the sources emit
+   and how long windows are.
+4. Results are written to `{results}` on {", ".join(one.node for one in dataflow.sinks)}, 80 bytes
+   each (`nova_flink.results` reads them).
+5. `nova flink verify JOB` compares where operators run with the plan, as
+   {configuration.rest_url}/jobs/ID and the TaskManagers' ids (tm-NODE) tell.
+"""
+
+
+__all__ = ["Options", "translate"]

@@ -1,0 +1,110 @@
+"""A user's own SQL job obeys a plan, and one that does not match it is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nova_core
+import nova_flink
+from nova_flink import names
+from nova_flink.home import FlinkHome
+from nova_flink.local_cluster import LocalCluster
+
+pytestmark = pytest.mark.e2e
+NODES = ["a", "b.1", "c", "sink"]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    home = FlinkHome.default()
+    if not home.installed:
+        pytest.skip("needs Flink: run `nova engines install flink`")
+    with LocalCluster(home, NODES, tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+def plan_of(places: dict[str, tuple[str, str, str]]) -> dict[str, Any]:
+    """A plan's document: per region, the nodes of pressure, humidity and their join."""
+    instances, edges = [], []
+    for region, (left, right, join) in places.items():
+        pair = {"left": f"pressure-{region}", "right": f"humidity-{region}"}
+        identifier = f"climate/{pair['left']}*{pair['right']}#0"
+        instances.append({"id": identifier, "operator": "climate", "pair": pair, "node": join})
+        for side, node in (("left", left), ("right", right)):
+            edges.append({"from": node, "to": join, "instance": identifier, "carries": side})
+            edges[-1]["source"] = pair[side]
+        edges.append({"from": join, "to": "sink", "instance": identifier, "carries": "result"})
+    return {"nova_plan": 1, "instances": instances, "edges": edges}
+
+
+def run(cluster: LocalCluster, tmp_path: Path, plan: dict[str, Any], regions: str) -> Any:
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    for package in (nova_core, nova_flink):
+        source = Path(str(package.__file__)).parent
+        (modules / source.name).symlink_to(source)
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    done = subprocess.run(
+        [
+            str(cluster.home.python),
+            str(Path(__file__).with_name("pinned_sql_job.py")),
+            cluster.rest.url,
+            str(tmp_path / "plan.json"),
+            regions,
+        ],
+        env={**os.environ, "PYTHONPATH": str(modules), "FLINK_HOME": str(cluster.home.flink)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_sql_job_runs_where_the_plan_says(cluster: LocalCluster, tmp_path: Path) -> None:
+    plan = plan_of({"1": ("a", "b.1", "c"), "2": ("c", "a", "b.1")})
+    found = run(cluster, tmp_path, plan, "1,2")
+    assert "error" not in found, found
+    job = found["job"]
+    try:
+        where: dict[str, set[str | None]] = {}
+        for vertex in cluster.rest.job(job)["vertices"]:
+            for row in cluster.rest.subtasks(job, vertex["id"]):
+                node = names.node_of_task_manager(row["taskmanager-id"])
+                where.setdefault(vertex["name"], set()).add(node)
+    finally:
+        cluster.rest.cancel(job)
+
+    def nodes_of(part: str) -> set[str | None]:
+        return set().union(*(nodes for name, nodes in where.items() if part in name))
+
+    assert nodes_of("source pressure-1") == {"a"}
+    assert nodes_of("source humidity-1") == {"b.1"}
+    assert nodes_of("join climate/pressure-1*humidity-1#0") == {"c"}
+    assert nodes_of("source pressure-2") == {"c"}
+    assert nodes_of("source humidity-2") == {"a"}
+    assert nodes_of("join climate/pressure-2*humidity-2#0") == {"b.1"}
+    assert nodes_of("results") == {"sink"}
+
+
+@pytest.mark.parametrize(
+    ("planned", "regions", "complaint"),
+    [
+        (("1", "2"), "1", "the job lacks source pressure-2, source humidity-2, join climate/"),
+        (("1",), "1,2", "the job's source 'pressure_2' is not in the plan"),
+    ],
+)
+def test_a_job_that_does_not_match_is_refused(
+    cluster: LocalCluster, tmp_path: Path, planned: tuple[str, ...], regions: str, complaint: str
+) -> None:
+    plan = plan_of(dict.fromkeys(planned, ("a", "b.1", "c")))
+    found = run(cluster, tmp_path, plan, regions)
+    assert complaint in found["error"]

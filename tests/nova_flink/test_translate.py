@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from random_plans import random_plan, workload_of
+
+from nova_core.errors import NovaError
+from nova_flink.dataflow import Dataflow, from_plan
+from nova_flink.translate import translate
+from nova_flink.workload import Workload
+
+
+def test_a_directory_for_every_node_and_the_job(tmp_path: Path) -> None:
+    plan = random_plan(2, routes=True)
+    target = tmp_path / "out"
+    written = translate(plan, plan.problem, target, home="/opt/flink home", window_ms="20")
+    assert sorted(p for p in target.rglob("*") if p.is_file()) == written
+    dataflow = Dataflow.read(target / "job" / "dataflow.json")
+    assert dataflow == from_plan(plan, plan.problem)
+    assert Workload.read(target / "job" / "workload.json").window_ms == 20
+    assert len(list((target / "nodes").iterdir())) == len(dataflow.nodes)
+    assert len(list(target.rglob("jobmanager.sh"))) == 1
+    for script in target.rglob("*.sh"):
+        subprocess.run(["sh", "-n", script], check=True)
+    assert "|" in (target / "README.md").read_text()
+
+
+def test_a_given_workload_is_used(tmp_path: Path) -> None:
+    plan = random_plan(2)
+    workload = workload_of(plan.problem, 5000, seconds=1, window_ms=10, keys=3)
+    (tmp_path / "w.json").write_text(workload.to_json())
+    translate(plan, plan.problem, tmp_path / "out", workload=tmp_path / "w.json")
+    assert Workload.read(tmp_path / "out" / "job" / "workload.json") == workload
+
+
+def test_hosts_are_reached_at_their_addresses(tmp_path: Path) -> None:
+    plan = random_plan(2)
+    nodes = replace(
+        plan.problem.nodes, host=np.array([f"10.0.0.{i}" for i in range(len(plan.problem.nodes))])
+    )
+    problem = replace(plan.problem, nodes=nodes)
+    translate(replace(plan, problem=problem), problem, tmp_path / "out")
+    sink = int(problem.joins.sink[0])
+    assert f"http://10.0.0.{sink}:8081" in (tmp_path / "out" / "job" / "submit.sh").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"window": 1}, "option 'window': unknown; Flink takes workload, window_ms"),
+        ({"window_ms": "a"}, "option window_ms: 'a': expected a whole number"),
+        ({"window_ms": 0}, "window_ms 0: expected 1 or more"),
+        ({"coordinator": "x"}, "option coordinator: 'x' is no node"),
+        ({"workload": "/nowhere.json"}, "/nowhere.json: No such file"),
+        ({"work": "here"}, "work_directory: 'here': expected an absolute path"),
+    ],
+)
+def test_bad_options_leave_nothing(tmp_path: Path, options: dict[str, Any], complaint: str) -> None:
+    plan = random_plan(2)
+    with pytest.raises(NovaError, match=complaint):
+        translate(plan, plan.problem, tmp_path / "out", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_holds_something_is_left_alone(tmp_path: Path) -> None:
+    plan = random_plan(2)
+    (tmp_path / "mine").write_text("x")
+    with pytest.raises(NovaError, match="is there already"):
+        translate(plan, plan.problem, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
