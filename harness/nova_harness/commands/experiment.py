@@ -83,9 +83,7 @@ def experiment() -> None:
 @click.option("--keep", is_flag=True, help="Leave the engine (and virtual hosts) running.")
 @click.option("--calibrate", is_flag=True, help="Measure capacities anew.")
 @shared.json_option
-@click.pass_context
 def run(
-    ctx: click.Context,
     place: str,
     output: Path | None,
     keep: bool,
@@ -119,7 +117,7 @@ def run(
     else:
         console.show(results_table(reports))
         console.say(f"results in {folder}; `nova report {folder}` makes a page of them")
-    ctx.exit(0 if good else 1)
+    click.get_current_context().exit(0 if good else 1)
 
 
 @experiment.command()

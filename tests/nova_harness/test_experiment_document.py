@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from nova_harness.commands.experiment import experiment
+from nova_harness.experiment.cells import (
+    CellDirectory,
+    cells_of,
+    directory_of,
+    same_experiment,
+)
+from nova_harness.experiment.document import (
+    Experiment,
+    ExperimentError,
+    find_experiment,
+    read_experiment,
+)
+
+SMALL = "experiment: 1\nname: small\nstrategies: [nova, sink]\n"
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "e.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", ["debs2021", "debs2021-ci"])
+def test_experiments_that_come_with_nova_can_be_read(name: str) -> None:
+    found = read_experiment(find_experiment(name))
+    assert found.name == name
+    assert {"nova", "sink", "source", "tree", "top-c"} <= {s.called for s in found.chosen}
+    assert all(found.keys(w, 1000) == w for w in found.windows_ms)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("strategies: []", "strategies"),
+        ("strategies: [nowhere]", "unknown 'nowhere'"),
+        ("strategies: [{name: nova, parameters: {sgma: 1}}]", "unknown parameter 'sgma'"),
+        ("strategies: [nova, nova]", "given twice"),
+        ("strategies: [{name: nova, label: A B}]", "label 'A B'"),
+        ("strategies: [nova]\nwindows_ms: [0]", "windows_ms[0]: 0 is not accepted"),
+        ("strategies: [nova]\nwindows_ms: [5, 5]", "value twice"),
+        ("strategies: [nova]\nrates: [-1]", "rates[0]: -1 is not accepted"),
+        ("strategies: [nova]\nduration_s: .nan", "duration_s"),
+        ("strategies: [nova]\nstress: often", "stress"),
+        ("strategies: [nova]\nengine: spark", "'spark' is not accepted; one of flink"),
+        ("strategies: [nova]\nwindow_ms: [1]", "did you mean 'windows_ms'?"),
+    ],
+)
+def test_mistakes_are_told_with_the_field(tmp_path: Path, line: str, told: str) -> None:
+    path = written(tmp_path, f"experiment: 1\nname: wrong\n{line}\n")
+    with pytest.raises(ExperimentError) as caught:
+        read_experiment(path)
+    assert str(path) in str(caught.value)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_name_is_told() -> None:
+    with pytest.raises(ExperimentError, match="no such file, nor an experiment"):
+        find_experiment("debs1999")
+
+
+def test_cells_are_all_there_in_an_order_that_the_seed_gives(tmp_path: Path) -> None:
+    text = SMALL + "windows_ms: [1, 10]\nstress: both\nrepetitions: 2\nseed: 3\n"
+    found = read_experiment(written(tmp_path, text))
+    names = [cell.name for cell in cells_of(found)]
+    assert len(set(names)) == len(names) == 2 * 2 * 2 * 2
+    assert names == [cell.name for cell in cells_of(found)]
+    other = msgspec.structs.replace(found, seed=4)
+    assert names != [cell.name for cell in cells_of(other)]
+    # Whole repetitions follow each other.
+    assert {name[-1] for name in names[:8]} == {"1"}
+    assert "nova-w10ms-r1000-stress-2" in names
+
+
+def test_a_cell_says_what_is_expected_of_it(tmp_path: Path) -> None:
+    found = read_experiment(written(tmp_path, SMALL + "windows_ms: [100]\nrates: [500]\n"))
+    told = cells_of(found)[0].document(found)
+    assert told["keys"] == 50
+    assert told["expected_rate"] == 4 * 500
+    assert told["sources"] == 8
+
+
+def test_a_cell_is_done_when_its_mark_is_there(tmp_path: Path) -> None:
+    found = read_experiment(written(tmp_path, SMALL))
+    directory = directory_of(tmp_path, cells_of(found)[0])
+    directory.begin()
+    (directory.path / "cell.json").write_text("{}")
+    assert not directory.done
+    directory.begin()  # what an unfinished run has left is gone
+    assert list(directory.path.iterdir()) == []
+    directory.finish()
+    assert directory.done
+    assert CellDirectory(directory.path).done
+
+
+def test_only_cells_may_differ_when_a_run_goes_on() -> None:
+    a = Experiment(name="a", strategies=["nova"])
+    more = Experiment(name="a", strategies=["nova", "sink"], windows_ms=[1], repetitions=3)
+    assert same_experiment(a, more)
+    assert not same_experiment(a, Experiment(name="a", strategies=["nova"], duration_s=5))
+
+
+def test_the_command_lists_cells_and_takes_options(tmp_path: Path) -> None:
+    path = written(tmp_path, SMALL)
+    told = CliRunner().invoke(
+        experiment, ["cells", str(path), "--strategy", "tree", "--window", "7", "--stress", "both"]
+    )
+    assert told.exit_code == 0, told.output
+    shown = set(told.stdout.split())
+    assert shown == {"tree-w7ms-r1000-calm-1", "tree-w7ms-r1000-stress-1"}
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    from nova_harness.experiment.runner import Run
+
+    found = read_experiment(written(tmp_path, SMALL))
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "holiday.jpg").write_text("")
+    with pytest.raises(ExperimentError, match="holds no run"):
+        Run(folder, found, tmp_path).prepare()
+    other = tmp_path / "other"
+    Run(other, found, tmp_path).prepare()
+    Run(other, found, tmp_path).prepare()
+    with pytest.raises(ExperimentError, match="holds another experiment"):
+        Run(other, msgspec.structs.replace(found, duration_s=1), tmp_path).prepare()
