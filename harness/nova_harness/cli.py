@@ -190,4 +190,30 @@ def live(sizes: list[int], events: int, seed: int, as_json: bool) -> None:
         console.show(measure_live.summary_table(measurements))
 
 
+@bench.command()
+@click.option("--nodes", type=click.IntRange(min=MIN_NODES), default=10_000, show_default=True)
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=1),
+    default=1000,
+    show_default=True,
+    help="Events/s the client sends, answered or not.",
+)
+@click.option("--seconds", type=click.FloatRange(min=1), default=60, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Write the figures as JSON to stdout, nothing else."
+)
+def serve(nodes: int, rate: float, seconds: float, seed: int, as_json: bool) -> None:
+    """Send random events to `nova serve` and time the answers; count what is lost."""
+    from nova_harness import measure_serve
+
+    case = measure_serve.ServeCase(nodes=nodes, rate=rate, seconds=seconds, seed=seed)
+    measurement = measure_serve.measure(case)
+    if as_json:
+        console.print_json({"measurement": measurement})
+    else:
+        console.show(measure_serve.summary_table(measurement))
+
+
 __all__ = ["bench"]

@@ -206,7 +206,11 @@ def read_plan_document(path: Path, problem: Problem) -> Plan:
     Raises:
         PlanError: naming the file, the field, the value and what would be accepted.
     """
-    document = read_typed(path, PlanDocument, "nova_plan", VERSION, PlanError)
+    return plan_of(read_typed(path, PlanDocument, "nova_plan", VERSION, PlanError), problem, path)
+
+
+def plan_of(document: PlanDocument, problem: Problem, path: Path) -> Plan:
+    """A document as the plan of a problem, as `read_plan_document`; errors name ``path``."""
     check_answers(document, problem, path)
     rows = PlanRows(document, problem, path)
     plan = rows.plan()

@@ -107,7 +107,11 @@ def parse(path: Path, error: type[NovaError]) -> Any:
     Raises:
         NovaError: of the given class, naming the file, the line and what is wrong there.
     """
-    content = read_bytes(path, error)
+    return parse_bytes(read_bytes(path, error), path, error)
+
+
+def parse_bytes(content: bytes, path: Path, error: type[NovaError]) -> Any:
+    """`parse` of what a file of that name holds, or would hold; nothing is read."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as cause:
@@ -156,7 +160,13 @@ def read_typed(
     Raises:
         NovaError: of the given class, naming file, field, value and what would be accepted.
     """
-    raw = parse(path, error)
+    return typed(parse(path, error), path, kind, marker, version, error)
+
+
+def typed(
+    raw: Any, path: Path, kind: type[Document], marker: str, version: int, error: type[NovaError]
+) -> Document:
+    """`read_typed` of what `parse` has returned."""
     if not isinstance(raw, dict):
         raise error(f"{path}: holds {_named(raw)}; a mapping with '{marker}: {version}' is needed")
     if marker not in raw:
@@ -167,6 +177,15 @@ def read_typed(
         raise error(
             f"{path}: {marker}: format version {_shown(raw[marker])}; {version} is read here"
         )
+    return convert(raw, path, kind, error)
+
+
+def convert(raw: Any, path: Path, kind: type[Document], error: type[NovaError]) -> Document:
+    """Plain values as a typed document without a version.
+
+    Raises:
+        NovaError: as `read_typed`.
+    """
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as cause:

@@ -12,7 +12,7 @@ from nova_core.model.problem import Bools, Floats, Ints, Problem, Strings
 
 # Identifiers travel through CSV, YAML, file names and engines: no control characters, no halves of
 # surrogate pairs (which UTF-8 cannot hold).
-_UNUSABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+UNUSABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _SINK_SLACK = 1e-9
 
 
@@ -47,9 +47,9 @@ class _Check:
     ) -> None:
         """Names are usable text and, unless told otherwise, unique and never empty."""
         values = ids.tolist()
-        if _UNUSABLE.search(" ".join(values)) or (filled and "" in values):
+        if UNUSABLE.search(" ".join(values)) or (filled and "" in values):
             row, bad = next(
-                (i, v) for i, v in enumerate(values) if (filled and not v) or _UNUSABLE.search(v)
+                (i, v) for i, v in enumerate(values) if (filled and not v) or UNUSABLE.search(v)
             )
             self.fail(
                 table,

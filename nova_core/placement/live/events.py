@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from nova_core.errors import ProblemError
 from nova_core.model.document import Name, NodeRow, NonNegative, SourceRow
 from nova_core.model.syntax import suggestion
+from nova_core.model.validation import UNUSABLE
 
 Rate = Annotated[float, Meta(gt=0, description="tuples/s")]
 Capacity = Annotated[
@@ -174,7 +175,7 @@ def parse_event(text: str | bytes, where: str = "event") -> Event:
     """
     try:
         raw: Any = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as cause:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
         raise ProblemError(f"{where}: no JSON: {cause}") from None
     return convert_event(raw, where)
 
@@ -184,7 +185,7 @@ def convert_event(raw: Any, where: str = "event") -> Event:
     if not isinstance(raw, dict):
         raise ProblemError(f"{where}: an event is an object with a field 'event', not {raw!r:.60}")
     name = raw.get("event")
-    if name not in KINDS:
+    if not isinstance(name, str) or name not in KINDS:
         accepted = suggestion(str(name), list(KINDS))
         raise ProblemError(f"{where}: event: {name!r} is none; {accepted}")
     if name == "batch" and isinstance(raw.get("events"), list):
@@ -193,9 +194,22 @@ def convert_event(raw: Any, where: str = "event") -> Event:
             if isinstance(inner, Batch):
                 raise ProblemError(f"{where}: events[{row}]: a batch holds no other batch")
     try:
-        return msgspec.convert(raw, KINDS[name])
+        event = msgspec.convert(raw, KINDS[name])
     except msgspec.ValidationError as cause:
         raise ProblemError(f"{where}: {name}: {cause}") from None
+    if isinstance(event, AddWorker):
+        _check_text(event.node, f"{where}: {name}: node")
+    elif isinstance(event, AddSource):
+        _check_text(event.source, f"{where}: {name}: source")
+    return event
+
+
+def _check_text(row: NodeRow | SourceRow, where: str) -> None:
+    """What a problem would not hold, a journal could not read back."""
+    for field, value in msgspec.structs.asdict(row).items():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and UNUSABLE.search(text):
+                raise ProblemError(f"{where}: {field}: {text!r} has control characters")
 
 
 def finite(value: float | str, what: str) -> float:

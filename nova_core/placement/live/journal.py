@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, Self
@@ -92,10 +92,21 @@ class Journal:
         return journal
 
     @classmethod
-    def resume(cls, directory: Path, *, sync: bool = False) -> Self:
+    def resume(
+        cls,
+        directory: Path,
+        *,
+        sync: bool = False,
+        heard: Callable[[PlanDelta], None] | None = None,
+    ) -> Self:
         """Go on with a journal: its last checkpoint, and the events after it once more.
 
         A last line that is cut short was never acknowledged and is dropped.
+
+        Args:
+            directory: where it is.
+            sync: as in `create`.
+            heard: called with the delta of each event that is followed once more.
 
         Raises:
             NovaError: when there is no journal, or what it holds does not fit together.
@@ -111,7 +122,7 @@ class Journal:
         policy = Policy(**header["policy"] | {"pinned": tuple(header["policy"]["pinned"])})
         live = LivePlacement.restore(problem, plan, policy, header["version"], header["moved"])
         journal = cls(directory, live, entries, header["origin"], sync=sync, resumed=True)
-        journal._replay(directory / f"{_LOG}{entries}.jsonl")
+        journal._replay(directory / f"{_LOG}{entries}.jsonl", heard)
         return journal
 
     @classmethod
@@ -132,7 +143,7 @@ class Journal:
             )
         return journal
 
-    def _replay(self, log: Path) -> None:
+    def _replay(self, log: Path, heard: Callable[[PlanDelta], None] | None) -> None:
         good = 0
         for number, (line, end) in enumerate(_lines(log), 1):
             where = f"{log}: line {number}"
@@ -143,7 +154,10 @@ class Journal:
             if entry.get("entry") != self.entries + 1:
                 raise NovaError(f"{where}: entry {entry.get('entry')}, not {self.entries + 1}")
             if "event" in entry:
-                self.live.apply(convert_event(entry["event"], where), overload=entry["overload"])
+                event = convert_event(entry["event"], where)
+                delta = self.live.apply(event, overload=entry["overload"])
+                if heard is not None:
+                    heard(delta)
             self.entries += 1
             good = end
         if log.exists() and log.stat().st_size > good:

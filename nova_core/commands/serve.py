@@ -1,0 +1,94 @@
+"""``nova serve``: the optimizer as a service for engines."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from nova_core import console
+from nova_core.commands import shared
+from nova_core.errors import NovaError
+
+MIB = 2**20
+TOKEN = "NOVA_TOKEN"
+
+
+@click.command(short_help="Serve placements to engines over HTTP.")
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; this machine's."
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8571,
+    show_default=True,
+    help="0 for any that is free.",
+)
+@click.option(
+    "--token-file",
+    type=shared.FILE,
+    help=f"File with the token clients must present; else ${TOKEN}, else none.",
+)
+@click.option(
+    "--max-body",
+    type=click.IntRange(min=1),
+    default=64,
+    show_default=True,
+    metavar="MIB",
+    help="The largest body a request may have.",
+)
+@click.option("--sync", is_flag=True, help="Wait for the disk after each event (power cuts).")
+@click.option("--json", "as_json", is_flag=True, help="Tell the address as JSON, when ready.")
+def serve(
+    directory: Path,
+    host: str,
+    port: int,
+    token_file: Path | None,
+    max_body: int,
+    sync: bool,
+    as_json: bool,
+) -> None:
+    """Serve placements to engines over HTTP until SIGTERM or Ctrl-C.
+
+    What is uploaded and what happens is kept in DIRECTORY, and is there again at the next start.
+    GET /openapi.json describes the operations.
+    """
+    token = _token(token_file)
+    try:
+        from nova_core.service.server import Settings, serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("nova"):
+            raise
+        raise NovaError(
+            f"serve: {error.name} is not installed; pip install 'nova-placement[serve]'"
+        ) from None
+
+    def ready(url: str) -> None:
+        if as_json:
+            click.echo(f'{{"url": "{url}", "process": {os.getpid()}}}')
+        else:
+            console.say(f"{directory}: serving at {url}; Ctrl-C ends it")
+
+    with shared.working():
+        serve(Settings(directory, host, port, token, max_body * MIB, sync), ready)
+
+
+def _token(file: Path | None) -> str | None:
+    if file is None:
+        token, where = os.environ.get(TOKEN), f"${TOKEN}"
+        if token is None:
+            return None
+    else:
+        where = str(file)
+        try:
+            token = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise NovaError(f"{where}: cannot be read: {reason}") from None
+    token = token.strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise NovaError(f"{where}: holds no token: one word of ASCII characters is expected")
+    return token

@@ -1,0 +1,1 @@
+"""The optimizer as a service for engines: HTTP, JSON and server-sent events (`nova serve`)."""

@@ -1,0 +1,106 @@
+"""The web application: operations, refusals in one line, and a description that is true."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from fastapi.openapi.utils import get_openapi
+from msgspec import UNSET
+from starlette.exceptions import HTTPException
+
+from nova_core.errors import InfeasibleError, NovaError
+from nova_core.service.deltas import ForgottenError
+from nova_core.service.documents import Refusal
+from nova_core.service.gate import Gate
+from nova_core.service.hosted import StaleError, UnwritableError
+from nova_core.service.openapi import JSON, complete
+from nova_core.service.routes import routes
+from nova_core.service.store import MissingError, Store, TakenError
+
+TITLE = "Nova"
+ABOUT = (
+    "Places stream joins and keeps them placed: problems in, plans out; events in, deltas out. "
+    "Refusals are `{error}`, one line that says what is wrong and what would be accepted."
+)
+_STATUS: dict[type[NovaError], int] = {
+    ForgottenError: 410,
+    InfeasibleError: 409,
+    MissingError: 404,
+    StaleError: 412,
+    TakenError: 409,
+    UnwritableError: 503,
+}
+
+
+def application(
+    store: Store, *, limit: int, token: str | None = None, hosts: frozenset[str] | None = None
+) -> FastAPI:
+    """The application that serves a store, and closes it when it ends.
+
+    Args:
+        store: what it serves.
+        limit: bytes that a request's body may have.
+        token: what clients must present; None for none.
+        hosts: names clients may call the service by; None for any.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await store.close()
+
+    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.add_middleware(Gate, token=token, hosts=hosts, metrics=store.metrics)
+    app.include_router(routes(store, limit))
+    app.add_exception_handler(NovaError, _refused)
+    app.add_exception_handler(HTTPException, _unknown)
+    app.add_exception_handler(OSError, _no_room)
+    app.add_exception_handler(MemoryError, _no_room)
+    app.add_exception_handler(Exception, _broken)
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            described = get_openapi(
+                title=TITLE,
+                version=version("nova-placement"),
+                description=ABOUT,
+                routes=app.routes,
+            )
+            app.openapi_schema = complete(described, token is not None)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+    return app
+
+
+def _refusal(status: int, text: str, missing: float | None = None) -> Response:
+    refusal = Refusal(error=" ".join(text.split()), missing=UNSET if missing is None else missing)
+    return Response(msgspec.json.encode(refusal), status, media_type=JSON)
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    if isinstance(error, InfeasibleError):
+        return _refusal(409, str(error), error.missing)
+    status = getattr(error, "status", None) or _STATUS.get(type(error), 400)  # type: ignore[arg-type]
+    return _refusal(status, str(error))
+
+
+async def _unknown(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _refusal(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
+
+
+async def _no_room(_: Request, error: Exception) -> Response:
+    return _refusal(503, f"out of memory or disk: {error}")
+
+
+async def _broken(_: Request, error: Exception) -> Response:
+    return _refusal(500, f"a fault of the service, which its log tells: {type(error).__name__}")
+
+
+__all__ = ["application"]

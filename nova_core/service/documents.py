@@ -1,0 +1,130 @@
+"""What clients send and get besides problems, plans, events and deltas."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from nova_core.model.document import Name, NonNegative
+from nova_core.model.plan_document import PlanDocument
+from nova_core.placement.live import Policy
+
+PlacementName = Annotated[
+    str,
+    Meta(
+        pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$",
+        description="letters, digits, - and _, at most 64",
+    ),
+]
+
+
+class _Struct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    pass
+
+
+class PlaceRequest(_Struct):
+    """How to place a problem."""
+
+    strategy: Annotated[Name, Meta(description="`nova compare` lists what is installed")] = "nova"
+    parameters: Annotated[dict[str, Any], Meta(description="of the strategy")] = {}
+
+
+class PolicyPart(_Struct):
+    """When instances move by choice; as the options of `nova live`."""
+
+    gain: NonNegative = 0.0
+    gain_share: NonNegative = 0.05
+    state_bytes: dict[str, NonNegative] = {}
+    gain_per_byte: NonNegative = 0.0
+    cooldown: Annotated[int, Meta(ge=0)] = 0
+    pinned: list[Name] = []
+    overload: bool = False
+
+    def policy(self) -> Policy:
+        """The same as what placements take."""
+        return Policy(**msgspec.structs.asdict(self) | {"pinned": tuple(self.pinned)})
+
+
+class PlacementRequest(PlaceRequest, kw_only=True):
+    """A live placement to begin: of a given plan, or of one that is made for it."""
+
+    name: PlacementName
+    problem: Annotated[Name, Meta(description="id of an uploaded problem")]
+    plan: PlanDocument | UnsetType = UNSET
+    policy: PolicyPart = msgspec.field(default_factory=PolicyPart)
+
+
+class ProblemSummary(_Struct):
+    """An uploaded problem in a few figures."""
+
+    id: Annotated[str, Meta(description="digest of all a placement depends on")]
+    name: str
+    nodes: int
+    sources: int
+    operators: int
+    pairs: int
+
+
+class PlacementSummary(_Struct):
+    """A live placement in a few figures."""
+
+    name: str
+    version: Annotated[int, Meta(description="events so far; a batch is one")]
+    oldest: Annotated[int, Meta(description="deltas after this version are kept")]
+    streams: Annotated[int, Meta(description="clients that follow")]
+    failed: Annotated[str | None, Meta(description="why it takes no events; none if it does")]
+
+
+class ProblemList(_Struct):
+    """Ids of what was uploaded."""
+
+    problems: list[str]
+
+
+class PlacementList(_Struct):
+    """What is placed."""
+
+    placements: list[PlacementSummary]
+
+
+class DeltaList(_Struct):
+    """Deltas in order, and the version that the last of them leads to."""
+
+    version: int
+    deltas: list[msgspec.Raw]
+
+
+class Health(_Struct):
+    """Whether all is well."""
+
+    status: Annotated[str, Meta(description="ok, or failing when a placement takes no events")]
+    version: Annotated[str, Meta(description="of Nova")]
+    problems: int
+    placements: int
+    failing: Annotated[list[str], Meta(description="placements whose journal cannot be written")]
+
+
+class Refusal(_Struct, omit_defaults=True):
+    """Why a request is refused, in one line."""
+
+    error: str
+    missing: Annotated[float | UnsetType, Meta(description="tuples/s that do not fit anywhere")] = (
+        UNSET
+    )
+
+
+__all__ = [
+    "DeltaList",
+    "Health",
+    "PlaceRequest",
+    "PlacementList",
+    "PlacementName",
+    "PlacementRequest",
+    "PlacementSummary",
+    "PolicyPart",
+    "ProblemList",
+    "ProblemSummary",
+    "Refusal",
+]

@@ -1,0 +1,131 @@
+"""Running the service: a socket, signals and an orderly end."""
+
+from __future__ import annotations
+
+import ipaddress
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from nova_core import console
+from nova_core.errors import NovaError
+from nova_core.model.files import make_directory
+from nova_core.service.application import application
+from nova_core.service.store import Store
+
+# Seconds that requests under way have to end.
+PATIENCE = 10
+# Seconds after which a connection that nobody uses is closed.
+KEEP_ALIVE = 75
+# Threads that read plans out give way to requests this often, in seconds (Python: 5 ms).
+SWITCH = 0.0005
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the service runs.
+
+    Attributes:
+        directory: what it keeps; made if missing.
+        host: address or name to listen on.
+        port: 0 for any that is free.
+        token: what clients must present; None for none, on this machine only.
+        limit: bytes that a request's body may have.
+        sync: whether events wait for the disk itself.
+    """
+
+    directory: Path
+    host: str
+    port: int
+    token: str | None
+    limit: int
+    sync: bool
+
+
+def serve(settings: Settings, ready: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or Ctrl-C.
+
+    Args:
+        settings: how.
+        ready: called with the service's URL once it answers.
+
+    Raises:
+        NovaError: when the address or the directory cannot be used.
+    """
+    listener = _listen(settings)
+    with listener:
+        address, port = listener.getsockname()[:2]
+        local = ipaddress.ip_address(address).is_loopback
+        shown = f"[{address}]" if ":" in address else address
+        if not local and settings.token is None:
+            raise NovaError(
+                f"--host {settings.host}: anyone who reaches this address could use the service; "
+                "give --token-file or NOVA_TOKEN, or listen on 127.0.0.1"
+            )
+        if not local:
+            console.warn(
+                f"listening on {shown}:{port}: token and data cross the network unencrypted; put a "
+                "proxy with TLS before it"
+            )
+        store = Store(make_directory(settings.directory), sync=settings.sync)
+        hosts = {"localhost", "127.0.0.1", "::1", address, settings.host.lower()}
+        app = application(
+            store,
+            limit=settings.limit,
+            token=settings.token,
+            hosts=frozenset(hosts) if local else None,
+        )
+        config = uvicorn.Config(
+            app,
+            access_log=False,
+            log_config=None,
+            lifespan="on",
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=KEEP_ALIVE,
+            timeout_graceful_shutdown=PATIENCE,
+        )
+        sys.setswitchinterval(SWITCH)
+        # The server ends by itself on SIGTERM, and sends itself the signal once more at its end.
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        _Server(config, store, lambda: ready(f"http://{shown}:{port}")).run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Says when it is ready, and ends streams before it waits for requests to end."""
+
+    def __init__(self, config: uvicorn.Config, store: Store, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._store = store
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._store.end_streams()
+        await super().shutdown(sockets)
+
+
+def _listen(settings: Settings) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        raise NovaError(
+            f"{settings.host}:{settings.port}: cannot be listened on: {error.strerror or error}"
+        ) from None
+    return listener
+
+
+__all__ = ["Settings", "serve"]
