@@ -99,7 +99,7 @@ def test_a_sql_job_runs_where_the_plan_says(cluster: LocalCluster, tmp_path: Pat
     ("planned", "regions", "complaint"),
     [
         (("1", "2"), "1", "the job lacks source pressure-2, source humidity-2, join climate/"),
-        (("1",), "1,2", "the job's source 'pressure_2' is not in the plan"),
+        (("1",), "1,2", "_2' is not in the plan; the plan's sources are pressure-1"),
     ],
 )
 def test_a_job_that_does_not_match_is_refused(
