@@ -1,4 +1,4 @@
-"""Latency of events over HTTP: `nova serve` in a process of its own, and a client that keeps a rate.
+"""Latency of events over HTTP: `nova serve` in its own process, and a client that keeps a rate.
 
 The client sends at fixed times whether or not earlier answers have come (open loop), and measures
 from the time an event was due, so that a server that falls behind is seen to. A second connection
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -282,15 +282,11 @@ class _Client:
             queue.task_done()
 
     async def _follow(self, ids: list[int]) -> None:
-        async for number in self._ids():
-            ids.append(number)
-
-    async def _ids(self) -> AsyncIterator[int]:
         reader, writer = await asyncio.open_connection(self._host, self._port, limit=2**24)
         writer.write(b"GET /placements/bench/deltas/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         while line := await reader.readline():
             if line.startswith(b"id: "):
-                yield int(line[4:])
+                ids.append(int(line[4:]))
 
 
 async def _answer(reader: asyncio.StreamReader) -> int:

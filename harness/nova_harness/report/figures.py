@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH = 10.5
+LEAST_WIDTH, WIDTH = 7.4, 10.5
 COLUMNS = 4
-MOST_TICKS = 4
+MOST_TICKS = 5
 # The rest of a distribution, beyond the 99.99th percentile, would stretch the axis for one result.
 MOST_SHARE = 0.9999
-STRETCHES = 160
+STRETCHES = 80
 MOST_NAMED_HOSTS = 20
 FULL, BUSY = 0.95, 0.8
 _OTHERS = (VERMILLION, GREEN, ORANGE, PURPLE, SKY, GREY)
@@ -129,7 +129,7 @@ def _panels(
 
     rows = _rows(sorted({group.setting for group in groups}), pairs)
     across = max(len(row) for row in rows)
-    width = min(WIDTH, 5.2 * across + 0.6)
+    width = min(WIDTH, max(5.2 * across, LEAST_WIDTH))
     figure = Figure(
         figsize=(width, height * len(rows) + top), layout="constrained", facecolor="white"
     )

@@ -25,6 +25,7 @@ COLOURS = {
     parts.SKY: "sky",
     "#ffffff": "surface",
 }
+PIXELS_PER_INCH = 102
 _BY_COLOUR = {colour.lower(): name for colour, name in COLOURS.items()}
 _COLOUR = re.compile("|".join(map(re.escape, _BY_COLOUR)), re.IGNORECASE)
 
@@ -50,7 +51,11 @@ def inline_svg(figure: Figure, prefix: str, label: str) -> str:
     svg = re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}-", svg)
     svg = _COLOUR.sub(lambda found: f"var(--{_BY_COLOUR[found[0].lower()]})", svg)
     # Colours given as attributes take no variables; matplotlib writes styles.
-    opening = f'<svg class="figure" role="img" aria-label="{escape(label, quote=True)}"'
+    width = PIXELS_PER_INCH * figure.get_figwidth()
+    opening = (
+        f'<svg class="figure" style="--natural: {width:.0f}px" role="img" '
+        f'aria-label="{escape(label, quote=True)}"'
+    )
     svg = svg.replace("<svg", opening, 1)
     return re.sub(r"\s*\n\s*", "\n", svg)
 

@@ -10,6 +10,7 @@ from typing import Any
 from nova_core.console import number
 from nova_core.errors import NovaError
 from nova_harness.report.comparison import (
+    EQUAL,
     METRICS,
     Metric,
     Ratio,
@@ -91,7 +92,9 @@ def tiles(found: Sequence[Ratio], subject: str) -> list[dict[str, str]]:
         better = sum(r.outcome == "better" for r in mine)
         equal = sum(r.outcome == "equal" for r in mine)
         note = f"than the best other strategy; {subject} is better in {better} of "
-        note += count(len(mine), "setting") + (f", equal in {equal}" if equal else "")
+        note += count(len(mine), "setting") + (
+            f", within {100 * EQUAL:g} % in {equal}" if equal else ""
+        )
         unit = "more" if metric == "throughput" else "lower"
         if low.factor < 1:
             unit, note = "as good", note.replace("than", "as", 1) + " (below 1: worse)"
@@ -139,11 +142,9 @@ def _integrity(groups: Sequence[Group]) -> list[Note]:
     expected = sum(g.expected for g in groups)
     delivered = f"{count(sum(g.delivered for g in groups), 'result')} compared with the reference"
     if lost or twice or wrong:
-        made.append(
-            Note(
-                "bad", f"{delivered}: {lost:,} lost, {twice:,} delivered twice and {wrong:,} wrong."
-            )
-        )
+        who = _names(g for g in groups if g.lost or g.duplicated or g.wrong)
+        text = f"{lost:,} lost, {twice:,} delivered twice and {wrong:,} wrong ({who})."
+        made.append(Note("bad", f"{delivered}: {text}"))
     else:
         made.append(Note("good", f"{delivered}: none lost, none delivered twice, none wrong."))
     if cut:
@@ -176,7 +177,13 @@ def _not_best(found: Sequence[Ratio], subject: str | None) -> list[Note]:
         return []
     worse = [r for r in found if r.outcome == "worse"]
     if not worse:
-        return [Note("good", f"No other strategy beats {subject} in any of these figures.")]
+        return [
+            Note(
+                "good",
+                f"No other strategy beats {subject} by more than {100 * EQUAL:g} % in any of these "
+                "figures.",
+            )
+        ]
     made = []
     for metric in METRICS:
         mine = [r for r in worse if r.metric == metric]

@@ -1,0 +1,173 @@
+"""What is told of hosts: their use of CPU, what joins cost there, their load and limits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nova_core.model.problem import Problem
+from nova_harness.experiment.calibration import (
+    Calibration,
+    bottlenecks,
+    calibration_plan,
+    capacities,
+    costs,
+    read_calibration,
+    write_calibration,
+)
+from nova_harness.experiment.document import ExperimentError
+from nova_harness.experiment.latencies import percentiles
+from nova_harness.experiment.limits import LEFT_CORES, Limits
+from nova_harness.experiment.problem import problem_document, problem_of, rtt_csv
+from nova_harness.experiment.stress import ROOM, profiles
+from nova_harness.experiment.usage import Reading, mean_cores, noted, usage_table
+from nova_testbed.inventory import Inventory, read_inventory
+
+
+@pytest.fixture(scope="module")
+def inventory() -> Inventory:
+    return read_inventory("virtual-14")
+
+
+def placed(inventory: Inventory, directory: Path, regions: int = 4) -> Problem:
+    capacity = {host.name: 10_000 * (host.cpu or 1) for host in inventory.hosts}
+    capacity["sink"] = 10_000.0
+    document = problem_document(inventory, capacity, 1000, regions)
+    return problem_of(document, directory / "problem.yaml")
+
+
+def test_latencies_are_one_way(inventory: Inventory, tmp_path: Path) -> None:
+    problem = placed(inventory, tmp_path)
+    found = problem.measured
+    assert found is not None and len(found) == 14 * 13 // 2
+    asked = inventory.rtt()[found.source, found.target]
+    assert np.allclose(2 * found.latency, asked, atol=0.002)
+    assert [str(s) for s in problem.sources.ids[:2]] == ["pressure-1", "humidity-1"]
+    assert len(problem.matrix) == 4
+    lines = rtt_csv(inventory).splitlines()
+    assert len(lines) == 15
+    assert lines[0].startswith("sink,source1")
+
+
+def test_too_few_sources_are_told(inventory: Inventory) -> None:
+    capacity = {host.name: 1.0 for host in inventory.hosts}
+    with pytest.raises(ExperimentError, match="8 hosts with the role source; 5 regions need 10"):
+        problem_document(inventory, capacity, 1000, 5)
+
+
+@given(st.lists(st.integers(1, 10_000_000), min_size=1, max_size=300))
+def test_percentiles_are_within_a_thousandth(values: list[int]) -> None:
+    found = percentiles(np.array(values))
+    ordered = sorted(values)
+    for name, share in (("p50", 0.5), ("p90", 0.9), ("p9999", 0.9999)):
+        rank = max(1, int(share * len(values) + 0.5))  # as HDR histograms count
+        exact = ordered[rank - 1] / 1000
+        assert found[name] == pytest.approx(exact, rel=0.002)
+    assert found["mean"] == pytest.approx(np.mean(values) / 1000)
+    assert found["max"] == ordered[-1] / 1000
+
+
+def test_what_hosts_note_is_read_without_a_line_cut_short() -> None:
+    text = (
+        "100.5 cpu 100 0 50 1000 10 0 0 0 0 0 1000000 400000\n"
+        "101.5 cpu 150 0 60 1040 10 0 0 0 0 0 1000000 300000\n"
+        "102.5 cpu 151 0 6"
+    )
+    readings = noted(text)
+    assert [r.cpu_seconds for r in readings] == [1.5, 2.1]
+    assert readings[1].memory_bytes == 700_000 * 1024
+    table = usage_table({"one": readings}, 100.0)
+    assert table.column("cpu_cores").to_pylist() == [pytest.approx(0.6)]
+    assert table.column("t_s").to_pylist() == [1.5]
+
+
+def test_mean_use_is_of_the_measured_time() -> None:
+    series = [Reading(float(t), 0.1 * t + (5 if t > 20 else 0), 0.0, 0) for t in range(40)]
+    assert mean_cores({"h": series}, 5, 15)["h"] == pytest.approx(0.1)
+    assert mean_cores({"h": series[:1]}, 5, 15) == {}
+
+
+def outcome(used: dict[str, float], results: int) -> Any:
+    series = {
+        name: [Reading(float(t), cores * t, 0.0, 0) for t in range(12)]
+        for name, cores in used.items()
+    }
+    arrive = np.linspace(0, 9_999_999, results).astype(np.int64)
+    return SimpleNamespace(
+        series=series, records={"arrive_us": arrive}, measured_us=(0, 10_000_000)
+    )
+
+
+def test_costs_come_from_what_hosts_with_one_kind_of_operator_used(
+    inventory: Inventory, tmp_path: Path
+) -> None:
+    plan = calibration_plan(placed(inventory, tmp_path))
+    hosts = [str(plan.problem.nodes.ids[n]) for n in plan.instances.node]
+    assert hosts == ["worker1", "worker2", "worker3", "worker4"]
+    used = {h.name: {"source": 0.05, "sink": 0.1}.get(h.role, 0.06) for h in inventory.hosts}
+    used["worker5"] = 0.02
+    found = costs(plan, outcome(used, 40_000), 1000, 100)
+    assert found.idle_cores == pytest.approx(0.02)
+    assert found.source_cores == pytest.approx(0.05)
+    assert found.sink_cores == pytest.approx(0.1)
+    assert found.join_us == pytest.approx(20.0)  # 0.04 cores for 2000 tuples/s
+    assert found.results_per_s == 4000
+    file = tmp_path / "c" / "calibration.json"
+    write_calibration(found, file)
+    assert read_calibration(file) == found
+    file.write_text("{")
+    assert read_calibration(file) is None
+    used |= dict.fromkeys(hosts, 0.01)
+    with pytest.raises(ExperimentError, match="no more CPU than one without"):
+        costs(plan, outcome(used, 40_000), 1000, 100)
+    del used["source3"]
+    with pytest.raises(ExperimentError, match="source3: CPU use is not known"):
+        costs(plan, outcome(used, 40_000), 1000, 100)
+
+
+def test_capacity_is_what_is_left_of_the_limit(inventory: Inventory) -> None:
+    found = Calibration(0.02, 0.055, 0.16, 20.0, 1000, 4000, 100, {})
+    cores = {host.name: host.cpu or 1.0 for host in inventory.hosts}
+    capacity = capacities(found, inventory, cores, safety=0.8, regions=4, output_rate=4000)
+    assert capacity["worker1"] == pytest.approx((0.2 - 0.02) / 20e-6)
+    assert capacity["source1"] == pytest.approx((0.08 - 0.055) / 20e-6)
+    assert capacity["source8"] == 0
+    assert capacity["sink"] == 4000
+    # With fewer regions the last sources' hosts have none.
+    fewer = capacities(found, inventory, cores, safety=0.8, regions=3, output_rate=3000)
+    assert fewer["source8"] == pytest.approx((0.04 - 0.02) / 20e-6)
+    told = bottlenecks(found, inventory, cores, 4)
+    assert [line.split(":")[0] for line in told] == ["source7", "source8", "sink"]
+
+
+def test_load_leaves_the_engine_its_memory(inventory: Inventory) -> None:
+    engine = 200 << 20
+    found = profiles(inventory, engine)
+    assert sum(len(p.hosts) for p in found) == 8
+    for profile in found:
+        memory = inventory.host(profile.hosts[0]).memory
+        assert memory is not None
+        assert profile.cpu_percent == 100
+        assert profile.memory_percent == pytest.approx(80 * (memory - engine - ROOM) / memory)
+    assert all(p.memory_percent == 0 for p in profiles(inventory, 1 << 40))
+
+
+def test_lifted_limits_leave_the_machine_something(
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for cores in (2, 8, 64):
+        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
+        found = Limits(inventory).generous()
+        own = {host.name: host.cpu or 0 for host in inventory.hosts}
+        assert all(found[name] >= own[name] for name in own)
+        # Only hosts whose own limit is above their share can exceed it.
+        above = sum(max(0.0, found[n] - (cores - LEFT_CORES)) for n in own)
+        assert above == 0
+        if cores > 2:
+            assert sum(found.values()) <= cores - LEFT_CORES + 1e-9
