@@ -19,7 +19,7 @@ from nova_core.service.documents import Refusal
 from nova_core.service.gate import Gate
 from nova_core.service.hosted import StaleError, UnwritableError
 from nova_core.service.openapi import JSON, complete
-from nova_core.service.routes import routes
+from nova_core.service.routes import add_routes
 from nova_core.service.store import MissingError, Store, TakenError
 
 TITLE = "Nova"
@@ -56,7 +56,7 @@ def application(
 
     app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.add_middleware(Gate, token=token, hosts=hosts, metrics=store.metrics)
-    app.include_router(routes(store, limit))
+    add_routes(app.router, store, limit)
     app.add_exception_handler(NovaError, _refused)
     app.add_exception_handler(HTTPException, _unknown)
     app.add_exception_handler(OSError, _no_room)

@@ -6,6 +6,7 @@ import hmac
 import time
 
 import msgspec
+from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nova_core.service.documents import Refusal
@@ -35,6 +36,16 @@ class Gate:
         self._token = None if token is None else f"Bearer {token}".encode()
         self._hosts = hosts
         self._metrics = metrics
+        # Finding them by label takes longer than counting.
+        self._known: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
+
+    def _figures(self, route: str, status: int) -> tuple[Counter, Histogram]:
+        found = self._known.get((route, status))
+        if found is None:
+            m = self._metrics
+            found = (m.requests.labels(route, status), m.seconds.labels(route))
+            self._known[route, status] = found
+        return found
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -57,9 +68,10 @@ class Gate:
                 await _refuse(counting, *refusal)
         finally:
             route = getattr(scope.get("route"), "path", "other")
-            self._metrics.requests.labels(route, status).inc()
+            count, seconds = self._figures(route, status)
+            count.inc()
             if route != _STREAM:
-                self._metrics.seconds.labels(route).observe(time.perf_counter() - begin)
+                seconds.observe(time.perf_counter() - begin)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         host = given = b""

@@ -27,6 +27,8 @@ LONG_BATCH = 10
 # Seconds after which a stream that has nothing to tell says so, to find out who has left.
 HEARTBEAT = 15.0
 _CHUNK = 256
+# Seconds between two pieces of a stream: many deltas go out together when many come.
+_PACE = 0.002
 
 
 class StaleError(NovaError):
@@ -245,6 +247,8 @@ class HostedPlacement:
                         for number, text in enumerate(found, after + 1)
                     )
                     after += len(found)
+                    if len(found) < _CHUNK:
+                        await asyncio.sleep(_PACE)
                 elif not await self._news(HEARTBEAT):
                     yield b": version %d\n\n" % after
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
+from fastapi.routing import APIRoute
 from msgspec import UNSET
 
 from nova_core.commands.explain import find_node, find_pairs
@@ -61,20 +63,27 @@ PAIRS = 5
 _TEXT = {"type": "string", "minLength": 1}
 
 
-def routes(store: Store, limit: int) -> APIRouter:
-    """All operations on a store.
+class _Route(APIRoute):
+    """A route whose operation reads the request itself: nothing to be resolved for each."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        return self.endpoint
+
+
+def add_routes(router: APIRouter, store: Store, limit: int) -> None:
+    """Add all operations on a store.
 
     Args:
+        router: of the application.
         store: what they work on.
         limit: bytes that a request's body may have.
     """
-    # One router, the busiest route first: it is found by trying one after the other.
-    router = APIRouter()
+    router.route_class = _Route
+    # The busiest first: a route is found by trying one after the other.
     _add_events(router, store, limit)
     _add_problems(router, store, limit)
     _add_placements(router, store, limit)
     _add_state(router, store)
-    return router
 
 
 def _answer(content: Any, status: int = 200, version: int | None = None) -> Response:
@@ -144,7 +153,7 @@ def _add_events(router: APIRouter, store: Store, limit: int) -> None:
 
 def _add_problems(router: APIRouter, store: Store, limit: int) -> None:
     @router.get("/problems", summary="Uploaded problems", responses=answers(200, "problems"))
-    async def problems() -> Response:
+    async def problems(request: Request) -> Response:
         return _answer(ProblemList(problems=store.problem_ids()))
 
     @router.post(
@@ -198,7 +207,7 @@ def _add_problems(router: APIRouter, store: Store, limit: int) -> None:
 
 def _add_placements(router: APIRouter, store: Store, limit: int) -> None:
     @router.get("/placements", summary="Live placements", responses=answers(200, "placements"))
-    async def placements() -> Response:
+    async def placements(request: Request) -> Response:
         return _answer(PlacementList(placements=[p.summary for p in store.placements.values()]))
 
     @router.post(
@@ -287,7 +296,7 @@ def _add_placements(router: APIRouter, store: Store, limit: int) -> None:
 
 def _add_state(router: APIRouter, store: Store) -> None:
     @router.get("/health", summary="Whether all is well", responses=answers(200, "health"))
-    async def health() -> Response:
+    async def health(request: Request) -> Response:
         failing = [p.name for p in store.placements.values() if p.failed is not None]
         return _answer(
             Health(
@@ -310,7 +319,7 @@ def _add_state(router: APIRouter, store: Store) -> None:
             },
         },
     )
-    async def metrics() -> Response:
+    async def metrics(request: Request) -> Response:
         return Response(store.metrics.text(), media_type=PROMETHEUS)
 
 
@@ -361,4 +370,4 @@ def _explanation(plan: Plan, join: str | None, node: str | None) -> bytes:
     return msgspec.json.encode({"pairs": found})
 
 
-__all__ = ["routes"]
+__all__ = ["add_routes"]

@@ -87,6 +87,7 @@ def serve(settings: Settings, ready: Callable[[str], None]) -> None:
             lifespan="on",
             server_header=False,
             date_header=False,
+            proxy_headers=False,
             timeout_keep_alive=KEEP_ALIVE,
             timeout_graceful_shutdown=PATIENCE,
         )
