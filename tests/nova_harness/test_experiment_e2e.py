@@ -1,0 +1,196 @@
+"""A small experiment on a virtual rack with Flink, and what faults make of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+
+from nova_core.errors import NovaError
+from nova_flink.home import FlinkHome
+from nova_harness.experiment.document import Experiment
+from nova_harness.experiment.runner import Watcher, run_experiment
+from nova_harness.flink_deployment import COORDINATOR, TASK_MANAGER
+from nova_testbed.hosts import connect
+from nova_testbed.inventory import Inventory, read_inventory
+from nova_testbed.rack import VirtualRack
+from nova_testbed.rack.requirements import missing
+
+pytestmark = pytest.mark.e2e
+
+INVENTORY = """
+inventory: 1
+name: {name}
+virtual: true
+defaults: {{cpu: 0.15, memory: 512 MiB}}
+hosts:
+  - {{name: hub, role: sink, cpu: 0.5, memory: 1 GiB}}
+  - {{name: left, role: source}}
+  - {{name: right, role: source}}
+  - {{name: between, role: worker}}
+  - {{name: idle, role: worker}}
+network: {{rtt_ms: 20}}
+"""
+
+
+def skip_or_fail(reason: str) -> None:
+    if os.environ.get("CI"):
+        pytest.fail(f"in CI this must run, but {reason}")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory with the inventory of a rack that is up."""
+    lacking = missing()
+    if lacking:
+        skip_or_fail(str(lacking))
+    try:
+        FlinkHome.default().check()
+    except NovaError as error:
+        skip_or_fail(str(error))
+    directory = tmp_path_factory.mktemp("experiment")
+    file = directory / "small.yaml"
+    file.write_text(INVENTORY.format(name=f"novaexp-{os.getpid()}"))
+    rack = VirtualRack(read_inventory(file))
+    rack.up()
+    try:
+        yield directory
+    finally:
+        rack.down()
+
+
+def small(**changes: object) -> Experiment:
+    experiment = Experiment(
+        name="small",
+        inventory="small.yaml",
+        strategies=["sink"],
+        windows_ms=[50],
+        rates=[200.0],
+        duration_s=5,
+        warm_up_s=4,
+        drain_s=4,
+    )
+    experiment = msgspec.structs.replace(
+        experiment,
+        workload=msgspec.structs.replace(experiment.workload, regions=1),
+        capacity=msgspec.structs.replace(experiment.capacity, seconds=3.0),
+    )
+    return msgspec.structs.replace(experiment, **changes)
+
+
+def at_measuring(do: Callable[[], None]) -> Watcher:
+    """Does something as soon as a cell is measured."""
+    return Watcher(
+        phase=lambda text: do() if text.endswith(": measuring") and "/" in text else None
+    )
+
+
+def reachable(base: Path) -> Inventory:
+    return VirtualRack(read_inventory(base / "small.yaml")).reachable()
+
+
+def kill(base: Path, host: str, process: str) -> Callable[[], None]:
+    def do() -> None:
+        with connect(reachable(base), [host]) as hosts:
+            for job in hosts[host].jobs(process):
+                job.stop(grace=0)
+
+    return do
+
+
+def assert_clean(base: Path) -> None:
+    """Limits are the inventory's, and nothing of Flink's runs."""
+    inventory = read_inventory(base / "small.yaml")
+    limits = {host.name: host.cpu for host in VirtualRack(inventory).status().hosts}
+    assert limits == {host.name: host.cpu for host in inventory.hosts}
+    with connect(reachable(base)) as hosts:
+        assert all(not jobs for jobs in hosts.map(lambda host: host.jobs()).values())
+
+
+def state(run: Path) -> dict[str, object]:
+    found: dict[str, object] = json.loads((run / "run.json").read_text())
+    return found
+
+
+def test_an_experiment_and_its_faults(base: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    reports = run_experiment(small(), base, run, Watcher(), keep=True)
+    assert [r.name for r in reports] == ["sink-w50ms-r200-calm-1"]
+    assert reports[0].placed
+    assert reports[0].check["expected"] == reports[0].check["delivered"] == 9 * 200
+    assert reports[0].check["finished"]
+    # Two links of 10 ms, and the wait for the window's end.
+    assert 10 < reports[0].summary["latency_ms"]["p50"] < 1000
+    cell = run / "cells" / "sink-w50ms-r200-calm-1"
+    written = {file.name for file in cell.iterdir()}
+    assert written == {
+        *("DONE", "cell.json", "check.json", "dataflow.json", "hosts.parquet"),
+        *("operators.json", "plan.json", "samples.parquet", "summary.json", "verification.json"),
+    }
+    samples = pq.read_table(cell / "samples.parquet")
+    assert sum(samples.column("measured").to_pylist()) == 5 * 200
+    assert set(pq.read_table(cell / "hosts.parquet").column("host").to_pylist()) == {
+        *("hub", "left", "right", "between", "idle")
+    }
+    before = (cell / "summary.json").stat().st_mtime_ns
+
+    # The cluster is used again; a process that is lost ends the run, finished cells are kept.
+    steps: list[str] = []
+    watcher = at_measuring(kill(base, "left", TASK_MANAGER))
+    stopping = watcher.phase
+
+    def phase(text: str) -> None:
+        steps.append(text)
+        stopping(text)
+
+    watcher.phase = phase
+    both = small(strategies=["sink", "source"])
+    with pytest.raises(NovaError) as caught:
+        run_experiment(both, base, run, watcher)
+    assert "starting Flink" not in steps
+    told = state(run)
+    assert told["state"] == "failed"
+    assert told["verdict"] == str(caught.value)
+    names = ["sink-w50ms-r200-calm-1", "source-w50ms-r200-calm-1"]
+    assert told["cells"] == dict(zip(names, ["finished", "failed"], strict=True))
+    failed = run / "cells" / names[1]
+    assert not (failed / "DONE").exists()
+    assert json.loads((failed / "verdict.json").read_text())["state"] == "failed"
+    assert_clean(base)
+
+    # Likewise the coordinator, and Ctrl-C.
+    with pytest.raises(NovaError, match="no answer from Flink's JobManager"):
+        run_experiment(both, base, run, at_measuring(kill(base, "hub", COORDINATOR)))
+    assert_clean(base)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(both, base, run, at_measuring(interrupt))
+    assert state(run)["state"] == "interrupted"
+    assert_clean(base)
+
+    # The same command goes on, and does again what has not finished only.
+    reports = run_experiment(both, base, run, Watcher())
+    assert {r.name for r in reports} == set(names)
+    assert all(r.placed and r.check["lost"] == r.check["wrong"] == 0 for r in reports)
+    assert (cell / "summary.json").stat().st_mtime_ns == before
+    assert state(run)["state"] == "finished"
+    assert_clean(base)
+
+
+def test_a_host_that_fails_ends_the_run(base: Path, tmp_path: Path) -> None:
+    rack = VirtualRack(read_inventory(base / "small.yaml"))
+    run = tmp_path / "run"
+    with pytest.raises(NovaError):
+        run_experiment(small(), base, run, at_measuring(lambda: rack.kill_host("right")))
+    assert state(run)["state"] == "failed"
+    rack.up()
+    assert_clean(base)

@@ -1,0 +1,102 @@
+"""``nova flink`` on a virtual rack: a plan, then another one on the same cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from nova_core.errors import NovaError
+from nova_core.model.files import write_plan
+from nova_core.strategies.base import place
+from nova_flink.home import FlinkHome
+from nova_harness.commands.flink import flink
+from nova_harness.experiment.problem import problem_document, problem_of
+from nova_testbed.inventory import read_inventory
+from nova_testbed.rack import VirtualRack
+from nova_testbed.rack.requirements import missing
+
+pytestmark = pytest.mark.e2e
+
+INVENTORY = """
+inventory: 1
+name: {name}
+virtual: true
+defaults: {{cpu: 0.15, memory: 512 MiB}}
+hosts:
+  - {{name: hub, role: sink, cpu: 0.5, memory: 1 GiB}}
+  - {{name: left, role: source}}
+  - {{name: right, role: source}}
+  - {{name: between, role: worker}}
+network: {{rtt_ms: 20}}
+"""
+
+
+@pytest.fixture(scope="module")
+def inventory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The file of a rack that is up."""
+    reason = missing() or ""
+    try:
+        FlinkHome.default().check()
+    except NovaError as error:
+        reason = str(error)
+    if reason and os.environ.get("CI"):
+        pytest.fail(f"in CI this must run, but {reason}")
+    if reason:
+        pytest.skip(reason)
+    file = tmp_path_factory.mktemp("flink") / "small.yaml"
+    file.write_text(INVENTORY.format(name=f"novaflink-{os.getpid()}"))
+    rack = VirtualRack(read_inventory(file))
+    rack.up()
+    try:
+        yield file
+    finally:
+        rack.down()
+
+
+def ask(inventory: Path, *arguments: str, code: int = 0) -> Any:
+    told = CliRunner().invoke(flink, [*arguments, "-i", str(inventory), "--json"])
+    if told.exception is not None and not isinstance(told.exception, SystemExit):
+        raise told.exception
+    assert told.exit_code == code, told.output
+    return json.loads(told.stdout)
+
+
+def test_a_changed_plan_reuses_the_cluster(inventory: Path, tmp_path: Path) -> None:
+    spec = read_inventory(inventory)
+    capacity = {host.name: 10_000.0 for host in spec.hosts}
+    file = tmp_path / "problem.yaml"
+    problem = problem_of(problem_document(spec, capacity, 200, 1), file)
+    for strategy in ("sink", "source"):
+        write_plan(place(problem, strategy), tmp_path / f"{strategy}.json")
+
+    first = ask(inventory, "deploy", str(tmp_path / "sink.json"), "-p", str(file))
+    assert first["ok"] and first["replaced"] == []
+    assert not ask(inventory, "up")["seconds"] > 30
+    assert ask(inventory, "up")["found"]
+    second = ask(inventory, "deploy", str(tmp_path / "source.json"), "-p", str(file))
+    assert second["ok"] and second["replaced"] == [first["job"]]
+    where = {row["operator"]: row["actual"] for row in second["rows"]}
+    assert {node for name, node in where.items() if name.startswith("join")} == {"left"}
+
+    assert ask(inventory, "verify", second["job"])["ok"]
+    # Held against the other plan it is not where it should be.
+    other = ["--plan", str(tmp_path / "sink.json"), "-p", str(file)]
+    assert not ask(inventory, "verify", second["job"], *other, code=1)["ok"]
+
+    status = ask(inventory, "status")
+    assert status["missing"] == []
+    states = {job["job"]: job["state"] for job in status["jobs"]}
+    assert states == {first["job"]: "CANCELED", second["job"]: "RUNNING"}
+    assert ask(inventory, "stop") == {second["job"]: "canceled"}
+    assert "hub" in ask(inventory, "down")["ended on"]
+    limits = {host.name: host.cpu for host in VirtualRack(spec).status().hosts}
+    assert limits == {host.name: host.cpu for host in spec.hosts}
+
+    with pytest.raises(NovaError, match="no answer from Flink's JobManager"):
+        ask(inventory, "status")
