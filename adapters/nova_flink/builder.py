@@ -94,7 +94,7 @@ class _Job:
         }
         for one in self.dataflow.operators:
             stream = make[one.kind](one)
-            if one.kind != SOURCE:
+            if one.kind not in (SOURCE, JOIN):  # those name what they consist of
                 stream.name(one.name)
             stream.slotSharingGroup(self.group(one.node))
             if one.kind == JOIN or any(name in self.results for name in one.inputs):
@@ -150,12 +150,23 @@ class _Job:
         return self.input(one.inputs).transform(one.name, kind.type(), self.java.Forward())
 
     def join(self, one: Operator) -> Any:
-        """An instance of the plan."""
-        operator = self.java.WindowJoin(
-            self.instance[one.name], self.workload.window_ms, self.workload.keys
+        """An instance of the plan: Flink's window operator over both inputs."""
+        jvm, workload = self.gateway.jvm, self.workload
+        if one.left_source == one.right_source:
+            raise NovaError(f"{one.name}: joins {one.left_source!r} with itself, which has one side")
+        windows = jvm.org.apache.flink.streaming.api.windowing.assigners.TumblingEventTimeWindows
+        match = self.java.WindowMatch(
+            self.instance[one.name], workload.index(one.left_source), workload.keys
         )
-        both = self.input(one.inputs).connect(self.input(one.right))
-        return both.transform(one.name, self.java.JoinResult.type(), operator)
+        kind = self.java.JoinResult.type()
+        joined = (
+            self.input((*one.inputs, *one.right))
+            .keyBy(self.java.RegionKey(), jvm.org.apache.flink.api.common.typeinfo.Types.INT)
+            .window(windows.of(jvm.java.time.Duration.ofMillis(workload.window_ms)))
+            .apply(match, kind)
+        )
+        joined.name(one.name).slotSharingGroup(self.group(one.node))
+        return joined.transform(f"send {one.name}", kind, self.java.Forward())
 
     def sink(self, one: Operator) -> Any:
         """Where results arrive."""
