@@ -153,7 +153,7 @@ class _Job:
         """An instance of the plan: Flink's window operator over both inputs."""
         jvm, workload = self.gateway.jvm, self.workload
         if one.left_source == one.right_source:
-            raise NovaError(f"{one.name}: joins {one.left_source!r} with itself, which has one side")
+            raise NovaError(f"{one.name}: joins {one.left_source!r} with itself")
         windows = jvm.org.apache.flink.streaming.api.windowing.assigners.TumblingEventTimeWindows
         match = self.java.WindowMatch(
             self.instance[one.name], workload.index(one.left_source), workload.keys
