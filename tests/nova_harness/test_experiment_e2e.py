@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from nova_core.errors import NovaError
-from nova_flink.home import FlinkHome
 from nova_harness.experiment.document import Experiment
-from nova_harness.experiment.runner import Watcher, run_experiment
+from nova_harness.experiment.runner import Watcher, ready_home, run_experiment
 from nova_harness.flink_deployment import COORDINATOR, TASK_MANAGER
 from nova_testbed.hosts import connect
 from nova_testbed.inventory import Inventory, read_inventory
@@ -51,7 +50,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     if lacking:
         skip_or_fail(str(lacking))
     try:
-        FlinkHome.default().check()
+        ready_home(print)
     except NovaError as error:
         skip_or_fail(str(error))
     directory = tmp_path_factory.mktemp("experiment")

@@ -14,9 +14,9 @@ from click.testing import CliRunner
 from nova_core.errors import NovaError
 from nova_core.model.files import write_plan
 from nova_core.strategies.base import place
-from nova_flink.home import FlinkHome
 from nova_harness.commands.flink import flink
 from nova_harness.experiment.problem import problem_document, problem_of
+from nova_harness.experiment.runner import ready_home
 from nova_testbed.inventory import read_inventory
 from nova_testbed.rack import VirtualRack
 from nova_testbed.rack.requirements import missing
@@ -42,7 +42,7 @@ def inventory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The file of a rack that is up."""
     reason = missing() or ""
     try:
-        FlinkHome.default().check()
+        ready_home(print)
     except NovaError as error:
         reason = str(error)
     if reason and os.environ.get("CI"):

@@ -160,12 +160,14 @@ def calibrate(place: str, again: bool, as_json: bool, **changes: Any) -> None:
     from nova_harness.experiment import runner
     from nova_harness.experiment.calibration import capacities
 
+    with shared.working(), watching() as watcher:
+        home = runner.ready_home(watcher.phase)
     with (
         shared.working(),
         watching() as watcher,
         tempfile.TemporaryDirectory(prefix="nova-calibration-") as scratch,
         runner.hosts_up(runner.find_inventory(asked, base), watcher.phase) as inventory,
-        runner.engine_bed(asked, inventory, watcher.phase, keep=False) as bed,
+        runner.engine_bed(asked, inventory, home, watcher.phase, keep=False) as bed,
     ):
         found = runner.obtain_calibration(
             bed, asked, base, Path(scratch), watcher.phase, again=again

@@ -29,6 +29,7 @@ from nova_harness.experiment.problem import problem_document, problem_of, rtt_cs
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
+    from nova_flink.home import FlinkHome
     from nova_harness.experiment.calibration import Calibration
     from nova_harness.experiment.engine_run import Bed
     from nova_testbed.inventory import Inventory
@@ -150,15 +151,37 @@ def hosts_up(
             rack.down()
 
 
+def ready_home(tell: Callable[[str], None]) -> FlinkHome:
+    """The engine home, with Nova's own classes as they are now.
+
+    To be asked for before virtual hosts come up, which do not see what changes later.
+
+    Raises:
+        NovaError: when Flink is not installed, or the classes cannot be compiled.
+    """
+    from nova_flink.home import FlinkHome
+
+    home = FlinkHome.default()
+    home.check()
+    home.install(tell)
+    return home
+
+
 @contextmanager
 def engine_bed(
-    experiment: Experiment, inventory: Inventory, tell: Callable[[str], None], *, keep: bool
+    experiment: Experiment,
+    inventory: Inventory,
+    home: FlinkHome,
+    tell: Callable[[str], None],
+    *,
+    keep: bool,
 ) -> Iterator[Bed]:
     """Flink on the hosts, with a client; limits are back in force at the end, however it ends.
 
     Args:
         experiment: what is run.
         inventory: of reachable hosts.
+        home: of the engine.
         tell: is told what is being done.
         keep: whether Flink goes on running.
 
@@ -166,13 +189,10 @@ def engine_bed(
         NovaError: naming what failed.
     """
     from nova_flink.client import Client
-    from nova_flink.home import FlinkHome
     from nova_harness.experiment.engine_run import Bed
     from nova_harness.flink_deployment import FlinkDeployment
     from nova_testbed.hosts import connect
 
-    home = FlinkHome.default()
-    home.check()
     with ExitStack() as stack:
         tell("connecting")
         limits = Limits(inventory)
@@ -290,9 +310,10 @@ def run_experiment(
     run.tell("running", "")
     try:
         if left:
+            home = ready_home(watcher.phase)
             with (
                 hosts_up(inventory, watcher.phase, keep=keep) as reachable,
-                engine_bed(experiment, reachable, watcher.phase, keep=keep) as bed,
+                engine_bed(experiment, reachable, home, watcher.phase, keep=keep) as bed,
             ):
                 _run_cells(run, bed, cells, watcher, calibrate_again)
     except KeyboardInterrupt:
@@ -418,5 +439,6 @@ __all__ = [
     "find_inventory",
     "hosts_up",
     "obtain_calibration",
+    "ready_home",
     "run_experiment",
 ]
