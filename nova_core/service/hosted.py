@@ -64,6 +64,7 @@ class HostedPlacement:
         self._snapshot: tuple[int, Plan] | None = None
         self._warm = False
         self._ended: str | None = None
+        self._closed = False
         self._events = {
             outcome: lambda kind, outcome=outcome: metrics.events.labels(name, kind, outcome)
             for outcome in ("followed", "refused")
@@ -235,7 +236,7 @@ class HostedPlacement:
         self._streams.inc()
         try:
             yield b"retry: 1000\n: from version %d\n\n" % after
-            while self._ended is None:
+            while not self._closed:
                 try:
                     found = self._deltas.read(after, _CHUNK)
                 except ForgottenError as error:
@@ -249,6 +250,8 @@ class HostedPlacement:
                     after += len(found)
                     if len(found) < _CHUNK:
                         await asyncio.sleep(_PACE)
+                elif self._ended is not None:
+                    return
                 elif not await self._news(HEARTBEAT):
                     yield b": version %d\n\n" % after
         finally:
@@ -275,7 +278,7 @@ class HostedPlacement:
         self._waiting.clear()
 
     def end_streams(self, reason: str) -> None:
-        """End all streams; clients may come back with the version they have reached."""
+        """End all streams when they have told all there is, and take no more events."""
         self._ended = reason
         self._wake()
 
@@ -283,6 +286,7 @@ class HostedPlacement:
         """End streams, wait for what is under way and close the files."""
         self.end_streams(reason)
         async with self._lock:
+            self._closed = True
             self._journal.close()
             self._deltas.close()
 
