@@ -78,9 +78,7 @@ def everything(plan: Plan, reference: Reference) -> dict[str, Any]:
     instance = np.empty(reference.total, np.int64)
     for number in range(len(reference.per_pair)):
         mine = pair == number
-        instance[mine] = instances_of(
-            plan, number, t.sequence[left[mine]], t.sequence[right[mine]]
-        )
+        instance[mine] = instances_of(plan, number, t.sequence[left[mine]], t.sequence[right[mine]])
     table = {
         "instance": instance,
         "left_source": t.stream[left],
