@@ -257,7 +257,7 @@ def _add_placements(router: APIRouter, store: Store, limit: int) -> None:
     @router.get(
         "/placements/{name}/plan",
         summary="The plan as it is",
-        responses=answers(200, "plan document", 404, tagged=True),
+        responses=answers(200, "plan document", 404, 409, tagged=True),
         openapi_extra={"parameters": [NAME]},
     )
     async def read_plan(request: Request) -> Response:
@@ -345,7 +345,11 @@ def _problem_text(problem: Problem) -> bytes:
 
 
 def _plan_text(plan: Plan) -> bytes:
-    return plan_text(plan, ".json").encode()
+    try:
+        return plan_text(plan, ".json").encode()
+    except ValueError as error:
+        # Sums over positions or rates near the largest number there is.
+        raise RefusedError(409, f"the plan has figures that JSON cannot hold: {error}") from None
 
 
 async def _placed(store: Store, problem: Problem, asked: PlaceRequest) -> Plan:
