@@ -108,6 +108,12 @@ def measure(case: ServeCase) -> ServeMeasurement:
     Raises:
         NovaError: when the service does not start, or refuses the placement.
     """
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        raise NovaError(
+            "bench serve: uvloop is not installed; pip install 'nova-placement[serve]'"
+        ) from None
     problem = live_problem(case.nodes, case.seed)
     plan = create("nova", refine=False).place(problem)
     count = WARM_UP + round(case.rate * case.seconds)
@@ -117,9 +123,10 @@ def measure(case: ServeCase) -> ServeMeasurement:
         _upload(url, Path(directory), problem, plan)
         console.say(f"sending {case.rate:g} events/s for {case.seconds:g} s")
         client = _Client(url, [msgspec.json.encode(event) for event in events])
-        asyncio.run(client.warm_up())
+        # The client shares the machine, and must not be what is measured.
+        uvloop.run(client.warm_up())
         used = _processor_time(process.pid)
-        asyncio.run(client.send(case.rate))
+        uvloop.run(client.send(case.rate))
         used = _processor_time(process.pid) - used
     sent = len(client.due)
     took = client.ended - client.began

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,8 +15,10 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from click.testing import CliRunner
 from serving import PROBLEM, rate
 
+from nova_core.cli import cli
 from nova_core.model.files import read_plan, read_problem
 from nova_core.model.plan_delta import PlanDelta
 from nova_core.placement.live import LivePlacement, parse_event
@@ -173,17 +174,11 @@ def read_back(service: Serving, tmp_path: Path) -> Any:
     return read_plan(tmp_path / "plan.json", read_problem(tmp_path / "problem.json"))
 
 
-def refused(*arguments: str, environment: dict[str, str] | None = None, code: str = "") -> str:
+def refused(*arguments: str, **environment: str) -> str:
     """Start a service that must not start; its one line."""
-    program = f"{code}\nfrom nova_core.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", program, "serve", *arguments],
-        capture_output=True,
-        text=True,
-        env=os.environ | (environment or {}),
-        timeout=PATIENCE,
-    )
-    assert done.returncode == 2, done.stderr
+    done = CliRunner().invoke(cli, ["serve", *arguments], env=environment)
+    assert done.exit_code == 2, done.output
+    assert done.stdout == ""
     assert done.stderr.startswith("nova: error: ")
     assert done.stderr.count("\n") == 1
     return done.stderr
@@ -193,27 +188,23 @@ def test_what_keeps_it_from_starting(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     assert "anyone who reaches this address" in refused(data, "--host", "0.0.0.0", "--port", "0")
     assert "cannot be listened on" in refused(data, "--host", "203.0.113.1", "--port", "0")
-    missing = refused(data, code="import sys; sys.modules['fastapi'] = None")
-    assert "fastapi is not installed; pip install 'nova-placement[serve]'" in missing
+    assert "missing: cannot be read" in refused(data, "--token-file", str(tmp_path / "missing"))
     assert not (tmp_path / "data").exists()
+
+
+def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "nova_core.service.server", raising=False)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    said = refused(str(tmp_path / "data"))
+    assert "uvicorn is not installed; pip install 'nova-placement[serve]'" in said
 
 
 @pytest.mark.parametrize("text", ["", "\n", "two words", "schlüssel"])
 def test_a_token_is_one_word(tmp_path: Path, text: str) -> None:
-    from click.testing import CliRunner
-
-    from nova_core.cli import cli
-
+    data = str(tmp_path / "data")
     (tmp_path / "token").write_text(text)
-    for arguments, environment in (
-        (["--token-file", str(tmp_path / "token")], {}),
-        ([], {"NOVA_TOKEN": text}),
-    ):
-        done = CliRunner().invoke(
-            cli, ["serve", str(tmp_path / "data"), *arguments], env=environment
-        )
-        assert done.exit_code == 2
-        assert "holds no token" in done.stderr
+    assert "holds no token" in refused(data, "--token-file", str(tmp_path / "token"))
+    assert "$NOVA_TOKEN: holds no token" in refused(data, NOVA_TOKEN=text)
 
 
 def test_one_service_per_directory_and_a_token_elsewhere(tmp_path: Path) -> None:

@@ -337,8 +337,8 @@ def test_old_deltas_are_dropped_in_the_end(
     gone = client.get("/placements/field/deltas?after=3")
     assert gone.status_code == 410
     assert "read the plan and go on from its version" in gone.json()["error"]
-    kept = client.get("/placements/field/deltas", params={"after": summary["oldest"]}).json()
-    assert [each["new_version"] for each in kept["deltas"]] == [*range(summary["oldest"] + 1, 41)]
+    kept = client.get("/placements/field/deltas", params={"after": 35}).json()
+    assert [each["new_version"] for each in kept["deltas"]] == [36, 37, 38, 39, 40]
 
 
 def test_a_journal_that_cannot_be_written_stops_the_placement(service: Service) -> None:
