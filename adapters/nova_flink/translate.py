@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,7 +88,9 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
 
 
 def _options(given: dict[str, Any]) -> Options:
-    known = {field.name: type(field.default) for field in fields(Options)}
+    known: dict[str, Callable[[Any], Any]] = {
+        field.name: int if isinstance(field.default, int) else str for field in fields(Options)
+    }
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name not in known:

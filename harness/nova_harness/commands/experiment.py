@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 experiment_argument = click.argument("place", metavar="FILE|NAME")
 PER_CENT = 100.0
+CHANGES = (
+    *("inventory", "strategies", "windows", "rates"),
+    *("stress", "duration", "repetitions", "data"),
+)
 
 
 def changing_options(command: Any) -> Any:
@@ -102,16 +106,13 @@ def run(
     folder = output or default_folder(asked)
     with shared.working(), watching() as watcher:
         reports = run_experiment(asked, base, folder, watcher, keep=keep, calibrate_again=calibrate)
-    good = all(r.placed and not _broken(r) for r in reports)
+    good = all(report.good for report in reports)
     if as_json:
         console.print_json(
             {
                 "folder": str(folder),
                 "ok": good,
-                "cells": [
-                    {"name": r.name, "placed": r.placed, "check": r.check, **r.summary}
-                    for r in reports
-                ],
+                "cells": [report.to_dict() for report in reports],
             }
         )
     else:
@@ -214,6 +215,7 @@ def read(place: str, changes: dict[str, Any]) -> tuple[Experiment, Path]:
 
     path = find_experiment(place)
     found = read_experiment(path)
+    changes = dict.fromkeys(CHANGES) | changes
     new: dict[str, Any] = {}
     if changes["inventory"]:
         given = Path(changes["inventory"])
@@ -283,20 +285,12 @@ def line_of(report: CellReport) -> str:
         f"{report.name}: mean {_ms(latency['mean'])}, 99.99 % {_ms(latency['p9999'])}, "
         f"{report.summary['throughput_results_per_s']:,.0f} results/s"
     )
-    wrong = _broken(report)
+    wrong = report.broken
     if not report.placed:
         wrong.append("not placed as planned")
     if report.check["cut_off"]:
         wrong.append(f"{report.check['cut_off']:,} cut off at the end")
     return f"{text} ({', '.join(wrong)})" if wrong else text
-
-
-def _broken(report: CellReport) -> list[str]:
-    return [
-        f"{report.check[name]:,} {name}"
-        for name in ("lost", "duplicated", "wrong")
-        if report.check[name]
-    ]
 
 
 def _ms(value: float | None) -> str:
@@ -334,7 +328,7 @@ def results_table(reports: Sequence[CellReport]) -> Any:
             console.number(came),
             f"{r.check['cut_off']:,}",
             "yes" if r.placed else "[red]no[/]",
-            "[red]" + ", ".join(_broken(r)) + "[/]" if _broken(r) else "yes",
+            "[red]" + ", ".join(r.broken) + "[/]" if r.broken else "yes",
         )
     return table
 

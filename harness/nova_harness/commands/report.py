@@ -62,7 +62,7 @@ def report(
     if as_json:
         console.print_json(_answer(made, written))
         return
-    _show(made)
+    show(made)
     console.say(f"report written to {output}, figures to {beside}")
 
 
@@ -84,7 +84,8 @@ def _made(runs: list[Path], strategy: str | None, spark: bool, options: dict[str
         )
 
 
-def _show(made: Report) -> None:
+def show(made: Report) -> None:
+    """Print what a report says in figures."""
     from nova_harness.report.figures import name_of
     from nova_harness.report.page import milliseconds, notes
 
@@ -159,4 +160,4 @@ def _answer(made: Report, written: list[Path]) -> dict[str, Any]:
     }
 
 
-__all__ = ["report"]
+__all__ = ["report", "show"]

@@ -43,6 +43,25 @@ class CellReport:
     check: dict[str, Any]
     placed: bool
 
+    @property
+    def broken(self) -> list[str]:
+        """How many results were lost, duplicated or wrong, where any were."""
+        return [
+            f"{self.check[name]:,} {name}"
+            for name in ("lost", "duplicated", "wrong")
+            if self.check[name]
+        ]
+
+    @property
+    def good(self) -> bool:
+        """Whether all ran where the plan says, and no result was lost, duplicated or wrong."""
+        return self.placed and not self.broken
+
+    def to_dict(self) -> dict[str, Any]:
+        """As an answer in JSON."""
+        told = {"name": self.name, "placed": self.placed, "check": self.check}
+        return told | self.summary
+
 
 def write_json(path: Path, document: Any) -> None:
     """Write JSON, complete or not at all; NaN becomes null."""
