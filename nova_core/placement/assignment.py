@@ -176,12 +176,13 @@ class Assigner:
         count = self.items.used[0]
         return int(np.count_nonzero(self.items.slot[:count] == len(self.tree.node)))
 
-    def assign_whole(self, nearby: int, seed: list[int] | None) -> None:
+    def assign_whole(self, nearby: int, seed: list[int] | None, exact: float = 1.0) -> None:
         """Place every join whole, the largest first; the rest waits in limbo.
 
         Args:
             nearby: slots compared for each join.
             seed: shakes the order, so that another start may end better; None keeps it.
+            exact: how exactly those are the nearest, as in `Search`.
         """
         priority = self.problem.required_capacity
         if seed is not None:
@@ -191,7 +192,7 @@ class Assigner:
         position = np.empty(len(self.order), np.int64)
         position[self.order] = np.arange(len(self.order))
         order = position[first_to_last]
-        assign.assign_whole(self.tree, self.links, self.pairs, self.items, order, nearby)
+        assign.assign_whole(self.tree, self.links, self.pairs, self.items, order, nearby, exact)
 
     def score(self) -> tuple[float, float]:
         """What found no room, tuples/s, and the objective of the rest; less is better."""

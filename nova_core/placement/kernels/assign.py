@@ -34,7 +34,13 @@ from nova_core.placement.kernels.items import (
 
 @njit(cache=True, nogil=True)
 def assign_whole(
-    tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, order: Ints, nearby: int
+    tree: CapacityTree,
+    links: LinkRoom,
+    pairs: Pairs,
+    items: Items,
+    order: Ints,
+    nearby: int,
+    exact: float,
 ) -> int:
     """Place every pair whole, in the given order; what finds no room is in limbo.
 
@@ -45,11 +51,12 @@ def assign_whole(
         items: state that holds every pair whole, none placed.
         order: (p,) pairs in the order they choose.
         nearby: how many of the nearest slots with room are compared by cost.
+        exact: how exactly those are the nearest (`Search`).
 
     Returns:
         How many items are in limbo.
     """
-    search = search_for(nearby)
+    search = search_for(nearby, exact)
     largest, minimum = pairs.largest, pairs.minimum
     size, rate, weights, free = items.size, items.rate, items.weights, items.free
     waiting = 0
@@ -134,7 +141,7 @@ def list_candidates(
     d = pairs.point.shape[1]
     tree.slot[:, d] = capacity
     refresh(tree)
-    search = search_for(width)
+    search = search_for(width, 1.0)
     # In the order of slots, so that neighbours in space are neighbours in memory.
     for slot in range(len(items.head)):
         item = items.head[slot]
@@ -159,7 +166,7 @@ def spread(tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, near
             capacity[items.slot[item]] += items.size[item]
     tree.slot[:, d] = capacity
     refresh(tree)
-    search = search_for(nearby)
+    search = search_for(nearby, 1.0)
     moved = 0
     for item in range(items.used[0]):
         if items.slot[item] != limbo:

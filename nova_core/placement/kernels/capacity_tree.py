@@ -62,18 +62,21 @@ class Search(NamedTuple):
         square: (k,) their squared distances.
         stack: tree nodes still to visit.
         bound: squared distances to their boxes.
+        exact: 1 finds the nearest; less passes over what may be nearer by no more than a factor of
+            its root, which saves visits where much around a point is full.
     """
 
     slot: Ints
     square: Floats
     stack: Ints
     bound: Floats
+    exact: float
 
 
 @njit(cache=True, nogil=True)
-def search_for(k: int) -> Search:
+def search_for(k: int, exact: float) -> Search:
     """Work space for the k nearest."""
-    return Search(np.empty(k, np.int64), np.empty(k), np.empty(64, np.int64), np.empty(64))
+    return Search(np.empty(k, np.int64), np.empty(k), np.empty(64, np.int64), np.empty(64), exact)
 
 
 @njit(cache=True, nogil=True)
@@ -362,17 +365,17 @@ def nearest(tree: CapacityTree, point: Floats, required: float, needs: int, sear
     slots, squares, stack, bounds = search.slot, search.square, search.stack, search.bound
     k, d = len(slots), len(point)
     n, leaves, room = len(rows), len(box) // 2, 2 * d + needs
-    rise, offer, tall = tree.rise, tree.offer, len(tree.rise) > 0
+    rise, offer, tall, exact = tree.rise, tree.offer, len(tree.rise) > 0, search.exact
     found = 0
     if box[1, room] < required:
         return 0
     stack[0], bounds[0] = 1, 0.0
     top = 1
-    limit = math.inf
+    limit = cut = math.inf  # the farthest of the k found, and beyond what nothing is visited
     while top > 0:
         top -= 1
         t = stack[top]
-        if bounds[top] > limit:
+        if bounds[top] > cut:
             continue
         if t < leaves:
             near, far = 2 * t, 2 * t + 1
@@ -387,7 +390,7 @@ def nearest(tree: CapacityTree, point: Floats, required: float, needs: int, sear
             if far_bound < near_bound:
                 near, far = far, near
                 near_bound, far_bound = far_bound, near_bound
-            if far_bound < math.inf and far_bound <= limit:
+            if far_bound < math.inf and far_bound <= cut:
                 stack[top], bounds[top] = far, far_bound
                 top += 1
             if near_bound < math.inf:
@@ -414,9 +417,9 @@ def nearest(tree: CapacityTree, point: Floats, required: float, needs: int, sear
                 if found == k:
                     for i in range(k // 2 - 1, -1, -1):
                         _sift(nodes, slots, squares, k, i)
-                    limit = squares[0]
+                    limit, cut = squares[0], exact * squares[0]
             elif _farther(limit, nodes[slots[0]], square, nodes[slot]):
                 slots[0], squares[0] = slot, square
                 _sift(nodes, slots, squares, k, 0)
-                limit = squares[0]
+                limit, cut = squares[0], exact * squares[0]
     return found

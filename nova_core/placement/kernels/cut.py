@@ -54,8 +54,8 @@ def _work_space() -> CutWork:
     return CutWork(
         np.empty((2, 3)),
         np.empty((2, 3)),
-        search_for(_NEARBY),
-        search_for(_PIECE_CANDIDATES),
+        search_for(_NEARBY, 1.0),
+        search_for(_PIECE_CANDIDATES, 1.0),
     )
 
 

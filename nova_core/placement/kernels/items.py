@@ -374,7 +374,7 @@ def cheapest_with_room(
                 best, best_cost = slot, cost
         if best != NONE or found < len(slots):
             return best, best_cost
-        search = search_for(4 * len(slots))
+        search = search_for(4 * len(slots), 1.0)
 
 
 @njit(cache=True, nogil=True)

@@ -39,7 +39,7 @@ def test_nearest_with_room_agrees_with_brute_force(
     assert sorted(slot_of) == node.tolist()
     for _ in range(30):
         k = int(rng.integers(1, 9))
-        search = search_for(k)
+        search = search_for(k, 1.0)
         point, room = rng.uniform(-10, 110, dimensions), float(rng.integers(0, 55))
         if ranked and rng.random() < 0.5:
             point = hub
@@ -54,4 +54,4 @@ def test_nearest_with_room_agrees_with_brute_force(
 @pytest.mark.parametrize("hub", [None, np.zeros(2)])
 def test_a_full_tree_answers_nothing(hub: np.ndarray | None) -> None:
     tree = build(np.zeros((4, 2)), np.ones(4), np.arange(4), hub)
-    assert nearest(tree, np.zeros(2), 2.0, 0, search_for(3)) == 0
+    assert nearest(tree, np.zeros(2), 2.0, 0, search_for(3, 1.0)) == 0

@@ -56,7 +56,7 @@ def test_nearest_counts_rises_and_requirements(
         good = [n for n in node.tolist() if free[n] >= room and (not needs or meets[needs - 1, n])]
         away = np.linalg.norm(position - point, axis=1) + height
         wanted = np.sort(away[good])[:k]
-        search = search_for(k)
+        search = search_for(k, 1.0)
         found = nearest(tree, point, room, needs, search)
         answer = tree.node[search.slot[:found]]
         assert set(answer.tolist()) <= set(good)
