@@ -1,0 +1,48 @@
+"""``python -m nova_nebulastream deployment.json``: submit a plan to 0.x, and verify it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from nova_core import console
+from nova_core.errors import NovaError
+
+
+@click.command()
+@click.argument("deployment", type=click.Path(path_type=Path))
+@click.option("--rest", help="URL of the coordinator's REST interface [default: the file's].")
+@click.option("--timeout", default=60.0, show_default=True, help="Seconds each query may take.")
+@click.option("--json", "as_json", is_flag=True, help="Write the answer as JSON to stdout.")
+def main(deployment: Path, rest: str | None, timeout: float, as_json: bool) -> None:
+    """Submit what DEPLOYMENT holds, and compare where it runs with the plan."""
+    from nova_nebulastream.client import Coordinator, deploy
+    from nova_nebulastream.legacy import Deployment
+
+    try:
+        plain = json.loads(deployment.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise NovaError(f"{deployment}: cannot be read as JSON: {error}") from error
+    asked = Deployment.from_plain(plain, str(deployment))
+    placed = deploy(Coordinator(rest or asked.rest), asked, timeout, console.say)
+    ok = all(one.ok for one in placed)
+    if as_json:
+        console.print_json({"ok": ok, "queries": [one.to_plain() for one in placed]})
+    for one in () if as_json else placed:
+        for row in one.rows:
+            planned, actual = (", ".join(map(str, w)) or "-" for w in (row.planned, row.actual))
+            verdict = "as planned" if row.ok else f"planned on {planned}"
+            click.echo(f"{row.instance}: {row.operator} on {actual}: {verdict}")
+    if not ok:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except NovaError as problem:
+        console.fail(str(problem))
+        sys.exit(problem.exit_code)

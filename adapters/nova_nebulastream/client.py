@@ -1,0 +1,290 @@
+"""The REST interface of a 0.x coordinator: submit a plan's queries, and ask where they run."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from nova_core.errors import NovaError
+from nova_nebulastream.legacy import PREFIX, Deployment, Link, Query, changes
+
+TIMEOUT_S = 20.0
+POLL_S = 0.1
+STARTED = ("RUNNING", "FINISHED", "STOPPED", "COMPLETED")
+FAILED = ("FAILED", "MARKED_FOR_FAILURE")
+# An operator as 0.x prints plans: `|--FILTER(opId: 3 ...`, a line each.
+OPERATOR = re.compile(r"^[^A-Za-z]*([A-Za-z_]+)\s*\(")
+
+
+class NebulaStreamError(NovaError):
+    """The coordinator does not answer, or its answer is no."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operator of one instance.
+
+    Attributes:
+        instance: its name in the plan.
+        operator: ``JOIN``, ``FILTER`` or ``SOURCE``.
+        planned: workers it is to run on, in order.
+        actual: workers the execution plan has it on, in order.
+    """
+
+    instance: str
+    operator: str
+    planned: tuple[int, ...]
+    actual: tuple[int, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is where it should be, and nowhere else."""
+        return self.planned == self.actual
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A query that was submitted.
+
+    Attributes:
+        query: the coordinator's number of it.
+        rows: where its operators are.
+    """
+
+    query: int
+    rows: tuple[Row, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all of it is where it should be."""
+        return all(row.ok for row in self.rows)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As a JSON document."""
+        return {"query": self.query, "ok": self.ok, "rows": [asdict(row) for row in self.rows]}
+
+
+class Coordinator:
+    """A running coordinator.
+
+    Args:
+        url: of its REST interface, e.g. ``http://10.0.0.1:8081``.
+        timeout_s: for one request.
+    """
+
+    def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
+        self.url = url.rstrip("/")
+        self.timeout_s = timeout_s
+        # Hosts of a deployment are near: no proxy stands between.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def topology(self) -> tuple[dict[int, str], set[Link]]:
+        """Workers there are, with their addresses, and parent and child of each link."""
+        found = self._request("GET", "/topology")
+        with _read(f"{self.url}{PREFIX}/topology"):
+            nodes = {int(one["id"]): str(one.get("ip_address", "")) for one in found["nodes"]}
+            # Data flows from a link's source, the child, to its target.
+            links = {(int(one["target"]), int(one["source"])) for one in found["edges"] or ()}
+        return nodes, links
+
+    def add_link(self, parent: int, child: int, latency_ms: int = 0) -> None:
+        """Make a worker the parent of another one."""
+        body = {"parentId": parent, "childId": child, "latency": latency_ms}
+        self._request("POST", "/topology/addAsChild", body)
+
+    def remove_link(self, parent: int, child: int) -> None:
+        """Undo `add_link`, or what the coordinator linked when a worker joined."""
+        body = {"parentId": parent, "childId": child}
+        self._request("DELETE", "/topology/removeAsChild", body)
+
+    def execute(self, query: Query) -> int:
+        """Submit a query; its number."""
+        answer = self._request("POST", "/query/execute-query", query.body)
+        with _read(f"{self.url}{PREFIX}/query/execute-query"):
+            return int(answer["queryId"])
+
+    def status(self, query: int) -> str:
+        """Of a query, as the coordinator calls it."""
+        answer = self._request("GET", f"/query/query-status?queryId={query}")
+        with _read(f"{self.url}{PREFIX}/query/query-status"):
+            return str(answer["status"])
+
+    def stop(self, query: int) -> None:
+        """Stop a query."""
+        self._request("DELETE", f"/query/stop-query?queryId={query}")
+
+    def execution_plan(self, query: int) -> dict[int, list[str]]:
+        """Operators of a query on each worker, as the lines that print them.
+
+        Both layouts are read: ``executionNodes`` of 0.2 to 0.5, ``ExecutionNodes`` of 0.6.
+        """
+        answer = self._request("GET", f"/query/execution-plan?queryId={query}")
+        with _read(f"{self.url}{PREFIX}/query/execution-plan"):
+            return _operators(answer)
+
+    def wait(self, query: int, timeout_s: float) -> None:
+        """Until a query runs.
+
+        Raises:
+            NebulaStreamError: when it has failed, or does not run in time.
+        """
+        until = time.monotonic() + timeout_s
+        while (status := self.status(query)) not in STARTED:
+            if status in FAILED:
+                raise NebulaStreamError(f"{self.url}: query {query} is {status}; see the log")
+            if time.monotonic() > until:
+                raise NebulaStreamError(
+                    f"{self.url}: query {query} is {status} after {timeout_s:g} s; it was to run"
+                )
+            time.sleep(POLL_S)
+
+    def _request(self, method: str, path: str, body: Any = None) -> Any:
+        request = urllib.request.Request(
+            f"{self.url}{PREFIX}{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        try:
+            with self._opener.open(request, timeout=self.timeout_s) as answer:
+                text = answer.read()
+            return json.loads(text) if text else {}
+        except urllib.error.HTTPError as error:
+            raise NebulaStreamError(f"{request.full_url}: {_reason(error)}") from error
+        except (OSError, http.client.HTTPException) as error:
+            why = getattr(error, "reason", None) or error
+            raise NebulaStreamError(
+                f"{self.url}: no answer from NebulaStream's coordinator ({why}); is it up?"
+            ) from error
+        except ValueError as error:
+            raise NebulaStreamError(
+                f"{request.full_url}: not NebulaStream's REST interface: {error}"
+            ) from error
+
+
+def deploy(
+    coordinator: Coordinator,
+    deployment: Deployment,
+    timeout_s: float = 60.0,
+    told: Callable[[str], None] = lambda _: None,
+) -> list[Placed]:
+    """Submit every query with its links, and compare the execution plan with the plan.
+
+    Args:
+        coordinator: running, with all workers.
+        deployment: what `nova translate` wrote.
+        timeout_s: in which each query has to run.
+        told: of progress, line by line.
+
+    Raises:
+        NebulaStreamError: when a worker is missing, a query is refused or fails. Queries that were
+            submitted before are stopped.
+    """
+    nodes, links = coordinator.topology()
+    missing = [f"{node} ({id_})" for node, id_ in deployment.workers.items() if id_ not in nodes]
+    if missing:
+        raise NebulaStreamError(
+            f"{coordinator.url}: no worker {', '.join(missing)}; there are "
+            f"{', '.join(str(number) for number in sorted(nodes)) or 'none'}"
+        )
+    placed: list[Placed] = []
+    running: list[int] = []
+    try:
+        for query in deployment.queries:
+            added, removed = changes(links, query.links)
+            for parent, child, latency in added:
+                coordinator.add_link(parent, child, latency)
+            for parent, child in removed:
+                coordinator.remove_link(parent, child)
+            links = (links | {(parent, child) for parent, child, _ in added}) - set(removed)
+            running.append(coordinator.execute(query))
+            coordinator.wait(running[-1], timeout_s)
+            placed.append(Placed(running[-1], verify(coordinator, running[-1], query)))
+            told(f"{query.instance}: query {running[-1]}")
+    except BaseException:
+        for number in running:
+            _stop_quietly(coordinator, number)
+        raise
+    return placed
+
+
+def verify(coordinator: Coordinator, number: int, query: Query) -> tuple[Row, ...]:
+    """Where a query's operators are, beside where they should be."""
+    found = coordinator.execution_plan(number)
+    planned = {
+        "JOIN": (query.join,),
+        "FILTER": query.filters,
+        "SOURCE": tuple(sorted((query.left, query.right))),
+    }
+    return tuple(
+        Row(query.instance, operator, workers, _workers(found, operator))
+        for operator, workers in planned.items()
+    )
+
+
+def _workers(found: Mapping[int, list[str]], operator: str) -> tuple[int, ...]:
+    """Workers an operator is on, once for each time; what only carries data across is left out."""
+    places = []
+    for worker, lines in found.items():
+        for line in lines:
+            match = OPERATOR.match(line)
+            if match and match[1].upper() == operator and "network" not in line.lower():
+                places.append(worker)
+    return tuple(sorted(places))
+
+
+def _operators(answer: Mapping[str, Any]) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for node in answer.get("executionNodes") or ():
+        plans = [plan for query in node["ScheduledQueries"] for plan in query["querySubPlans"]]
+        lines = [line for plan in plans for line in str(plan["operator"]).splitlines()]
+        worker = node.get("topologyNodeId", node.get("topologyId", node["executionNodeId"]))
+        found.setdefault(int(worker), []).extend(lines)
+    for node in answer.get("ExecutionNodes") or ():
+        scheduled = node["ScheduledDecomposedQueries"]["DecomposedQueryPlans"]
+        lines = [
+            line for plan in scheduled for line in str(plan["DecomposedQueryPlan"]).splitlines()
+        ]
+        worker = node["WorkerId"] if "WorkerId" in node else node["ExecutionNodeId"]
+        found.setdefault(int(worker), []).extend(lines)
+    return found
+
+
+def _stop_quietly(coordinator: Coordinator, number: int) -> None:
+    try:
+        coordinator.stop(number)
+    except NebulaStreamError:
+        # The error that led here says more.
+        return
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    """What the coordinator says was wrong."""
+    text = error.read().decode(errors="replace").strip()
+    try:
+        message = str(json.loads(text)["message"]).strip()
+    except (ValueError, KeyError, TypeError):
+        message = text or str(error.reason)
+    return f"{error.code}: {message}"
+
+
+@contextmanager
+def _read(where: str) -> Iterator[None]:
+    """Around reading an answer: what is missing in it is an error that names the place."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise NebulaStreamError(
+            f"{where}: not an answer of NebulaStream 0.x ({error!r})"
+        ) from error
+
+
+__all__ = ["Coordinator", "NebulaStreamError", "Placed", "Row", "deploy", "verify"]

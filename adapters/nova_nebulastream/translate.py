@@ -1,0 +1,295 @@
+"""What a person needs to run a plan on NebulaStream by their own means, as a directory of files."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from nova_core.errors import NovaError
+from nova_nebulastream import current, legacy
+from nova_nebulastream.views import View, addresses, identifier, views
+
+if TYPE_CHECKING:
+    from nova_core.model.plan import Plan
+    from nova_core.model.problem import Problem
+
+VERSIONS = ("current", "0.x")
+SOURCES = ("generator", "file")
+FIELD_NAMES = ("qualified", "plain")
+# Paths stand in C++ texts, YAML and shell scripts.
+PATH = re.compile(r"/?[A-Za-z0-9._{}/-]+")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a plan is translated.
+
+    Attributes:
+        nes_version: ``current`` or ``0.x``.
+        window_ms: length of the tumbling windows over event time.
+        source: ``generator`` for synthetic tuples at the plan's rates (current only) or ``file``
+            for CSV files; ``generator`` for current and ``file`` for 0.x, if not given.
+        file: CSV file of a source on its node, ``{source}`` stands for its name: lines of
+            timestamp (ms), sequence number (from 0), key (all UINT64) and value.
+        results: file on the sink's node; ``{instance}`` stands for the instance.
+        field_names: ``qualified`` or ``plain``: whether fields of the sink's schema carry their
+            stream's name, as most versions of the current generation want it.
+    """
+
+    nes_version: str = "current"
+    window_ms: int = 1000
+    source: str = ""
+    file: str = "/tmp/nova-nebulastream/{source}.csv"
+    results: str = "/tmp/nova-nebulastream/results-{instance}.csv"
+    field_names: str = "qualified"
+
+
+def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> list[Path]:
+    """Write a plan for one of NebulaStream's generations.
+
+    Args:
+        plan: what runs where.
+        problem: the one it answers.
+        directory: is made; must be absent or empty.
+        options: fields of `Options`; numbers may be text.
+
+    Returns:
+        The files written.
+
+    Raises:
+        NovaError: for an option that is unknown or of the wrong value, a directory that holds
+            something, a plan of another problem, or one NebulaStream cannot be made to obey.
+    """
+    chosen = _options(options)
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise NovaError(f"{directory}: is there already; give a directory to be made")
+    found = views(plan, problem)
+    nodes = tuple(dict.fromkeys(node for view in found for node in view.nodes))
+    hosts = addresses(problem, nodes)
+    _distinct_files([one.source for view in found for one in view.inputs])
+    if chosen.nes_version == "current":
+        files = _current(found, hosts, chosen)
+    else:
+        files = _legacy(found, problem, hosts, chosen)
+    files["README.md"] = _readme(found, plan, problem, chosen)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=f".{directory.name}.") as scratch:
+        made = Path(scratch) / "made"
+        for name, content in files.items():
+            path = made / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, "utf-8")
+            if path.suffix == ".sh":
+                path.chmod(0o755)
+        if directory.exists():
+            directory.rmdir()
+        made.rename(directory)
+    return sorted(directory / name for name in files)
+
+
+def _options(given: dict[str, Any]) -> Options:
+    known = {name: type(value) for name, value in asdict(Options()).items()}
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in known:
+            raise NovaError(f"option {name!r}: unknown; NebulaStream takes {', '.join(known)}")
+        try:
+            values[name] = known[name](value)
+        except ValueError as error:
+            raise NovaError(f"option {name}: {value!r}: expected a whole number") from error
+    options = Options(**values)
+    if not options.source:
+        source = "generator" if options.nes_version == "current" else "file"
+        options = Options(**{**values, "source": source})
+    for name, accepted in (
+        ("nes_version", VERSIONS),
+        ("source", SOURCES if options.nes_version == "current" else ("file",)),
+        ("field_names", FIELD_NAMES),
+    ):
+        value = getattr(options, name)
+        if value not in accepted:
+            raise NovaError(f"option {name}: {value!r}: expected {' or '.join(accepted)}")
+    if options.window_ms < 1:
+        raise NovaError(f"option window_ms: {options.window_ms}: expected 1 or more")
+    for name, part in (("file", "{source}"), ("results", "{instance}")):
+        value = getattr(options, name)
+        if not PATH.fullmatch(value) or part not in value:
+            raise NovaError(
+                f"option {name}: {value!r}: expected a path with {part} in it, of letters, digits, "
+                "'.', '_', '-' and '/'"
+            )
+    return options
+
+
+def _distinct_files(sources: Sequence[str]) -> None:
+    seen: dict[str, str] = {}
+    for source in sources:
+        other = seen.setdefault(identifier(source), source)
+        if other != source:
+            raise NovaError(
+                f"source {source!r}: in NebulaStream called {identifier(source)!r}, as {other!r}; "
+                "rename one"
+            )
+
+
+def _current(found: Sequence[View], hosts: dict[str, str], options: Options) -> dict[str, str]:
+    streams = current.Streams(
+        options.window_ms,
+        options.source,
+        options.file,
+        options.results,
+        options.field_names == "qualified",
+    )
+    files = {
+        f"topologies/{current.file_name(view)}.yaml": current.text(
+            current.topology(view, hosts, streams)
+        )
+        for view in found
+    }
+    for node, host in hosts.items():
+        command = f"--grpc={host}:{current.GRPC_PORT} --data_address={host}:{current.DATA_PORT}"
+        files[f"nodes/{host}.sh"] = _script(
+            f"# Starts the worker of node {node!r} on {host}.",
+            f'exec nes-single-node-worker {command} "$@"',
+        )
+    here = 'here=$(cd "$(dirname "$0")" && pwd)'
+    ids = 'ids=${NOVA_NES_QUERIES:-"$here/queries.txt"}'
+    files["check.sh"] = _script(
+        "# Has nes-cli parse, validate and place every query; needs no workers.",
+        here,
+        'for topology in "$here"/topologies/*.yaml; do',
+        '  nes-cli -t "$topology" dump',
+        "done",
+    )
+    files["start.sh"] = _script(
+        "# Starts every query, each with its own view of the topology; notes their ids.",
+        here,
+        ids,
+        ': > "$ids"',
+        'for topology in "$here"/topologies/*.yaml; do',
+        '  id=$(nes-cli -t "$topology" start)',
+        '  echo "$topology $id" | tee -a "$ids"',
+        "done",
+    )
+    files["stop.sh"] = _script(
+        "# Stops what start.sh started.",
+        here,
+        ids,
+        "while read -r topology id; do",
+        '  nes-cli -t "$topology" stop "$id" < /dev/null',
+        'done < "$ids"',
+        'rm "$ids"',
+    )
+    return files
+
+
+def _legacy(
+    found: Sequence[View], problem: Problem, hosts: dict[str, str], options: Options
+) -> dict[str, str]:
+    root = legacy.check(found)
+    made = legacy.deployment(found, problem, hosts, options.window_ms, options.results)
+    top = legacy.coordinator(found, hosts, root, options.file)
+    files = {
+        "deployment.json": json.dumps(made.to_plain(), indent=1) + "\n",
+        "coordinator.yaml": yaml.safe_dump(top, sort_keys=False),
+        "calls.sh": _calls(made),
+        "submit.sh": _script(
+            "# Submits every query and compares the execution plan with the plan.",
+            'here=$(cd "$(dirname "$0")" && pwd)',
+            'exec python3 -m nova_nebulastream "$here/deployment.json" "$@"',
+        ),
+    }
+    for node, number in made.workers.items():
+        if number != legacy.ROOT:
+            document = legacy.worker(found, hosts, made.workers, node, options.file)
+            name = f"workers/{number}-{hosts[node]}.yaml"
+            files[name] = yaml.safe_dump(document, sort_keys=False)
+    for view, query in zip(found, made.queries, strict=True):
+        files[f"queries/{current.file_name(view)}.json"] = json.dumps(query.body, indent=1) + "\n"
+    return files
+
+
+def _calls(made: legacy.Deployment) -> str:
+    """The REST calls for a coordinator whose workers have just joined, as a person would make."""
+    links = {(legacy.ROOT, number) for number in made.workers.values() if number != legacy.ROOT}
+    lines = [
+        "# As submit.sh, without reading back; for a coordinator that has run nothing yet.",
+        f"rest=${{REST:-{made.rest}}}{legacy.PREFIX}",
+        "call() {",
+        '  curl -fsS -X "$1" -H "Content-Type: application/json" -d "$3" "$rest/$2"',
+        "}",
+        "run() {",
+        '  answer=$(call POST query/execute-query "$1")',
+        '  id=$(echo "$answer" | sed \'s/.*"queryId" *: *\\([0-9]*\\).*/\\1/\')',
+        '  until curl -fsS "$rest/query/query-status?queryId=$id" | grep -q RUNNING; do',
+        "    sleep 1",
+        "  done",
+        '  echo "query $id"',
+        "}",
+    ]
+    for query in made.queries:
+        added, removed = legacy.changes(links, query.links)
+        lines.append(f"# {query.instance}".replace("\n", " "))
+        for parent, child, latency in added:
+            body = {"parentId": parent, "childId": child, "latency": latency}
+            lines.append(f"call POST topology/addAsChild {shlex.quote(json.dumps(body))}")
+        for parent, child in removed:
+            body = {"parentId": parent, "childId": child}
+            lines.append(f"call DELETE topology/removeAsChild {shlex.quote(json.dumps(body))}")
+        links = (links | {(parent, child) for parent, child, _ in added}) - set(removed)
+        lines.append(f"run {shlex.quote(json.dumps(query.body))}")
+    return _script(*lines)
+
+
+def _script(*lines: str) -> str:
+    return "\n".join(["#!/bin/sh", lines[0], "set -eu", *lines[1:]]) + "\n"
+
+
+def _readme(found: Sequence[View], plan: Plan, problem: Problem, options: Options) -> str:
+    rows = "\n".join(
+        f"| {view.instance} | {' -> '.join(view.left.route)} | {' -> '.join(view.right.route)} | "
+        f"{view.node} | {' -> '.join(view.result)} | {current.file_name(view)} |"
+        for view in found
+    )
+    how = _CURRENT if options.nes_version == "current" else _LEGACY
+    return f"""\
+# A plan by {plan.strategy or "hand"} for NebulaStream ({options.nes_version})
+
+Problem {problem.digest}: {len(found)} join instances, one query each.
+
+| instance | left input | right input | joined on | result | file |
+|---|---|---|---|---|---|
+{rows}
+
+{how}
+Every query reads its sources anew, so sources must deliver the same tuples to each: files do.
+Tuples are timestamp (ms), sequence number (from 0), key and value; a cut input is divided by the
+sequence number. Windows are {options.window_ms} ms long.
+"""
+
+
+_CURRENT = """\
+1. Run the script in `nodes` on each host; it needs `nes-single-node-worker`.
+2. `check.sh` has `nes-cli` place every query without workers; `start.sh` starts them, `stop.sh`
+   stops them.
+
+Each file in `topologies` shows NebulaStream only what its instance may use: the join's worker has
+room, the sources' and the sink's have none (besides the partition filters).
+"""
+_LEGACY = """\
+1. Start `nesCoordinator --configPath=coordinator.yaml` on the sink's host, then
+   `nesWorker --configPath=` with the file in `workers` on each other host.
+2. `submit.sh` (needs Nova) sets the topology's links for each query, submits it, reads the
+   execution plan back and says what is not where the plan has it. `calls.sh` makes the same calls
+   with curl.
+"""
+
+__all__ = ["Options", "translate"]
