@@ -40,9 +40,20 @@ def main(deployment: Path, rest: str | None, timeout: float, as_json: bool) -> N
         sys.exit(1)
 
 
-if __name__ == "__main__":
+def run() -> int:
+    """The command, with errors for people; the exit code."""
     try:
-        main()
+        main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
     except NovaError as problem:
         console.fail(str(problem))
-        sys.exit(problem.exit_code)
+        return problem.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run())

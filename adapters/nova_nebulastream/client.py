@@ -20,6 +20,7 @@ TIMEOUT_S = 20.0
 POLL_S = 0.1
 STARTED = ("RUNNING", "FINISHED", "STOPPED", "COMPLETED")
 FAILED = ("FAILED", "MARKED_FOR_FAILURE")
+URL = re.compile(r"https?://[^/\s:]+:[0-9]{1,5}/?")
 # An operator as 0.x prints plans: `|--FILTER(opId: 3 ...`, a line each.
 OPERATOR = re.compile(r"^[^A-Za-z]*([A-Za-z_]+)\s*\(")
 
@@ -78,9 +79,14 @@ class Coordinator:
     Args:
         url: of its REST interface, e.g. ``http://10.0.0.1:8081``.
         timeout_s: for one request.
+
+    Raises:
+        NebulaStreamError: for a URL without host and port.
     """
 
     def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
+        if not URL.fullmatch(url):
+            raise NebulaStreamError(f"coordinator {url!r}: expected http://HOST:PORT")
         self.url = url.rstrip("/")
         self.timeout_s = timeout_s
         # Hosts of a deployment are near: no proxy stands between.
@@ -128,7 +134,8 @@ class Coordinator:
         """
         answer = self._request("GET", f"/query/execution-plan?queryId={query}")
         with _read(f"{self.url}{PREFIX}/query/execution-plan"):
-            return _operators(answer)
+            # Of a query without operators, null.
+            return _operators(answer or {})
 
     def wait(self, query: int, timeout_s: float) -> None:
         """Until a query runs.

@@ -148,6 +148,7 @@ def _current(found: Sequence[View], hosts: dict[str, str], options: Options) -> 
         options.results,
         options.field_names == "qualified",
     )
+    results = shlex.quote(str(Path(options.results.replace("{instance}", "")).parent))
     files = {
         f"topologies/{current.file_name(view)}.yaml": current.text(
             current.topology(view, hosts, streams)
@@ -158,6 +159,7 @@ def _current(found: Sequence[View], hosts: dict[str, str], options: Options) -> 
         command = f"--grpc={host}:{current.GRPC_PORT} --data_address={host}:{current.DATA_PORT}"
         files[f"nodes/{host}.sh"] = _script(
             f"# Starts the worker of node {node!r} on {host}.",
+            f"mkdir -p {results}",
             f'exec nes-single-node-worker {command} "$@"',
         )
     here = 'here=$(cd "$(dirname "$0")" && pwd)'

@@ -16,6 +16,7 @@ from nes_coordinator import StandIn
 from nes_plans import nes_plan
 
 from nova_core.errors import NovaError
+from nova_nebulastream import __main__ as command
 from nova_nebulastream import client
 from nova_nebulastream.client import Coordinator, NebulaStreamError, deploy
 from nova_nebulastream.legacy import Deployment
@@ -113,6 +114,9 @@ def test_what_the_coordinator_refuses(tmp_path: Path) -> None:
 
 
 def test_what_is_no_coordinator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for url in ("here", "http://here", "ftp://here:8081"):
+        with pytest.raises(NebulaStreamError, match="expected http://HOST:PORT"):
+            Coordinator(url)
     with pytest.raises(NebulaStreamError, match="no answer from NebulaStream's coordinator"):
         Coordinator("http://127.0.0.1:1").topology()
     translated(0, tmp_path / "out")
@@ -148,6 +152,35 @@ def test_submit_script_and_curl_calls_do_the_same(tmp_path: Path) -> None:
             assert json.loads(done.stdout)["ok"] is True
         seen.append((stand_in.queries, stand_in.parents))
     assert seen[0] == seen[1]
+
+
+def test_a_query_nobody_runs_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coordinator's execution plan of it is null."""
+    made = translated(0, tmp_path / "out")
+    stand_in = StandIn.started_from(tmp_path / "out")
+    monkeypatch.setattr(stand_in, "execution_plan", lambda _: None)
+    with stand_in.serving() as url:
+        placed = deploy(Coordinator(url), made, 5)
+    assert not any(one.ok for one in placed)
+    assert {row.actual for one in placed for row in one.rows} == {()}
+
+
+def test_interrupted_it_stops_what_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translated(0, tmp_path / "out")
+    stand_in = StandIn.started_from(tmp_path / "out")
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Coordinator, "wait", interrupted)
+    with stand_in.serving() as url:
+        monkeypatch.setattr(
+            sys, "argv", ["x", str(tmp_path / "out" / "deployment.json"), "--rest", url]
+        )
+        assert command.run() == 130
+    assert stand_in.stopped == [1]
 
 
 def test_command_tells_what_is_wrong(tmp_path: Path) -> None:
