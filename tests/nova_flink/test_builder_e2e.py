@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from needs_flink import require
 from random_plans import random_plan, workload_of
 
 from nova_core.errors import NovaError
@@ -30,8 +31,7 @@ DONE_S = 120
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     home = FlinkHome.default()
-    if not home.installed:
-        pytest.skip("needs Flink: run `nova engines install flink`")
+    require(home)
     with LocalCluster(home, NODES, tmp_path_factory.mktemp("cluster")) as running:
         yield running
 
@@ -169,8 +169,7 @@ def test_what_java_refuses_is_said_in_a_line(
 
 def test_a_cluster_that_is_not_there_is_said(tmp_path: Path) -> None:
     home = FlinkHome.default()
-    if not home.installed:
-        pytest.skip("needs Flink: run `nova engines install flink`")
+    require(home)
     plan = random_plan(1)
     workload = workload_of(plan.problem, 0, seconds=1, window_ms=10)
     with (

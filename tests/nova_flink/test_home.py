@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from needs_flink import require
 
 from nova_flink import home
 from nova_flink.home import EngineError, FlinkHome, java
@@ -147,8 +148,7 @@ home.FlinkHome(Path("{tmp_path}/flink")).install(print)
 @pytest.mark.e2e
 def test_installed_home_has_what_it_names() -> None:
     made = FlinkHome.default()
-    if not made.installed:
-        pytest.skip("needs Flink: run `nova engines install flink`")
+    require(made)
     assert [path for path in made.runtime_files if not path.is_file()] == []
     version = "from pyflink.version import __version__; print(__version__)"
     told = subprocess.run([made.python, "-c", version], capture_output=True, text=True, check=True)

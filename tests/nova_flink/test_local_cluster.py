@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from needs_flink import require
 
 from nova_flink.home import EngineError, FlinkHome
 from nova_flink.local_cluster import LocalCluster
@@ -15,8 +16,7 @@ from nova_flink.rest import FlinkError
 @pytest.fixture
 def home() -> FlinkHome:
     found = FlinkHome.default()
-    if not found.installed:
-        pytest.skip("needs Flink: run `nova engines install flink`")
+    require(found)
     return found
 
 

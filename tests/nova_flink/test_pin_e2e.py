@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from needs_flink import require
 
 import nova_core
 import nova_flink
@@ -24,8 +25,7 @@ NODES = ["a", "b.1", "c", "sink"]
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     home = FlinkHome.default()
-    if not home.installed:
-        pytest.skip("needs Flink: run `nova engines install flink`")
+    require(home)
     with LocalCluster(home, NODES, tmp_path_factory.mktemp("cluster")) as running:
         yield running
 

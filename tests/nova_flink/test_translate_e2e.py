@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from needs_flink import require
 from random_plans import random_plan, workload_of
 
 from nova_flink import results
@@ -24,8 +25,7 @@ DONE_S = 90
 
 
 def test_scripts_start_the_plan(tmp_path: Path) -> None:
-    if not FlinkHome.default().installed:
-        pytest.skip("needs Flink: run `nova engines install flink`")
+    require(FlinkHome.default())
     plan = random_plan(2, nodes=3, regions=1)
     network = f"127.{random.randrange(1, 255)}.{random.randrange(256)}"
     host = np.array([f"{network}.{i + 1}" for i in range(3)])

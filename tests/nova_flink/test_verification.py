@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from needs_flink import require
 
 from nova_flink.client import Client
 from nova_flink.dataflow import FILTER, JOIN, SINK, SOURCE, Dataflow, Operator
@@ -42,8 +43,7 @@ def test_operators_of_a_vertex(title: str, known: list[str], held: list[str]) ->
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     home = FlinkHome.default()
-    if not home.installed:
-        pytest.skip("needs Flink: run `nova engines install flink`")
+    require(home)
     settings = {"external-resource.node-one_5f_slot.amount": 1}
     directory = tmp_path_factory.mktemp("cluster")
     with LocalCluster(home, NODES, directory, settings=settings) as running:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +20,7 @@ from nova_harness.experiment.calibration import (
     calibration_plan,
     capacities,
     costs,
-    read_calibration,
-    write_calibration,
+    read_calibrations,
 )
 from nova_harness.experiment.document import ExperimentError
 from nova_harness.experiment.latencies import percentiles
@@ -118,11 +119,11 @@ def test_costs_come_from_what_hosts_with_one_kind_of_operator_used(
     assert found.sink_cores == pytest.approx(0.1)
     assert found.join_us == pytest.approx(20.0)  # 0.04 cores for 2000 tuples/s
     assert found.results_per_s == 4000
-    file = tmp_path / "c" / "calibration.json"
-    write_calibration(found, file)
-    assert read_calibration(file) == found
+    file = tmp_path / "calibration.json"
+    file.write_text(json.dumps({"rates": [{"costs": asdict(found)}]}))
+    assert read_calibrations(file) == {1000: found}
     file.write_text("{")
-    assert read_calibration(file) is None
+    assert read_calibrations(file) == {}
     used |= dict.fromkeys(hosts, 0.01)
     with pytest.raises(ExperimentError, match="no more CPU than one without"):
         costs(plan, outcome(used, 40_000), 1000, 100)

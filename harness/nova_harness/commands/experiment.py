@@ -85,13 +85,11 @@ def experiment() -> None:
 @changing_options
 @click.option("--output", "-o", type=shared.FILE, help="Folder of the run [default: runs/NAME].")
 @click.option("--keep", is_flag=True, help="Leave the engine (and virtual hosts) running.")
-@click.option("--calibrate", is_flag=True, help="Measure capacities anew.")
 @shared.json_option
 def run(
     place: str,
     output: Path | None,
     keep: bool,
-    calibrate: bool,
     as_json: bool,
     **changes: Any,
 ) -> None:
@@ -105,7 +103,7 @@ def run(
 
     folder = output or default_folder(asked)
     with shared.working(), watching() as watcher:
-        reports = run_experiment(asked, base, folder, watcher, keep=keep, calibrate_again=calibrate)
+        reports = run_experiment(asked, base, folder, watcher, keep=keep)
     good = all(report.good for report in reports)
     if as_json:
         console.print_json(
@@ -147,12 +145,11 @@ def cells(place: str, as_json: bool, **changes: Any) -> None:
 @experiment.command()
 @experiment_argument
 @changing_options
-@click.option("--again", is_flag=True, help="Even if a calibration is kept.")
 @shared.json_option
-def calibrate(place: str, again: bool, as_json: bool, **changes: Any) -> None:
+def calibrate(place: str, as_json: bool, **changes: Any) -> None:
     """Measure what joins cost on the engine, and what capacities of hosts that means.
 
-    Results are kept for later runs of experiments with this engine, window and rate.
+    As `run` does at its beginning, for each rate.
     """
     import tempfile
     from dataclasses import asdict
@@ -170,33 +167,35 @@ def calibrate(place: str, again: bool, as_json: bool, **changes: Any) -> None:
         runner.hosts_up(runner.find_inventory(asked, base), watcher.phase) as inventory,
         runner.engine_bed(asked, inventory, home, watcher.phase, keep=False) as bed,
     ):
-        found = runner.obtain_calibration(
-            bed, asked, base, Path(scratch), watcher.phase, again=again
-        )
+        found = runner.measure_calibrations(bed, asked, base, Path(scratch), watcher.phase)
         cores = runner.cores_of(bed)
-        capacity = capacities(
-            found,
-            inventory,
-            cores,
-            safety=asked.capacity.safety,
-            regions=asked.workload.regions,
-            output_rate=0.0,
-        )
+        capacity = {
+            rate: capacities(
+                one,
+                inventory,
+                cores,
+                safety=asked.capacity.safety,
+                regions=asked.workload.regions,
+                output_rate=0.0,
+            )
+            for rate, one in found.items()
+        }
     if as_json:
-        console.print_json({"costs": asdict(found), "cores": cores, "capacity": capacity})
+        rates = [{"costs": asdict(one), "capacity": capacity[rate]} for rate, one in found.items()]
+        console.print_json({"cores": cores, "rates": rates})
         return
-    table = console.table(
-        f"capacity at {asked.capacity.safety:.0%} of the CPU limits",
-        ["host", ">cores", ">used when calibrated", ">tuples/s"],
-        caption=f"a join takes {found.join_us:.1f} us of CPU per tuple, a source "
-        f"{found.source_cores:.3f} cores, the sink and coordinator {found.sink_cores:.3f}, an idle "
-        f"host {found.idle_cores:.3f} (windows of {found.window_ms} ms, {found.rate:g} tuples/s)",
-    )
-    for name, value in capacity.items():
-        table.add_row(
-            name, f"{cores[name]:g}", f"{found.cores[name]:.3f}", console.number(value, 0)
+    for rate, one in found.items():
+        table = console.table(
+            f"capacity at {asked.capacity.safety:.0%} of the CPU limits, {rate:g} tuples/s",
+            ["host", ">cores", ">used when calibrated", ">tuples/s"],
+            caption=f"a join takes {one.join_us:.1f} us of CPU per tuple, a source "
+            f"{one.source_cores:.3f} cores, the sink and coordinator {one.sink_cores:.3f}, an "
+            f"idle host {one.idle_cores:.3f} (windows of {one.window_ms} ms)",
         )
-    console.show(table)
+        for name, value in capacity[rate].items():
+            used = f"{one.cores[name]:.3f}"
+            table.add_row(name, f"{cores[name]:g}", used, console.number(value, 0))
+        console.show(table, "")
 
 
 def read(place: str, changes: dict[str, Any]) -> tuple[Experiment, Path]:

@@ -8,12 +8,11 @@ for several on one host, and too low for small pieces of one.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -188,12 +187,15 @@ def bottlenecks(
 def calibrate(
     bed: Bed,
     experiment: Experiment,
+    rate: float,
     problem: Problem,
     streams: Sequence[Stream],
     scratch: Path,
     tell: Callable[[str], None],
 ) -> Calibration:
-    """Measure what operators cost; limits are off meanwhile.
+    """Measure what operators cost at a rate; limits are off meanwhile.
+
+    It also warms up: the Java of every host has seen the operators when the first cell begins.
 
     Raises:
         NovaError: naming what failed.
@@ -202,7 +204,7 @@ def calibrate(
 
     plan = calibration_plan(problem)
     # Short windows cost most per tuple.
-    window, rate = min(experiment.windows_ms), max(experiment.rates)
+    window = min(experiment.windows_ms)
     outcome = run_plan(
         bed,
         plan,
@@ -215,57 +217,32 @@ def calibrate(
         limited=False,
         name="nova calibration",
         scratch=scratch,
-        tell=lambda what: tell(f"calibrating: {what}"),
+        tell=lambda what: tell(f"calibrating at {rate:g} tuples/s: {what}"),
     )
     return costs(plan, outcome, rate, window)
 
 
-# --- kept between experiments -------------------------------------------------------------------
+# --- kept with a run ----------------------------------------------------------------------------
 
 
-def cache_file(experiment: Experiment, facts: Mapping[str, Any]) -> Path:
-    """Where a calibration is kept: another engine, machine, window or rate is another file."""
-    from nova_testbed.rack.state import default_state_root
-
-    key = {
-        "engine": experiment.engine,
-        "settings": [experiment.settings.watermark_ms, experiment.settings.buffer_timeout_ms],
-        "window_ms": min(experiment.windows_ms),
-        "rate": max(experiment.rates),
-        "regions": experiment.workload.regions,
-        "matches": experiment.workload.matches,
-        **facts,
-    }
-    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-    return default_state_root().parent / "calibrations" / f"{experiment.engine}-{digest}.json"
-
-
-def read_calibration(path: Path) -> Calibration | None:
-    """A kept calibration; None where there is none that can be read."""
+def read_calibrations(path: Path) -> dict[float, Calibration]:
+    """The calibrations a run began with, by rate; none where there is no file, or another kind."""
     import msgspec
 
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Calibration)
-    except (OSError, msgspec.DecodeError):
-        return None
-
-
-def write_calibration(calibration: Calibration, path: Path) -> None:
-    """Keep a calibration."""
-    from nova_core.model.files import make_directory, write_text
-
-    make_directory(path.parent)
-    write_text(path, json.dumps(asdict(calibration), indent=2) + "\n")
+        rows = json.loads(path.read_text())["rates"]
+        found = [msgspec.convert(row["costs"], Calibration) for row in rows]
+    except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):
+        return {}
+    return {one.rate: one for one in found}
 
 
 __all__ = [
     "Calibration",
     "bottlenecks",
-    "cache_file",
     "calibrate",
     "calibration_plan",
     "capacities",
     "costs",
-    "read_calibration",
-    "write_calibration",
+    "read_calibrations",
 ]

@@ -69,7 +69,7 @@ class CapacityPart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     Attributes:
         safety: share of its CPU limit that a host may be planned to use.
-        seconds: how long a calibration measures.
+        seconds: how long a calibration measures, once for each rate.
     """
 
     safety: Annotated[float, Meta(gt=0, le=1)] = 0.7

@@ -121,9 +121,10 @@ def streams_of(problem: Problem, data: Path | None, seed: int) -> list[Stream]:
     used = dict.fromkeys(by_stream, 0)
     for i in range(len(s)):
         name = str(s.stream[i])
-        if not by_stream[name]:
+        if not by_stream.get(name):
             raise ProblemError(
-                f"{data}: no readings of {name}; the workload joins {PRESSURE} with {HUMIDITY}"
+                f"{data or 'made-up values'}: no readings of {name!r}; the workload joins "
+                f"{PRESSURE} with {HUMIDITY}"
             )
         values = by_stream[name][used[name] % len(by_stream[name])]
         used[name] += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from nova_testbed.inventory import Inventory
 
 EXPERIMENT_FILE = "experiment.yaml"
+CALIBRATION_FILE = "calibration.json"
 
 
 @dataclass
@@ -219,16 +220,14 @@ def cores_of(bed: Bed) -> dict[str, float]:
     return {host.spec.name: host.spec.cpu or float(told[host.spec.name].stdout) for host in hosts}
 
 
-def obtain_calibration(
+def measure_calibrations(
     bed: Bed,
     experiment: Experiment,
     base: Path,
     scratch: Path,
     tell: Callable[[str], None],
-    *,
-    again: bool = False,
-) -> Calibration:
-    """The calibration that is kept for this engine and machine, or a new one.
+) -> dict[float, Calibration]:
+    """What operators cost at each rate of an experiment.
 
     Args:
         bed: what it runs on.
@@ -236,35 +235,20 @@ def obtain_calibration(
         base: directory that paths in the experiment are relative to.
         scratch: directory for files on the way.
         tell: is told what is being done.
-        again: measure even if there is one.
 
     Raises:
         NovaError: naming what failed.
     """
-    inventory = bed.deployment.hosts.inventory
-    here = environment()
-    facts = {
-        "version": bed.deployment.home.version,
-        "cpu": here["cpu"],
-        "java": here["java"],
-        "hosts": [host.name for host in inventory.hosts],
-        "options": bed.deployment.configuration.task_manager_command(
-            next(iter(bed.deployment.nodes.values()))
-        ),
-    }
-    file = calibrating.cache_file(experiment, facts)
-    found = None if again else calibrating.read_calibration(file)
-    if found is not None:
-        return found
-    cores = cores_of(bed)
-    rate, regions = max(experiment.rates), experiment.workload.regions
-    # Only the order of the workers' capacities matters here.
-    document = problem_document(inventory, {n: 1e6 * c for n, c in cores.items()}, rate, regions)
-    problem = problem_of(document, scratch / "calibration-problem.yaml")
-    (scratch / "calibration-problem.yaml").unlink()
-    streams = streams_of(problem, data_of(experiment, base), experiment.seed)
-    found = calibrating.calibrate(bed, experiment, problem, streams, scratch, tell)
-    calibrating.write_calibration(found, file)
+    inventory, cores = bed.deployment.hosts.inventory, cores_of(bed)
+    found = {}
+    for rate in experiment.rates:
+        # Only the order of the workers' capacities matters here.
+        guess = {name: 1e6 * value for name, value in cores.items()}
+        document = problem_document(inventory, guess, rate, experiment.workload.regions)
+        problem = problem_of(document, scratch / "calibration-problem.yaml")
+        (scratch / "calibration-problem.yaml").unlink()
+        streams = streams_of(problem, data_of(experiment, base), experiment.seed)
+        found[rate] = calibrating.calibrate(bed, experiment, rate, problem, streams, scratch, tell)
     return found
 
 
@@ -281,7 +265,6 @@ def run_experiment(
     watcher: Watcher,
     *,
     keep: bool = False,
-    calibrate_again: bool = False,
 ) -> list[CellReport]:
     """Run what is not finished yet of an experiment.
 
@@ -291,7 +274,6 @@ def run_experiment(
         path: folder of the run; one that was interrupted is gone on with.
         watcher: is told how it goes on.
         keep: leave the engine running on the hosts.
-        calibrate_again: even if a calibration is kept.
 
     Returns:
         A report of every cell that has finished, in the order of the cells.
@@ -315,7 +297,7 @@ def run_experiment(
                 hosts_up(inventory, watcher.phase, keep=keep) as reachable,
                 engine_bed(experiment, reachable, home, watcher.phase, keep=keep) as bed,
             ):
-                _run_cells(run, bed, cells, watcher, calibrate_again)
+                _run_cells(run, bed, cells, watcher)
     except KeyboardInterrupt:
         run.tell("interrupted", "interrupted; run the same command again to go on")
         raise
@@ -327,9 +309,7 @@ def run_experiment(
     return [read_report(d) for cell in cells if (d := directory_of(path, cell)).done]
 
 
-def _run_cells(
-    run: Run, bed: Bed, cells: list[Cell], watcher: Watcher, calibrate_again: bool
-) -> None:
+def _run_cells(run: Run, bed: Bed, cells: list[Cell], watcher: Watcher) -> None:
     experiment, inventory = run.experiment, bed.deployment.hosts.inventory
     facts = environment() | {
         "inventory": inventory.name,
@@ -341,9 +321,9 @@ def _run_cells(
         },
     }
     write_json(run.path / "environment.json", facts)
-    found = obtain_calibration(
-        bed, experiment, run.base, run.path, watcher.phase, again=calibrate_again
-    )
+    # A run that is gone on with keeps the capacities it began with, but is warmed up as well.
+    before = calibrating.read_calibrations(run.path / CALIBRATION_FILE)
+    found = measure_calibrations(bed, experiment, run.base, run.path, watcher.phase) | before
     problems = write_problems(run, bed, found)
     data = data_of(experiment, run.base)
     for number, cell in enumerate(cells, 1):
@@ -380,7 +360,7 @@ def _live(bed: Bed, watcher: Watcher) -> Iterator[None]:
         yield
 
 
-def write_problems(run: Run, bed: Bed, found: Calibration) -> dict[float, Problem]:
+def write_problems(run: Run, bed: Bed, found: Mapping[float, Calibration]) -> dict[float, Problem]:
     """Problems by rate, with what they come from; the first rate's is the run's.
 
     Raises:
@@ -390,29 +370,34 @@ def write_problems(run: Run, bed: Bed, found: Calibration) -> dict[float, Proble
 
     experiment, inventory = run.experiment, bed.deployment.hosts.inventory
     regions, cores = experiment.workload.regions, cores_of(bed)
-    capacity = calibrating.capacities(
-        found,
-        inventory,
-        cores,
-        safety=experiment.capacity.safety,
-        regions=regions,
-        output_rate=regions * max(experiment.rates) * experiment.workload.matches,
-    )
-    problems = {}
+    problems, rows = {}, []
     for rate in experiment.rates:
+        capacity = calibrating.capacities(
+            found[rate],
+            inventory,
+            cores,
+            safety=experiment.capacity.safety,
+            regions=regions,
+            output_rate=regions * rate * experiment.workload.matches,
+        )
         name = "problem.yaml" if rate == experiment.rates[0] else f"problem-r{rate:g}.yaml"
         document = problem_document(inventory, capacity, rate, regions)
         problems[rate] = problem_of(document, run.path / name)
+        rows.append(
+            {
+                "costs": asdict(found[rate]),
+                "capacity": capacity,
+                "bottlenecks": calibrating.bottlenecks(found[rate], inventory, cores, regions),
+            }
+        )
     told = {
         "engine": experiment.engine,
         "version": bed.deployment.home.version,
-        "costs": asdict(found),
         "safety": experiment.capacity.safety,
         "cores": cores,
-        "capacity": capacity,
-        "bottlenecks": calibrating.bottlenecks(found, inventory, cores, regions),
+        "rates": rows,
     }
-    write_json(run.path / "calibration.json", told)
+    write_json(run.path / CALIBRATION_FILE, told)
     hosts = [
         {"name": h.name, "role": h.role, "cpu": cores[h.name], "memory": h.memory, "position": p}
         for h, p in zip(
@@ -438,7 +423,7 @@ __all__ = [
     "engine_bed",
     "find_inventory",
     "hosts_up",
-    "obtain_calibration",
+    "measure_calibrations",
     "ready_home",
     "run_experiment",
 ]

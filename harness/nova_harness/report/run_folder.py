@@ -254,7 +254,7 @@ class RunFolder:
         return str(self.experiment.get("name") or self.path.resolve().name)
 
     def plan(self, cell: CellFolder) -> Plan:
-        """The plan a cell ran; of another problem than the run's, the cell has its own.
+        """The plan a cell ran; the problem of every rate but the first has a file of its own.
 
         Raises:
             NovaError: when the plan or its problem cannot be read, or do not fit each other.
@@ -264,7 +264,7 @@ class RunFolder:
         from nova_core.errors import ProblemWarning
         from nova_core.model.files import read_plan, read_problem
 
-        own = cell.path / "problem.yaml"
+        own = self.path / f"problem-r{cell.facts.rate:g}.yaml"
         with warnings.catch_warnings():
             # That positions are worked out from latencies is no surprise here.
             warnings.simplefilter("ignore", ProblemWarning)
