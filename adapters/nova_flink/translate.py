@@ -262,7 +262,7 @@ operators on {len(dataflow.nodes)} nodes.
 |---|---|---|---|
 {rows}
 
-1. Every host needs Java 11 or later and `{home}/flink/lib/*.jar` and `{home}/{EXTENSION}` at the
+1. Every host needs Java 17 or later and `{home}/flink/lib/*.jar` and `{home}/{EXTENSION}` at the
    same path. `nova engines install flink` makes that directory; copying it is enough.
 2. Copy each directory in `nodes` to its host and run `start.sh` there; the one of
    {configuration.coordinator.name} first, which also starts the JobManager. `stop.sh` ends it.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,10 +23,8 @@ class NebulaStream:
 
     @property
     def path(self) -> Path:
-        """Of ``nes-cli``: where it is on the PATH, or would be looked for first."""
-        found = shutil.which(CLI)
-        first = os.environ.get("PATH", os.defpath).split(os.pathsep)[0]
-        return Path(found) if found else Path(first) / CLI
+        """Of ``nes-cli``: where it is on the PATH; its bare name where it is not."""
+        return Path(shutil.which(CLI) or CLI)
 
     def describe(self) -> str:
         """What it is, in a line."""

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from nova_core import console
+
+if TYPE_CHECKING:
+    from nova_core.engines import Engine
+
+
+_json = click.option(
+    "--json", "as_json", is_flag=True, help="Write the answer as JSON to stdout, nothing else."
+)
 
 
 @click.group()
@@ -12,24 +22,22 @@ def engines() -> None:
     """Install the engines that run plans, and say where they are."""
 
 
+def _row(engine: Engine) -> dict[str, object]:
+    return {
+        "name": engine.name,
+        "installed": engine.installed(),
+        "path": str(engine.path),
+        "description": engine.describe(),
+    }
+
+
 @engines.command("list")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Write the answer as JSON to stdout, nothing else."
-)
+@_json
 def list_engines(as_json: bool) -> None:
     """Show the engines that Nova has an adapter for."""
     from nova_core.engines import load, names
 
-    found = [load(name) for name in names()]
-    rows = [
-        {
-            "name": engine.name,
-            "installed": engine.installed(),
-            "path": str(engine.path),
-            "description": engine.describe(),
-        }
-        for engine in found
-    ]
+    rows = [_row(load(name)) for name in names()]
     if as_json:
         console.print_json(rows)
         return
@@ -42,7 +50,8 @@ def list_engines(as_json: bool) -> None:
 
 @engines.command()
 @click.argument("name")
-def install(name: str) -> None:
+@_json
+def install(name: str, as_json: bool) -> None:
     """Install an engine into a place of its own; nothing is done where it is there already."""
     from nova_core.engines import load
 
@@ -59,11 +68,14 @@ def install(name: str) -> None:
 
         engine.install(progress)
     console.say(f"{name} is installed at {engine.path}")
+    if as_json:
+        console.print_json(_row(engine))
 
 
 @engines.command()
 @click.argument("name")
-def path(name: str) -> None:
+@_json
+def path(name: str, as_json: bool) -> None:
     """Print where an engine is installed; exit code 2 where it is not."""
     from nova_core.engines import load
     from nova_core.errors import NovaError
@@ -71,7 +83,10 @@ def path(name: str) -> None:
     engine = load(name)
     if not engine.installed():
         raise NovaError(f"{name} is not installed: run `nova engines install {name}`")
-    click.echo(str(engine.path))
+    if as_json:
+        console.print_json(_row(engine))
+    else:
+        click.echo(str(engine.path))
 
 
 __all__ = ["engines"]

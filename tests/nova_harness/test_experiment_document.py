@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 from click.testing import CliRunner
 
-from nova_harness.commands.experiment import experiment
+from nova_harness.commands.experiment import experiment, succeeded
+from nova_harness.experiment.cell_run import CellReport
 from nova_harness.experiment.cells import (
     CellDirectory,
     cells_of,
@@ -133,3 +135,14 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     Run(other, found, tmp_path).prepare()
     with pytest.raises(ExperimentError, match="holds another experiment"):
         Run(other, msgspec.structs.replace(found, duration_s=1), tmp_path).prepare()
+
+
+def test_a_cell_that_could_not_be_run_is_no_success(tmp_path: Path) -> None:
+    asked = read_experiment(written(tmp_path, SMALL))
+    check = {"lost": 0, "duplicated": 0, "wrong": 0}
+    reports = [
+        CellReport(cell.name, summary={}, check=check, placed=True) for cell in cells_of(asked)
+    ]
+    assert succeeded(asked, reports)
+    assert not succeeded(asked, reports[:1])
+    assert not succeeded(asked, [reports[0], replace(reports[1], check=check | {"lost": 1})])

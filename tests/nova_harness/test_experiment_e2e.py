@@ -85,9 +85,7 @@ def small(**changes: object) -> Experiment:
 
 def at_measuring(do: Callable[[], None]) -> Watcher:
     """Does something as soon as a cell is measured."""
-    return Watcher(
-        phase=lambda text: do() if text.endswith(": measuring") and "/" in text else None
-    )
+    return Watcher(phase=lambda text: do() if text.endswith("-calm-1: measuring") else None)
 
 
 def reachable(base: Path) -> Inventory:

@@ -41,8 +41,8 @@ def demo(ctx: click.Context, data: Path | None, yes: bool, output: Path, as_json
     Makes fourteen virtual hosts with limits and an emulated network on this machine (Linux, root
     or sudo), installs Flink in an environment of its own, runs the same joins under every
     placement, checks every result, takes the hosts down, and writes a report. Six minutes or so.
-    Exit code 1 when an operator ran elsewhere than planned or a result was lost, duplicated or
-    wrong.
+    Exit code 1 when a placement could not be run, an operator ran elsewhere than planned, or a
+    result was lost, duplicated or wrong.
     """
     from nova_harness.commands import experiment
     from nova_harness.commands.report import show
@@ -60,7 +60,7 @@ def demo(ctx: click.Context, data: Path | None, yes: bool, output: Path, as_json
         page = output / "report.html"
         with shared.progress("drawing") as advance:
             written = write_report(made, page, output / "report-files", advance)
-    good = all(report.good for report in reports)
+    good = experiment.succeeded(asked, reports)
     if as_json:
         console.print_json(
             {

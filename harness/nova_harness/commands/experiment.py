@@ -96,7 +96,8 @@ def run(
     """Run an experiment: FILE, or the NAME of one that comes with Nova, such as debs2021.
 
     Cells that have finished are kept: the same command goes on where it was interrupted. Exit code
-    1 when an operator ran elsewhere than planned, or results were lost, duplicated or wrong.
+    1 when a cell could not be run, an operator ran elsewhere than planned, or results were lost,
+    duplicated or wrong.
     """
     asked, base = read(place, changes)
     from nova_harness.experiment.runner import default_folder, run_experiment
@@ -104,7 +105,7 @@ def run(
     folder = output or default_folder(asked)
     with shared.working(), watching() as watcher:
         reports = run_experiment(asked, base, folder, watcher, keep=keep)
-    good = all(report.good for report in reports)
+    good = succeeded(asked, reports)
     if as_json:
         console.print_json(
             {
@@ -242,6 +243,13 @@ def read(place: str, changes: dict[str, Any]) -> tuple[Experiment, Path]:
     return changed, path.parent
 
 
+def succeeded(asked: Experiment, reports: Sequence[CellReport]) -> bool:
+    """Whether every cell could be run, and delivered what was right where it was planned."""
+    from nova_harness.experiment.cells import cells_of
+
+    return len(reports) == len(cells_of(asked)) and all(report.good for report in reports)
+
+
 @contextmanager
 def watching() -> Iterator[Watcher]:
     """Progress on stderr: a bar with live figures on a terminal, a line per step elsewhere."""
@@ -332,4 +340,4 @@ def results_table(reports: Sequence[CellReport]) -> Any:
     return table
 
 
-__all__ = ["experiment", "line_of", "read", "results_table", "watching"]
+__all__ = ["experiment", "line_of", "read", "results_table", "succeeded", "watching"]
