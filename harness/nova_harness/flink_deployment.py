@@ -20,6 +20,7 @@ from nova_core.errors import NovaError
 from nova_flink.configuration import ClusterConfiguration, Node
 from nova_flink.rest import Rest
 from nova_testbed.connection import HostError
+from nova_testbed.rack.virtual_host import hidden_below
 
 if TYPE_CHECKING:
     from nova_flink.home import FlinkHome
@@ -162,6 +163,11 @@ class FlinkDeployment:
     def _distribute(self, tell: Tell) -> None:
         """Real hosts get Flink's jars; virtual ones see this machine's."""
         if self.hosts.inventory.virtual:
+            if own := hidden_below(self.home.path):
+                raise NovaError(
+                    f"{self.home.path}: virtual hosts cannot see the engine, as each has its own "
+                    f"{own}: set NOVA_HOME to a directory elsewhere and install it there"
+                )
             self.hosts.map(self._sees_home)
             return
         stamp = json.dumps(self._files())

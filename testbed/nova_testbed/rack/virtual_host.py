@@ -34,6 +34,12 @@ mount -t overlay probe -o "lowerdir=/,upperdir=$0/upper,workdir=$0/work" "$0/roo
 touch "$0/root/probe" """
 
 
+def hidden_below(path: Path) -> Path | None:
+    """The directory that holds a path and of which each virtual host has its own; None: shown."""
+    resolved = path.resolve()
+    return next((Path(own) for own in HIDDEN_MOUNTS if resolved.is_relative_to(own)), None)
+
+
 def make_disk_directory(state: StateDirectory, rack: str) -> Path:
     """Make a directory for the hosts' disks, on a file system that can take them.
 

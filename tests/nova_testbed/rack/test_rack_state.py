@@ -17,6 +17,7 @@ from nova_testbed.rack.state import (
     record_of,
     replace,
 )
+from nova_testbed.rack.virtual_host import hidden_below
 
 
 def inventory(*names: str, virtual: bool = True, **links: float) -> Inventory:
@@ -114,3 +115,9 @@ def test_files_are_replaced_whole(tmp_path: Path) -> None:
     assert (tmp_path / "f").read_text() == "two"
     assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == 0o644
     assert [entry.name for entry in tmp_path.iterdir()] == ["f"]
+
+
+def test_paths_of_which_each_host_has_its_own() -> None:
+    assert hidden_below(Path("/tmp/somewhere/else")) == Path("/tmp")
+    assert hidden_below(Path("/tmpfoo")) is None
+    assert hidden_below(Path("/usr/share")) is None
