@@ -1,0 +1,186 @@
+"""Queries as graphs of operators: sources, filters, aggregates, joins and sinks.
+
+What a problem's join matrix says of two-way joins, this says of any query: which operator feeds
+which, how much it emits, and where it must run. Strategies of SBON (Stream-Based Overlay Networks),
+WhiteWater and Nova's own operator graphs place it; edges carry the producer's output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from nova_core.errors import ProblemError
+from nova_core.model.problem import Floats, Ints, Problem
+
+KINDS = ("source", "filter", "project", "aggregate", "join", "sink")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator.
+
+    Attributes:
+        id: unique in its graph; what errors call it.
+        kind: one of KINDS.
+        inputs: operators whose output it receives, by their place in the graph; all come before
+            it. None for a source.
+        output_rate: tuples/s it emits to each operator that receives from it; of a sink not used.
+        node: it must run on, or None for one that can be placed; sources and sinks have one.
+        tuple_bytes: size of a tuple it emits.
+        memory: bytes it takes on its node.
+        query: number of the query it belongs to.
+    """
+
+    id: str
+    kind: str
+    inputs: tuple[int, ...] = ()
+    output_rate: float = 0.0
+    node: int | None = None
+    tuple_bytes: float = 1.0
+    memory: float = 0.0
+    query: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorGraph:
+    """Operators of one query or many, producers before consumers.
+
+    Raises:
+        ProblemError: naming the operator, for one that receives from a later operator, a source
+            with inputs, another without, a rate that is none, or a source or sink without node.
+    """
+
+    operators: Sequence[Operator]
+
+    def __post_init__(self) -> None:
+        ids: set[str] = set()
+        for number, operator in enumerate(self.operators):
+            what = f"operator {operator.id!r}"
+            if operator.id in ids:
+                raise ProblemError(f"{what} is there twice")
+            ids.add(operator.id)
+            if operator.kind not in KINDS:
+                raise ProblemError(f"{what}: kind {operator.kind!r}: one of {', '.join(KINDS)}")
+            if (operator.kind == "source") != (not operator.inputs):
+                verb = "must not have" if operator.inputs else "needs"
+                raise ProblemError(f"{what}: a {operator.kind} {verb} inputs")
+            if any(not 0 <= one < number for one in operator.inputs):
+                raise ProblemError(f"{what}: inputs must be operators before it")
+            if any(self.operators[one].kind == "sink" for one in operator.inputs):
+                raise ProblemError(f"{what}: a sink emits nothing")
+            if operator.kind in ("source", "sink") and operator.node is None:
+                raise ProblemError(f"{what}: node is missing; a {operator.kind} cannot be placed")
+            if not (np.isfinite(operator.output_rate) and operator.output_rate >= 0):
+                raise ProblemError(f"{what}: output_rate {operator.output_rate}: must be >= 0")
+
+    @classmethod
+    def of(cls, problem: Problem) -> OperatorGraph:
+        """A problem's joins: a join operator per pair of the join matrix, a sink per pair.
+
+        Sources come first, in the problem's order; then pairs, then their sinks, in the matrix's.
+        """
+        sources, matrix = problem.sources, problem.matrix
+        many, pairs = len(sources), len(matrix)
+        sizes = sources.tuple_bytes
+        found = [
+            Operator(
+                str(sources.ids[one]),
+                "source",
+                output_rate=float(sources.rate[one]),
+                node=int(sources.node[one]),
+                tuple_bytes=1.0 if sizes is None else float(sizes[one]),
+            )
+            for one in range(many)
+        ]
+        names = [f"pair {number}" for number in range(pairs)]
+        for number, name in enumerate(names):
+            inputs = (int(matrix.left[number]), int(matrix.right[number]))
+            rate = float(matrix.output_rate[number])
+            found.append(Operator(name, "join", inputs, rate, query=int(matrix.join[number])))
+        for number, name in enumerate(names):
+            join = int(matrix.join[number])
+            sink = int(problem.sink_node[number])
+            found.append(Operator(f"{name} sink", "sink", (many + number,), node=sink, query=join))
+        return cls(found)
+
+    def __len__(self) -> int:
+        return len(self.operators)
+
+    def __getitem__(self, operator: int) -> Operator:
+        return self.operators[operator]
+
+    @cached_property
+    def movable(self) -> Ints:
+        """Operators that can be placed, in order."""
+        return np.array([n for n, one in enumerate(self.operators) if one.node is None], np.int64)
+
+    @cached_property
+    def consumers(self) -> list[list[int]]:
+        """Operators that receive each one's output."""
+        found: list[list[int]] = [[] for _ in self.operators]
+        for number, operator in enumerate(self.operators):
+            for producer in operator.inputs:
+                found[producer].append(number)
+        return found
+
+    @cached_property
+    def edges(self) -> tuple[Ints, Ints, Floats]:
+        """Producers, consumers and rates (tuples/s) of all edges, each (e,)."""
+        pairs = [(p, n) for n, one in enumerate(self.operators) for p in one.inputs]
+        ends = np.array(pairs, np.int64).reshape(-1, 2)
+        rates = np.array([self.operators[p].output_rate for p, _ in pairs], np.float64)
+        return ends[:, 0], ends[:, 1], rates
+
+    @cached_property
+    def demand(self) -> Floats:
+        """(o,) tuples/s each operator receives, which is what it takes of its node's capacity.
+
+        As C_r of the paper (section 2.2); sources and sinks take nothing.
+        """
+        _, consumers, rates = self.edges
+        found = np.bincount(consumers, rates, len(self)).astype(np.float64)
+        kinds = np.array([one.kind in ("source", "sink") for one in self.operators])
+        found[kinds] = 0.0
+        return found
+
+    def pinned(self) -> Ints:
+        """(o,) nodes of operators that have one, -1 of the others."""
+        return np.array([-1 if one.node is None else one.node for one in self.operators], np.int64)
+
+    def network_usage(self, nodes: Ints, latency: Floats) -> float:
+        """Tuples in flight: the sum over edges of rate times latency (SBON, section 2).
+
+        Args:
+            nodes: (o,) node each operator runs on.
+            latency: (n, n) ms between nodes.
+
+        Returns:
+            tuples/s * ms.
+        """
+        producers, consumers, rates = self.edges
+        return float((rates * latency[nodes[producers], nodes[consumers]]).sum())
+
+    def arrival(self, nodes: Ints, latency: Floats) -> Floats:
+        """(o,) latency from the farthest source to each operator along the graph, ms.
+
+        Args:
+            nodes: (o,) node each operator runs on.
+            latency: (n, n) ms between nodes.
+        """
+        found = np.zeros(len(self))
+        for number, operator in enumerate(self.operators):
+            for producer in operator.inputs:
+                way = found[producer] + latency[nodes[producer], nodes[number]]
+                found[number] = max(found[number], way)
+        return found
+
+    def load(self, nodes: Ints, count: int) -> Floats:
+        """(count,) tuples/s that operators on each node receive."""
+        return np.bincount(nodes, self.demand, count).astype(np.float64)
+
+
+__all__ = ["KINDS", "Operator", "OperatorGraph"]
