@@ -180,7 +180,7 @@ class FlinkHome:
         """
         java()
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(self.path.with_name(f".{self.path.name}.lock"), progress):
+        with locked(self.path.with_name(f".{self.path.name}.lock"), progress):
             if not self.installed:
                 self._environment(progress)
             self._extension(progress)
@@ -224,13 +224,13 @@ class FlinkHome:
         return {"engine": "flink", "version": VERSION, "requirements": list(REQUIREMENTS)}
 
 
-def java() -> str:
+def java(engine: str = "Flink") -> str:
     """The Java program on this machine, ``$JAVA_HOME/bin/java`` or the first on the path.
 
     Raises:
-        EngineError: when there is none, or it is too old for Flink.
+        EngineError: when there is none, or it is too old for an engine.
     """
-    need = f"Flink needs Java {JAVA}: `apt-get install default-jdk-headless`"
+    need = f"{engine} needs Java {JAVA}: `apt-get install default-jdk-headless`"
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
     if found is None:
@@ -264,7 +264,8 @@ def _run(command: list[str]) -> None:
 
 
 @contextmanager
-def _locked(path: Path, progress: Progress) -> Iterator[None]:
+def locked(path: Path, progress: Progress) -> Iterator[None]:
+    """Hold a lock file; one that waits for another says so."""
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -274,4 +275,12 @@ def _locked(path: Path, progress: Progress) -> Iterator[None]:
         yield
 
 
-__all__ = ["VERSION", "EngineError", "FlinkHome", "Progress", "engines_directory", "java"]
+__all__ = [
+    "VERSION",
+    "EngineError",
+    "FlinkHome",
+    "Progress",
+    "engines_directory",
+    "java",
+    "locked",
+]

@@ -51,23 +51,56 @@ def build(home: FlinkHome, progress: Callable[[str], None] | None = None) -> Pat
     Raises:
         CompileError: where there is no Java compiler, or it refuses the sources.
     """
-    with as_file(files("nova_flink") / "java") as directory:
+    return compiled("nova_flink", "Flink", home.version, home.jars, home.extension_jar, progress)
+
+
+def compiled(
+    package: str,
+    engine: str,
+    version: str,
+    jars: list[Path],
+    target: Path,
+    progress: Callable[[str], None] | None = None,
+    release: str = RELEASE,
+) -> Path:
+    """Make a jar of the Java sources of an adapter, unless it is there and made of these.
+
+    Args:
+        package: the adapter, which has its sources in a directory ``java``.
+        engine: its name for people.
+        version: of the engine.
+        jars: of the engine, which have to be there.
+        target: the jar to make.
+        progress: told when something is compiled.
+        release: the oldest Java that shall run it.
+
+    Returns:
+        The jar's path.
+
+    Raises:
+        CompileError: where there is no Java compiler, or it refuses the sources.
+    """
+    with as_file(files(package) / "java") as directory:
         found = sources(directory)
-        stamp = _digest(directory, found, home.version)
-        target = home.extension_jar
+        stamp = _digest(directory, found, f"{version} {release}")
         if _stamp_of(target) == stamp:
             return target
         if progress is not None:
-            progress("compiling Nova's operators for Flink")
+            progress(f"compiling Nova's operators for {engine}")
+        missing = [jar for jar in jars if not jar.is_file()]
+        if missing:
+            raise CompileError(
+                f"{missing[0]}: there is no such file; run `nova engines install {engine.lower()}`"
+            )
         with tempfile.TemporaryDirectory() as scratch:
             classes = Path(scratch)
-            _compile(found, home.jars, classes)
+            _compile(found, jars, classes, engine, release)
             _pack(classes, stamp, target)
     return target
 
 
 def _digest(directory: Path, found: list[Path], version: str) -> str:
-    digest = hashlib.sha256(f"{version} {RELEASE}".encode())
+    digest = hashlib.sha256(version.encode())
     for path in found:
         digest.update(f"\0{path.relative_to(directory)}\0".encode())
         digest.update(path.read_bytes())
@@ -82,7 +115,7 @@ def _stamp_of(jar: Path) -> str | None:
         return None
 
 
-def compiler() -> str:
+def compiler(engine: str = "Flink") -> str:
     """The Java compiler.
 
     Raises:
@@ -94,21 +127,18 @@ def compiler() -> str:
     found = shutil.which("javac")
     if found is None:
         raise CompileError(
-            "javac: there is no Java compiler on this machine, which Nova's operators for Flink "
-            "need once; install a JDK, e.g. apt-get install default-jdk-headless"
+            "javac: there is no Java compiler on this machine, which Nova's operators for "
+            f"{engine} need once; install a JDK, e.g. apt-get install default-jdk-headless"
         )
     return found
 
 
-def _compile(found: list[Path], jars: list[Path], classes: Path) -> None:
-    missing = [jar for jar in jars if not jar.is_file()]
-    if missing:
-        raise CompileError(f"{missing[0]}: there is no such file; run `nova engines install flink`")
+def _compile(found: list[Path], jars: list[Path], classes: Path, engine: str, release: str) -> None:
     command = [
-        compiler(),
+        compiler(engine),
         # The client of this one run is short-lived: less of it compiled means sooner done.
         *("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC"),
-        *("--release", RELEASE, "-nowarn", "-Xlint:none", "-proc:none"),
+        *("--release", release, "-nowarn", "-Xlint:none", "-proc:none"),
         *("-encoding", "UTF-8", "-cp", ":".join(map(str, jars)), "-d", str(classes)),
         *map(str, found),
     ]
@@ -131,4 +161,4 @@ def _pack(classes: Path, stamp: str, target: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-__all__ = ["CompileError", "build", "compiler", "sources"]
+__all__ = ["CompileError", "build", "compiled", "compiler", "sources"]
