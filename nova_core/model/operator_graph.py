@@ -16,7 +16,7 @@ import numpy as np
 from nova_core.errors import ProblemError
 from nova_core.model.problem import Floats, Ints, Problem
 
-KINDS = ("source", "filter", "project", "aggregate", "join", "sink")
+KINDS = ("source", "filter", "project", "aggregate", "join", "multicast", "sink")
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Operator:
         tuple_bytes: size of a tuple it emits.
         memory: bytes it takes on its node.
         query: number of the query it belongs to.
+        expression: what it makes of its inputs. Operators of one kind and one expression with the
+            same inputs emit the same tuples; one without an expression is like no other.
     """
 
     id: str
@@ -43,6 +45,7 @@ class Operator:
     tuple_bytes: float = 1.0
     memory: float = 0.0
     query: int = 0
+    expression: str = ""
 
 
 @dataclass(frozen=True, eq=False)
