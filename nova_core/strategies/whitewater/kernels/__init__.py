@@ -1,0 +1,10 @@
+"""Compiled kernels (numba) of WhiteWater: what a configuration is worth, its neighbours, walks."""
+
+from __future__ import annotations
+
+from nova_core.kernel_cache import kernel_cache
+
+with kernel_cache(__file__):
+    from nova_core.strategies.whitewater.kernels import neighbours, throughput, walks
+
+__all__ = ["neighbours", "throughput", "walks"]

@@ -1,0 +1,249 @@
+"""Walks through configurations: the best neighbour, annealing, and every placement of a plan."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nova_core.strategies.whitewater.kernels.columns import Floats, Given, Ints, State
+from nova_core.strategies.whitewater.kernels.compiled import compiled
+from nova_core.strategies.whitewater.kernels.neighbours import (
+    LOGICAL,
+    PHYSICAL,
+    apply,
+    rotate,
+    swap_slot,
+    trial,
+)
+from nova_core.strategies.whitewater.kernels.throughput import refresh
+
+
+@compiled
+def write(move: Ints, kind: int, first: int, second: int, third: int) -> None:
+    """Set the four numbers of a move."""
+    move[0], move[1], move[2], move[3] = kind, first, second, third
+
+
+@compiled
+def copy(source: Ints, target: Ints) -> None:
+    """Copy a column; compiles much faster than assigning to a slice."""
+    for place in range(len(source)):
+        target[place] = source[place]
+
+
+@compiled
+def keep(state: State, best: tuple[Ints, Ints]) -> None:
+    """Copy what makes a configuration: child and node."""
+    for o in range(len(state.node)):
+        best[0][o, 0], best[0][o, 1] = state.child[o, 0], state.child[o, 1]
+        best[1][o] = state.node[o]
+
+
+@compiled
+def best_neighbour(
+    given: Given,
+    state: State,
+    physical: bool,
+    logical: bool,
+    first: int,
+    now: int,
+    barred_host: Ints,
+    barred_swap: Ints,
+    aspiration: float,
+    move: Ints,
+) -> tuple[float, int]:
+    """Examine the whole neighbourhood (section 5.3); the best move that is not tabu.
+
+    Args:
+        given: query and network.
+        state: a refreshed configuration; the same again in the end.
+        physical: whether to look at physical moves.
+        logical: whether to look at swaps.
+        first: operator to begin with; of equal neighbours the first one seen is taken.
+        now: iteration.
+        barred_host: (h,) iteration until which each of ``given.host`` is tabu.
+        barred_swap: (o, o) iteration until which each swap is tabu, or (1, 1) without swaps.
+        aspiration: a tabu neighbour better than this is taken all the same.
+        move: (4,) where the move goes.
+
+    Returns:
+        Its value, -inf if there is none, and how many neighbours were evaluated.
+    """
+    count = len(given.kind)
+    tried = np.zeros(4, np.int64)
+    best, evaluated = -np.inf, 0
+    for step in range(count):
+        o = (first + step) % count
+        if physical:
+            for place in range(given.offset[o], given.offset[o + 1]):
+                if given.host[place] == state.node[o]:
+                    continue
+                floor = max(best, aspiration) if barred_host[place] > now else best
+                write(tried, PHYSICAL, o, given.host[place], -1)
+                value = trial(given, state, tried, floor)
+                evaluated += 1
+                if value > floor:
+                    best = value
+                    copy(tried, move)
+        if logical:
+            for i in range(2):
+                j = swap_slot(given, state, o, i)
+                if j < 0:
+                    continue
+                bottom = state.child[o, i]
+                tabu = barred_swap[min(o, bottom), max(o, bottom)] > now
+                floor = max(best, aspiration) if tabu else best
+                write(tried, LOGICAL, o, i, j)
+                value = trial(given, state, tried, floor)
+                evaluated += 1
+                if value > floor:
+                    best = value
+                    copy(tried, move)
+    return best, evaluated
+
+
+@compiled
+def random_move(given: Given, state: State, alpha: float, draws: Floats, move: Ints) -> bool:
+    """m(C, alpha): a physical move with probability alpha, else a swap, each chosen at random.
+
+    Args:
+        given: query and network.
+        state: a refreshed configuration.
+        alpha: 0 makes swaps only, 1 physical moves only. In between, where one kind is not
+            possible, it is the other.
+        draws: (3,) uniform random numbers in [0, 1).
+        move: (4,) where the move goes.
+
+    Returns:
+        Whether there is one.
+    """
+    movable = len(given.movable)
+    physical = draws[0] < alpha and movable > 0
+    if not physical:
+        swaps = 0
+        for o in range(len(given.kind)):
+            for i in range(2):
+                if swap_slot(given, state, o, i) >= 0:
+                    swaps += 1
+        wanted = int(draws[1] * swaps)
+        for o in range(len(given.kind)):
+            for i in range(2):
+                j = swap_slot(given, state, o, i) if swaps else -1
+                if j >= 0:
+                    if wanted == 0:
+                        write(move, LOGICAL, o, i, j)
+                        return True
+                    wanted -= 1
+        if alpha == 0.0 or movable == 0:
+            return False
+    o = given.movable[int(draws[1] * movable)]
+    begin, end = given.offset[o], given.offset[o + 1]
+    place = begin + int(draws[2] * (end - begin - 1))
+    # The last takes the place of the one it is at.
+    if given.host[place] == state.node[o]:
+        place = end - 1
+    write(move, PHYSICAL, o, given.host[place], -1)
+    return True
+
+
+@compiled
+def anneal(
+    given: Given,
+    state: State,
+    alpha: float,
+    temperatures: Floats,
+    draws: Floats,
+    best: tuple[Ints, Ints],
+) -> tuple[float, int]:
+    """Simulated annealing: random moves, worse ones ever more seldom (section 5.1.4).
+
+    A neighbour with value v' is taken instead of v with probability exp((v' - v) / (t v)).
+
+    Args:
+        given: query and network.
+        state: a refreshed configuration; where the walk ends, in the end.
+        alpha: probability of a physical move.
+        temperatures: (steps,) t of each step, relative to the value.
+        draws: (steps, 4) uniform random numbers in [0, 1).
+        best: arrays for child and node of the best configuration seen.
+
+    Returns:
+        Its value, and how many neighbours were evaluated.
+    """
+    value = refresh(given, state)
+    highest = value
+    keep(state, best)
+    move = np.zeros(4, np.int64)
+    evaluated = 0
+    for step in range(len(temperatures)):
+        if not random_move(given, state, alpha, draws[step], move):
+            break
+        # The random number is drawn first: then it is known what is good enough.
+        floor = value
+        if 0.0 < value < np.inf:
+            floor = value * (1.0 + temperatures[step] * np.log(1.0 - draws[step, 3]))
+        evaluated += 1
+        if trial(given, state, move, floor) < floor:
+            continue
+        apply(state, move)
+        value = refresh(given, state)
+        if value > highest:
+            highest = value
+            keep(state, best)
+    return highest, evaluated
+
+
+@compiled
+def best_placement(given: Given, state: State, node: Ints) -> tuple[float, int]:
+    """Try every node for every operator, with the order of operators as it is.
+
+    Args:
+        given: query and network.
+        state: a configuration; changed.
+        node: (o,) where the best nodes go.
+
+    Returns:
+        The best value, and how many placements there are.
+    """
+    place = given.offset[given.movable].copy()
+    for m in range(len(place)):
+        state.node[given.movable[m]] = given.host[place[m]]
+    best, evaluated = -np.inf, 0
+    while True:
+        value = refresh(given, state)
+        evaluated += 1
+        if value > best or evaluated == 1:
+            best = value
+            copy(state.node, node)
+        m = 0
+        while m < len(place):
+            o = given.movable[m]
+            place[m] += 1
+            if place[m] < given.offset[o + 1]:
+                state.node[o] = given.host[place[m]]
+                break
+            place[m] = given.offset[o]
+            state.node[o] = given.host[place[m]]
+            m += 1
+        if m == len(place):
+            return best, evaluated
+
+
+@compiled
+def fingerprint(parent: Ints, node: Ints) -> int:
+    """A number that tells configurations of one query apart (FNV-1a of what feeds what, where)."""
+    found = np.uint64(14695981039346656037)
+    for o in range(len(parent)):
+        for part in (parent[o] + 1, node[o]):
+            found = (found ^ np.uint64(part)) * np.uint64(1099511628211)
+    return int(found >> np.uint64(1))
+
+
+__all__ = [
+    "anneal",
+    "apply",
+    "best_neighbour",
+    "best_placement",
+    "fingerprint",
+    "random_move",
+    "rotate",
+]

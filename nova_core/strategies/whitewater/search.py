@@ -1,0 +1,394 @@
+"""The searches of section 5: which configuration of a query on a network has the greatest Q^p."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from nova_core.errors import ProblemError
+from nova_core.model.problem import Ints
+from nova_core.strategies.whitewater.constraints import Inputs, Need, needs
+from nova_core.strategies.whitewater.kernels import neighbours, throughput, walks
+from nova_core.strategies.whitewater.query import Network, Query
+from nova_core.strategies.whitewater.tables import given_columns, inputs_of, state_columns
+
+# A gain below this is rounding.
+GAIN = 1e-9
+# Reactive tabu search (Battiti and Tecchiolli 1994): configurations seen more than so often ...
+REPETITIONS = 3
+# ... and more such configurations than this make it leave the region.
+CHAOTIC = 3
+# What exhaustive search can do in minutes.
+MOST_CONFIGURATIONS = 50_000_000
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Parameters of the searches; the defaults are the paper's (sections 5.3 and 6).
+
+    Attributes:
+        phases: 1 moves operators and swaps them in one search; 2 first looks for the best order on
+            a single machine, then for the best nodes for that order.
+        alpha: probability that a random move is a physical one. 0 leaves operators where they are,
+            1 leaves their order; the other searches examine all moves else.
+        iterations: most moves of greedy and both tabu searches.
+        tabu_list: iterations for which tabu search does not undo a move.
+        longest_cycle: reactive tabu: repetitions after more iterations than this are no cycle.
+        increase: reactive tabu: factor of the list's length when a configuration repeats.
+        decrease: reactive tabu: its factor when none has for a while.
+        temperatures: of annealing, each half of the one before.
+        temperature: annealing's first, as a share of the current value.
+        steps: of annealing at each temperature.
+        seed: of everything random.
+    """
+
+    phases: int = 1
+    alpha: float = 0.5
+    iterations: int = 1000
+    tabu_list: int = 1000
+    longest_cycle: int = 50
+    increase: float = 1.1
+    decrease: float = 0.9
+    temperatures: int = 4
+    temperature: float = 0.2
+    steps: int = 400
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.phases not in (1, 2):
+            raise ProblemError(f"whitewater: phases is {self.phases}; expected 1 or 2")
+        for name in ("iterations", "tabu_list", "longest_cycle", "temperatures", "steps"):
+            if getattr(self, name) < 1:
+                raise ProblemError(
+                    f"whitewater: {name} is {getattr(self, name)}; expected a whole number >= 1"
+                )
+        for name, low, high in (
+            ("alpha", 0.0, 1.0),
+            ("increase", 1.0, 10.0),
+            ("decrease", 0.0, 1.0),
+            ("temperature", 0.0, 10.0),
+        ):
+            if not low <= getattr(self, name) <= high:
+                raise ProblemError(
+                    f"whitewater: {name} is {getattr(self, name):g}; expected {low:g} to {high:g}"
+                )
+        if self.seed < 0:
+            raise ProblemError(f"whitewater: seed is {self.seed}; expected 0 or more")
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A configuration, and its best solution in the text's sense (Definitions 1 and 2).
+
+    Attributes:
+        query: what was asked.
+        network: where.
+        inputs: what every operator receives from, in this order of operators.
+        nodes: where every operator runs.
+        value: Q^p; 0 or less when a constraint is broken at any rates.
+        evaluations: configurations that were looked at.
+    """
+
+    query: Query
+    network: Network
+    inputs: tuple[tuple[int, ...], ...]
+    nodes: tuple[int, ...]
+    value: float
+    evaluations: int
+
+    @property
+    def feasible(self) -> bool:
+        """Whether it can process any rates at all."""
+        return self.value > 0
+
+    @cached_property
+    def throughput(self) -> dict[str, float]:
+        """r^s: tuples/s of every source that it can process together, on the profile's line."""
+        scale = max(self.value, 0.0)
+        return {source: rate * scale for source, rate in self.query.profile.items()}
+
+    def needs(self, scale: float | None = None) -> list[Need]:
+        """What it asks of every resource at ``scale`` times the profile, by default at Q^p."""
+        if scale is None:
+            scale = max(self.value, 0.0) if np.isfinite(self.value) else 1.0
+        return needs(self.query, self.network, self.inputs, self.nodes, scale)
+
+
+class Search:
+    """A walk from configuration to configuration that remembers the best one."""
+
+    def __init__(
+        self,
+        query: Query,
+        network: Network,
+        inputs: Inputs,
+        nodes: Sequence[int] | Ints,
+        alpha: float,
+        random: np.random.Generator,
+    ) -> None:
+        self.alpha, self.random = alpha, random
+        self.given = given_columns(query, network)
+        self.state = state_columns(self.given, inputs, nodes)
+        self.value = throughput.refresh(self.given, self.state)
+        self.evaluations = 1
+        swaps = len(query) if alpha < 1 else 1
+        self._barred_host = np.zeros(len(self.given.host), np.int64)
+        self._barred_swap = np.zeros((swaps, swaps), np.int64)
+        self._move = np.zeros(4, np.int64)
+        self._keep()
+
+    def _keep(self) -> None:
+        self.highest = self.value
+        self.child, self.node = self.state.child.copy(), self.state.node.copy()
+
+    def best_neighbour(self, now: int, above: float = np.inf) -> float:
+        """Find the best move that is not tabu, or tabu but better than ``above``; its value."""
+        value, evaluated = walks.best_neighbour(
+            self.given,
+            self.state,
+            self.alpha > 0,
+            self.alpha < 1,
+            int(self.random.integers(len(self.given.kind))),
+            now,
+            self._barred_host,
+            self._barred_swap,
+            above,
+            self._move,
+        )
+        self.evaluations += evaluated
+        return value
+
+    def random_move(self) -> bool:
+        """Choose a move at random; whether there is one."""
+        draws = self.random.random(3)
+        return walks.random_move(self.given, self.state, self.alpha, draws, self._move)
+
+    def make(self, until: int = 0) -> None:
+        """Make the move found, and let undoing it be tabu until an iteration."""
+        kind, first, second, _ = self._move.tolist()
+        if kind == neighbours.PHYSICAL:
+            begin, end = self.given.offset[first], self.given.offset[first + 1]
+            left = self.given.host[begin:end] == self.state.node[first]
+            self._barred_host[begin:end][left] = until
+        else:
+            bottom = self.state.child[first, second]
+            self._barred_swap[min(first, bottom), max(first, bottom)] = until
+        neighbours.apply(self.state, self._move)
+        self.value = throughput.refresh(self.given, self.state)
+        if self.value > self.highest:
+            self._keep()
+
+    def forget(self, now: int, share: float) -> bool:
+        """Forget the oldest share of the tabu list; whether there was any."""
+        barred = [table[table > now] for table in (self._barred_host, self._barred_swap)]
+        every = np.concatenate(barred)
+        if len(every) == 0:
+            return False
+        until = np.quantile(every, share, method="higher")
+        for table in (self._barred_host, self._barred_swap):
+            table[table <= until] = 0
+        return True
+
+    def fingerprint(self) -> int:
+        """A number that tells configurations apart."""
+        return walks.fingerprint(self.state.parent, self.state.node)
+
+
+def greedy(search: Search, p: Parameters) -> None:
+    """Make the best move as long as it is an improvement (section 5.1.1)."""
+    for now in range(p.iterations):
+        value = search.best_neighbour(now)
+        if not value > search.value + GAIN * abs(search.value):
+            return
+        search.make()
+
+
+def tabu(search: Search, p: Parameters) -> None:
+    """Make the best move that does not undo a recent one, even for the worse (section 5.1.2).
+
+    A move that leads to a new best is never tabu. When all moves are, the older half is forgotten.
+    """
+    for now in range(p.iterations):
+        while search.best_neighbour(now, search.highest) == -np.inf:
+            if not search.forget(now, 0.5):
+                return
+        search.make(now + 1 + p.tabu_list)
+
+
+def reactive_tabu(search: Search, p: Parameters) -> None:
+    """Tabu search whose list grows with repetitions, and that escapes from where it is (5.1.3)."""
+    length, cycle, changed, chaotic = 1.0, float(p.longest_cycle), 0, 0
+    seen: dict[int, tuple[int, int]] = {}
+    for now in range(p.iterations):
+        key = search.fingerprint()
+        last, times = seen.get(key, (now, -1))
+        seen[key] = (now, times + 1)
+        if times >= 0:
+            if times + 1 > REPETITIONS:
+                chaotic += 1
+            if now - last < p.longest_cycle:
+                cycle = 0.1 * (now - last) + 0.9 * cycle
+                length, changed = max(length * p.increase, length + 1), now
+        if now - changed > cycle:
+            length, changed = max(min(length * p.decrease, length - 1), 1.0), now
+        if chaotic > CHAOTIC:
+            chaotic = 0
+            seen.clear()
+            for _ in range(1 + int((1 + search.random.random()) * cycle / 2)):
+                if search.random_move():
+                    search.make(now + 1 + int(length))
+            continue
+        while search.best_neighbour(now, search.highest) == -np.inf:
+            length, changed = max(length * p.decrease, 1.0), now
+            if not search.forget(now, 0.5):
+                return
+        search.make(now + 1 + int(length))
+
+
+def annealing(search: Search, p: Parameters) -> None:
+    """Random moves, of which worse ones are made ever more seldom (section 5.1.4)."""
+    heat = p.temperature * 0.5 ** np.arange(p.temperatures)
+    search.highest, evaluated = walks.anneal(
+        search.given,
+        search.state,
+        search.alpha,
+        np.repeat(heat, p.steps),
+        search.random.random((p.temperatures * p.steps, 4)),
+        (search.child, search.node),
+    )
+    search.evaluations += evaluated
+
+
+def exhaustive(search: Search, p: Parameters) -> None:
+    """All orders that swaps lead to, and every placement of each (section 5.2).
+
+    Raises:
+        ProblemError: when there are too many.
+    """
+    given, state = search.given, search.state
+    placements = 1
+    if search.alpha > 0:
+        placements = int(np.prod([float(n) for n in np.diff(given.offset)]))
+    nowhere = np.zeros(len(given.kind), np.int64)
+    first = (state.child.copy(), state.parent.copy())
+    seen, waiting = {walks.fingerprint(state.parent, nowhere)}, [first]
+    node = state.node.copy()
+    while waiting:
+        child, parent = waiting.pop()
+        if len(seen) * placements > MOST_CONFIGURATIONS:
+            raise ProblemError(
+                f"exhaustive: {len(seen)} or more orders of operators with {placements} placements "
+                f"each; at most {MOST_CONFIGURATIONS:,} configurations can be looked at"
+            )
+        state.child[:], state.parent[:] = child, parent
+        if search.alpha > 0:
+            value, evaluated = walks.best_placement(given, state, node)
+        else:
+            value, evaluated = throughput.refresh(given, state), 1
+        search.evaluations += evaluated
+        if value > search.highest:
+            search.highest, search.child, search.node = value, child, node.copy()
+        if search.alpha == 1:
+            return
+        for top in range(len(given.kind)):
+            for i in range(2):
+                j = neighbours.swap_slot(given, state, top, i)
+                if j < 0:
+                    continue
+                bottom = state.child[top, i]
+                neighbours.rotate(state, top, i, j)
+                key = walks.fingerprint(state.parent, nowhere)
+                if key not in seen:
+                    seen.add(key)
+                    waiting.append((state.child.copy(), state.parent.copy()))
+                neighbours.rotate(state, bottom, j, i)
+
+
+def stay(search: Search, p: Parameters) -> None:
+    """No search: the random configuration that others begin with."""
+
+
+METHODS: dict[str, Callable[[Search, Parameters], None]] = {
+    "greedy": greedy,
+    "tabu": tabu,
+    "reactive-tabu": reactive_tabu,
+    "annealing": annealing,
+    "exhaustive": exhaustive,
+    "random": stay,
+}
+
+
+def random_nodes(query: Query, seed: int) -> Ints:
+    """(o,) a host for every operator, chosen at random: where every search begins."""
+    random = np.random.default_rng([seed, 0])
+    return np.array([one.hosts[random.integers(len(one.hosts))] for one in query.operators])
+
+
+def optimize(
+    query: Query,
+    network: Network,
+    method: str = "annealing",
+    parameters: Parameters | None = None,
+    nodes: Sequence[int] | Ints | None = None,
+) -> Solution:
+    """Look for the configuration that keeps up with the fastest input.
+
+    Args:
+        query: what runs; its operators' order is where the search begins.
+        network: where.
+        method: one of METHODS.
+        parameters: of the search.
+        nodes: (o,) where to begin; None begins at random nodes.
+
+    Raises:
+        ProblemError: for an unknown method, or a query that does not go with the network.
+    """
+    p = parameters or Parameters()
+    if method not in METHODS:
+        raise ProblemError(
+            f"whitewater: unknown search {method!r}; expected one of {', '.join(METHODS)}"
+        )
+    run = METHODS[method]
+    random = np.random.default_rng([p.seed, 1])
+    inputs: Inputs = query.inputs
+    evaluations = 0
+    alpha = p.alpha
+    if p.phases == 2:
+        ordering = Search(*on_one_machine(query, network), inputs, [0] * len(query), 0.0, random)
+        run(ordering, p)
+        inputs, evaluations, alpha = inputs_of(ordering.child), ordering.evaluations, 1.0
+    elif not swappable(query):
+        alpha = 1.0
+    start = random_nodes(query, p.seed) if nodes is None else nodes
+    search = Search(query, network, inputs, start, alpha, random)
+    run(search, p)
+    return Solution(
+        query,
+        network,
+        inputs_of(search.child),
+        tuple(search.node.tolist()),
+        float(search.highest),
+        evaluations + search.evaluations,
+    )
+
+
+def swappable(query: Query) -> bool:
+    """Whether any operator but sources and sinks receives from another one."""
+    inner = ("filter", "project", "join")
+    return any(
+        one.kind in inner and any(query[i].kind in inner for i in one.inputs)
+        for one in query.operators
+    )
+
+
+def on_one_machine(query: Query, network: Network) -> tuple[Query, Network]:
+    """The query on a single node, as fast as the fastest, with room and time for everything."""
+    operators = [replace(one, hosts=(0,)) for one in query.operators]
+    alone = replace(query, operators=operators, latency_limit=float("inf"))
+    return alone, Network(speed=np.array([network.speed.max()]))
+
+
+__all__ = ["METHODS", "Parameters", "Search", "Solution", "on_one_machine", "optimize"]
