@@ -1,4 +1,1 @@
-"""Places and replaces joins in Apache Spark by Nova's plans.
-
-Nothing is in it yet.
-"""
+"""Places and replaces joins in Apache Spark by Nova's plans."""

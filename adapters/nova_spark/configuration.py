@@ -1,0 +1,224 @@
+"""Configuration and start commands of a standalone cluster for each host, generated.
+
+Every Worker offers a resource that carries its node's name, so that an executor that asks for all
+of it runs there and nowhere else, and is the only one (`nova_spark.place`).
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from nova_core.errors import NovaError
+from nova_spark import names
+from nova_spark.place import EXECUTOR_HEAP, SLOTS
+
+MB = 1 << 20
+COORDINATOR = "coordinator"
+
+# Resident memory, MiB, as measured: a Master or Worker with a heap of 128 MiB; what an executor
+# takes beside its heap; its Python daemon and a Python worker for two slots.
+DAEMON_HEAP = 128
+MASTER = 240
+WORKER = 240
+EXECUTOR_BESIDE_HEAP = 160
+PYTHON = 200
+# What sshd, the shell and the kernel's part of a host's processes take.
+RESERVE = 24
+MOST_HEAP = 2048
+
+# One thread collects, and the quick compiler alone compiles: daemons do next to nothing.
+DAEMON_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+MASTER_MAIN = "org.apache.spark.deploy.master.Master"
+WORKER_MAIN = "org.apache.spark.deploy.worker.Worker"
+LOGGING = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = console
+logger.deploy.name = org.apache.spark.deploy
+logger.deploy.level = info
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
+class ConfigurationError(NovaError):
+    """Hosts on which Spark cannot be configured as asked."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A host of the cluster.
+
+    Attributes:
+        name: unique; as in the plan.
+        address: what the other hosts reach it by.
+        memory: bytes Spark's processes may use in all; None is no limit.
+        role: ``coordinator`` for the one host that also runs the Master.
+    """
+
+    name: str
+    address: str
+    memory: int | None = None
+    role: str = "worker"
+
+
+@dataclass(frozen=True)
+class ClusterConfiguration:
+    """What every host of a cluster needs.
+
+    Attributes:
+        nodes: all hosts, one of them the coordinator.
+        spark_home: Spark as hosts see it, e.g. PySpark's directory; absolute.
+        python: the Python with PySpark's requirements, as hosts see it.
+        work_directory: where configuration, logs and temporary files go on every host, absolute.
+        master_port: of the Master.
+        master_ui_port: of the Master's pages.
+        worker_port: of every Worker.
+        worker_ui_port: of every Worker's pages.
+        slots: tasks a node runs at once (`nova_spark.place.Placement`).
+    """
+
+    nodes: Sequence[Node]
+    spark_home: str
+    python: str = "python3"
+    work_directory: str = "/tmp/nova-spark"
+    master_port: int = 7077
+    master_ui_port: int = 8080
+    worker_port: int = 7078
+    worker_ui_port: int = 8081
+    slots: int = SLOTS
+
+    def __post_init__(self) -> None:
+        coordinators = [node.name for node in self.nodes if node.role == COORDINATOR]
+        if len(coordinators) != 1:
+            found = ", ".join(coordinators) or "none"
+            raise ConfigurationError(f"hosts: exactly one must be the coordinator, found {found}")
+        if self.slots < 1:
+            raise ConfigurationError(f"slots: {self.slots}: expected 1 or more")
+        seen: set[str] = set()
+        for node in self.nodes:
+            if node.name in seen:
+                raise ConfigurationError(f"hosts: {node.name!r} is there twice")
+            if not node.address:
+                raise ConfigurationError(f"host {node.name}: address is missing")
+            seen.add(node.name)
+            heap(node)
+        for what, path in (
+            ("spark_home", self.spark_home),
+            ("work_directory", self.work_directory),
+        ):
+            if not PurePosixPath(path).is_absolute():
+                raise ConfigurationError(f"{what}: {path!r}: expected an absolute path")
+
+    @property
+    def coordinator(self) -> Node:
+        """The host of the Master."""
+        return next(node for node in self.nodes if node.role == COORDINATOR)
+
+    @property
+    def master_url(self) -> str:
+        """Where applications find the cluster."""
+        return f"spark://{self.coordinator.address}:{self.master_port}"
+
+    @property
+    def heaps(self) -> dict[str, int]:
+        """Heap of each node's executor, MiB."""
+        return {node.name: heap(node) for node in self.nodes}
+
+    def files(self, node: Node) -> dict[str, str]:
+        """A host's files: path relative to the work directory, text."""
+        offered = [
+            {
+                "id": {
+                    "componentName": "spark.worker",
+                    "resourceName": names.resource(node.name),
+                },
+                "addresses": [str(number) for number in range(self.slots)],
+            }
+        ]
+        return {
+            "conf/resources.json": json.dumps(offered) + "\n",
+            "conf/log4j2.properties": LOGGING,
+        }
+
+    def write(self, node: Node, directory: Path) -> None:
+        """Write a host's files into a directory."""
+        for name, text in self.files(node).items():
+            path = directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f"{path.name}.new")
+            temporary.write_text(text)
+            temporary.replace(path)
+
+    def master_command(self, node: Node) -> str:
+        """The line of shell that becomes the Master.
+
+        Raises:
+            ConfigurationError: for a host that is not the coordinator.
+        """
+        if node.role != COORDINATOR:
+            raise ConfigurationError(f"host {node.name} is not the coordinator")
+        arguments = ["--host", node.address, "--port", str(self.master_port)]
+        arguments += ["--webui-port", str(self.master_ui_port)]
+        options = {"SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false"}
+        return self._command(node, MASTER_MAIN, arguments, options)
+
+    def worker_command(self, node: Node) -> str:
+        """The line of shell that becomes the host's Worker."""
+        resource = f"spark.worker.resource.{names.resource(node.name)}.amount={self.slots}"
+        file = f"spark.worker.resourcesFile={self.work_directory}/conf/resources.json"
+        arguments = [
+            *("--host", node.address, "--port", str(self.worker_port)),
+            *("--webui-port", str(self.worker_ui_port), "--cores", str(self.slots)),
+            *("--memory", f"{heap(node)}m", "--work-dir", f"{self.work_directory}/work"),
+            self.master_url,
+        ]
+        options = {"SPARK_WORKER_OPTS": f"-D{resource} -D{file}"}
+        return self._command(node, WORKER_MAIN, arguments, options)
+
+    def _command(
+        self, node: Node, main: str, arguments: Sequence[str], options: dict[str, str]
+    ) -> str:
+        environment = {
+            "SPARK_HOME": self.spark_home,
+            "SPARK_CONF_DIR": f"{self.work_directory}/conf",
+            "SPARK_LOCAL_IP": node.address,
+            "SPARK_LOCAL_DIRS": f"{self.work_directory}/tmp",
+            "SPARK_DAEMON_MEMORY": f"{DAEMON_HEAP}m",
+            "SPARK_DAEMON_JAVA_OPTS": DAEMON_OPTIONS,
+            "PYSPARK_PYTHON": self.python,
+            **options,
+        }
+        words = [f"{name}={value}" for name, value in environment.items()]
+        words += [f"{self.spark_home}/bin/spark-class", main, *arguments]
+        temporary = shlex.quote(f"{self.work_directory}/tmp")
+        return f"mkdir -p {temporary} && exec env {shlex.join(words)}"
+
+
+def heap(node: Node) -> int:
+    """Heap of the executor on a host, MiB.
+
+    Raises:
+        ConfigurationError: naming the host that is too small, and what it would need.
+    """
+    if node.memory is None:
+        return EXECUTOR_HEAP
+    others = RESERVE + WORKER + EXECUTOR_BESIDE_HEAP + PYTHON
+    others += MASTER if node.role == COORDINATOR else 0
+    found = min(node.memory // MB - others, MOST_HEAP)
+    if found < EXECUTOR_HEAP:
+        what = "a Master and a Worker" if node.role == COORDINATOR else "a Worker"
+        raise ConfigurationError(
+            f"host {node.name}: memory: {node.memory // MB} MiB is too little for {what} with an "
+            f"executor; at least {others + EXECUTOR_HEAP} MiB"
+        )
+    return found
+
+
+__all__ = ["COORDINATOR", "ClusterConfiguration", "ConfigurationError", "Node", "heap"]

@@ -1,0 +1,87 @@
+"""Apache Spark as one of Nova's engines (entry point ``nova.engines``)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nova_core.errors import NovaError
+
+if TYPE_CHECKING:
+    from nova_core.model.plan import Plan
+    from nova_core.model.problem import Problem
+
+
+def spark_home() -> Path | None:
+    """Spark that PySpark brings along, or ``SPARK_HOME``; None where there is neither."""
+    given = os.environ.get("SPARK_HOME")
+    if given:
+        return Path(given)
+    found = find_spec("pyspark")
+    if found is None or not found.submodule_search_locations:
+        return None
+    return Path(next(iter(found.submodule_search_locations)))
+
+
+def check() -> None:
+    """Whether Spark can start here.
+
+    Raises:
+        NovaError: saying what is missing.
+    """
+    if find_spec("pyspark") is None:
+        raise NovaError("Spark needs PySpark: pip install 'nova-placement[spark]'")
+    home = spark_home()
+    if home is None or not (home / "bin" / "spark-class").is_file():
+        raise NovaError(f"SPARK_HOME {home}: holds no bin/spark-class")
+    if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
+        raise NovaError("Spark needs Java 17 or newer: no java in PATH, and JAVA_HOME is not set")
+
+
+class Spark:
+    """See `nova_core.engines.Engine`."""
+
+    name = "spark"
+
+    @property
+    def path(self) -> Path:
+        """Of Spark, where it is installed; the name of the package that brings it where not."""
+        return spark_home() or Path("pyspark")
+
+    def describe(self) -> str:
+        """What it is, in a line."""
+        return "Apache Spark: every stage of a streaming join on the node the plan says"
+
+    def installed(self) -> bool:
+        """Whether PySpark and Java are there; what Nova writes needs neither."""
+        try:
+            check()
+        except NovaError:
+            return False
+        return True
+
+    def install(self, progress: Callable[[str], None]) -> None:
+        """Nothing where it is installed; it comes with Nova's extra ``spark``.
+
+        Raises:
+            NovaError: saying what is missing.
+        """
+        check()
+        progress(f"{self.path} is there")
+
+    def translate(
+        self, plan: Plan, problem: Problem, directory: Path, options: Mapping[str, Any]
+    ) -> list[Path]:
+        """Write configuration, job and scripts for a plan into a directory."""
+        from nova_spark.translate import translate
+
+        return translate(plan, problem, directory, **options)
+
+
+SPARK = Spark()
+
+__all__ = ["SPARK", "Spark", "check", "spark_home"]

@@ -1,0 +1,68 @@
+"""A session on a cluster whose Workers offer their nodes' resources."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from nova_core.errors import NovaError
+from nova_spark.place import SETTINGS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DRIVER_MEMORY = "512m"
+
+
+@contextmanager
+def session(master: str, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """A session with what placing needs; it ends with the block.
+
+    Hosts run this interpreter, at this path, unless ``PYSPARK_PYTHON`` names another.
+
+    Args:
+        master: ``spark://host:port``.
+        settings: of Spark, added or replaced.
+
+    Raises:
+        NovaError: without PySpark, or when Spark does not start.
+    """
+    try:
+        from py4j.protocol import Py4JError
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise NovaError(
+            "this needs PySpark, which is not installed: pip install 'nova-placement[spark]'"
+        ) from None
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(master).appName("nova")
+    chosen = {
+        **SETTINGS,
+        "spark.driver.memory": DRIVER_MEMORY,
+        # Spark looks for secrets in the text of long plans, and needs a deep stack for that.
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xss8m",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        **(settings or {}),
+    }
+    for name, value in chosen.items():
+        builder = builder.config(name, value)
+    try:
+        made = builder.getOrCreate()
+    except Py4JError as error:
+        raise NovaError(f"Spark does not start on {master}: {_reason(error)}") from error
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def _reason(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next((line.lstrip(": ") for line in lines if line.startswith(":")), lines[0])
+
+
+__all__ = ["session"]

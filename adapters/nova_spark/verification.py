@@ -1,0 +1,168 @@
+"""Did every task run on the node the plan says? Asked of Spark, not of who deployed it.
+
+Spark's REST interface tells on which executor a task ran, and whose resource that executor holds;
+a Worker gives its node's resource to nobody else. Which stages a step of the plan became is told by
+its own tasks (`nova_spark.tasks.seen_in`), as Spark has no names for stages.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nova_core.errors import NovaError
+from nova_flink.documents import from_json, to_json
+from nova_spark import names
+from nova_spark.rest import Rest
+
+# What happens on nodes is looked at in as many of a step's last stages.
+LAST = 5
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a job says of one of its steps.
+
+    Attributes:
+        name: as in the flow, or as the user called it.
+        node: where it is to run.
+        stages: ids of Spark's stages it has been part of, ascending.
+    """
+
+    name: str
+    node: str
+    stages: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a job says of itself, kept in a file for `verify`.
+
+    Attributes:
+        url: of the application's pages.
+        application: its id.
+        steps: all of them.
+    """
+
+    url: str
+    application: str
+    steps: tuple[Step, ...]
+
+    def to_json(self) -> str:
+        """As JSON text."""
+        return to_json(self)
+
+    @classmethod
+    def read(cls, path: Path) -> Record:
+        """From a file of JSON.
+
+        Raises:
+            NovaError: where it cannot be read, naming what is wrong.
+        """
+        try:
+            return from_json(path.read_text("utf-8"), cls, str(path))
+        except OSError as error:
+            raise NovaError(f"{path}: {error.strerror}") from error
+
+
+@dataclass(frozen=True)
+class Row:
+    """One step, or tasks that belong to none.
+
+    Attributes:
+        step: its name; of other tasks, that of their stage.
+        node: where it is to run; None for what the plan does not know.
+        actual: nodes its tasks ran on; empty while none has.
+        hosts: addresses of those executors, as Spark tells them.
+        tasks: how many were looked at.
+    """
+
+    step: str
+    node: str | None
+    actual: tuple[str, ...]
+    hosts: tuple[str, ...]
+    tasks: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ran on its node, and nowhere else."""
+        return self.node is not None and self.actual == (self.node,)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """A job beside the plan it should follow.
+
+    Attributes:
+        rows: steps in the order of the plan; what it does not know comes last.
+    """
+
+    rows: tuple[Row, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything, and nothing else, ran where it should."""
+        return bool(self.rows) and all(row.ok for row in self.rows)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As a JSON document: ``ok`` and the rows."""
+        return {"ok": self.ok, "rows": [{**asdict(row), "ok": row.ok} for row in self.rows]}
+
+
+def verify(
+    rest: Rest, steps: Sequence[Step], planned: Mapping[str, str] | None = None
+) -> Verification:
+    """Compare where tasks ran with where they were to.
+
+    Args:
+        rest: the application.
+        steps: what the job says of itself.
+        planned: nodes of the steps there should be, by name; what the job says, if not given.
+
+    Raises:
+        SparkError: when nothing answers.
+    """
+    told = {step.name: step for step in steps}
+    if planned is None:
+        planned = {step.name: step.node for step in steps}
+    homes: dict[str, tuple[str, str]] = {}
+    for one in rest.executors():
+        host = str(one["hostPort"]).rpartition(":")[0]
+        held = (names.node_of_resource(name) for name in one.get("resources", {}))
+        homes[str(one["id"])] = next((node for node in held if node), f"host {host}"), host
+    attempts: dict[int, list[int]] = {}
+    titles: dict[int, str] = {}
+    for one in rest.stages():
+        attempts.setdefault(int(one["stageId"]), []).append(int(one["attemptId"]))
+        titles[int(one["stageId"])] = str(one["name"])
+
+    def row(name: str, node: str | None, stages: Sequence[int]) -> Row:
+        on = [
+            homes.get(str(task["executorId"]), (f"executor {task['executorId']}", "?"))
+            for stage in stages
+            for attempt in attempts.get(stage, ())
+            for task in rest.tasks(stage, attempt)
+        ]
+        nodes = Counter(at for at, _ in on)
+        return Row(name, node, tuple(sorted(nodes)), tuple(sorted({h for _, h in on})), len(on))
+
+    rows = []
+    for name, node in planned.items():
+        known = [stage for stage in told[name].stages if stage in attempts] if name in told else []
+        rows.append(row(name, node, known[-LAST:]))
+    claimed = {stage for step in steps for stage in step.stages}
+    strays = (step for step in steps if step.name not in planned)
+    rows += [row(step.name, None, step.stages[-LAST:]) for step in strays]
+    for stage in sorted(set(attempts) - claimed):
+        found = row(f"stage {stage}: {titles[stage]}", None, [stage])
+        # Stages that only have an executor started, or that a step has not reported yet, run in a
+        # node's executor like any other; what runs in one of no node is nobody's.
+        if any(node.startswith(("host ", "executor ")) for node in found.actual):
+            rows.append(found)
+    return Verification(tuple(rows))
+
+
+__all__ = ["LAST", "Record", "Row", "Step", "Verification", "verify"]

@@ -1,0 +1,202 @@
+"""Random plans on a real cluster deliver what the reference join must, from where the plan says."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from random_plans import random_plan, workload_of
+
+from nova_core.errors import NovaError
+from nova_core.model import Plan
+from nova_flink.workload import Workload
+from nova_harness.commands.spark import spark as commands
+from nova_spark import results
+from nova_spark.flow import Flow, from_plan
+from nova_spark.job import write_record
+from nova_spark.local_cluster import LocalCluster
+from nova_spark.place import Placement, PlacementError
+from nova_spark.rest import Rest
+from nova_spark.session import session
+from nova_spark.streaming_join import StreamingJoin
+from nova_spark.verification import Record, verify
+from nova_workloads.reference import Comparison, Reference, Results
+from nova_workloads.schedule import Schedule, Tuples, all_tuples
+from nova_workloads.streams import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.e2e
+NODES = [f"n_{i}.x" for i in range(3)]
+# Code that runs for seconds only is not worth optimizing.
+QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+
+@dataclass
+class Running:
+    spark: SparkSession
+    placement: Placement
+    rest: Rest
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    directory = tmp_path_factory.mktemp("cluster")
+    with LocalCluster(NODES, directory, python=sys.executable, slots=2) as cluster:
+        settings = {
+            **cluster.settings,
+            "spark.driver.extraJavaOptions": f"{QUICK} -Xss8m",
+            "spark.executor.extraJavaOptions": QUICK,
+        }
+        with session(cluster.configuration.master_url, settings) as spark:
+            placement = Placement(spark, slots=2)
+            placement.ready(NODES)
+            url, application = spark.sparkContext.uiWebUrl, spark.sparkContext.applicationId
+            yield Running(spark, placement, Rest(str(url), str(application)))
+
+
+def tuples_of(workload: Workload, start_ms: int) -> tuple[list[Stream], Tuples]:
+    """What the sources must emit, by the reference's own schedule."""
+    streams, blocks = [], []
+    for number, one in enumerate(workload.sources):
+        value = np.array(one.values)
+        stream = Stream(one.sensor, one.region, one.stream, np.arange(len(value)), value)
+        schedule = Schedule(rate=one.rate, start_ms=start_ms, count=workload.count)
+        emitted = all_tuples(schedule, [stream])
+        streams.append(stream)
+        blocks.append((np.full(len(emitted), number), emitted))
+    return streams, Tuples(
+        np.concatenate([number for number, _ in blocks]),
+        *(
+            np.concatenate([getattr(emitted, name) for _, emitted in blocks])
+            for name in ("sequence", "time_ms", "value", "due")
+        ),
+    )
+
+
+def compare(
+    plan: Plan, flow: Flow, workload: Workload, start_ms: int, directory: Path
+) -> Comparison:
+    """All that was delivered against the reference; every field of a result is looked at."""
+    p = plan.problem
+    streams, tuples = tuples_of(workload, start_ms)
+    pairs = list(zip(p.matrix.left.tolist(), p.matrix.right.tolist(), strict=True))
+    reference = Reference(streams, tuples, workload.window_ms, keys=workload.keys, pairs=pairs)
+    delivered = []
+    for number, sink in enumerate(flow.sinks):
+        r = results.read(directory / str(number))
+        pair = plan.instances.pair[r["instance"]]
+        assert set(p.nodes.ids[p.sink_node[pair]].tolist()) <= {sink.node}
+        assert (r["left_source"] == p.matrix.left[pair]).all()
+        assert (r["right_source"] == p.matrix.right[pair]).all()
+        assert (r["flags"] == 0).all()
+        for side in ("left", "right"):
+            source, sequence = r[f"{side}_source"], r[f"{side}_sequence"]
+            assert (r[f"{side}_value"] == 1000 * source + sequence % 7).all()
+            rate = np.array([one.rate for one in workload.sources])[source]
+            due = start_ms * 1000 + np.floor(sequence * 1e6 / rate)
+            assert (r[f"{side}_emit_us"] == due).all()
+            assert (r[f"{side}_emit_us"] <= r["arrive_us"]).all()
+        delivered.append(
+            Results(
+                r["left_source"].astype(np.int64),
+                r["left_sequence"],
+                r["right_source"].astype(np.int64),
+                r["right_sequence"],
+                r["window_ms"],
+            )
+        )
+    return reference.compare(delivered)
+
+
+@pytest.mark.parametrize(
+    ("seed", "routes", "sinks", "window_ms", "keys"), [(1, False, 1, 50, 1), (4, True, 2, 1000, 20)]
+)
+def test_random_plans_deliver_the_reference_from_their_nodes(
+    running: Running,
+    tmp_path: Path,
+    seed: int,
+    routes: bool,
+    sinks: int,
+    window_ms: int,
+    keys: int,
+) -> None:
+    plan = random_plan(seed, nodes=3, regions=1, routes=routes, sinks=sinks)
+    workload = workload_of(plan.problem, 0, seconds=4, window_ms=window_ms, keys=keys)
+    flow = from_plan(plan, plan.problem, workload)
+    before = set(running.placement.nodes)
+    join = StreamingJoin(
+        running.placement, flow, workload, str(tmp_path / "results"), str(tmp_path / "state")
+    )
+    try:
+        join.prepare()
+        # Half of what is to come is due at once, the other half while the job runs.
+        start_ms = int(time.time() * 1000) - 1000
+        join.begin(start_ms)
+        join.wait(60)
+    finally:
+        join.stop()
+    compared = compare(plan, flow, workload, start_ms, tmp_path / "results")
+    assert compared.same, compared
+    assert compared.expected > 0
+
+    record = tmp_path / "record.json"
+    write_record(record, running.placement)
+    steps = [step for step in Record.read(record).steps if step.name not in before]
+    planned = {stage.name: stage.node for stage in flow.stages}
+    found = verify(running.rest, steps, planned)
+    assert found.ok, found
+    assert len(found.rows) == len(flow.stages)
+    assert all(row.tasks for row in found.rows)
+    # A wrong expectation is noticed, as is a step that never was and one nobody planned.
+    name, node = next(iter(planned.items()))
+    other = next(one for one in NODES if one != node)
+    wrong = verify(running.rest, steps, {**planned, name: other, "join x": other})
+    assert [row.step for row in wrong.rows if not row.ok] == [name, "join x"]
+    del planned[name]
+    assert [r.step for r in verify(running.rest, steps, planned).rows if not r.ok] == [name]
+
+
+def test_parts_of_a_batch_job_run_where_they_are_placed(running: Running, tmp_path: Path) -> None:
+    spark, placement = running.spark, running.placement
+    left = placement.place(spark.range(0, 1000, 1, 3), NODES[1], "left")
+    right = placement.place(spark.range(500, 1500, 1, 2), NODES[2], "right")
+    joined = placement.place(left.join(right.hint("shuffle_hash"), "id"), NODES[0], "joined")
+    moved = placement.move(joined, NODES[2], "moved")
+    both = placement.place(placement.union([moved, joined]), NODES[1], "both")
+    assert both.count() == 1000
+    names = ["left", "right", "joined", "moved", "both"]
+    record = tmp_path / "record.json"
+    write_record(record, placement)
+    steps = [step for step in Record.read(record).steps if step.name in names]
+    found = verify(running.rest, steps)
+    assert found.ok, found
+    assert {row.step: row.node for row in found.rows} == dict(
+        zip(names, [*NODES[1:], NODES[0], NODES[2], NODES[1]], strict=True)
+    )
+
+    plain = CliRunner().invoke(commands, ["verify", str(record)])
+    assert plain.exit_code == 0, plain.output
+    assert "every stage ran where the plan has it" in plain.output
+    record.write_text(record.read_text().replace(NODES[1], NODES[0]))
+    elsewhere = CliRunner().invoke(commands, ["verify", str(record), "--json"])
+    assert elsewhere.exit_code == 1
+    assert '"ok": false' in elsewhere.output
+
+    with pytest.raises(PlacementError, match="step 'left': is on"):
+        placement.place(spark.range(3), NODES[0], "left")
+
+
+def test_a_node_that_is_not_there_is_named(running: Running) -> None:
+    with pytest.raises(PlacementError, match=r"no executor on nowhere \(resource node_nowhere\)"):
+        running.placement.ready([NODES[0], "nowhere"], timeout_s=3)
+    with pytest.raises(NovaError, match=r"applications/nobody: 404"):
+        Rest(running.rest.url, "nobody").stages()

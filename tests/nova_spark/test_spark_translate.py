@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from random_plans import random_plan, workload_of
+
+from nova_core.engines import load
+from nova_core.errors import NovaError
+from nova_flink.workload import Workload
+from nova_spark.flow import Flow, from_plan
+from nova_spark.translate import translate
+
+
+def test_a_directory_for_every_node_and_the_job(tmp_path: Path) -> None:
+    plan = random_plan(2, routes=True)
+    target = tmp_path / "out"
+    options = {"window_ms": "20", "spark_home": "/opt/spark"}
+    written = load("spark").translate(plan, plan.problem, target, options)
+    assert sorted(p for p in target.rglob("*") if p.is_file()) == written
+    flow = Flow.read(target / "job" / "flow.json")
+    assert flow == from_plan(plan, plan.problem)
+    assert Workload.read(target / "job" / "workload.json").window_ms == 20
+    assert len(list((target / "nodes").iterdir())) == len(flow.nodes)
+    assert len(list(target.rglob("master.sh"))) == 1
+    for script in target.rglob("*.sh"):
+        subprocess.run(["sh", "-n", script], check=True)
+    hints = json.loads((target / "job" / "hints.json").read_text())
+    assert hints["kind"] == "best-effort"
+    assert set(hints["preferred_hosts"]) == {stage.name for stage in flow.stages}
+    readme = (target / "README.md").read_text()
+    assert "best-effort" in readme
+    assert all(f"| {node} |" in readme for node in flow.nodes)
+
+
+def test_the_job_needs_nothing_of_nova_that_is_not_in_the_directory(tmp_path: Path) -> None:
+    plan = random_plan(2)
+    translate(plan, plan.problem, tmp_path / "out")
+    script = """
+import sys
+modules = sys.argv[1]
+sys.path = [modules] + [p for p in sys.path if "site-packages" in p or "python3" in p]
+# An editable install finds the checkout before the path is looked at.
+sys.meta_path = [f for f in sys.meta_path if "ditable" not in repr(f)]
+import nova_spark.job, nova_spark.tasks, nova_spark.place, nova_spark.streaming_join, nova_core
+from nova_spark.verification import Record
+assert nova_core.__file__.startswith(modules), nova_core.__file__
+from nova_core.model import partitioner
+assert partitioner.__file__.startswith(modules)
+"""
+    modules = tmp_path / "out" / "job" / "modules"
+    subprocess.run([sys.executable, "-c", script, modules], check=True, cwd=tmp_path)
+
+
+def test_a_given_workload_is_used(tmp_path: Path) -> None:
+    plan = random_plan(2)
+    workload = workload_of(plan.problem, 5000, seconds=1, window_ms=10, keys=3)
+    (tmp_path / "w.json").write_text(workload.to_json())
+    translate(plan, plan.problem, tmp_path / "out", workload=tmp_path / "w.json")
+    assert Workload.read(tmp_path / "out" / "job" / "workload.json") == workload
+
+
+def test_hosts_have_the_problem_s_addresses_and_memory(tmp_path: Path) -> None:
+    plan = random_plan(2)
+    count = len(plan.problem.nodes)
+    nodes = replace(
+        plan.problem.nodes,
+        host=np.array([f"10.0.0.{i}" for i in range(count)]),
+        memory=np.full(count, 2.0**31),
+    )
+    problem = replace(plan.problem, nodes=nodes)
+    translate(replace(plan, problem=problem), problem, tmp_path / "out")
+    sink = int(problem.joins.sink[0])
+    job = tmp_path / "out" / "job"
+    assert f"spark://10.0.0.{sink}:7077" in (job / "run.sh").read_text()
+    heaps = json.loads((job / "heaps.json").read_text())
+    name = str(nodes.ids[sink])
+    assert heaps.pop(name) == 2048 - 864
+    assert set(heaps.values()) <= {2048 - 624}
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"window": 1}, "option 'window': unknown; Spark takes workload, window_ms"),
+        ({"window_ms": "a"}, "option window_ms: 'a': expected a whole number"),
+        ({"window_ms": 0}, "window_ms 0: expected 1 or more"),
+        ({"coordinator": "x"}, "option coordinator: 'x' is no node"),
+        ({"workload": "/nowhere.json"}, r"/nowhere\.json: No such file"),
+        ({"work": "here"}, "work_directory: 'here': expected an absolute path"),
+        ({"slots": 0}, "slots: 0: expected 1 or more"),
+    ],
+)
+def test_wrong_options_leave_nothing(
+    tmp_path: Path, options: dict[str, Any], complaint: str
+) -> None:
+    plan = random_plan(2)
+    with pytest.raises(NovaError, match=complaint):
+        translate(plan, plan.problem, tmp_path / "out", **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
+    plan = random_plan(2)
+    (tmp_path / "mine").write_text("")
+    with pytest.raises(NovaError, match="is there already"):
+        translate(plan, plan.problem, tmp_path)
+    with pytest.raises(NovaError, match="problem"):
+        translate(plan, random_plan(3).problem, tmp_path / "out")

@@ -1,0 +1,51 @@
+"""What verification makes of bad input; that it tells right from wrong is in test_spark_e2e.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from nova_core.cli import cli
+from nova_core.errors import NovaError
+from nova_spark.rest import Rest
+from nova_spark.verification import Record, Step, Verification
+
+
+def test_a_record_survives_json(tmp_path: Path) -> None:
+    record = Record("http://h:4040", "app-1", (Step("join a", "hub", (1, 5)), Step("b", "x", ())))
+    (tmp_path / "record.json").write_text(record.to_json())
+    assert Record.read(tmp_path / "record.json") == record
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (None, "No such file"),
+        ("{", "not JSON"),
+        ("{}", "url is missing"),
+        ('{"url": "", "application": "", "steps": [{"name": 1}]}', r"steps\[0\]: node is missing"),
+    ],
+)
+def test_wrong_records_are_said(tmp_path: Path, text: str | None, complaint: str) -> None:
+    path = tmp_path / "record.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(NovaError, match=f"{path}.*{complaint}"):
+        Record.read(path)
+
+
+def test_no_answer_is_said(tmp_path: Path) -> None:
+    with pytest.raises(NovaError, match=r"no answer from Spark at http://127\.0\.0\.1:9"):
+        Rest("http://127.0.0.1:9/").executors()
+    path = tmp_path / "record.json"
+    path.write_text(Record("http://127.0.0.1:9", "app-1", ()).to_json())
+    done = CliRunner().invoke(cli, ["spark", "verify", str(path)])
+    assert isinstance(done.exception, NovaError)
+    done = CliRunner().invoke(cli, ["spark", "verify", str(path), "--plan", str(path)])
+    assert "--plan and --problem: give both" in str(done.exception)
+
+
+def test_nothing_is_not_right() -> None:
+    assert not Verification(()).ok
