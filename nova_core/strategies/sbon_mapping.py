@@ -31,7 +31,7 @@ class Mapper:
 
     Attributes:
         room: (n, r) what is left, or None.
-        overloaded: operators that found no room anywhere and run where most is left.
+        overloaded: how often no node had room, so that the one with most left was taken.
 
     Raises:
         ProblemError: for columns of different lengths, or k below 1.

@@ -140,30 +140,6 @@ class Springs:
             point[movable] += parameters.damping * force
         return point
 
-    def relax_one(
-        self, operator: int, point: Floats, parameters: Damping, links: tuple[Ints, Floats]
-    ) -> Floats:
-        """(d,) where one operator comes to rest while its neighbours stay (a local optimizer).
-
-        Args:
-            operator: which.
-            point: (o, d) where all are.
-            parameters: damping and threshold.
-            links: its neighbours and rates, see `links`.
-        """
-        neighbours, rate = links
-        total = rate.sum()
-        here: Floats = point[operator].copy()
-        if total <= 0:
-            return here
-        rest = (rate @ point[neighbours]) / total
-        for _ in range(parameters.iterations):
-            force = UNIT * (rest - here)
-            if np.linalg.norm(force) < parameters.force_threshold:
-                break
-            here += parameters.damping * force
-        return here
-
     @cached_property
     def links(self) -> list[tuple[Ints, Floats]]:
         """Of every movable operator, in order: its neighbours, and the rates between."""
@@ -177,4 +153,26 @@ class Springs:
         return np.asarray(_PROVISIONAL * random.standard_normal(shape))
 
 
-__all__ = ["UNIT", "Damping", "Springs"]
+def at_rest(start: Floats, ends: Floats, rate: Floats, parameters: Damping) -> Floats:
+    """(d,) where one operator comes to rest while its neighbours stay (VIRTUAL-PLACE, Fig. 7).
+
+    Args:
+        start: (d,) where it was, ms.
+        ends: (k, d) where its neighbours are.
+        rate: (k,) of its links to them, tuples/s.
+        parameters: damping and threshold.
+    """
+    total = float(rate.sum())
+    here: Floats = start.copy()
+    if total <= 0:
+        return here
+    rest = (rate @ ends) / total
+    for _ in range(parameters.iterations):
+        force = UNIT * (rest - here)
+        if np.linalg.norm(force) < parameters.force_threshold:
+            break
+        here += parameters.damping * force
+    return here
+
+
+__all__ = ["UNIT", "Damping", "Springs", "at_rest"]

@@ -10,6 +10,7 @@ import click
 
 from nova_core import console
 from nova_core.commands import shared
+from nova_harness.commands.reproduce_sbon import sbon
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,6 +24,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def reproduce() -> None:
     """Run the paper's experiments again: tables, figures and their numbers."""
+
+
+reproduce.add_command(sbon)
 
 
 def figure_options(figure: str) -> Callable[[F], F]:
