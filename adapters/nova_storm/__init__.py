@@ -1,4 +1,4 @@
 """Places and replaces joins in Apache Storm by Nova's plans.
 
-Nothing is in it yet.
+A scheduler in nimbus puts every executor on the node that the plan says.
 """

@@ -1,0 +1,158 @@
+"""What ZooKeeper, nimbus and each node's supervisor are started with."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nova_core.errors import NovaError
+
+SCHEDULER = "nova.storm.PlanScheduler"
+NODE = "nova.node"
+PLACEMENT = "nova.placement"
+# Daemons do little but have many threads.
+DAEMON_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss512k")
+HEAP_MB = {"zookeeper": 64, "nimbus": 256, "supervisor": 128}
+MAIN = {
+    "zookeeper": "nova.storm.ZooKeeper",
+    "nimbus": "org.apache.storm.daemon.nimbus.Nimbus",
+    "supervisor": "org.apache.storm.daemon.supervisor.Supervisor",
+}
+# Ports a node's workers listen on; one per topology that runs there.
+SLOTS = 4
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the problem that Storm uses.
+
+    Attributes:
+        name: of the problem.
+        address: where others reach it.
+        first_port: of its supervisor; its workers' follow. Nodes on one host need their own.
+    """
+
+    name: str
+    address: str
+    first_port: int = 6700
+
+
+@dataclass(frozen=True)
+class ClusterConfiguration:
+    """A cluster of Storm.
+
+    Attributes:
+        nodes: all that run a supervisor.
+        home: the engine home as hosts see it.
+        coordinator: address of the host of nimbus and ZooKeeper.
+        work: directory of a host for configuration, state and logs.
+        zookeeper_port: of ZooKeeper.
+        nimbus_port: of nimbus' Thrift interface.
+        worker_heap_mb: of every worker.
+        java: the program.
+        settings: more of storm.yaml, added or replaced.
+    """
+
+    nodes: Sequence[Node]
+    home: str
+    coordinator: str
+    work: str
+    zookeeper_port: int = 2181
+    nimbus_port: int = 6627
+    worker_heap_mb: int = 256
+    java: str = "java"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        seen: dict[str, str] = {}
+        for node in self.nodes:
+            other = seen.setdefault(f"{node.address} {node.first_port}", node.name)
+            if other != node.name:
+                raise NovaError(
+                    f"node {node.name!r}: at {node.address}, as {other!r}: Storm needs an address "
+                    "for each node (`host` in the problem)"
+                )
+
+    def common(self) -> dict[str, Any]:
+        """What nimbus, supervisors and clients agree on."""
+        return {
+            "storm.zookeeper.servers": [self.coordinator],
+            "storm.zookeeper.port": self.zookeeper_port,
+            "nimbus.seeds": [self.coordinator],
+            "nimbus.thrift.port": self.nimbus_port,
+            "storm.scheduler": SCHEDULER,
+            "storm.local.dir": f"{self.work}/state",
+            # Nimbus' database of metrics is 70 MB of native code for a page of the UI.
+            "storm.metricstore.class": "org.apache.storm.metricstore.NoOpMetricStore",
+            **self.settings,
+        }
+
+    def nimbus(self) -> dict[str, Any]:
+        """storm.yaml of nimbus."""
+        return {**self.common(), "storm.local.hostname": self.coordinator}
+
+    def supervisor(self, node: Node) -> dict[str, Any]:
+        """storm.yaml of a node; what is not in `common` is what a cluster of one's own needs."""
+        first = node.first_port
+        options = f"-Xmx{self.worker_heap_mb}m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+        return {
+            **self.common(),
+            "storm.local.hostname": node.address,
+            "supervisor.scheduler.meta": {NODE: node.name},
+            "supervisor.thrift.port": first,
+            "supervisor.slots.ports": list(range(first + 1, first + 1 + SLOTS)),
+            "storm.workers.artifacts.dir": f"{self.work}/workers",
+            "storm.log4j2.conf.dir": f"{self.home}/log4j2",
+            "worker.childopts": options,
+            # Storm's own value names options that today's Java refuses.
+            "worker.profiler.childopts": "",
+            "topology.worker.logwriter.childopts": "-Xmx32m -XX:+UseSerialGC",
+            **self.settings,
+        }
+
+    def command(self, process: str) -> str:
+        """The shell command of ``zookeeper``, ``nimbus`` or ``supervisor``, on its host."""
+        arguments = ""
+        if process == "zookeeper":
+            arguments = f" {self.coordinator} {self.zookeeper_port} {self.work}/zookeeper"
+        return f"exec {self.java_command(process, HEAP_MB[process])} {MAIN[process]}{arguments}"
+
+    def java_command(self, process: str, heap_mb: int) -> str:
+        """Java with Storm's jars and the process' storm.yaml in its work directory."""
+        options = [
+            f"-Dstorm.log.dir={self.work}/log",
+            f"-Dstorm.conf.file={self.work}/{process}.yaml",
+        ]
+        return java_command(self.home, self.java, heap_mb, options)
+
+    def write(self, process: str, node: Node | None, directory: Path) -> Path:
+        """Write a process' storm.yaml into a directory; its path."""
+        directory.mkdir(parents=True, exist_ok=True)
+        document = self.nimbus() if node is None else self.supervisor(node)
+        path = directory / f"{process}.yaml"
+        path.write_text(yaml.safe_dump(document, sort_keys=False), "utf-8")
+        return path
+
+
+def java_command(home: str, java: str, heap_mb: int, options: Sequence[str]) -> str:
+    """The shell command of Java with Storm's jars, to which a class and arguments belong."""
+    quoted = shlex.quote(home)
+    return " ".join(
+        [
+            shlex.quote(java),
+            f"-Xmx{heap_mb}m",
+            *DAEMON_OPTIONS,
+            f"-Dstorm.home={quoted}",
+            f"-Dlog4j.configurationFile={quoted}/log4j2/cluster.xml",
+            *options,
+            f"-cp {quoted}/'lib/*':{quoted}/'extlib-daemon/*':{quoted}/'extlib/*'",
+        ]
+    )
+
+
+__all__ = ["MAIN", "NODE", "PLACEMENT", "SCHEDULER", "ClusterConfiguration", "Node", "java_command"]

@@ -1,0 +1,125 @@
+"""A plan as a topology in Flux, Storm's own YAML of topologies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nova_core.errors import NovaError
+from nova_flink.dataflow import FILTER, JOIN, RELAY, SELECT, SINK, SOURCE, Dataflow, Operator
+from nova_storm.configuration import PLACEMENT
+
+if TYPE_CHECKING:
+    from nova_flink.workload import Workload
+
+# Submitting replaces it: a made-up stream begins some time after that.
+START = "${ENV-NOVA_START_MS}"
+# How often spouts and bolts with nothing to do look again.
+PARK_US = {"spout": 2000, "bolt": 1000}
+FORBIDDEN = "./:\\"
+
+
+def topology(
+    dataflow: Dataflow,
+    workload: Workload,
+    results: str,
+    name: str = "nova",
+    configuration: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The document.
+
+    Components are called like the dataflow's operators, and have one executor each.
+
+    Args:
+        dataflow: what runs where.
+        workload: what its sources emit; of ``start_ms`` 0 the start is given when it is submitted.
+        results: file of the first sink, on its node.
+        name: of the topology.
+        configuration: of the topology, added or replaced.
+
+    Raises:
+        NovaError: for sources other than replays, or a name that Storm does not take.
+    """
+    if not name or any(sign in name for sign in FORBIDDEN):
+        raise NovaError(f"topology {name!r}: expected a name without any of {' '.join(FORBIDDEN)}")
+    known = {one.name: one for one in dataflow.operators}
+    files = dataflow.result_files(results)
+    numbers = {one.name: number for number, one in enumerate(dataflow.joins)}
+    spouts = [
+        _component(one.name, "PacedSpout", _source(one, workload))
+        for one in dataflow.of_kind(SOURCE)
+    ]
+    bolts = []
+    for one in dataflow.operators:
+        if one.kind in (FILTER, SELECT):
+            low, high = zip(*one.intervals, strict=True)
+            bolts.append(_component(one.name, "PartitionFilter", [list(low), list(high)]))
+        elif one.kind == RELAY:
+            bolts.append(_component(one.name, "Relay", [_carries_results(one, known)]))
+        elif one.kind == JOIN:
+            window, keys, every = workload.window_ms, workload.keys, workload.every
+            arguments = [numbers[one.name], list(one.inputs), window, keys, every]
+            bolts.append(_component(one.name, "WindowJoin", arguments))
+        elif one.kind == SINK:
+            bolts.append(_component(one.name, "ResultSink", [files[one.name]]))
+    streams = [
+        {"from": name, "to": one.name, "grouping": {"type": "GLOBAL"}}
+        for one in dataflow.operators
+        for name in (*one.inputs, *one.right)
+    ]
+    return {
+        "name": name,
+        "config": {
+            PLACEMENT: {one.name: one.node for one in dataflow.operators},
+            "topology.workers": len(dataflow.nodes),
+            # Nothing is replayed, so nobody has to keep account of tuples.
+            "topology.acker.executors": 0,
+            "topology.eventlogger.executors": 0,
+            "topology.spout.wait.strategy": "org.apache.storm.policy.WaitStrategyPark",
+            "topology.spout.wait.park.microsec": PARK_US["spout"],
+            "topology.bolt.wait.strategy": "org.apache.storm.policy.WaitStrategyPark",
+            "topology.bolt.wait.park.microsec": PARK_US["bolt"],
+            **(configuration or {}),
+        },
+        "spouts": spouts,
+        "bolts": bolts,
+        "streams": streams,
+    }
+
+
+def _component(name: str, kind: str, arguments: list[Any]) -> dict[str, Any]:
+    return {
+        "id": name,
+        "className": f"nova.storm.{kind}",
+        "parallelism": 1,
+        "constructorArgs": arguments,
+    }
+
+
+def _source(one: Operator, workload: Workload) -> list[Any]:
+    number = workload.index(one.source)
+    stream = workload.sources[number]
+    if stream.kind != "replay":
+        raise NovaError(
+            f"workload: source {stream.source!r}: kind {stream.kind!r}: on Storm sources replay"
+        )
+    return [
+        number,
+        [] if stream.path else list(stream.values),
+        stream.path or "",
+        stream.rate,
+        workload.start_ms or START,
+        -1 if workload.count is None else workload.count,
+        workload.window_ms,
+        workload.watermark_ms,
+    ]
+
+
+def _carries_results(relay: Operator, known: dict[str, Operator]) -> bool:
+    """Whether what a relay passes on comes from a join."""
+    one = relay
+    while one.kind == RELAY:
+        one = known[one.inputs[0]]
+    return one.kind == JOIN
+
+
+__all__ = ["START", "topology"]

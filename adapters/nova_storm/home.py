@@ -1,0 +1,135 @@
+"""The engine home: Storm's jars by Maven coordinates, arranged as Storm's own directory is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from nova_flink.home import EngineError, engines_directory, java, locked
+from nova_storm.maven import Artifact, fetch
+
+VERSION = "2.8.3"
+EXTENSION = "nova-storm.jar"
+STAMP = "home.json"
+HINT = "run `nova engines install storm`"
+# Storm 2.8 is compiled for it.
+RELEASE = "17"
+
+Progress = Callable[[str], None]
+
+
+@cache
+def artifacts() -> tuple[tuple[Artifact, bool], ...]:
+    """Every jar, and whether workers need it as well as nimbus and supervisors."""
+    found = []
+    for line in (files("nova_storm") / "artifacts.txt").read_text("utf-8").splitlines():
+        if line and not line.startswith("#"):
+            coordinates, checksum, used = line.split()
+            group, name, version = coordinates.split(":")
+            found.append((Artifact(group, name, version, checksum), used == "worker"))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class StormHome:
+    """An engine home of Storm.
+
+    Attributes:
+        path: its directory, absolute; what Storm calls ``storm.home``.
+    """
+
+    path: Path
+
+    @classmethod
+    def default(cls) -> StormHome:
+        """The home that `nova engines install storm` makes."""
+        return cls(engines_directory() / f"storm-{VERSION}")
+
+    @property
+    def jars(self) -> list[Path]:
+        """Storm's jars and what they need."""
+        return [self.path / "lib" / artifact.file for artifact, _ in artifacts()]
+
+    @property
+    def extension_jar(self) -> Path:
+        """Nova's scheduler, spouts and bolts; also what is submitted as a topology's code."""
+        return self.path / "extlib-daemon" / EXTENSION
+
+    @property
+    def installed(self) -> bool:
+        """Whether an installation ended here, with what this version of Nova asks for."""
+        try:
+            stamp = json.loads((self.path / STAMP).read_text())
+        except (OSError, ValueError):
+            return False
+        return bool(stamp == _stamp()) and all(jar.is_file() for jar in self.jars)
+
+    def check(self) -> None:
+        """Return when the home can be used.
+
+        Raises:
+            EngineError: when it is not there, incomplete, or of another version.
+        """
+        if not self.installed or not self.extension_jar.is_file():
+            what = "is incomplete or of another version" if self.path.exists() else "not installed"
+            raise EngineError(f"Storm {VERSION} {what} at {self.path}: {HINT}")
+
+    def install(self, progress: Progress = lambda message: None) -> None:
+        """Make the home, unless it is there already; 137 MB on disk.
+
+        It is made beside its place and then renamed, so there is a whole one or none. Two at once
+        wait for one another.
+
+        Args:
+            progress: is told what is being done, one line at a time.
+
+        Raises:
+            EngineError: without Java or Maven, when Maven fails, or for a wrong checksum.
+            CompileError: without a Java compiler.
+        """
+        from nova_flink.jar import compiled, compiler
+
+        java("Storm")
+        compiler("Storm")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with locked(self.path.with_name(f".{self.path.name}.lock"), progress):
+            if not self.installed:
+                self._fetch(progress)
+            compiled(
+                "nova_storm", "Storm", VERSION, self.jars, self.extension_jar, progress, RELEASE
+            )
+
+    def _fetch(self, progress: Progress) -> None:
+        progress(f"getting Storm {VERSION} with Maven (137 MB to download when not cached)")
+        with tempfile.TemporaryDirectory(
+            dir=self.path.parent, prefix=f".{self.path.name}."
+        ) as scratch:
+            made = Path(scratch) / "home"
+            fetch([one for one, _ in artifacts()], made / "lib", progress, "Storm")
+            for directory in ("lib-worker", "extlib", "extlib-daemon", "log4j2"):
+                (made / directory).mkdir()
+            for artifact, worker in artifacts():
+                if worker:
+                    link = made / "lib-worker" / artifact.file
+                    link.symlink_to(Path("..") / "lib" / artifact.file)
+            for name in ("worker.xml", "cluster.xml"):
+                text = (files("nova_storm") / "log4j2" / name).read_text("utf-8")
+                (made / "log4j2" / name).write_text(text, "utf-8")
+            (made / STAMP).write_text(json.dumps(_stamp(), indent=1))
+            if self.path.exists():
+                shutil.rmtree(self.path)
+            made.rename(self.path)
+
+
+def _stamp() -> dict[str, object]:
+    jars = {artifact.coordinates: artifact.sha256 for artifact, _ in artifacts()}
+    return {"engine": "storm", "version": VERSION, "jars": jars, "layout": 1}
+
+
+__all__ = ["RELEASE", "VERSION", "StormHome", "artifacts"]

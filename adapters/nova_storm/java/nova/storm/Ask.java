@@ -1,0 +1,82 @@
+package nova.storm;
+
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import net.minidev.json.JSONValue;
+import org.apache.storm.Config;
+import org.apache.storm.generated.ClusterSummary;
+import org.apache.storm.generated.ExecutorSummary;
+import org.apache.storm.generated.KillOptions;
+import org.apache.storm.generated.Nimbus;
+import org.apache.storm.generated.SupervisorSummary;
+import org.apache.storm.generated.TopologyInfo;
+import org.apache.storm.generated.TopologySummary;
+import org.apache.storm.utils.NimbusClient;
+import org.apache.storm.utils.Utils;
+
+/** Asks nimbus by Thrift and writes its answer as JSON: HOST PORT status, or HOST PORT kill NAME. */
+public final class Ask {
+  private Ask() {}
+
+  /** See the class. */
+  public static void main(String[] arguments) throws Exception {
+    Map<String, Object> conf = Utils.readStormConfig();
+    conf.put(Config.NIMBUS_SEEDS, List.of(arguments[0]));
+    conf.put(Config.NIMBUS_THRIFT_PORT, Integer.parseInt(arguments[1]));
+    try (NimbusClient client = NimbusClient.Builder.withConf(conf).build()) {
+      if (arguments[2].equals("kill")) {
+        KillOptions options = new KillOptions();
+        options.set_wait_secs(0);
+        client.getClient().killTopologyWithOpts(arguments[3], options);
+      } else {
+        System.out.println(JSONValue.toJSONString(status(client.getClient())));
+      }
+    }
+    // Threads of the client may outlive it.
+    System.exit(0);
+  }
+
+  private static Map<String, Object> status(Nimbus.Iface nimbus) throws Exception {
+    ClusterSummary cluster = nimbus.getClusterInfo();
+    List<Object> supervisors = new ArrayList<>();
+    for (SupervisorSummary one : cluster.get_supervisors()) {
+      Map<String, Object> row = new LinkedHashMap<>();
+      row.put("id", one.get_supervisor_id());
+      row.put("host", one.get_host());
+      row.put("workers", one.get_num_workers());
+      row.put("used", one.get_num_used_workers());
+      supervisors.add(row);
+    }
+    List<Object> topologies = new ArrayList<>();
+    for (TopologySummary one : cluster.get_topologies()) {
+      topologies.add(topology(nimbus, one));
+    }
+    return Map.of("supervisors", supervisors, "topologies", topologies);
+  }
+
+  private static Map<String, Object> topology(Nimbus.Iface nimbus, TopologySummary one)
+      throws Exception {
+    TopologyInfo info = nimbus.getTopologyInfo(one.get_id());
+    List<Object> executors = new ArrayList<>();
+    for (ExecutorSummary executor : info.get_executors()) {
+      Map<String, Object> row = new LinkedHashMap<>();
+      row.put("component", executor.get_component_id());
+      row.put("task", executor.get_executor_info().get_task_start());
+      row.put("host", executor.get_host());
+      row.put("port", executor.get_port());
+      row.put("uptime", executor.get_uptime_secs());
+      executors.add(row);
+    }
+    Map<String, Object> row = new LinkedHashMap<>();
+    row.put("name", one.get_name());
+    row.put("id", one.get_id());
+    row.put("status", one.get_status());
+    row.put("scheduling", info.get_sched_status());
+    row.put("executors", executors);
+    Object conf = JSONValue.parse(nimbus.getTopologyConf(one.get_id()));
+    row.put("placement", ((Map<?, ?>) conf).get(PlanScheduler.PLACEMENT));
+    return row;
+  }
+}

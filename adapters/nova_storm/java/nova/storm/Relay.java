@@ -1,0 +1,40 @@
+package nova.storm;
+
+import java.util.Map;
+import org.apache.storm.task.OutputCollector;
+import org.apache.storm.task.TopologyContext;
+import org.apache.storm.topology.OutputFieldsDeclarer;
+import org.apache.storm.topology.base.BaseRichBolt;
+import org.apache.storm.tuple.Tuple;
+
+/** A hop of a route: passes on what it receives. */
+public final class Relay extends BaseRichBolt {
+  private static final long serialVersionUID = 1L;
+
+  private final boolean results;
+  private transient OutputCollector collector;
+
+  /**
+   * @param results whether results of joins pass, not tuples of sources
+   */
+  public Relay(boolean results) {
+    this.results = results;
+  }
+
+  @Override
+  public void prepare(
+      Map<String, Object> conf, TopologyContext context, OutputCollector collector) {
+    this.collector = collector;
+  }
+
+  @Override
+  public void execute(Tuple tuple) {
+    collector.emit(tuple, tuple.getValues());
+    collector.ack(tuple);
+  }
+
+  @Override
+  public void declareOutputFields(OutputFieldsDeclarer declarer) {
+    declarer.declare(results ? Schema.RESULT : Schema.TUPLE);
+  }
+}

@@ -1,0 +1,245 @@
+"""A cluster of Storm on this machine's loopback: for tests, for trying out.
+
+Every node has an address of its own in 127/8 and a supervisor, nimbus and ZooKeeper a process each,
+so that nodes are configured as real hosts are.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from nova_flink.home import java
+from nova_storm.configuration import SLOTS, ClusterConfiguration, Node
+from nova_storm.home import StormHome
+from nova_storm.nimbus import Nimbus, StormError
+
+START_S = 90.0
+STOP_S = 15.0
+POLL_S = 0.3
+# Below what Linux hands out for outgoing connections.
+PORTS = range(20000, 32000, 128)
+QUOTED = 200
+# Storm's own values are for clusters that live long: half a minute passes until a loss is seen.
+QUICK = {
+    "nimbus.monitor.freq.secs": 2,
+    "supervisor.monitor.frequency.secs": 1,
+    "task.heartbeat.frequency.secs": 1,
+    "worker.heartbeat.frequency.secs": 1,
+    "supervisor.worker.shutdown.sleep.secs": 1,
+    "topology.spreadcomponents": [],
+}
+
+
+class LocalCluster:
+    """ZooKeeper, nimbus, and a supervisor for every node, as processes of this machine.
+
+    As a context manager it starts on entry and ends what it started on exit, workers included.
+
+    Args:
+        home: the engine home; must be installed.
+        node_names: one supervisor for each; at most 20.
+        directory: for configuration, state and logs: a subdirectory for every process.
+        settings: of storm.yaml, added or replaced.
+        threads: workers are threads of their supervisor, not processes: less to start, for tests.
+
+    Attributes:
+        configuration: what the nodes were configured with.
+        addresses: of every node.
+        nimbus: a client.
+        processes: running ones, by name: ``zookeeper``, ``nimbus``, and nodes' names.
+    """
+
+    def __init__(
+        self,
+        home: StormHome,
+        node_names: Sequence[str],
+        directory: Path,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        threads: bool = False,
+    ) -> None:
+        home.check()
+        self.home, self.directory = home, directory.absolute()
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        network = f"127.{random.randrange(1, 255)}.{random.randrange(256)}"
+        first = _free_ports(2 + (SLOTS + 1) * len(node_names))
+        # Netty listens on all addresses, so nodes on one machine need ports of their own.
+        nodes = [
+            Node(name, f"{network}.{i}", first + 2 + (SLOTS + 1) * (i - 2))
+            for i, name in enumerate(node_names, 2)
+        ]
+        extra: dict[str, Any] = {**QUICK, **(settings or {})}
+        if threads:
+            extra["storm.cluster.mode"] = "local"
+        self.configuration = ClusterConfiguration(
+            nodes,
+            str(home.path),
+            f"{network}.1",
+            str(self.directory),
+            zookeeper_port=first,
+            nimbus_port=first + 1,
+            worker_heap_mb=96,
+            java=java("Storm"),
+            settings=extra,
+        )
+        self.addresses = {node.name: node.address for node in nodes}
+        self.nimbus = Nimbus(home, f"{network}.1", first + 1, self.configuration.java)
+
+    def __enter__(self) -> LocalCluster:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start everything and wait until all supervisors have registered.
+
+        Raises:
+            StormError: when a process ends at once or does not register in time; nothing of the
+                cluster is left running then.
+        """
+        try:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            self.launch("zookeeper")
+            self._await_port(self.configuration.zookeeper_port)
+            self.launch("nimbus")
+            for node in self.configuration.nodes:
+                self.launch(node.name)
+            self._await_port(self.configuration.nimbus_port)
+            self.await_supervisors()
+        except BaseException:
+            self.stop()
+            raise
+
+    def launch(self, name: str) -> None:
+        """Start one process: ``zookeeper``, ``nimbus``, or a node's supervisor."""
+        node = next((n for n in self.configuration.nodes if n.name == name), None)
+        process = name if node is None else "supervisor"
+        number = "" if node is None else str(self.configuration.nodes.index(node))
+        work = self.directory / f"{process}{number}"
+        configuration = replace(self.configuration, work=str(work))
+        configuration.write(process, node, work)
+        with (work / "out").open("ab") as out:
+            # A session of its own: Ctrl-C is for whoever uses the cluster, who then stops it.
+            self.processes[name] = subprocess.Popen(
+                ["/bin/sh", "-c", configuration.command(process)],
+                cwd=work,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def kill(self, name: str) -> None:
+        """End one process without warning, as a crash would; workers of a supervisor go on."""
+        process = self.processes.pop(name)
+        process.kill()
+        process.wait()
+
+    def stop(self) -> None:
+        """End all processes of this cluster."""
+        for name in reversed(list(self.processes)):
+            self.processes[name].send_signal(signal.SIGTERM)
+        until = time.monotonic() + STOP_S
+        for process in self.processes.values():
+            try:
+                process.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.processes.clear()
+        self._end_workers()
+
+    def _end_workers(self) -> None:
+        """Workers outlive their supervisor, which writes down their process ids."""
+        for path in self.directory.glob("supervisor*/state/workers/*/pids/*"):
+            if not path.name.isdigit():
+                continue
+            pid = int(path.name)
+            try:
+                command = Path(f"/proc/{pid}/cmdline").read_bytes()
+                # A process id may have become another's.
+                if str(self.directory).encode() in command:
+                    os.kill(pid, signal.SIGKILL)
+            except OSError:
+                continue
+
+    def await_supervisors(self, count: int | None = None) -> None:
+        """Wait until so many supervisors have registered; all of them, unless said otherwise."""
+        wanted = len(self.configuration.nodes) if count is None else count
+        until, there = time.monotonic() + START_S, 0
+        while time.monotonic() < until:
+            self._check()
+            try:
+                there = len(self.nimbus.status()["supervisors"])
+            except StormError:
+                # Nimbus listens before it is leader.
+                there = 0
+            if there == wanted:
+                return
+            time.sleep(POLL_S)
+        raise StormError(f"{there} of {wanted} supervisors have registered; logs: {self.directory}")
+
+    def _await_port(self, port: int) -> None:
+        until = time.monotonic() + START_S
+        while time.monotonic() < until:
+            self._check()
+            try:
+                socket.create_connection((self.configuration.coordinator, port), 1).close()
+            except OSError:
+                time.sleep(POLL_S)
+            else:
+                return
+        raise StormError(f"nothing listens on port {port}; logs: {self.directory}")
+
+    def _check(self) -> None:
+        for name, process in self.processes.items():
+            if process.poll() is not None:
+                raise StormError(
+                    f"{name} ended with code {process.returncode}: {self._last_words(name)}"
+                )
+
+    def _last_words(self, name: str) -> str:
+        names = [node.name for node in self.configuration.nodes]
+        process = f"supervisor{names.index(name)}" if name in names else name
+        path = self.directory / process / "out"
+        text = path.read_text(errors="replace").strip()
+        return f"{text[-QUOTED:].strip() or 'it wrote nothing'} ({path})"
+
+
+def _free_ports(count: int) -> int:
+    """The first of some ports in a row that nothing on this machine listens on."""
+    if count > PORTS.step:
+        raise StormError(f"{count} ports: at most {PORTS.step}")
+    for first in random.sample(PORTS, len(PORTS)):
+        sockets = [socket.socket() for _ in range(count)]
+        try:
+            for port, one in enumerate(sockets, first):
+                one.bind(("", port))
+            return first
+        except OSError:
+            continue
+        finally:
+            for one in sockets:
+                one.close()
+    raise StormError(f"no {count} ports in a row are free from {PORTS.start} to {PORTS.stop}")
+
+
+__all__ = ["LocalCluster"]

@@ -1,0 +1,170 @@
+"""Jars by their Maven coordinates: exactly those that are named, each checked."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from nova_flink.home import EngineError
+
+# The last whose goal `copy` takes a jar by its coordinates alone. Later ones read the POMs of what
+# they copy and of their parents, which for some artifacts are not published.
+PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.10:copy"
+CONNECT_S = 20
+COPYING = re.compile(r"\[INFO\] Copying (\S+\.jar) to ")
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A jar in a Maven repository.
+
+    Attributes:
+        group: e.g. ``org.apache.storm``.
+        name: artifact id.
+        version: exact.
+        sha256: checksum of the jar, in hex.
+    """
+
+    group: str
+    name: str
+    version: str
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        """Name of the jar."""
+        return f"{self.name}-{self.version}.jar"
+
+    @property
+    def coordinates(self) -> str:
+        """As Maven writes them."""
+        return f"{self.group}:{self.name}:{self.version}"
+
+    @property
+    def repository_path(self) -> str:
+        """Directory in a Maven repository."""
+        return f"{self.group.replace('.', '/')}/{self.name}/{self.version}"
+
+
+def fetch(
+    artifacts: Sequence[Artifact],
+    directory: Path,
+    progress: Callable[[str], None],
+    need: str,
+    options: Sequence[str] = (),
+) -> None:
+    """Copy jars into a directory, from Maven's cache or its repositories.
+
+    Args:
+        artifacts: what to get.
+        directory: is made; what is in it when this fails is of no use.
+        progress: told after each jar.
+        need: what needs Maven, for the error without it.
+        options: of Maven.
+
+    Raises:
+        EngineError: without Maven, when it fails, or for a jar with another checksum.
+    """
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise EngineError(f"mvn: not found; {need} needs Maven: `apt-get install maven`")
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        (Path(scratch) / "pom.xml").write_text(_pom(artifacts, directory), "utf-8")
+        # Standard input is no terminal: Maven shows no bars and asks nothing.
+        timeout = f"-Dmaven.wagon.http.connectionTimeout={CONNECT_S * 1000}"
+        process = subprocess.Popen(
+            [maven, "-B", timeout, *options, PLUGIN],
+            cwd=scratch,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        try:
+            told = _follow(process, len(artifacts), progress)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+    if process.returncode:
+        raise EngineError(f"Maven cannot get the jars: {_reason(told)}")
+    for artifact in artifacts:
+        _check(artifact, directory / artifact.file)
+
+
+def _follow(process: subprocess.Popen[str], count: int, progress: Callable[[str], None]) -> str:
+    assert process.stdout is not None
+    lines, done = [], 0
+    for line in process.stdout:
+        lines.append(line)
+        found = COPYING.search(line)
+        if found is not None:
+            done += 1
+            progress(f"{done} of {count} jars: {found[1]}")
+        elif line.startswith("Downloading") and line.rstrip().endswith(".jar"):
+            progress(f"downloading {line.rstrip().rpartition('/')[2]}")
+    process.wait()
+    return "".join(lines)
+
+
+def _pom(artifacts: Sequence[Artifact], directory: Path) -> str:
+    items = "\n".join(
+        f"<artifactItem><groupId>{a.group}</groupId><artifactId>{a.name}</artifactId>"
+        f"<version>{a.version}</version></artifactItem>"
+        for a in artifacts
+    )
+    group, name, version, _ = PLUGIN.split(":")
+    return f"""\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+<modelVersion>4.0.0</modelVersion>
+<groupId>nova</groupId><artifactId>engine</artifactId><version>1</version>
+<packaging>pom</packaging>
+<build><plugins><plugin>
+<groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>
+<configuration>
+<outputDirectory>{escape(str(directory.absolute()))}</outputDirectory>
+<artifactItems>
+{items}
+</artifactItems>
+</configuration>
+</plugin></plugins></build>
+</project>
+"""
+
+
+def _reason(told: str) -> str:
+    """The first thing Maven calls an error, without what it repeats and where to read on."""
+    for line in told.splitlines():
+        if line.startswith("[ERROR] "):
+            text = line.removeprefix("[ERROR] ").partition(" -> [Help")[0]
+            return re.sub(r"^Failed to execute goal \S+ \(default-cli\) on project \w+: ", "", text)
+    last = told.strip().splitlines()
+    return last[-1] if last else "it says nothing"
+
+
+def _check(artifact: Artifact, jar: Path) -> None:
+    if not jar.is_file():
+        raise EngineError(f"{artifact.coordinates}: Maven has not brought {artifact.file}")
+    digest = hashlib.sha256()
+    with jar.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+    if digest.hexdigest() != artifact.sha256:
+        raise EngineError(
+            f"{artifact.coordinates}: checksum {digest.hexdigest()}, expected {artifact.sha256}: "
+            f"the download is broken or not the published jar; remove {artifact.repository_path} "
+            "in Maven's cache (~/.m2/repository) and try again"
+        )
+
+
+__all__ = ["Artifact", "fetch"]

@@ -1,0 +1,122 @@
+"""Talking to nimbus by its Thrift interface, through Storm's own client."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nova_core.errors import NovaError
+from nova_storm.configuration import java_command
+from nova_storm.home import EXTENSION, StormHome
+
+TIMEOUT_S = 60
+CLIENT_MB = 128
+
+
+class StormError(NovaError):
+    """Storm does not answer, or refuses."""
+
+
+@dataclass(frozen=True)
+class Nimbus:
+    """A client of nimbus.
+
+    Attributes:
+        home: the engine home on this machine.
+        host: of nimbus.
+        port: of its Thrift interface.
+        java: the program.
+    """
+
+    home: StormHome
+    host: str
+    port: int = 6627
+    java: str = "java"
+
+    def status(self) -> dict[str, Any]:
+        """``supervisors`` and ``topologies``, these with where each executor runs.
+
+        Raises:
+            StormError: when nimbus does not answer.
+        """
+        answer: dict[str, Any] = json.loads(self._ask("status"))
+        return answer
+
+    def kill(self, topology: str) -> None:
+        """End a topology.
+
+        Raises:
+            StormError: when there is none of that name.
+        """
+        self._ask("kill", topology)
+
+    def submit(self, document: Path, start_ms: int | None = None) -> None:
+        """Submit a topology of Flux.
+
+        Args:
+            document: the YAML file.
+            start_ms: when sources without a start begin, ms since the epoch.
+
+        Raises:
+            StormError: when Flux or nimbus refuses it.
+        """
+        environment = dict(os.environ)
+        if start_ms is not None:
+            environment["NOVA_START_MS"] = str(start_ms)
+        self._java(["org.apache.storm.flux.Flux", "-e", "-n", "-q", str(document)], environment)
+
+    def _ask(self, *arguments: str) -> str:
+        told = self._java(["nova.storm.Ask", self.host, str(self.port), *arguments], None)
+        # Storm's client may log in front of it.
+        return told.strip().rpartition("\n")[2]
+
+    def _java(self, arguments: Sequence[str], environment: dict[str, str] | None) -> str:
+        self.home.check()
+        command = client_command(str(self.home.path), self.host, self.port, self.java)
+        try:
+            done = subprocess.run(
+                ["/bin/sh", "-c", f"{command} {shlex.join(arguments)}"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                env=environment,
+                timeout=TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise StormError(
+                f"nimbus at {self.host}:{self.port}: no answer in {TIMEOUT_S} s"
+            ) from error
+        if done.returncode:
+            raise StormError(f"nimbus at {self.host}:{self.port}: {_reason(done.stderr)}")
+        return done.stdout
+
+
+def client_command(home: str, host: str, port: int, java: str = "java") -> str:
+    """The shell command of Java with Storm's client, to which a class and arguments belong."""
+    seeds = f'nimbus.seeds=["{host}"],nimbus.thrift.port={port}'
+    options = [
+        f"-Dstorm.options={shlex.quote(seeds)}",
+        f"-Dstorm.jar={shlex.quote(home)}/extlib-daemon/{EXTENSION}",
+    ]
+    return java_command(home, java, CLIENT_MB, options)
+
+
+def _reason(told: str) -> str:
+    """Of what a Java program wrote when it failed: the innermost cause in a line."""
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    thrown = [line for line in lines if line.startswith("Exception in thread")]
+    chosen = (causes or thrown or lines or ["it says nothing"])[-1]
+    for before in ("Caused by: ", 'Exception in thread "main" '):
+        chosen = chosen.removeprefix(before)
+    return chosen
+
+
+__all__ = ["Nimbus", "StormError", "client_command"]
