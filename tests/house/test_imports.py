@@ -24,6 +24,13 @@ ALLOWED: dict[str, tuple[str, set[str]]] = {
     "nova_core": ("nova_core", set()),
     **{name: (f"adapters/{name}", CORE) for name in ADAPTERS},
     "nova_spark": ("adapters/nova_spark", CORE | NEUTRAL),
+    # An operator of Flink's dataflow is a component of Storm, and an engine home is one like Flink's.
+    "nova_storm": (
+        "adapters/nova_storm",
+        CORE
+        | NEUTRAL
+        | {"nova_flink.dataflow", "nova_flink.names", "nova_flink.home", "nova_flink.jar"},
+    ),
     "nova_workloads": ("workloads/nova_workloads", CORE),
     "nova_testbed": (
         "testbed/nova_testbed",

@@ -1,4 +1,4 @@
-"""The commands ``nova storm``."""
+"""The commands ``nova storm ...``: does a plan run where it should?"""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nova_core import console
+from nova_core.commands import shared
+from nova_core.errors import NovaError
 
 if TYPE_CHECKING:
     from nova_storm.nimbus import Nimbus
 
 NIMBUS_PORT = 6627
 
-_json = click.option(
-    "--json", "as_json", is_flag=True, help="Write the answer as JSON to stdout, nothing else."
-)
 _nimbus = click.option(
     "--nimbus",
     "address",
@@ -26,14 +25,14 @@ _nimbus = click.option(
 )
 
 
-@click.group()
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def storm() -> None:
     """Ask a cluster of Apache Storm where it runs a plan."""
 
 
 @storm.command()
 @_nimbus
-@_json
+@shared.json_option
 def status(address: str, as_json: bool) -> None:
     """Show supervisors and topologies."""
     answer = _client(address).status()
@@ -52,17 +51,18 @@ def status(address: str, as_json: bool) -> None:
 
 
 @storm.command()
-@click.argument("plan", type=click.Path(path_type=Path))
-@click.option("-p", "--problem", required=True, type=click.Path(path_type=Path))
+@click.argument("plan", type=shared.FILE)
+@click.option(
+    "--problem", "-p", required=True, type=shared.FILE, help="The problem that the plan answers."
+)
 @click.option("--topology", default="nova", show_default=True, help="Its name in Storm.")
 @_nimbus
-@_json
+@shared.json_option
 @click.pass_context
 def verify(
     context: click.Context, plan: Path, problem: Path, topology: str, address: str, as_json: bool
 ) -> None:
     """Compare where nimbus has each executor with PLAN; exit code 1 where they differ."""
-    from nova_core.commands import shared
     from nova_flink.dataflow import from_plan
     from nova_storm.translate import addresses
     from nova_storm.verification import verify as compare
@@ -95,7 +95,6 @@ def kill(topology: str, address: str) -> None:
 
 
 def _client(address: str) -> Nimbus:
-    from nova_core.errors import NovaError
     from nova_flink.home import java
     from nova_storm.home import StormHome
     from nova_storm.nimbus import Nimbus

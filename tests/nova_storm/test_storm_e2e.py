@@ -1,0 +1,128 @@
+"""Random plans on a real cluster: exactly the reference's results, every executor on its node."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from needs_storm import require
+from random_plans import random_plan, workload_of
+from test_builder_e2e import compare
+
+from nova_core.model import Plan
+from nova_flink.dataflow import Dataflow, from_plan
+from nova_flink.workload import Workload
+from nova_storm.configuration import SLOTS
+from nova_storm.flux import topology
+from nova_storm.local_cluster import LocalCluster
+from nova_storm.nimbus import StormError
+from nova_storm.verification import await_running, of_name
+
+pytestmark = pytest.mark.e2e
+NODES = [f"n_{i}.x" for i in range(5)]
+DONE_S = 90.0
+PLANS = 10
+# Length of windows in ms, and keys.
+SHAPES = ((50, 1), (1, 1), (200, 7), (1000, 20))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Five nodes whose workers are threads of their supervisors, for ten plans in little time."""
+    directory = tmp_path_factory.mktemp("storm") / "cluster"
+    with LocalCluster(require(), NODES, directory, threads=True) as running:
+        yield running
+
+
+class Run:
+    """A bounded plan on a cluster."""
+
+    def __init__(self, seed: int, directory: Path, *, nodes: int = 5) -> None:
+        window_ms, keys = SHAPES[seed % len(SHAPES)]
+        self.name, self.file = f"plan-{seed}", directory / f"{seed}" / "results"
+        self.plan: Plan = random_plan(
+            seed, nodes=nodes, routes=seed % 2 == 0, sinks=1 + seed % 3 // 2
+        )
+        # Half of what is to come is due at once, the other half while the topology runs.
+        self.workload: Workload = workload_of(
+            self.plan.problem,
+            (int(time.time()) + 2) * 1000,
+            seconds=6,
+            window_ms=window_ms,
+            keys=keys,
+        )
+        self.dataflow: Dataflow = from_plan(self.plan, self.plan.problem, self.workload)
+        self.document = directory / f"{self.name}.yaml"
+        made = topology(self.dataflow, self.workload, str(self.file), self.name)
+        self.document.write_text(yaml.safe_dump(made, sort_keys=False))
+
+    def await_end(self) -> None:
+        """Until every sink has said that nothing more will come."""
+        ends = [Path(f"{p}.end") for p in self.dataflow.result_files(str(self.file)).values()]
+        until = time.monotonic() + DONE_S
+        while not all(end.exists() for end in ends):
+            assert time.monotonic() < until, f"{self.name}: not done after {DONE_S} s"
+            time.sleep(0.2)
+
+    def check(self) -> int:
+        """What was delivered is what the reference has; how much that is."""
+        compared = compare(self.plan, self.dataflow, self.workload, self.file)
+        assert compared.same, (self.name, compared)
+        return compared.expected
+
+
+def check_placed(cluster: LocalCluster, run: Run) -> None:
+    """Once all executors run, nimbus has each where the plan has it."""
+    placed = await_running(cluster.nimbus, run.name, run.dataflow, cluster.addresses)
+    assert placed.ok, placed
+    assert placed.scheduling == "Placed by its plan"
+
+
+def test_ten_random_plans_deliver_the_reference(cluster: LocalCluster, tmp_path: Path) -> None:
+    expected = 0
+    for seeds in batched(range(1, PLANS + 1), SLOTS):
+        runs = [Run(seed, tmp_path) for seed in seeds]
+        for run in runs:
+            cluster.nimbus.submit(run.document)
+        for run in runs:
+            check_placed(cluster, run)
+            run.await_end()
+            cluster.nimbus.kill(run.name)
+            expected += run.check()
+    assert expected > 10_000
+
+
+def test_worker_processes_outlive_nimbus(tmp_path: Path) -> None:
+    """Workers as real clusters have them; nimbus ends without warning and comes back."""
+    nodes = [f"n_{i}.x" for i in range(3)]
+    with LocalCluster(require(), nodes, tmp_path / "cluster") as cluster:
+        run = Run(2, tmp_path, nodes=3)
+        cluster.nimbus.submit(run.document)
+        check_placed(cluster, run)
+        before = executors(cluster, run.name)
+        cluster.kill("nimbus")
+        with pytest.raises(StormError, match="nimbus at 127"):
+            cluster.nimbus.status()
+        cluster.launch("nimbus")
+        cluster.await_supervisors()
+        check_placed(cluster, run)
+        assert executors(cluster, run.name) == before
+        run.await_end()
+        run.check()
+        with pytest.raises(StormError, match="nobody"):
+            cluster.nimbus.kill("nobody")
+
+
+def executors(cluster: LocalCluster, name: str) -> dict[str, tuple[str, int]]:
+    """Host and port of every component."""
+    found = of_name(cluster.nimbus.status(), name)["executors"]
+    return {one["component"]: (one["host"], one["port"]) for one in found}
+
+
+def batched(seeds: range, size: int) -> Iterator[range]:
+    """Consecutive parts of so many seeds."""
+    for first in range(0, len(seeds), size):
+        yield seeds[first : first + size]
