@@ -99,7 +99,7 @@ class ClusterConfiguration:
     def supervisor(self, node: Node) -> dict[str, Any]:
         """storm.yaml of a node; what is not in `common` is what a cluster of one's own needs."""
         first = node.first_port
-        options = f"-Xmx{self.worker_heap_mb}m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+        quick = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
         return {
             **self.common(),
             "storm.local.hostname": node.address,
@@ -108,10 +108,10 @@ class ClusterConfiguration:
             "supervisor.slots.ports": list(range(first + 1, first + 1 + SLOTS)),
             "storm.workers.artifacts.dir": f"{self.work}/workers",
             "storm.log4j2.conf.dir": f"{self.home}/log4j2",
-            "worker.childopts": options,
+            "worker.childopts": f"-Xmx{self.worker_heap_mb}m {quick}",
             # Storm's own value names options that today's Java refuses.
             "worker.profiler.childopts": "",
-            "topology.worker.logwriter.childopts": "-Xmx32m -XX:+UseSerialGC",
+            "topology.worker.logwriter.childopts": f"-Xmx32m {quick}",
             **self.settings,
         }
 

@@ -37,7 +37,6 @@ QUICK = {
     "task.heartbeat.frequency.secs": 1,
     "worker.heartbeat.frequency.secs": 1,
     "supervisor.worker.shutdown.sleep.secs": 1,
-    "topology.spreadcomponents": [],
 }
 
 
@@ -51,7 +50,6 @@ class LocalCluster:
         node_names: one supervisor for each; at most 20.
         directory: for configuration, state and logs: a subdirectory for every process.
         settings: of storm.yaml, added or replaced.
-        threads: workers are threads of their supervisor, not processes: less to start, for tests.
 
     Attributes:
         configuration: what the nodes were configured with.
@@ -67,7 +65,6 @@ class LocalCluster:
         directory: Path,
         *,
         settings: Mapping[str, Any] | None = None,
-        threads: bool = False,
     ) -> None:
         home.check()
         self.home, self.directory = home, directory.absolute()
@@ -79,9 +76,6 @@ class LocalCluster:
             Node(name, f"{network}.{i}", first + 2 + (SLOTS + 1) * (i - 2))
             for i, name in enumerate(node_names, 2)
         ]
-        extra: dict[str, Any] = {**QUICK, **(settings or {})}
-        if threads:
-            extra["storm.cluster.mode"] = "local"
         self.configuration = ClusterConfiguration(
             nodes,
             str(home.path),
@@ -91,7 +85,7 @@ class LocalCluster:
             nimbus_port=first + 1,
             worker_heap_mb=96,
             java=java("Storm"),
-            settings=extra,
+            settings={**QUICK, **(settings or {})},
         )
         self.addresses = {node.name: node.address for node in nodes}
         self.nimbus = Nimbus(home, f"{network}.1", first + 1, self.configuration.java)

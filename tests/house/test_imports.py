@@ -24,7 +24,7 @@ ALLOWED: dict[str, tuple[str, set[str]]] = {
     "nova_core": ("nova_core", set()),
     **{name: (f"adapters/{name}", CORE) for name in ADAPTERS},
     "nova_spark": ("adapters/nova_spark", CORE | NEUTRAL),
-    # An operator of Flink's dataflow is a component of Storm, and an engine home is one like Flink's.
+    # What is an operator there is a component here, and an engine home is made alike.
     "nova_storm": (
         "adapters/nova_storm",
         CORE

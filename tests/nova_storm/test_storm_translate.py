@@ -22,7 +22,7 @@ from nova_storm.verification import MISSING, RUNNING, STARTING, verify
 
 @pytest.fixture
 def plan() -> Plan:
-    return random_plan(3, routes=True, sinks=2)
+    return random_plan(1, routes=True, sinks=2)
 
 
 @pytest.fixture
