@@ -70,7 +70,9 @@ class Mapper:
 
     def _target(self, points: Floats) -> Floats:
         """(m, d + a) points with 0 in the further dimensions."""
-        return np.pad(points, ((0, 0), (0, self._place.shape[1] - points.shape[1])))
+        target = np.zeros((len(points), self._place.shape[1]))
+        target[:, : points.shape[1]] = points
+        return target
 
     def nearest(self, points: Floats, k: int | None = None) -> Ints:
         """(m, k) nodes near (m, d) points, the nearest first.
@@ -81,8 +83,8 @@ class Mapper:
         if len(self._host) == 0:
             raise InfeasibleError("no node may run operators; make one a worker", 1.0)
         k = min(k or self._k, len(self._host))
-        found = self._tree.query(self._target(points), k=np.arange(1, k + 1))[1]
-        return np.asarray(self._host[found], np.int64)
+        found = self._tree.query(self._target(points), k=k)[1]
+        return np.asarray(self._host[found].reshape(-1, k), np.int64)
 
     def away(self, point: Floats, nodes: Ints) -> Floats:
         """(k,) distance of nodes from a (d,) point in the whole cost space, ms."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
 # A domain whose random links leave it in parts is drawn again, so often at most.
-_DRAWS = 10_000
+_DRAWS = 1000
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def _connected(random: Generator, count: int, share: float, name: str) -> Ints:
 
     for _ in range(_DRAWS):
         links = np.triu(random.random((count, count)) < share, 1)
-        if connected_components(csr_array(links), directed=False)[0] == 1:
+        if connected_components(csr_array(links.astype(np.int8)), directed=False)[0] == 1:
             return np.argwhere(links)
     raise ProblemError(
         f"transit-stub: {name} is {share:g}; {count} nodes linked so sparsely fall apart, expected "
