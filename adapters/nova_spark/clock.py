@@ -16,7 +16,7 @@ from nova_spark.tasks import SPAN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 # A span is told in parts of at most this, so that tuples overdue come in batches.
 MOST_US = 1_000_000
@@ -35,7 +35,8 @@ class Clock:
     def __init__(self, spark: SparkSession) -> None:
         from pyspark.sql.classic.dataframe import DataFrame
 
-        self._jvm: Any = spark.sparkContext._jvm
+        context: Any = spark.sparkContext
+        self._jvm = context._jvm
         try:
             streams = self._jvm.org.apache.spark.sql.execution.streaming.runtime
             self._stream = streams.MemoryStream.apply(

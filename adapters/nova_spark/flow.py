@@ -219,7 +219,8 @@ def from_plan(plan: Plan, problem: Problem, workload: Workload | None = None) ->
         sink = sinks.setdefault(on[-1], Stage(f"sink {on[-1]}", on[-1]))
         joins.append(
             Join(
-                *inputs,
+                inputs[0],
+                inputs[1],
                 (
                     Stage(f"join {name}", on[0]),
                     *(

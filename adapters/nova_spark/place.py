@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # MiB; Spark refuses executors below 450, and those of 450 crash when they start.
 EXECUTOR_HEAP = 512
 # Tasks a node runs at once.
-SLOTS = 4
+SLOTS = 2
 READY_S = 90.0
 # What a session needs for nodes to be chosen. Executors are started when a stage first asks.
 SETTINGS: Mapping[str, str] = {
@@ -68,7 +68,7 @@ class Placement:
         slots: int = SLOTS,
         heap: int | Mapping[str, int] | None = None,
     ) -> None:
-        from pyspark import cloudpickle
+        from importlib import import_module
 
         from nova_core.model import partitioner
         from nova_spark import tasks
@@ -83,6 +83,8 @@ class Placement:
                     f"session: {setting} is {conf.get(setting)!r}: make the session with "
                     "nova_spark.place.SETTINGS"
                 )
+        # Which has no types.
+        cloudpickle = import_module("pyspark.cloudpickle")
         for module in (tasks, partitioner):
             cloudpickle.register_pickle_by_value(module)
         self._profiles: dict[str, ResourceProfile] = {}

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from nova_core.errors import NovaError
@@ -31,8 +32,9 @@ def session(master: str, settings: Mapping[str, str] | None = None) -> Iterator[
         NovaError: without PySpark, or when Spark does not start.
     """
     try:
-        from py4j.protocol import Py4JError
         from pyspark.sql import SparkSession
+
+        error_of_java = import_module("py4j.protocol").Py4JError
     except ImportError:
         raise NovaError(
             "this needs PySpark, which is not installed: pip install 'nova-placement[spark]'"
@@ -52,7 +54,7 @@ def session(master: str, settings: Mapping[str, str] | None = None) -> Iterator[
         builder = builder.config(name, value)
     try:
         made = builder.getOrCreate()
-    except Py4JError as error:
+    except error_of_java as error:
         raise NovaError(f"Spark does not start on {master}: {_reason(error)}") from error
     try:
         yield made

@@ -20,7 +20,7 @@ from nova_spark.tasks import due_us
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from nova_flink.workload import SourceStream, Workload
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from nova_core.model.problem import Floats, Ints
+if TYPE_CHECKING:
+    from nova_core.model.problem import Floats, Ints
 
 SEQUENCE_SHARE = "sequence-share"
 # 2^64 divided by the golden ratio: multiples of it modulo 2^64 spread most evenly (Knuth, The Art

@@ -25,7 +25,7 @@ def spans(start_ms: int, bounds: list[int]) -> pa.RecordBatch:
 
 @given(
     st.floats(0.5, 5000),
-    st.integers(0, 200),
+    st.integers(1, 200),
     st.lists(st.integers(0, 3_000_000), max_size=8),
 )
 @settings(max_examples=60, deadline=None)
