@@ -11,6 +11,7 @@ import click
 from nova_core import console
 from nova_core.commands import shared
 from nova_harness.commands.reproduce_sbon import sbon
+from nova_harness.commands.reproduce_whitewater import whitewater
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,6 +28,7 @@ def reproduce() -> None:
 
 
 reproduce.add_command(sbon)
+reproduce.add_command(whitewater)
 
 
 def figure_options(figure: str) -> Callable[[F], F]:

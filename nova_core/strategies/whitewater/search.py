@@ -231,7 +231,7 @@ def reactive_tabu(search: Search, p: Parameters) -> None:
                 chaotic += 1
             if now - last < p.longest_cycle:
                 cycle = 0.1 * (now - last) + 0.9 * cycle
-                length, changed = max(length * p.increase, length + 1), now
+                length, changed = min(max(length * p.increase, length + 1), p.iterations), now
         if now - changed > cycle:
             length, changed = max(min(length * p.decrease, length - 1), 1.0), now
         if chaotic > CHAOTIC:

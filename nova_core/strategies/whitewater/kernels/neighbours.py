@@ -30,6 +30,8 @@ from nova_core.strategies.whitewater.kernels.throughput import (
 PHYSICAL, LOGICAL = 0, 1
 # What is left of a coefficient after subtracting all of it.
 RESIDUE = 1e-13
+# Numba compiles a kernel once more for every argument that is a literal.
+ZERO = np.int64(0)
 
 
 @compiled
@@ -107,7 +109,7 @@ def charge(state: State, resource: int, degree: int, amount: float, count: int) 
 def charge_work(given: Given, state: State, o: int, sign: float, count: int) -> int:
     """Note an operator's work and memory."""
     processor, memory = given.processor[state.node[o]], given.memory[state.node[o]]
-    count = charge(state, memory, 0, sign * given.fixed_memory[o], count)
+    count = charge(state, memory, ZERO, sign * given.fixed_memory[o], count)
     for i in range(2):
         child = state.child[o, i]
         if child >= 0:
@@ -213,7 +215,7 @@ def trial(given: Given, state: State, move: Ints, floor: float) -> float:
     timed = given.latency_limit < np.inf
     if move[0] == PHYSICAL:
         before = state.node[o]
-        count = charge_placed(given, state, o, -1.0, 0)
+        count = charge_placed(given, state, o, -1.0, ZERO)
         state.node[o] = move[2]
         count = charge_placed(given, state, o, 1.0, count)
         value = tightest(given, state, count, floor)
@@ -223,7 +225,7 @@ def trial(given: Given, state: State, move: Ints, floor: float) -> float:
     else:
         bottom = state.child[o, move[2]]
         below = state.child[bottom, move[3]]
-        count = charge_pair(given, state, o, bottom, below, -1.0, 0)
+        count = charge_pair(given, state, o, bottom, below, -1.0, ZERO)
         rotate(state, o, move[2], move[3])
         derive(given, state, o)
         derive(given, state, bottom)

@@ -118,7 +118,7 @@ def random_move(given: Given, state: State, alpha: float, draws: Floats, move: I
     """
     movable = len(given.movable)
     physical = draws[0] < alpha and movable > 0
-    if not physical:
+    if not physical and alpha < 1.0:
         swaps = 0
         for o in range(len(given.kind)):
             for i in range(2):
@@ -133,8 +133,8 @@ def random_move(given: Given, state: State, alpha: float, draws: Floats, move: I
                         write(move, LOGICAL, o, i, j)
                         return True
                     wanted -= 1
-        if alpha == 0.0 or movable == 0:
-            return False
+    if alpha == 0.0 or movable == 0:
+        return False
     o = given.movable[int(draws[1] * movable)]
     begin, end = given.offset[o], given.offset[o + 1]
     place = begin + int(draws[2] * (end - begin - 1))
