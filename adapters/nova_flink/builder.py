@@ -18,7 +18,7 @@ from nova_flink.workload import SourceStream, Workload
 
 # How often sources look at the clock. Windows end at its multiples, so that what is due between
 # two looks would mostly have waited for the next one in any case.
-TICK_US = 2000
+TICK_US = 5000
 
 
 def settings(workload: Workload) -> dict[str, str]:
@@ -156,7 +156,10 @@ class _Job:
             raise NovaError(f"{one.name}: joins {one.left_source!r} with itself")
         windows = jvm.org.apache.flink.streaming.api.windowing.assigners.TumblingEventTimeWindows
         match = self.java.WindowMatch(
-            self.instance[one.name], workload.index(one.left_source), workload.keys
+            self.instance[one.name],
+            workload.index(one.left_source),
+            workload.keys,
+            workload.every,
         )
         kind = self.java.JoinResult.type()
         joined = (

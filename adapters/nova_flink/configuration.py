@@ -24,9 +24,12 @@ COORDINATOR = "coordinator"
 METASPACE = 112
 OVERHEAD = 32
 DIRECT = 64
-NETWORK = 16
-# The sink's node has an input gate for every operator that sends to it, 320 kB of buffers each.
+NETWORK = 24
+# The sink's node has an input gate for every operator that sends to it, 256 kB of buffers each.
 COORDINATOR_NETWORK = 64
+# As long as a sender waits for the receiver's grants tuples wait, too: many small buffers.
+SHUFFLE = "nova.flink.FarShuffleServiceFactory"
+SEGMENT = "8 kb"
 FRAMEWORK_HEAP = 32
 LEAST_HEAP = 64
 TASK_MANAGER = 320
@@ -72,8 +75,8 @@ COMMON_OPTIONS = (
     "-Xss512k",
     "-Dpekko.scheduler.tick-duration=100ms",
 )
-# Optimised code does a join's work with a quarter less CPU, but making it takes seconds of a whole
-# core and 30 MB: not for part of a core, nor for processes that tuples do not pass.
+# Optimised code does a join's work with less CPU, but making it takes seconds of a whole core and
+# 30 MB: not for part of a core, nor for processes that tuples do not pass.
 QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
 TASK_MANAGER_MAIN = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
 JOB_MANAGER_MAIN = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
@@ -308,6 +311,8 @@ class ClusterConfiguration:
             "taskmanager.memory.network.min": f"{memory.network}m",
             "taskmanager.memory.network.max": f"{memory.network}m",
             "taskmanager.memory.managed.size": "0m",
+            "taskmanager.memory.segment-size": SEGMENT,
+            "shuffle-service-factory.class": SHUFFLE,
             "taskmanager.memory.jvm-metaspace.size": f"{METASPACE}m",
             "taskmanager.memory.jvm-overhead.min": f"{OVERHEAD}m",
             "taskmanager.memory.jvm-overhead.max": f"{OVERHEAD}m",

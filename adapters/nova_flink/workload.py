@@ -61,7 +61,8 @@ class Workload:
     """Everything about the streams and the query that no placement changes.
 
     Tuples of a pair match when their event times lie in the same tumbling window and their sequence
-    numbers are equal modulo ``keys`` (the query of `nova_workloads.debs`).
+    numbers are equal modulo ``keys``, to a multiple of ``every`` (with that 1, the query of
+    `nova_workloads.debs`).
 
     Attributes:
         sources: the physical streams; results name them by their index here.
@@ -70,6 +71,7 @@ class Workload:
             or at once where that has passed.
         count: tuples per source, after which the job ends by itself; None is without end.
         keys: 1 matches all tuples of a window.
+        every: tuples of one in so many keys match at all.
         watermark_ms: watermarks are as far apart, or as windows end, whichever is rarer.
         buffer_timeout_ms: how long a tuple may wait for the watermark with which it is sent.
     """
@@ -79,6 +81,7 @@ class Workload:
     start_ms: int
     count: int | None = None
     keys: int = 1
+    every: int = 1
     watermark_ms: int = 10
     buffer_timeout_ms: int = 50
 
@@ -86,6 +89,7 @@ class Workload:
         for name, least in (
             ("window_ms", 1),
             ("keys", 1),
+            ("every", 1),
             ("watermark_ms", 1),
             ("buffer_timeout_ms", 0),
             ("start_ms", 0),

@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from nova_core.errors import NovaError
+from nova_harness.experiment.cell_run import CellReport
+from nova_harness.experiment.cells import cells_of
 from nova_harness.experiment.document import Experiment
 from nova_harness.experiment.runner import Watcher, ready_home, run_experiment
 from nova_harness.flink_deployment import COORDINATOR, TASK_MANAGER
@@ -78,7 +80,7 @@ def small(**changes: object) -> Experiment:
     experiment = msgspec.structs.replace(
         experiment,
         workload=msgspec.structs.replace(experiment.workload, regions=1),
-        capacity=msgspec.structs.replace(experiment.capacity, seconds=3.0),
+        capacity=msgspec.structs.replace(experiment.capacity, seconds=3.0, warm_up_s=3.0),
     )
     return msgspec.structs.replace(experiment, **changes)
 
@@ -117,68 +119,61 @@ def state(run: Path) -> dict[str, object]:
 
 def test_an_experiment_and_its_faults(base: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    reports = run_experiment(small(), base, run, Watcher(), keep=True)
-    assert [r.name for r in reports] == ["sink-w50ms-r200-calm-1"]
-    assert reports[0].placed
-    assert reports[0].check["expected"] == reports[0].check["delivered"] == 9 * 200
-    assert reports[0].check["finished"]
+    both = small(strategies=["sink", "source"])
+    names = [cell.name for cell in cells_of(both)]
+    cells = [run / "cells" / name for name in names]
+    finished: list[CellReport] = []
+
+    def interrupt() -> None:
+        if finished:
+            raise KeyboardInterrupt
+
+    watcher = at_measuring(interrupt)
+    watcher.cell = lambda report, number, total: finished.append(report)
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(both, base, run, watcher)
+    assert state(run)["state"] == "interrupted"
+    assert_clean(base)
+    (report,) = finished
+    assert report.name == names[0]
+    assert report.placed
+    assert report.check["expected"] == report.check["delivered"] == 9 * 200
+    assert report.check["finished"]
     # Two links of 10 ms, and the wait for the window's end.
-    assert 10 < reports[0].summary["latency_ms"]["p50"] < 1000
-    cell = run / "cells" / "sink-w50ms-r200-calm-1"
-    written = {file.name for file in cell.iterdir()}
+    assert 10 < report.summary["latency_ms"]["p50"] < 1000
+    written = {file.name for file in cells[0].iterdir()}
     assert written == {
         *("DONE", "cell.json", "check.json", "dataflow.json", "hosts.parquet"),
         *("operators.json", "plan.json", "samples.parquet", "summary.json", "verification.json"),
     }
-    samples = pq.read_table(cell / "samples.parquet")
+    samples = pq.read_table(cells[0] / "samples.parquet")
     assert sum(samples.column("measured").to_pylist()) == 5 * 200
-    assert set(pq.read_table(cell / "hosts.parquet").column("host").to_pylist()) == {
+    assert set(pq.read_table(cells[0] / "hosts.parquet").column("host").to_pylist()) == {
         *("hub", "left", "right", "between", "idle")
     }
-    before = (cell / "summary.json").stat().st_mtime_ns
+    before = (cells[0] / "summary.json").stat().st_mtime_ns
 
-    # The cluster is used again; a process that is lost ends the run, finished cells are kept.
-    steps: list[str] = []
-    watcher = at_measuring(kill(base, "left", TASK_MANAGER))
-    stopping = watcher.phase
-
-    def phase(text: str) -> None:
-        steps.append(text)
-        stopping(text)
-
-    watcher.phase = phase
-    both = small(strategies=["sink", "source"])
+    # A process that is lost ends the run; finished cells are kept.
     with pytest.raises(NovaError) as caught:
-        run_experiment(both, base, run, watcher)
-    assert "starting Flink" not in steps
+        run_experiment(both, base, run, at_measuring(kill(base, "left", TASK_MANAGER)))
     told = state(run)
     assert told["state"] == "failed"
     assert told["verdict"] == str(caught.value)
-    names = ["sink-w50ms-r200-calm-1", "source-w50ms-r200-calm-1"]
     assert told["cells"] == dict(zip(names, ["finished", "failed"], strict=True))
-    failed = run / "cells" / names[1]
-    assert not (failed / "DONE").exists()
-    assert json.loads((failed / "verdict.json").read_text())["state"] == "failed"
+    assert not (cells[1] / "DONE").exists()
+    assert json.loads((cells[1] / "verdict.json").read_text())["state"] == "failed"
     assert_clean(base)
 
-    # Likewise the coordinator, and Ctrl-C.
+    # Likewise the coordinator.
     with pytest.raises(NovaError, match="no answer from Flink's JobManager"):
         run_experiment(both, base, run, at_measuring(kill(base, "hub", COORDINATOR)))
-    assert_clean(base)
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run_experiment(both, base, run, at_measuring(interrupt))
-    assert state(run)["state"] == "interrupted"
     assert_clean(base)
 
     # The same command goes on, and does again what has not finished only.
     reports = run_experiment(both, base, run, Watcher())
     assert {r.name for r in reports} == set(names)
     assert all(r.placed and r.check["lost"] == r.check["wrong"] == 0 for r in reports)
-    assert (cell / "summary.json").stat().st_mtime_ns == before
+    assert (cells[0] / "summary.json").stat().st_mtime_ns == before
     assert state(run)["state"] == "finished"
     assert_clean(base)
 

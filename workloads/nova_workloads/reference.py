@@ -89,6 +89,7 @@ class Reference:
         left: str = "pressure",
         right: str = "humidity",
         keys: int = 1,
+        every: int = 1,
         pairs: Sequence[tuple[int, int]] | None = None,
     ) -> None:
         """Index the tuples.
@@ -100,12 +101,14 @@ class Reference:
             left: logical stream on the left.
             right: logical stream on the right.
             keys: sequence numbers have to be equal modulo this as well.
+            every: and what they are equal to, the key, a multiple of this.
             pairs: streams to join, as indices; all of equal region when None.
 
         Raises:
             NovaError: when a sensor has two tuples of one number.
         """
-        self.streams, self.tuples, self.window_ms, self.keys = streams, tuples, window_ms, keys
+        self.streams, self.tuples, self.window_ms = streams, tuples, window_ms
+        self.keys, self.every = keys, every
         self.left_stream, self.right_stream = left, right
         for name in (left, right):
             if not any(s.stream == name for s in streams):
@@ -165,9 +168,11 @@ class Reference:
                 assume_unique=True,
                 return_indices=True,
             )
-            pair.append(np.full(len(i), number))
-            left.append(bounds[a] + i)
-            right.append(bounds[b] + j)
+            i, j = bounds[a] + i, bounds[b] + j
+            wanted = self._cell[i] % self.keys % self.every == 0
+            pair.append(np.full(int(wanted.sum()), number))
+            left.append(i[wanted])
+            right.append(j[wanted])
         self._pair = np.concatenate(pair)
         self._left, self._right = np.concatenate(left), np.concatenate(right)
         size = self._count[self._left] * self._count[self._right]

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from nova_workloads.streams import Stream
 
 # Java compiles what it finds to be used much, which must not count as a cost of tuples.
-WARM_UP_SECONDS = 14.0
 DRAIN_SECONDS = 4.0
 
 
@@ -209,10 +208,11 @@ def calibrate(
         bed,
         plan,
         streams,
-        Timing(WARM_UP_SECONDS, experiment.capacity.seconds, DRAIN_SECONDS),
+        Timing(experiment.capacity.warm_up_s, experiment.capacity.seconds, DRAIN_SECONDS),
         rate=rate,
         window_ms=window,
         keys=experiment.keys(window, rate),
+        every=experiment.every,
         stress=False,
         limited=False,
         name="nova calibration",

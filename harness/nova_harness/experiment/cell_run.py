@@ -121,6 +121,7 @@ def run_cell(
             rate=cell.rate,
             window_ms=cell.window_ms,
             keys=document["keys"],
+            every=document["every"],
             stress=cell.stress,
             limited=True,
             name=f"nova {cell.name}",
@@ -187,6 +188,7 @@ def write_outcome(
         count=outcome.workload.count or 0,
         window_ms=cell.window_ms,
         keys=document["keys"],
+        every=document["every"],
     )
     checked = asdict(check(plan, reference, outcome.records, finished=outcome.finished))
     write_json(path / "check.json", checked)

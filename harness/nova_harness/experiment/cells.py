@@ -41,7 +41,7 @@ class Cell:
     def document(self, experiment: Experiment) -> dict[str, Any]:
         """What it is, for its directory."""
         keys = experiment.keys(self.window_ms, self.rate)
-        matches = max(1.0, self.rate * self.window_ms / 1000 / keys)
+        matches = max(1.0, self.rate * self.window_ms / 1000 / keys) / experiment.every
         return {
             "strategy": self.strategy.called,
             "parameters": self.strategy.parameters,
@@ -54,6 +54,7 @@ class Cell:
             "warm_up_s": experiment.warm_up_s,
             "drain_s": experiment.drain_s,
             "keys": keys,
+            "every": experiment.every,
             "sources": 2 * experiment.workload.regions,
             # Results of all regions, tuples/s, when everything keeps up.
             "expected_rate": experiment.workload.regions * self.rate * matches,

@@ -65,6 +65,7 @@ def reference_of(
     count: int,
     window_ms: int,
     keys: int,
+    every: int = 1,
 ) -> Reference:
     """The reference join of what the sources emit.
 
@@ -76,11 +77,12 @@ def reference_of(
         count: tuples per source.
         window_ms: tumbling windows, ms.
         keys: sequence numbers have to be equal modulo this.
+        every: and that key a multiple of this.
     """
     schedule = Schedule(rate=rate, start_ms=start_ms, count=count, endless=True)
     pairs = pairs_of(problem, streams, PRESSURE, HUMIDITY)
     tuples = all_tuples(schedule, streams)
-    return Reference(streams, tuples, window_ms, keys=keys, pairs=pairs)
+    return Reference(streams, tuples, window_ms, keys=keys, every=every, pairs=pairs)
 
 
 def instances_of(plan: Plan, pair: int, left_sequence: Ints, right_sequence: Ints) -> Ints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -34,14 +35,15 @@ class WorkloadPart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         kind: of the workload; there is one.
         regions: with a pressure and a humidity sensor each, on the inventory's sources in order.
         matches: results per tuple; where a window holds more tuples of a sensor, sequence numbers
-            have to be equal modulo a number of keys as well.
+            have to be equal modulo a number of keys as well. Below 1, only tuples of one in so
+            many keys match.
         data: files or directory of readings to replay, relative to the experiment's file; None
             for made-up ones.
     """
 
     kind: Literal["debs"] = "debs"
     regions: Annotated[int, Meta(ge=1, le=10_000)] = 4
-    matches: Annotated[float, Meta(ge=1, le=1000)] = 1
+    matches: Annotated[float, Meta(ge=0.001, le=1000)] = 1
     data: str | None = None
 
 
@@ -70,10 +72,12 @@ class CapacityPart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     Attributes:
         safety: share of its CPU limit that a host may be planned to use.
         seconds: how long a calibration measures, once for each rate.
+        warm_up_s: time before it, in which the engine compiles what it runs.
     """
 
     safety: Annotated[float, Meta(gt=0, le=1)] = 0.7
     seconds: Annotated[float, Meta(ge=1, le=600)] = 10
+    warm_up_s: Annotated[float, Meta(ge=0, le=600)] = 14
 
 
 class EnginePart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -139,7 +143,15 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
 
     def keys(self, window_ms: int, rate: float) -> int:
         """What sequence numbers are compared modulo, for so many matches per tuple."""
-        return max(1, round(rate * window_ms / 1000 / self.workload.matches))
+        tuples = rate * window_ms / 1000
+        if self.every > 1:
+            return math.ceil(tuples / self.every) * self.every
+        return max(1, round(tuples / self.workload.matches))
+
+    @property
+    def every(self) -> int:
+        """Of which a key must be a multiple, where less than every tuple is to match."""
+        return max(1, round(1 / self.workload.matches))
 
 
 def find_experiment(path_or_name: str | Path) -> Path:

@@ -127,6 +127,7 @@ def workload_of(
     rate: float,
     window_ms: int,
     keys: int,
+    every: int = 1,
     start_ms: int,
     count: int | None,
     settings: EnginePart,
@@ -138,6 +139,7 @@ def workload_of(
         rate: of each, tuples/s.
         window_ms: tumbling windows, ms.
         keys: sequence numbers have to be equal modulo this.
+        every: and that key a multiple of this.
         start_ms: when sources begin, ms since the epoch.
         count: tuples per source; None is without end.
         settings: of the engine.
@@ -158,6 +160,7 @@ def workload_of(
         start_ms=start_ms,
         count=count,
         keys=keys,
+        every=every,
         watermark_ms=settings.watermark_ms,
         buffer_timeout_ms=settings.buffer_timeout_ms,
     )
@@ -172,6 +175,7 @@ def run_plan(
     rate: float,
     window_ms: int,
     keys: int,
+    every: int = 1,
     stress: bool,
     limited: bool,
     name: str,
@@ -188,6 +192,7 @@ def run_plan(
         rate: of each source, tuples/s.
         window_ms: tumbling windows, ms.
         keys: sequence numbers have to be equal modulo this.
+        every: and that key a multiple of this.
         stress: whether hosts are put under the inventory's load.
         limited: whether the hosts' CPU limits are in force while it is measured.
         name: of the job.
@@ -207,6 +212,7 @@ def run_plan(
         rate=rate,
         window_ms=window_ms,
         keys=keys,
+        every=every,
         start_ms=start_ms,
         count=count,
         settings=bed.settings,

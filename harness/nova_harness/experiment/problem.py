@@ -21,7 +21,11 @@ DIGITS = 3
 
 
 def problem_document(
-    inventory: Inventory, capacity: Mapping[str, float], rate: float, regions: int
+    inventory: Inventory,
+    capacity: Mapping[str, float],
+    rate: float,
+    regions: int,
+    matches: float = 1.0,
 ) -> dict[str, Any]:
     """The plain content of a problem document: the inventory's sources, joined by region.
 
@@ -34,6 +38,7 @@ def problem_document(
         capacity: C_a by host, tuples/s.
         rate: of each source, tuples/s.
         regions: how many.
+        matches: results per tuple.
 
     Raises:
         ExperimentError: for an inventory with too few sources.
@@ -53,12 +58,13 @@ def problem_document(
         if host.memory is not None:
             row["memory"] = host.memory
         nodes.append(Row(row | {"tags": [host.role]}))
+    join = Row(id=JOIN, left=PRESSURE, right=HUMIDITY, sink=sink, match="key")
+    if matches != 1:
+        join["selectivity"] = matches
     return {
         "nova": 1,
         "name": f"{inventory.name}, {regions} regions",
-        "query": {
-            "operators": [Row(id=JOIN, left=PRESSURE, right=HUMIDITY, sink=sink, match="key")]
-        },
+        "query": {"operators": [join]},
         "nodes": nodes,
         "sources": [
             Row(

@@ -244,7 +244,8 @@ def measure_calibrations(
     for rate in experiment.rates:
         # Only the order of the workers' capacities matters here.
         guess = {name: 1e6 * value for name, value in cores.items()}
-        document = problem_document(inventory, guess, rate, experiment.workload.regions)
+        workload = experiment.workload
+        document = problem_document(inventory, guess, rate, workload.regions, workload.matches)
         problem = problem_of(document, scratch / "calibration-problem.yaml")
         (scratch / "calibration-problem.yaml").unlink()
         streams = streams_of(problem, data_of(experiment, base), experiment.seed)
@@ -381,7 +382,7 @@ def write_problems(run: Run, bed: Bed, found: Mapping[float, Calibration]) -> di
             output_rate=regions * rate * experiment.workload.matches,
         )
         name = "problem.yaml" if rate == experiment.rates[0] else f"problem-r{rate:g}.yaml"
-        document = problem_document(inventory, capacity, rate, regions)
+        document = problem_document(inventory, capacity, rate, regions, experiment.workload.matches)
         problems[rate] = problem_of(document, run.path / name)
         rows.append(
             {

@@ -9,7 +9,7 @@ import org.apache.flink.util.Collector;
 
 /**
  * The predicate of a join, over what Flink's window operator has gathered: tuples of both inputs
- * match when their sequence numbers are equal modulo the number of keys.
+ * match when their sequence numbers are equal modulo the number of keys, and that key is wanted.
  *
  * <p>Flink's state is keyed by region alone. Keyed by sequence number too, as Flink plans the same
  * join in SQL, every pair of tuples would have a state entry and a timer of its own.
@@ -21,16 +21,19 @@ public final class WindowMatch
   private final int instance;
   private final int leftSource;
   private final long keys;
+  private final long every;
 
   /**
    * @param instance index into the dataflow's joins
    * @param leftSource index of the left input's source; other tuples are the right input's
    * @param keys modulus of sequence numbers
+   * @param every of which a key has to be a multiple
    */
-  public WindowMatch(int instance, int leftSource, long keys) {
+  public WindowMatch(int instance, int leftSource, long keys, long every) {
     this.instance = instance;
     this.leftSource = leftSource;
     this.keys = keys;
+    this.every = every;
   }
 
   @Override
@@ -54,12 +57,19 @@ public final class WindowMatch
     int[] next = new int[size];
     Arrays.fill(chain, -1);
     for (int number = size - 1; number >= 0; number--) {
-      int slot = slot(right.get(number).sequence % keys, slots);
+      long key = right.get(number).sequence % keys;
+      if (key % every != 0) {
+        continue;
+      }
+      int slot = slot(key, slots);
       next[number] = chain[slot];
       chain[slot] = number;
     }
     for (SensorTuple one : left) {
       long key = one.sequence % keys;
+      if (key % every != 0) {
+        continue;
+      }
       for (int number = chain[slot(key, slots)]; number >= 0; number = next[number]) {
         SensorTuple other = right.get(number);
         if (other.sequence % keys == key) {
@@ -71,7 +81,8 @@ public final class WindowMatch
   }
 
   private static int slot(long key, int slots) {
-    return (int) key & (slots - 1);
+    // Keys that are wanted may all be even.
+    return (int) ((key * 0x9E3779B97F4A7C15L) >>> 33) & (slots - 1);
   }
 
   private static void fill(JoinResult result, SensorTuple left, SensorTuple right) {
