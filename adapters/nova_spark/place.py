@@ -41,6 +41,8 @@ SETTINGS: Mapping[str, str] = {
     # What runs in Python is sent along with the job; without this, per session and by file.
     "spark.sql.artifact.isolation.enabled": "false",
 }
+# Profiles by application, node, slots and heap: two of one node would ask for its resource at once.
+_PROFILES: dict[tuple[str, str, int, int], ResourceProfile] = {}
 _MUST_BE = ("spark.dynamicAllocation.enabled", "spark.dynamicAllocation.minExecutors")
 
 
@@ -49,7 +51,9 @@ class PlacementError(NovaError):
 
 
 class Placement:
-    """Nodes of a cluster, as a session uses them.
+    """Nodes of a cluster, as a job uses them.
+
+    A session may have several, for jobs one after another; all with the same slots and heap.
 
     Args:
         spark: a session with `SETTINGS` on a cluster whose Workers offer their nodes' resources
@@ -87,30 +91,30 @@ class Placement:
         cloudpickle = import_module("pyspark.cloudpickle")
         for module in (tasks, partitioner):
             cloudpickle.register_pickle_by_value(module)
-        self._profiles: dict[str, ResourceProfile] = {}
         self._nodes: dict[str, str] = {}
         self._seen = spark.sparkContext.accumulator({}, tasks.StagesSeen())
 
     def profile(self, node: str) -> ResourceProfile:
-        """A node's profile; there is one, or executors would take the node from each other."""
+        """A node's profile; one for all placements of an application."""
         from pyspark.resource import (
             ExecutorResourceRequests,
             ResourceProfileBuilder,
             TaskResourceRequests,
         )
 
-        if node not in self._profiles:
+        heap = self._heap.get(node, self._other_heap)
+        key = str(self.spark.sparkContext.applicationId), node, self.slots, heap
+        if key not in _PROFILES:
             resource = names.resource(node)
-            heap = self._heap.get(node, self._other_heap)
             executor = ExecutorResourceRequests().cores(self.slots).memory(f"{heap}m")
             task = TaskResourceRequests().cpus(1).resource(resource, 1)
-            self._profiles[node] = (
+            _PROFILES[key] = (
                 ResourceProfileBuilder()
                 .require(executor.resource(resource, self.slots))
                 .require(task)
                 .build
             )
-        return self._profiles[node]
+        return _PROFILES[key]
 
     def place(self, frame: DataFrame, node: str, name: str | None = None) -> DataFrame:
         """The same rows, computed on a node since the last shuffle (or the source) before.

@@ -1,7 +1,8 @@
 """A plan as a Structured Streaming job: windowed, watermarked, partitioned, each stage on its node.
 
 The query is the one of `nova_flink.workload.Workload`: tuples of a pair match when their event
-times lie in the same tumbling window and their sequence numbers are equal modulo ``keys``.
+times lie in the same tumbling window and their sequence numbers are equal modulo ``keys``, to a
+multiple of ``every``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ SETTINGS = {
 POLL_S = 0.1
 # How often sources are told the time; a tuple waits half of that, and then for its micro-batch.
 TICK_S = 0.01
-PREPARE_S = 120.0
+PREPARE_S = 180.0
 
 
 class StreamingJoin:
@@ -209,7 +210,10 @@ class StreamingJoin:
             self.input(part, side, clock)
             for part, side in ((one.left, "left"), (one.right, "right"))
         )
-        instance = F.coalesce(*(_within(piece) for piece in one.pieces))
+        # Not in a filter of its own, which Spark would move before the shuffle: all that the plan
+        # sends has to travel.
+        wanted = F.col("key") % self.workload.every == 0
+        instance = F.coalesce(*(_within(piece, wanted) for piece in one.pieces))
         frame = left.join(right, ["window", "key"]).select(
             instance.alias("instance"),
             F.unix_millis("window.start").alias("window_ms"),
@@ -254,15 +258,15 @@ def values_of(stream: SourceStream) -> tuple[float, ...]:
     return tuple(values.tolist())
 
 
-def _within(piece: Piece) -> Column:
-    """The instance's index where a pair of partitions is the instance's, else null."""
+def _within(piece: Piece, wanted: Column) -> Column:
+    """The instance's index where a match is wanted and its partitions are its, else null."""
     from pyspark.sql import functions as F  # noqa: N812
 
     conditions = [
         (F.col(f"{side}_part") >= begin) & (F.col(f"{side}_part") < end)
         for side, (begin, end) in (("left", piece.left), ("right", piece.right))
     ]
-    return F.when(conditions[0] & conditions[1], F.lit(piece.instance))
+    return F.when(conditions[0] & conditions[1] & wanted, F.lit(piece.instance))
 
 
 __all__ = ["SETTINGS", "StreamingJoin", "values_of"]

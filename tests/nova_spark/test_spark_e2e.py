@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ from nova_spark.place import Placement, PlacementError
 from nova_spark.rest import Rest
 from nova_spark.session import session
 from nova_spark.streaming_join import StreamingJoin
-from nova_spark.verification import Record, verify
+from nova_spark.verification import Record, Step, verify
 from nova_workloads.reference import Comparison, Reference, Results
 from nova_workloads.schedule import Schedule, Tuples, all_tuples
 from nova_workloads.streams import Stream
@@ -43,8 +43,10 @@ QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 @dataclass
 class Running:
     spark: SparkSession
-    placement: Placement
     rest: Rest
+
+    def placement(self) -> Placement:
+        return Placement(self.spark, slots=2)
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +59,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
             "spark.executor.extraJavaOptions": QUICK,
         }
         with session(cluster.configuration.master_url, settings) as spark:
-            placement = Placement(spark, slots=2)
-            placement.ready(NODES)
             url, application = spark.sparkContext.uiWebUrl, spark.sparkContext.applicationId
-            yield Running(spark, placement, Rest(str(url), str(application)))
+            made = Running(spark, Rest(str(url), str(application)))
+            made.placement().ready(NODES)
+            yield made
 
 
 def tuples_of(workload: Workload, start_ms: int) -> tuple[list[Stream], Tuples]:
@@ -89,7 +91,14 @@ def compare(
     p = plan.problem
     streams, tuples = tuples_of(workload, start_ms)
     pairs = list(zip(p.matrix.left.tolist(), p.matrix.right.tolist(), strict=True))
-    reference = Reference(streams, tuples, workload.window_ms, keys=workload.keys, pairs=pairs)
+    reference = Reference(
+        streams,
+        tuples,
+        workload.window_ms,
+        keys=workload.keys,
+        every=workload.every,
+        pairs=pairs,
+    )
     delivered = []
     for number, sink in enumerate(flow.sinks):
         r = results.read(directory / str(number))
@@ -118,7 +127,8 @@ def compare(
 
 
 @pytest.mark.parametrize(
-    ("seed", "routes", "sinks", "window_ms", "keys"), [(1, False, 1, 50, 1), (4, True, 2, 1000, 20)]
+    ("seed", "routes", "sinks", "window_ms", "keys", "every"),
+    [(1, False, 1, 50, 1, 1), (4, True, 2, 1000, 20, 4)],
 )
 def test_random_plans_deliver_the_reference_from_their_nodes(
     running: Running,
@@ -128,13 +138,15 @@ def test_random_plans_deliver_the_reference_from_their_nodes(
     sinks: int,
     window_ms: int,
     keys: int,
+    every: int,
 ) -> None:
     plan = random_plan(seed, nodes=3, regions=1, routes=routes, sinks=sinks)
     workload = workload_of(plan.problem, 0, seconds=4, window_ms=window_ms, keys=keys)
+    workload = replace(workload, every=every)
     flow = from_plan(plan, plan.problem, workload)
-    before = set(running.placement.nodes)
+    placement = running.placement()
     join = StreamingJoin(
-        running.placement, flow, workload, str(tmp_path / "results"), str(tmp_path / "state")
+        placement, flow, workload, str(tmp_path / "results"), str(tmp_path / "state")
     )
     try:
         join.prepare()
@@ -149,8 +161,8 @@ def test_random_plans_deliver_the_reference_from_their_nodes(
     assert compared.expected > 0
 
     record = tmp_path / "record.json"
-    write_record(record, running.placement)
-    steps = [step for step in Record.read(record).steps if step.name not in before]
+    write_record(record, placement)
+    steps = Record.read(record).steps
     planned = {stage.name: stage.node for stage in flow.stages}
     found = verify(running.rest, steps, planned)
     assert found.ok, found
@@ -166,7 +178,7 @@ def test_random_plans_deliver_the_reference_from_their_nodes(
 
 
 def test_parts_of_a_batch_job_run_where_they_are_placed(running: Running, tmp_path: Path) -> None:
-    spark, placement = running.spark, running.placement
+    spark, placement = running.spark, running.placement()
     left = placement.place(spark.range(0, 1000, 1, 3), NODES[1], "left")
     right = placement.place(spark.range(500, 1500, 1, 2), NODES[2], "right")
     joined = placement.place(left.join(right.hint("shuffle_hash"), "id"), NODES[0], "joined")
@@ -176,8 +188,7 @@ def test_parts_of_a_batch_job_run_where_they_are_placed(running: Running, tmp_pa
     names = ["left", "right", "joined", "moved", "both"]
     record = tmp_path / "record.json"
     write_record(record, placement)
-    steps = [step for step in Record.read(record).steps if step.name in names]
-    found = verify(running.rest, steps)
+    found = verify(running.rest, Record.read(record).steps)
     assert found.ok, found
     assert {row.step: row.node for row in found.rows} == dict(
         zip(names, [*NODES[1:], NODES[0], NODES[2], NODES[1]], strict=True)
@@ -195,8 +206,35 @@ def test_parts_of_a_batch_job_run_where_they_are_placed(running: Running, tmp_pa
         placement.place(spark.range(3), NODES[0], "left")
 
 
+def test_the_examples_of_the_docs_run(running: Running) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    names = dict(zip(("hill", "shore", "barn"), NODES, strict=True))
+    placement = running.placement()
+    scope = {"spark": running.spark, "placement": placement}
+    for title in ("batch.py", "streaming.py"):
+        code = text.partition(f"```text {title}\n")[2].partition("```")[0]
+        assert code, title
+        for name, node in names.items():
+            code = code.replace(f'"{name}"', f'"{node}"')
+        exec(compile(code, title, "exec"), scope)
+    query: Any = scope["query"]
+    try:
+        until = time.monotonic() + 60
+        while not placement.stages["climate"] and time.monotonic() < until:
+            assert query.exception() is None, query.exception()
+            time.sleep(0.2)
+    finally:
+        query.stop()
+    steps = [
+        Step(name, placement.nodes[name], tuple(placement.stages[name]))
+        for name in ("pressure", "humidity", "climate")
+    ]
+    assert [step.node for step in steps] == NODES
+    assert verify(running.rest, steps).ok
+
+
 def test_a_node_that_is_not_there_is_named(running: Running) -> None:
     with pytest.raises(PlacementError, match=r"no executor on nowhere \(resource node_nowhere\)"):
-        running.placement.ready([NODES[0], "nowhere"], timeout_s=3)
+        running.placement().ready([NODES[0], "nowhere"], timeout_s=3)
     with pytest.raises(NovaError, match=r"applications/nobody: 404"):
         Rest(running.rest.url, "nobody").stages()
