@@ -89,6 +89,8 @@ class ClusterConfiguration:
             "storm.local.dir": f"{self.work}/state",
             # Nimbus' database of metrics is 70 MB of native code for a page of the UI.
             "storm.metricstore.class": "org.apache.storm.metricstore.NoOpMetricStore",
+            # How soon nimbus knows of an executor that it runs; Storm's own value is a minute.
+            "executor.metrics.frequency.secs": 5,
             **self.settings,
         }
 

@@ -36,6 +36,7 @@ QUICK = {
     "supervisor.monitor.frequency.secs": 1,
     "task.heartbeat.frequency.secs": 1,
     "worker.heartbeat.frequency.secs": 1,
+    "executor.metrics.frequency.secs": 1,
     "supervisor.worker.shutdown.sleep.secs": 1,
 }
 

@@ -92,11 +92,10 @@ def verify(
     node_at = {address: node for node, address in addresses.items()}
     nodes = {one.name: one.node for one in dataflow.operators}
     rows: dict[str, list[Row]] = {name: [] for name in nodes}
-    surplus = []
+    surplus: list[Row] = []
     for executor in found["executors"]:
         name, host = str(executor["component"]), str(executor["host"])
-        # A worker that has not reported has no uptime; its executors are listed all the same.
-        state = RUNNING if executor["uptime"] > 0 else STARTING
+        state = RUNNING if executor["running"] else STARTING
         row = Row(name, nodes.get(name), node_at.get(host, host), state)
         rows.get(name, surplus).append(row)
     known = [

@@ -141,8 +141,8 @@ def test_bad_options(plan: Plan, tmp_path: Path, options: dict[str, Any], messag
     assert not (tmp_path / "out").exists()
 
 
-def executor(component: str, host: str, uptime: int = 5) -> dict[str, Any]:
-    return {"component": component, "task": 1, "host": host, "port": 6701, "uptime": uptime}
+def executor(component: str, host: str, running: bool = True) -> dict[str, Any]:
+    return {"component": component, "task": 1, "host": host, "port": 6701, "running": running}
 
 
 def test_verification_compares_by_name(dataflow: Dataflow) -> None:
@@ -161,7 +161,7 @@ def test_verification_compares_by_name(dataflow: Dataflow) -> None:
     assert [row.status for row in gone.missing] == [MISSING]
     assert [row.operator for row in gone.missing] == [dataflow.operators[0].name]
     assert [row.operator for row in seen([*right, executor("x", "h")]).unexpected] == ["x"]
-    young = [*right[1:], executor(dataflow.operators[0].name, right[0]["host"], 0)]
+    young = [*right[1:], executor(dataflow.operators[0].name, right[0]["host"], False)]
     assert [row.status for row in seen(young).missing] == [STARTING]
     assert {row.status for row in seen(right).rows} == {RUNNING}
     with pytest.raises(NovaError, match=r"topology 'x': nimbus does not know it; there are: none"):

@@ -66,7 +66,8 @@ public final class Ask {
       row.put("task", executor.get_executor_info().get_task_start());
       row.put("host", executor.get_host());
       row.put("port", executor.get_port());
-      row.put("uptime", executor.get_uptime_secs());
+      // Nimbus lists what it has assigned; a worker that runs has sent statistics.
+      row.put("running", executor.is_set_stats() || executor.get_uptime_secs() > 0);
       executors.add(row);
     }
     Map<String, Object> row = new LinkedHashMap<>();
