@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -81,7 +82,14 @@ def compare(plan: Plan, dataflow: Dataflow, workload: Workload, file: Path) -> C
     p = plan.problem
     streams, tuples = tuples_of(workload)
     pairs = list(zip(p.matrix.left.tolist(), p.matrix.right.tolist(), strict=True))
-    reference = Reference(streams, tuples, workload.window_ms, keys=workload.keys, pairs=pairs)
+    reference = Reference(
+        streams,
+        tuples,
+        workload.window_ms,
+        keys=workload.keys,
+        every=workload.every,
+        pairs=pairs,
+    )
     index = {one.name: i for i, one in enumerate(dataflow.sinks)}
     delivered = []
     for sink, path in dataflow.result_files(str(file)).items():
@@ -112,8 +120,13 @@ def compare(plan: Plan, dataflow: Dataflow, workload: Workload, file: Path) -> C
 
 
 @pytest.mark.parametrize(
-    ("seed", "routes", "sinks", "window_ms", "keys"),
-    [(1, False, 1, 50, 1), (2, True, 1, 1, 1), (3, True, 2, 200, 7), (4, False, 2, 1000, 20)],
+    ("seed", "routes", "sinks", "window_ms", "keys", "every"),
+    [
+        (1, False, 1, 50, 1, 1),
+        (2, True, 1, 1, 1, 1),
+        (3, True, 2, 200, 7, 1),
+        (4, False, 2, 1000, 20, 2),
+    ],
 )
 def test_random_plans_deliver_the_reference(
     cluster: LocalCluster,
@@ -124,11 +137,13 @@ def test_random_plans_deliver_the_reference(
     sinks: int,
     window_ms: int,
     keys: int,
+    every: int,
 ) -> None:
     plan = random_plan(seed, routes=routes, sinks=sinks)
     # Half of what is to come is due at once, the other half while the job runs.
     start = (int(time.time()) - 1) * 1000
     workload = workload_of(plan.problem, start, seconds=6, window_ms=window_ms, keys=keys)
+    workload = replace(workload, every=every)
     dataflow = from_plan(plan, plan.problem, workload)
     file = tmp_path / "results"
     assert run(cluster, client, dataflow, workload, file) == "FINISHED"

@@ -146,3 +146,15 @@ def test_a_cell_that_could_not_be_run_is_no_success(tmp_path: Path) -> None:
     assert succeeded(asked, reports)
     assert not succeeded(asked, reports[:1])
     assert not succeeded(asked, [reports[0], replace(reports[1], check=check | {"lost": 1})])
+
+
+def test_matches_of_less_than_one_in_a_tuple(tmp_path: Path) -> None:
+    asked = read_experiment(
+        written(
+            tmp_path, SMALL + "workload: {kind: debs, matches: 0.1}\nwindows_ms: [1, 100, 15]\n"
+        )
+    )
+    assert asked.every == 10
+    # However short the windows, one in ten sequence numbers may match, and each but one other.
+    assert [asked.keys(window, 1000) for window in (1, 15, 100)] == [10, 20, 100]
+    assert cells_of(asked)[0].document(asked)["expected_rate"] == pytest.approx(4 * 100)

@@ -4,13 +4,20 @@ import java.util.Optional;
 import org.apache.flink.configuration.ConfigOption;
 import org.apache.flink.configuration.ConfigOptions;
 import org.apache.flink.configuration.Configuration;
+import org.apache.flink.configuration.MemorySize;
+import org.apache.flink.configuration.NettyShuffleEnvironmentOptions;
+import org.apache.flink.configuration.TaskManagerOptions;
 import org.apache.flink.runtime.io.network.ConnectionManager;
 import org.apache.flink.runtime.io.network.LocalConnectionManager;
 import org.apache.flink.runtime.io.network.NettyShuffleEnvironment;
 import org.apache.flink.runtime.io.network.NettyShuffleServiceFactory;
 import org.apache.flink.runtime.io.network.netty.NettyConnectionManager;
 import org.apache.flink.runtime.io.network.partition.ResultPartitionManager;
+import org.apache.flink.runtime.shuffle.NettyShuffleMaster;
+import org.apache.flink.runtime.shuffle.NettyShuffleUtils;
 import org.apache.flink.runtime.shuffle.ShuffleEnvironmentContext;
+import org.apache.flink.runtime.shuffle.ShuffleMasterContext;
+import org.apache.flink.runtime.shuffle.TaskInputsOutputsDescriptor;
 import org.apache.flink.runtime.taskmanager.NettyShuffleEnvironmentConfiguration;
 
 /**
@@ -25,6 +32,36 @@ public final class FarShuffleServiceFactory extends NettyShuffleServiceFactory {
       ConfigOptions.key("nova.network.buffers-per-channel").intType().defaultValue(32);
   static final ConfigOption<Integer> FLOATING =
       ConfigOptions.key("nova.network.floating-buffers-per-gate").intType().defaultValue(64);
+
+  private static final int EVERY_PARALLELISM = 1;
+  // Of the floating ones only so many are sure to be there.
+  private static final int SURE_FLOATING = 8;
+
+  @Override
+  public NettyShuffleMaster createShuffleMaster(ShuffleMasterContext context) {
+    Configuration configuration = context.getConfiguration();
+    int perChannel = configuration.get(PER_CHANNEL);
+    int sure = Math.min(SURE_FLOATING, configuration.get(FLOATING));
+    long size = configuration.get(TaskManagerOptions.MEMORY_SEGMENT_SIZE).getBytes();
+    return new NettyShuffleMaster(context) {
+      @Override
+      public MemorySize computeShuffleMemorySizeForTask(TaskInputsOutputsDescriptor task) {
+        int buffers =
+            NettyShuffleUtils.computeNetworkBuffersForAnnouncing(
+                perChannel,
+                sure,
+                Optional.empty(),
+                EVERY_PARALLELISM,
+                configuration.get(NettyShuffleEnvironmentOptions.NETWORK_SORT_SHUFFLE_MIN_BUFFERS),
+                task.getInputChannelNums(),
+                task.getPartitionReuseCount(),
+                task.getSubpartitionNums(),
+                task.getInputPartitionTypes(),
+                task.getPartitionTypes());
+        return new MemorySize(size * buffers);
+      }
+    };
+  }
 
   @Override
   public NettyShuffleEnvironment createShuffleEnvironment(ShuffleEnvironmentContext context) {
