@@ -20,6 +20,8 @@ ONE_AT_A_TIME = ("tests/nova_testbed/",)
 WAITING = (
     "tests/nova_harness/test_experiment_e2e.py",
     "tests/nova_harness/test_flink_commands_e2e",
+    "tests/nova_spark/",
+    "tests/nova_storm/",
 )
 
 # Workers of pytest-xdist are told of a terminal 80 columns wide.
