@@ -24,7 +24,7 @@ from nova_storm.verification import await_running, of_name
 pytestmark = pytest.mark.e2e
 # Every worker is a process: with more nodes, ten plans take minutes.
 NODES = [f"n_{i}.x" for i in range(3)]
-DONE_S = 90.0
+DONE_S = 120.0
 PLANS = 10
 # Length of windows in ms, and keys.
 SHAPES = ((50, 1), (1, 1), (200, 7), (1000, 20))
@@ -76,7 +76,7 @@ class Run:
 
 def check_placed(cluster: LocalCluster, run: Run) -> None:
     """Once all executors run, nimbus has each where the plan has it."""
-    placed = await_running(cluster.nimbus, run.name, run.dataflow, cluster.addresses)
+    placed = await_running(cluster.nimbus, run.name, run.dataflow, cluster.addresses, DONE_S)
     assert placed.ok, placed
     assert placed.scheduling == "Placed by its plan"
 
