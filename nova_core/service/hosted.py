@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,7 +15,7 @@ import msgspec
 from nova_core.errors import InfeasibleError, NovaError, ProblemError
 from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import PlanDelta
-from nova_core.placement.live import Batch, Event, FailNode, Journal, LivePlacement, Rebalance
+from nova_core.placement.live import Event, Journal, LivePlacement
 from nova_core.service.deltas import DeltaLog, ForgottenError
 from nova_core.service.documents import PlacementSummary
 from nova_core.service.metrics import Metrics
@@ -22,13 +24,25 @@ T = TypeVar("T")
 
 # Journal entries after which the state is written anew.
 CHECKPOINT = 100_000
-# A batch of more events is followed in a thread, so that other clients need not wait for it.
-LONG_BATCH = 10
+# An event that may move more joins is followed in a thread, so that other clients need not wait
+# for it; a thread costs as much as moving some.
+MANY_JOINS = 30
 # Seconds after which a stream that has nothing to tell says so, to find out who has left.
 HEARTBEAT = 15.0
 _CHUNK = 256
 # Seconds between two pieces of a stream: many deltas go out together when many come.
-_PACE = 0.002
+_PACE = 0.005
+
+
+@cache
+def _settle() -> None:
+    """Spare garbage collections what the first event has found or loaded; once in a process.
+
+    They would go through hundreds of thousands of objects, of libraries above all, again and again,
+    and requests would wait for tens of milliseconds each time.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 class StaleError(NovaError):
@@ -157,14 +171,8 @@ class HostedPlacement:
             ProblemError: as `LivePlacement.apply`.
             UnwritableError: when the journal cannot be written.
         """
-        long = (
-            not self._warm
-            or self._sync
-            or isinstance(event, FailNode | Rebalance)
-            or (isinstance(event, Batch) and len(event.events) > LONG_BATCH)
-        )
+        long = not self._warm or self._sync or self._journal.live.reach(event) > MANY_JOINS
         answer = await self._exclusively(lambda: self._apply(event, expected), apart=long)
-        self._warm = True
         self._wake()
         if self._journal.since_checkpoint >= CHECKPOINT and not self._tasks:
             task = asyncio.create_task(self._checkpoint())
@@ -187,6 +195,9 @@ class HostedPlacement:
             raise
         except OSError as error:
             raise self._fail(error) from error
+        finally:
+            self._warm = True
+            _settle()
         self._seconds.observe(time.perf_counter() - begin)
         self._events["followed"](kind).inc()
         self._moves.inc(len(delta.move))

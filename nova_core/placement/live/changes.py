@@ -27,19 +27,18 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
     cuts: list[CutRow] = []
     virtual: list[VirtualRow] = []
     p, ids, sources = state.pairs, state.nodes.ids, state.sources.ids
-    for pair in sorted(state.before):
-        before, alive = state.before[pair], p.alive.item(pair)
+    for pair, before in sorted(state.before.items()):
+        alive = p.alive.item(pair)
         if not alive and not before.alive:
             continue
         ref = PairRef(
-            operator=state.join_ids[p.join[pair]],
-            left=sources[p.left[pair]],
-            right=sources[p.right[pair]],
+            operator=state.join_ids[p.join.item(pair)],
+            left=sources[p.left.item(pair)],
+            right=sources[p.right.item(pair)],
         )
         cut = state.cuts.get(pair)
         pieces = state.pieces(pair)
-        same_cut = _rates(before.cut) == _rates(cut)
-        if not same_cut:
+        if cut is not before.cut and _rates(before.cut) != _rates(cut):
             cuts.append(CutRow(pair=ref, old=_rates(before.cut), new=_rates(cut)))
         if not alive:
             removed.append(ref)
@@ -49,8 +48,12 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
         old_point = before.point if before.alive else None
         if point != old_point:
             virtual.append(VirtualRow(pair=ref, old=old_point, new=point))
+        running = len(start) + len(move)
         if pieces == before.pieces:
-            staying = list(pieces)
+            staying = pieces
+        elif not before.pieces:
+            staying = ()
+            start += [_instance(ref, piece, ids) for piece in pieces]
         else:
             staying = _compare(ref, before.pieces, pieces, ids, _grids_equal(before.cut, cut),
                                stop, start, move)  # fmt: skip
@@ -66,7 +69,7 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
                 )
                 for node in sorted({piece.node for piece in staying})
             ]
-        if (move and move[-1].pair is ref) or (start and start[-1].pair is ref):
+        if len(start) + len(move) > running:
             state.set(p.moved, pair, state.version)
     return PlanDelta(
         old_version=old_version,
@@ -88,6 +91,11 @@ def _rates(cut: Pieces | None) -> Cut | None:
     return None if cut is None else Cut(left=list(cut.left), right=list(cut.right))
 
 
+def _instance(pair: PairRef, piece: Piece, ids: list[str]) -> InstanceRow:
+    left, right = (piece.left, piece.left_end), (piece.right, piece.right_end)
+    return InstanceRow(pair=pair, node=ids[piece.node], left=left, right=right)
+
+
 def _grids_equal(a: Pieces | None, b: Pieces | None) -> bool:
     """Whether partition numbers mean the same before and after."""
     if a is None or b is None:
@@ -104,7 +112,7 @@ def _compare(
     stop: list[InstanceRow],
     start: list[InstanceRow],
     move: list[MoveRow],
-) -> list[Piece]:
+) -> tuple[Piece, ...]:
     """Write the rows of one pair; the pieces that stay."""
     if same_grid:
         goes_on = set(old) & set(new)
@@ -114,24 +122,21 @@ def _compare(
     for piece in old:
         if piece in goes_on:
             continue
-        left, right = (piece.left, piece.left_end), (piece.right, piece.right_end)
         target = rest_new.pop(piece[1:], None) if same_grid else None
         if target is None:
-            stop.append(InstanceRow(pair=pair, node=ids[piece.node], left=left, right=right))
+            stop.append(_instance(pair, piece, ids))
         else:
             move.append(
                 MoveRow(
                     pair=pair,
                     source_node=ids[piece.node],
                     target_node=ids[target.node],
-                    left=left,
-                    right=right,
+                    left=(piece.left, piece.left_end),
+                    right=(piece.right, piece.right_end),
                 )
             )
-    for piece in rest_new.values():
-        left, right = (piece.left, piece.left_end), (piece.right, piece.right_end)
-        start.append(InstanceRow(pair=pair, node=ids[piece.node], left=left, right=right))
-    return [piece for piece in new if piece in goes_on]
+    start += [_instance(pair, piece, ids) for piece in rest_new.values()]
+    return tuple(piece for piece in new if piece in goes_on)
 
 
 __all__ = ["delta_of"]

@@ -71,14 +71,20 @@ class Hosting:
             need: tuples/s a host must have free; minus infinity for any host.
             count: how many of the nearest are compared.
         """
-        node, cost = np.empty(count, np.int64), np.empty(count)
+        node, cost = self._node, self._cost
+        if count != NEARBY:
+            node, cost = np.empty(count, np.int64), np.empty(count)
         found = self._search(pair, weights, need, node, cost)
         return list(zip(node[:found].tolist(), cost[:found].tolist(), strict=True))
 
     def _search(self, pair: int, weights: Floats, need: float, node: Ints, cost: Floats) -> int:
         s = self.state
+        tree = s.index_for(pair).tree
         found: int = kernels.cheapest(
-            s.index_for(pair).tree,
+            tree.row,
+            tree.node,
+            tree.box,
+            tree.link,
             s.nodes.position,
             s.nodes.extra,
             s.pairs.ends,
@@ -123,13 +129,15 @@ class Hosting:
     def cost_on(self, pair: int, weights: Floats, node: int) -> float:
         """Objective of a share of a pair on a node."""
         s = self.state
-        cost = kernels.host_cost(s.nodes.position, s.nodes.extra, s.pairs.ends, pair, weights, node)
-        return float(cost)
+        cost: float = kernels.host_cost(
+            s.nodes.position, s.nodes.extra, s.pairs.ends, pair, weights, node
+        )
+        return cost
 
     def cost(self, pair: int) -> float:
         """Objective of a pair where it runs."""
         s, weights = self.state, self.state.weights(pair)
-        host = int(s.pairs.host[pair])
+        host = s.pairs.host.item(pair)
         if host != IN_PIECES:
             return self.cost_on(pair, weights, host)
         pieces = s.cuts[pair]
@@ -217,7 +225,9 @@ class Hosting:
             if whole.size > s.largest * (1 + _SLACK):
                 return None
         for node, share in shares.items():
-            if s.nodes.free[node] < share.size * (1 - _SLACK) or not s.links_fit(pair, node, share):
+            if s.nodes.free.item(node) < share.size * (1 - _SLACK):
+                return None
+            if s.link_free and not s.links_fit(pair, node, share):
                 return None
         return placed
 
@@ -229,7 +239,7 @@ class Hosting:
     def is_pinned(self, pair: int) -> bool:
         """Whether a pair's operator stays where it is."""
         s = self.state
-        return bool(self.pinned) and s.join_ids[s.pairs.join[pair]] in self.pinned
+        return bool(self.pinned) and s.join_ids[s.pairs.join.item(pair)] in self.pinned
 
     # --- cutting ----------------------------------------------------------------------------------
 
@@ -393,12 +403,17 @@ class Hosting:
     def threshold(self, pair: int, cost: float) -> float:
         """Gain a move must exceed, in the objective's unit."""
         policy, s = self.policy, self.state
-        state = policy.state_bytes.get(s.join_ids[s.pairs.join[pair]], 0.0)
-        return policy.gain + policy.gain_share * cost + policy.gain_per_byte * state
+        threshold = policy.gain + policy.gain_share * cost
+        if policy.state_bytes:
+            state = policy.state_bytes.get(s.join_ids[s.pairs.join.item(pair)], 0.0)
+            threshold += policy.gain_per_byte * state
+        return threshold
 
     def rests(self, pair: int) -> bool:
         """Whether a pair moved so recently that it stays."""
-        moved = int(self.state.pairs.moved[pair])
+        if self.policy.cooldown == 0:
+            return False
+        moved = self.state.pairs.moved.item(pair)
         return moved >= 0 and self.state.version - moved < self.policy.cooldown
 
     def improve(self, pair: int) -> bool:

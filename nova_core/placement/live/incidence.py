@@ -27,32 +27,25 @@ class Incidence:
         self._offset = np.searchsorted(keys[order], np.arange(int(keys.max(initial=-1)) + 2))
         self._changed: dict[int, dict[int, None]] = {}
         for key in np.flatnonzero(np.diff(self._offset) > _MANY).tolist():
-            self._own(key)
+            self.own(key)
 
     def of(self, key: int) -> Collection[int]:
         """Rows that refer to a key; not to be kept while rows change."""
         own = self._changed.get(key)
         return own if own is not None else self._base(key)
 
-    def add(self, key: int, row: int) -> None:
-        """A row refers to a key from now on."""
-        self._own(key)[row] = None
-
-    def discard(self, key: int, row: int) -> None:
-        """A row refers to a key no longer."""
-        self._own(key).pop(row, None)
-
-    def _base(self, key: int) -> list[int]:
-        if key + 1 >= len(self._offset):
-            return []
-        rows: list[int] = self._rows[self._offset[key] : self._offset[key + 1]].tolist()
-        return rows
-
-    def _own(self, key: int) -> dict[int, None]:
+    def own(self, key: int) -> dict[int, None]:
+        """Rows that refer to a key, to be changed by the caller."""
         own = self._changed.get(key)
         if own is None:
             own = self._changed[key] = dict.fromkeys(self._base(key))
         return own
+
+    def _base(self, key: int) -> list[int]:
+        if not 0 <= key < len(self._offset) - 1:
+            return []
+        rows: list[int] = self._rows[self._offset[key] : self._offset[key + 1]].tolist()
+        return rows
 
 
 __all__ = ["Incidence"]

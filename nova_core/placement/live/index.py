@@ -48,30 +48,36 @@ class HostIndex:
             self.tree = self.tree._replace(slot=grown)
 
     def __contains__(self, node: int) -> bool:
-        return bool(self.tree.slot[node] >= 0)
+        return self.tree.slot.item(node) >= 0
+
+    def row_of(self, node: int) -> Floats | None:
+        """(d + 2,) copy of a host's row; None for a node that is not there."""
+        slot = self.tree.slot.item(node)
+        return None if slot < 0 else self.tree.row[slot].copy()
 
     def insert(self, node: int, row: Floats) -> None:
         """Add a host that is not there: its node index and (d + 2,) row."""
-        answer = kernels.insert(self.tree, node, row, self._deepest)
+        answer = kernels.insert(*self.tree, node, row, self._deepest)
         if answer == kernels.NO_ROOM:
             self._build_anew()
-            kernels.insert(self.tree, node, row, self._deepest)
+            kernels.insert(*self.tree, node, row, self._deepest)
         elif answer == kernels.TOO_DEEP:
             self._build_anew()
         self._count_change()
 
     def remove(self, node: int) -> None:
         """Take a host out, if it is there."""
-        kernels.remove(self.tree, node)
+        kernels.remove(*self.tree[:-1], node)
         self._count_change()
 
     def set_free(self, node: int, free: float) -> None:
         """Tell the free capacity of a host, if it is there."""
-        kernels.set_free(self.tree, node, free)
+        row, _, slot, box, link, parent, owner, _ = self.tree
+        kernels.set_free(row, slot, box, link, parent, owner, node, free)
 
     def most_room(self) -> float:
         """Greatest free capacity of a host, tuples/s; 0 without hosts."""
-        return max(0.0, float(self.tree.box[0, -1]))
+        return max(0.0, float(self.tree.box[0, -3]))
 
     def _count_change(self) -> None:
         self._patience -= 1

@@ -130,6 +130,32 @@ class LivePlacement:
         free = zip(tree.node[found].tolist(), tree.row[found, -1].tolist(), strict=True)
         return {ids[node]: left for node, left in free}
 
+    def reach(self, event: Event) -> int:
+        """How many joins an event may move, or more; time is in proportion to them."""
+        s = self._state
+        if isinstance(event, Batch):
+            return sum(self.reach(each) for each in event.events)
+        if isinstance(event, Rebalance):
+            return s.alive_pairs[0]
+        if isinstance(event, AddSource):
+            return len(event.joins)
+        if isinstance(event, MoveSink):
+            return len(s.pairs_of_join.of(s.join_index.get(event.operator, -1)))
+        if isinstance(event, ChangeRate | RemoveSource):
+            return len(s.pairs_of_source.of(s.source_index.get(event.source, -1)))
+        if isinstance(event, ChangeLink):
+            ends = (s.node_index.get(name, -1) for name in (event.source_node, event.target_node))
+            return sum(len(s.residents.of(node)) for node in ends)
+        if isinstance(event, ChangeCapacity | FailNode | MoveNode | RemoveWorker):
+            node = s.node_index.get(event.node, -1)
+            sources, sinks = list(s.sources_on.of(node)), list(s.sinks_on.of(node))
+            return (
+                len(s.residents.of(node))
+                + sum(len(s.pairs_of_source.of(source)) for source in sources)
+                + sum(len(s.pairs_of_join.of(join)) for join in sinks)
+            )
+        return 1
+
     # --- what happens -----------------------------------------------------------------------------
 
     def apply(self, event: Event, *, overload: bool | None = None) -> PlanDelta:

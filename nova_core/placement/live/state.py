@@ -212,13 +212,15 @@ class LiveState:
 
     def bind(self, incidence: Incidence, key: int, row: int) -> None:
         """A row refers to a key from now on."""
-        incidence.add(key, row)
-        self._undo.append((incidence.discard, key, row))
+        own = incidence.own(key)
+        own[row] = None
+        self._undo.append((own.pop, row))
 
     def unbind(self, incidence: Incidence, key: int, row: int) -> None:
         """A row refers to a key no longer."""
-        incidence.discard(key, row)
-        self._undo.append((incidence.add, key, row))
+        own = incidence.own(key)
+        del own[row]
+        self._undo.append((own.__setitem__, row, None))
 
     def commit(self) -> None:
         """Forget how to go back."""
@@ -239,11 +241,12 @@ class LiveState:
 
     def reserve(self, nodes: int, sources: int, pairs: int) -> None:
         """Make room for rows; only between events, as going back needs the columns in place."""
-        if self.nodes.reserve(nodes):
+        if nodes and self.nodes.reserve(nodes):
             for index in self.indexes:
                 index.reserve(len(self.nodes.position))
-        self.sources.reserve(sources)
-        self.pairs.reserve(pairs)
+        if sources:
+            self.sources.reserve(sources)
+            self.pairs.reserve(pairs)
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -328,7 +331,7 @@ class LiveState:
         n = self.nodes
         self._undo.append((self._restore_free, node, n.free.item(node)))
         self._restore_free(node, free)
-        if free < 0 and free < -TOLERANCE * n.capacity[node]:
+        if free < 0 and free < -TOLERANCE * n.capacity.item(node):
             if node not in self.overloaded:
                 self.put(self.overloaded, node, None)
         elif self.overloaded:
@@ -364,47 +367,71 @@ class LiveState:
 
     def attach(self, pair: int, placed: int | Pieces) -> None:
         """Run a pair that has no place: whole on a node, or in pieces."""
-        self.touch(pair)
+        if pair not in self.before:
+            self.touch(pair)
+        host, whole = self.pairs.host, self.whole_share(pair)
+        # What has no place has none to go back to but this.
+        self._undo.append((host, pair, NOWHERE))
         if isinstance(placed, Pieces):
             self.put(self.cuts, pair, placed)
-            self.set(self.pairs.host, pair, IN_PIECES)
+            host[pair] = IN_PIECES
+            for node, share in placed.shares(*whole).items():
+                self._charge(pair, node, share)
         else:
-            self.set(self.pairs.host, pair, placed)
-        for node, share in self.shares(pair).items():
-            self.bind(self.residents, node, pair)
-            self.set_free(node, self.nodes.free.item(node) - share.size)
+            host[pair] = placed
+            self._charge(pair, placed, whole)
+
+    def _charge(self, pair: int, node: int, share: Share) -> None:
+        self.bind(self.residents, node, pair)
+        self.set_free(node, self.nodes.free.item(node) - share.size)
+        if self.link_free:
             self.use_links(pair, node, share, 1)
+
+    def _discharge(self, pair: int, node: int, share: Share) -> None:
+        self.unbind(self.residents, node, pair)
+        # An empty node has its capacity to the last bit: rounding does not add up for ever.
+        if self.residents.of(node):
+            self.set_free(node, self.nodes.free.item(node) + share.size)
+        else:
+            self.set_free(node, self.nodes.capacity.item(node))
+        if self.link_free:
+            self.use_links(pair, node, share, -1)
 
     def detach(self, pair: int) -> int | Pieces | None:
         """Take a pair off its nodes; where it was, None for one without a place."""
-        self.touch(pair)
+        if pair not in self.before:
+            self.touch(pair)
         host = self.pairs.host.item(pair)
         if host == NOWHERE:
             return None
-        for node, share in self.shares(pair).items():
-            self.unbind(self.residents, node, pair)
-            # An empty node has its capacity to the last bit: rounding does not add up for ever.
-            if self.residents.of(node):
-                self.set_free(node, self.nodes.free.item(node) + share.size)
-            else:
-                self.set_free(node, self.nodes.capacity.item(node))
-            self.use_links(pair, node, share, -1)
-        self.set(self.pairs.host, pair, NOWHERE)
+        whole = self.whole_share(pair)
+        self._undo.append((self.pairs.host, pair, host))
+        self.pairs.host[pair] = NOWHERE
         if host != IN_PIECES:
+            self._discharge(pair, host, whole)
             return host
         pieces = self.cuts[pair]
+        for node, share in pieces.shares(*whole).items():
+            self._discharge(pair, node, share)
         self.drop(self.cuts, pair)
         return pieces
 
     def emit(self, sink: int, rate: float) -> None:
         """More (or less, below 0) arrives at a sink, tuples/s."""
-        self.put(self.arriving, sink, self.arriving.get(sink, 0.0) + rate)
+        arriving = self.arriving
+        old = arriving.get(sink)
+        self._undo.append((arriving.pop, sink) if old is None else (arriving, sink, old))
+        arriving[sink] = rate if old is None else old + rate
         self.sinks_changed.add(sink)
 
     def renew_points(self, pairs: list[int]) -> None:
         """Work out the virtual positions of pairs anew, after an end or a weight has changed."""
         if not pairs:
             return
+        for pair in pairs:
+            self.touch(pair)
+            if self.before[pair].alive:
+                self._undo.append((self.pairs.point, pair, self.before[pair].point))
         p, rows = self.pairs, np.array(pairs)
         if self.objective == "network-usage":
             weights = np.stack([self.weights(pair) for pair in pairs])
@@ -413,14 +440,13 @@ class LiveState:
             weights = fixed if len(pairs) == 1 else fixed.repeat(len(pairs), axis=0)
         # `take` is several times quicker than indexing for so few rows.
         anchors = self.nodes.position.take(p.ends.take(rows, axis=0), axis=0)
-        points = fermat_points(anchors, weights)
-        for pair, point in zip(pairs, points, strict=True):
-            self.touch(pair)
-            self.set(p.point, pair, point)
+        p.point[rows] = fermat_points(anchors, weights)
 
     @property
     def breaks(self) -> tuple[str, ...]:
         """Constraints the plan ignores: those of the plan taken over, and what is overloaded."""
+        if not self.overloaded and not self.overfull:
+            return self.given_breaks
         full = (self.overloaded, self.overfull)
         return (*self.given_breaks, *(n for n, over in zip(_OVERLOADS, full, strict=True) if over))
 

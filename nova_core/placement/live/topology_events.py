@@ -55,13 +55,14 @@ def _enlist(state: LiveState, node: int) -> None:
     row[-2] = n.extra.item(node, 0) + n.extra.item(node, 1)
     row[-1] = n.free.item(node)
     for number, index in enumerate(state.indexes):
-        old = None
-        if node in index:
-            slot = index.tree.slot[node]
-            old = index.tree.row[slot].copy()
+        old = index.row_of(node)
+        new = row if hosts and (number == 0 or state.meets(node, number - 1)) else None
+        if old is not None and new is not None and (old == new).all():
+            continue
+        if old is not None:
             index.remove(node)
-        if hosts and (number == 0 or state.meets(node, number - 1)):
-            index.insert(node, row)
+        if new is not None:
+            index.insert(node, new)
         state.done(_relist, index, node, old)
 
 

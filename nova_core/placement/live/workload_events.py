@@ -99,18 +99,18 @@ def _add_pair(state: LiveState, source: int, given: JoinWith, where: str) -> int
     if left == right:
         raise ProblemError(f"{where}: pairs the source with itself")
     for pair in s.pairs_of_source.of(source):
-        if (p.join[pair], p.left[pair], p.right[pair]) == (join, left, right):
+        if (p.join.item(pair), p.left.item(pair), p.right.item(pair)) == (join, left, right):
             raise ProblemError(f"{where}: the pair with {given.other!r} is given twice")
     row = p.used
     s.done(setattr, p, "used", row)
     p.used = row + 1
     p.host[row], p.moved[row] = NOWHERE, -1
     p.join[row], p.left[row], p.right[row] = join, left, right
-    p.output[row] = _positive(given.output_rate, f"{where}: output_rate")
-    p.ends[row] = s.sources.node[left], s.sources.node[right], s.sink[join]
+    p.output[row] = output = _positive(given.output_rate, f"{where}: output_rate")
+    p.ends[row] = s.sources.node.item(left), s.sources.node.item(right), s.sink[join]
     s.before[row] = NOT_THERE
     p.alive[row] = True
-    s.emit(s.sink[join], float(p.output[row]))
+    s.emit(s.sink[join], output)
     s.put(s.alive_pairs, 0, s.alive_pairs[0] + 1)
     s.bind(s.pairs_of_source, left, row)
     s.bind(s.pairs_of_source, right, row)
@@ -129,18 +129,18 @@ def drop_source(hosting: Hosting, source: int) -> None:
     for pair in sorted(s.pairs_of_source.of(source)):
         s.detach(pair)
         s.set(p.alive, pair, False)
-        s.emit(int(p.ends[pair, 2]), -float(p.output[pair]))
+        s.emit(p.ends.item(pair, 2), -p.output.item(pair))
         s.put(s.alive_pairs, 0, s.alive_pairs[0] - 1)
-        s.unbind(s.pairs_of_source, int(p.left[pair]), pair)
-        s.unbind(s.pairs_of_source, int(p.right[pair]), pair)
-        s.unbind(s.pairs_of_join, int(p.join[pair]), pair)
+        s.unbind(s.pairs_of_source, p.left.item(pair), pair)
+        s.unbind(s.pairs_of_source, p.right.item(pair), pair)
+        s.unbind(s.pairs_of_join, p.join.item(pair), pair)
     s.set(rows.alive, source, False)
     s.drop(s.source_index, rows.ids[source])
     stream = rows.stream[source]
     s.put(s.stream_sources, stream, s.stream_sources[stream] - 1)
     if s.stream_sources[stream] == 0 and stream in s.joined_streams:
         s.put(s.emptied, stream, None)
-    s.unbind(s.sources_on, int(rows.node[source]), source)
+    s.unbind(s.sources_on, rows.node.item(source), source)
 
 
 def change_rate(hosting: Hosting, event: ChangeRate, overload: bool) -> None:
@@ -153,9 +153,9 @@ def change_rate(hosting: Hosting, event: ChangeRate, overload: bool) -> None:
     placed = {pair: s.detach(pair) for pair in pairs}
     s.set(s.sources.rate, source, rate)
     for pair in pairs:
-        output = float(s.pairs.output[pair])
+        output = s.pairs.output.item(pair)
         s.set(s.pairs.output, pair, output * ratio)
-        s.emit(int(s.pairs.ends[pair, 2]), output * ratio - output)
+        s.emit(s.pairs.ends.item(pair, 2), output * ratio - output)
     by_rate = s.objective == "network-usage"
     if by_rate:
         s.renew_points(pairs)
@@ -185,8 +185,9 @@ def move_sink(hosting: Hosting, event: MoveSink, overload: bool) -> None:
     s.bind(s.sinks_on, node, join)
     for pair in pairs:
         s.touch(pair)
-        s.emit(int(s.pairs.ends[pair, 2]), -float(s.pairs.output[pair]))
-        s.emit(node, float(s.pairs.output[pair]))
+        output = s.pairs.output.item(pair)
+        s.emit(s.pairs.ends.item(pair, 2), -output)
+        s.emit(node, output)
         s.set(s.pairs.ends, (pair, 2), node)
     s.renew_points(pairs)
     if limited:

@@ -22,7 +22,8 @@ def nearest_of_all(
 
 def found(index: HostIndex, point: np.ndarray, need: float, k: int) -> list[int]:
     slot, key = np.empty(k, np.int64), np.empty(k)
-    count = hosts.nearest(index.tree, point, need, slot, key)
+    tree = index.tree
+    count = hosts.nearest(tree.row, tree.node, tree.box, tree.link, point, need, slot, key)
     return index.tree.node[slot[:count]].tolist()
 
 
@@ -73,7 +74,7 @@ def test_hosts_in_one_place_do_not_make_it_deep() -> None:
     tree = index.tree
 
     def depth(t: int) -> int:
-        return 0 if t < 0 else 1 + depth(int(tree.link[t, 2]))
+        return 0 if t < 0 else 1 + depth(int(tree.parent[t]))
 
     assert max(depth(int(t)) for t in tree.owner[: tree.used[1]]) < 20
     assert found(index, np.zeros(2), 6.0, 2) == [6, 13]

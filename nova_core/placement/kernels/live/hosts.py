@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from nova_core.model.problem import Floats, Ints
-from nova_core.placement.kernels.live.tree import CELL, COUNT, FAR, LEAF, NEAR, NONE, LiveTree
+from nova_core.placement.kernels.live.tree import LEAF, NONE
 
 # Levels a search can go down; the caller keeps trees far flatter.
 _LEVELS = 256
@@ -42,11 +42,23 @@ def host_cost(
 
 
 @njit(cache=True, nogil=True)
-def nearest(tree: LiveTree, point: Floats, need: float, found_in: Ints, key: Floats) -> int:
+def nearest(
+    rows: Floats,
+    nodes: Ints,
+    box: Floats,
+    link: Ints,
+    point: Floats,
+    need: float,
+    found_in: Ints,
+    key: Floats,
+) -> int:
     """Slots of the nearest hosts with room, nearest first; of equal ones the smaller index.
 
     Args:
-        tree: where to look.
+        rows: of a `LiveTree`.
+        nodes: its hosts.
+        box: its boxes.
+        link: its links.
         point: (d,) a virtual position, ms.
         need: tuples/s a host must have free.
         found_in: (k,) filled with their slots.
@@ -55,9 +67,8 @@ def nearest(tree: LiveTree, point: Floats, need: float, found_in: Ints, key: Flo
     Returns:
         How many were found, at most k.
     """
-    rows, nodes, box, link = tree.row, tree.node, tree.box, tree.link
     d = len(point)
-    rise, free, least, room = d, d + 1, 2 * d, 2 * d + 1
+    rise, free, least, room, below = d, d + 1, 2 * d, 2 * d + 1, 2 * d + 2
     wanted = len(found_in)
     stack, bound = np.empty(_LEVELS, np.int64), np.empty(_LEVELS)
     found = 0
@@ -71,8 +82,9 @@ def nearest(tree: LiveTree, point: Floats, need: float, found_in: Ints, key: Flo
         t = stack[top]
         if bound[top] > limit:
             continue
-        if link[t, CELL] == NONE:
-            near, far = link[t, NEAR], link[t, FAR]
+        if link[t, below] >= 0:
+            near = link[t, below]
+            far = near + 1
             near_bound = far_bound = math.inf
             if box[near, room] >= need:
                 square = 0.0
@@ -96,8 +108,8 @@ def nearest(tree: LiveTree, point: Floats, need: float, found_in: Ints, key: Flo
                 stack[top], bound[top] = near, near_bound
                 top += 1
             continue
-        first = link[t, CELL] * LEAF
-        for slot in range(first, first + link[t, COUNT]):
+        first = (NONE - link[t, below]) * LEAF
+        for slot in range(first, first + link[t, below + 1]):
             if rows[slot, free] < need:
                 continue
             square = 0.0
@@ -125,7 +137,10 @@ def nearest(tree: LiveTree, point: Floats, need: float, found_in: Ints, key: Flo
 
 @njit(cache=True, nogil=True)
 def cheapest(
-    tree: LiveTree,
+    rows: Floats,
+    nodes: Ints,
+    box: Floats,
+    link: Ints,
     position: Floats,
     extra: Floats,
     ends: Ints,
@@ -139,7 +154,10 @@ def cheapest(
     """Of the nearest hosts with room for a piece of a join the cheapest first; how many.
 
     Args:
-        tree: where to look.
+        rows: of a `LiveTree`.
+        nodes: its hosts.
+        box: its boxes.
+        link: its links.
         position: (n, d) coordinates of all nodes, ms.
         extra: (n, 2) their height and penalty, ms.
         ends: (p, 3) nodes of the sources and the sink of each pair.
@@ -150,16 +168,16 @@ def cheapest(
         node: (k,) filled with hosts.
         cost: (k,) filled with the objective on each.
     """
-    found = nearest(tree, points[pair], need, node, cost)
-    row, d = tree.row, position.shape[1]
+    found = nearest(rows, nodes, box, link, points[pair], need, node, cost)
+    d = position.shape[1]
     tall = False
     for i in range(found):
-        tall |= row[node[i], d] > 0.0
+        tall |= rows[node[i], d] > 0.0
     for i in range(3):
         tall |= extra[ends[pair, i], 0] > 0.0
     for i in range(found):
         slot = node[i]
-        host = tree.node[slot]
+        host = nodes[slot]
         if tall:
             value = host_cost(position, extra, ends, pair, weights, host)
         else:
@@ -169,7 +187,7 @@ def cheapest(
                 end = ends[pair, leg]
                 square = 0.0
                 for k in range(d):
-                    square += (position[end, k] - row[slot, k]) ** 2
+                    square += (position[end, k] - rows[slot, k]) ** 2
                 value += weights[leg] * math.sqrt(square)
         at = i
         while at > 0 and (cost[at - 1] > value or (cost[at - 1] == value and node[at - 1] > host)):

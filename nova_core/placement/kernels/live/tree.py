@@ -4,6 +4,11 @@ The static tree (`capacity_tree`) fixes its hosts when it is built. This one kee
 with spare slots: an insertion goes down one path and now and then splits a leaf, a removal empties
 a slot, so every change costs about log n. Boxes never shrink; the caller builds the tree anew once
 many hosts have changed, which makes a constant share of each change.
+
+In a large topology an event finds little of the tree in the processor's caches, and waits for
+memory. So what a search looks at lies together: both children of a tree node side by side, in two
+dimensions each a cache line. Kernels that events call take the arrays one by one, which numba
+passes on in half the time of a tuple.
 """
 
 from __future__ import annotations
@@ -17,26 +22,28 @@ from numba import njit
 from nova_core.model.problem import Floats, Ints
 
 # Slots of a leaf, and how many are filled at most when the tree is built.
-LEAF = 32
-FILL = 24
-# Columns of `LiveTree.link`, and what an insertion may answer.
-NEAR, FAR, PARENT, CELL, COUNT = range(5)
+LEAF = 16
+FILL = 12
+# What an insertion may answer.
 DONE, NO_ROOM, TOO_DEEP = range(3)
 # A typed -1, as in `kernels.items`.
 NONE = cast("int", np.int64(-1))
+_CACHE_LINE = 64
 
 
 class LiveTree(NamedTuple):
-    """Hosts in leaves of a binary tree; node 0 is the root.
+    """Hosts in leaves of a binary tree; node 0 is the root, and siblings are neighbours.
 
     Attributes:
         row: (slots, d + 2) coordinates, ms, rise (height and penalty, ms) and free capacity,
-            tuples/s; leaf l owns slots 32 l up to 32 (l + 1), filled from the first.
+            tuples/s; leaf l owns slots `LEAF` l up to `LEAF` (l + 1), filled from the first.
         node: (slots,) index of the host in each slot.
         slot: (n,) slot of each node of the topology, or -1.
-        box: (t, 2 d + 2) least and greatest coordinates, least rise and greatest free capacity
-            below each tree node.
-        link: (t, 5) both children (-1 in a leaf), parent, leaf number and hosts below.
+        box: (t, 2 d + 4) least and greatest coordinates, least rise and greatest free capacity
+            below each tree node; the other two columns belong to ``link``.
+        link: the memory of ``box`` as integers: in the column before the last the first child, or
+            -1 - l in leaf l; in the last the hosts below.
+        parent: (t,) of each tree node, -1 for the root.
         owner: (l,) tree node of each leaf.
         used: (2,) tree nodes and leaves in use.
     """
@@ -46,6 +53,7 @@ class LiveTree(NamedTuple):
     slot: Ints
     box: Floats
     link: Ints
+    parent: Ints
     owner: Ints
     used: Ints
 
@@ -54,15 +62,24 @@ def empty_tree(nodes: int, hosts: int, dimensions: int) -> LiveTree:
     """Room for a topology of ``nodes`` of which ``hosts``, and some more, are in the tree."""
     # Halving down to FILL leaves more than FILL / 2 hosts in each leaf.
     leaves = max(4, 2 * hosts // FILL + 2) * 5 // 4 + 16
+    box = _aligned(2 * leaves, 2 * dimensions + 4)
     return LiveTree(
-        row=np.empty((leaves * LEAF, dimensions + 2)),
+        row=_aligned(leaves * LEAF, dimensions + 2),
         node=np.full(leaves * LEAF, -1, np.int64),
         slot=np.full(nodes, -1, np.int64),
-        box=np.empty((2 * leaves, 2 * dimensions + 2)),
-        link=np.full((2 * leaves, 5), -1, np.int64),
+        box=box,
+        link=box.view(np.int64),
+        parent=np.full(2 * leaves, -1, np.int64),
         owner=np.full(leaves, -1, np.int64),
         used=np.zeros(2, np.int64),
     )
+
+
+def _aligned(rows: int, columns: int) -> Floats:
+    """(rows, columns) of anything, beginning with a cache line."""
+    raw = np.empty(rows * columns + _CACHE_LINE // 8)
+    first = -raw.ctypes.data % _CACHE_LINE // 8
+    return raw[first : first + rows * columns].reshape(rows, columns)
 
 
 @njit(cache=True, nogil=True)
@@ -102,27 +119,20 @@ def build(tree: LiveTree, rows: Floats, node: Ints) -> None:
         node: (n,) their node indices; reordered.
     """
     d = rows.shape[1] - 2
-    link = tree.link
+    link, below, hosts = tree.link, 2 * d + 2, 2 * d + 3
     stack = np.empty((64, 3), np.int64)
-    stack[0, 0], stack[0, 1], stack[0, 2] = 0, len(node), NONE
-    top = 1
-    count = leaves = 0
+    stack[0, 0], stack[0, 1], stack[0, 2] = 0, len(node), 0
+    top = count = 1
+    leaves = 0
+    tree.parent[0] = NONE
     while top > 0:
         top -= 1
-        begin, end, parent = stack[top, 0], stack[top, 1], stack[top, 2]
-        t = count
-        count += 1
-        link[t, NEAR] = link[t, FAR] = link[t, CELL] = NONE
-        link[t, PARENT], link[t, COUNT] = parent, end - begin
-        if parent != NONE:
-            if link[parent, NEAR] == NONE:
-                link[parent, NEAR] = t
-            else:
-                link[parent, FAR] = t
+        begin, end, t = stack[top, 0], stack[top, 1], stack[top, 2]
+        link[t, hosts] = end - begin
         if end - begin <= FILL:
             leaf = leaves
             leaves += 1
-            link[t, CELL] = leaf
+            link[t, below] = NONE - leaf
             tree.owner[leaf] = t
             for i in range(begin, end):
                 slot = leaf * LEAF + i - begin
@@ -139,9 +149,12 @@ def build(tree: LiveTree, rows: Floats, node: Ints) -> None:
                 axis, widest = k, high - low
         middle = (begin + end) // 2
         _select(rows, node, begin, end, middle, axis)
+        link[t, below] = count
         for first, last in ((begin, middle), (middle, end)):
-            stack[top, 0], stack[top, 1], stack[top, 2] = first, last, t
+            stack[top, 0], stack[top, 1], stack[top, 2] = first, last, count
+            tree.parent[count] = t
             top += 1
+            count += 1
     tree.used[0], tree.used[1] = count, leaves
     for t in range(count - 1, -1, -1):  # children come after their parent
         _bound(tree, t)
@@ -152,73 +165,100 @@ def _bound(tree: LiveTree, t: int) -> None:
     """Recompute a tree node's box from what is directly below it."""
     box, link, row = tree.box, tree.link, tree.row
     d = row.shape[1] - 2
-    if link[t, CELL] == NONE:
-        a, b = link[t, NEAR], link[t, FAR]
+    rise, room, a = 2 * d, 2 * d + 1, link[t, 2 * d + 2]
+    if a >= 0:
+        b = a + 1
         for k in range(d):
             box[t, k] = min(box[a, k], box[b, k])
             box[t, d + k] = max(box[a, d + k], box[b, d + k])
-        box[t, 2 * d] = min(box[a, 2 * d], box[b, 2 * d])
-        box[t, 2 * d + 1] = max(box[a, 2 * d + 1], box[b, 2 * d + 1])
+        box[t, rise] = min(box[a, rise], box[b, rise])
+        box[t, room] = max(box[a, room], box[b, room])
         return
     box[t, :d], box[t, d : 2 * d] = math.inf, -math.inf
-    box[t, 2 * d], box[t, 2 * d + 1] = math.inf, -math.inf
-    first = link[t, CELL] * LEAF
-    for slot in range(first, first + link[t, COUNT]):
+    box[t, rise], box[t, room] = math.inf, -math.inf
+    first = (NONE - a) * LEAF
+    for slot in range(first, first + link[t, 2 * d + 3]):
         for k in range(d):
             box[t, k] = min(box[t, k], row[slot, k])
             box[t, d + k] = max(box[t, d + k], row[slot, k])
-        box[t, 2 * d] = min(box[t, 2 * d], row[slot, d])
-        box[t, 2 * d + 1] = max(box[t, 2 * d + 1], row[slot, d + 1])
+        box[t, rise] = min(box[t, rise], row[slot, d])
+        box[t, room] = max(box[t, room], row[slot, d + 1])
 
 
 @njit(cache=True, nogil=True)
-def _raise_room(tree: LiveTree, t: int) -> None:
-    """Recompute the room of a leaf's tree node and of those above it, as far as it changes."""
-    box, link, row = tree.box, tree.link, tree.row
-    column, free = box.shape[1] - 1, row.shape[1] - 1
-    first = link[t, CELL] * LEAF
+def _find_room(row: Floats, box: Floats, link: Ints, parent: Ints, t: int) -> None:
+    """Work out the room of a leaf's tree node and of those above it, as far as it changes."""
+    free, column = row.shape[1] - 1, box.shape[1] - 3
+    first = (NONE - link[t, column + 1]) * LEAF
     room = -math.inf
-    for slot in range(first, first + link[t, COUNT]):
+    for slot in range(first, first + link[t, column + 2]):
         room = max(room, row[slot, free])
-    box[t, column] = room
-    t = link[t, PARENT]
-    while t != NONE:
-        room = max(box[link[t, NEAR], column], box[link[t, FAR], column])
-        if room == box[t, column]:
-            return
+    while room != box[t, column]:
         box[t, column] = room
-        t = link[t, PARENT]
+        t = parent[t]
+        if t == NONE:
+            return
+        child = link[t, column + 1]
+        room = max(box[child, column], box[child + 1, column])
 
 
 @njit(cache=True, nogil=True)
-def set_free(tree: LiveTree, node: int, free: float) -> None:
+def set_free(
+    row: Floats,
+    slot: Ints,
+    box: Floats,
+    link: Ints,
+    parent: Ints,
+    owner: Ints,
+    node: int,
+    free: float,
+) -> None:
     """Change the free capacity of a host in the tree; nothing for a node that is not in it."""
-    slot = tree.slot[node]
-    if slot != NONE:
-        tree.row[slot, tree.row.shape[1] - 1] = free
-        _raise_room(tree, tree.owner[slot // LEAF])
+    at = slot[node]
+    if at == NONE:
+        return
+    old = row[at, row.shape[1] - 1]
+    row[at, row.shape[1] - 1] = free
+    t = owner[at // LEAF]
+    column = box.shape[1] - 3
+    if old == box[t, column] and free < old:
+        _find_room(row, box, link, parent, t)
+    while t != NONE and box[t, column] < free:
+        box[t, column] = free
+        t = parent[t]
 
 
 @njit(cache=True, nogil=True)
-def remove(tree: LiveTree, node: int) -> None:
+def remove(
+    row: Floats,
+    hosts: Ints,
+    slot: Ints,
+    box: Floats,
+    link: Ints,
+    parent: Ints,
+    owner: Ints,
+    node: int,
+) -> None:
     """Take a host out; nothing for a node that is not in the tree."""
-    slot = tree.slot[node]
-    if slot == NONE:
+    at = slot[node]
+    if at == NONE:
         return
-    tree.slot[node] = NONE
-    leaf = slot // LEAF
-    t = tree.owner[leaf]
-    last = leaf * LEAF + tree.link[t, COUNT] - 1
-    if slot != last:
-        tree.row[slot] = tree.row[last]
-        tree.node[slot] = tree.node[last]
-        tree.slot[tree.node[slot]] = slot
-    tree.node[last] = NONE
+    slot[node] = NONE
+    leaf, count = at // LEAF, link.shape[1] - 1
+    t = owner[leaf]
+    last = leaf * LEAF + link[t, count] - 1
+    room = row[at, row.shape[1] - 1]
+    if at != last:
+        row[at] = row[last]
+        hosts[at] = hosts[last]
+        slot[hosts[at]] = at
+    hosts[last] = NONE
     above = t
     while above != NONE:
-        tree.link[above, COUNT] -= 1
-        above = tree.link[above, PARENT]
-    _raise_room(tree, t)
+        link[above, count] -= 1
+        above = parent[above]
+    if room == box[t, box.shape[1] - 3]:
+        _find_room(row, box, link, parent, t)
 
 
 @njit(cache=True, nogil=True)
@@ -237,7 +277,9 @@ def _split(tree: LiveTree, t: int) -> None:
     """Make a full leaf's tree node an inner one with two half-full leaves below."""
     link, row, node = tree.link, tree.row, tree.node
     d = row.shape[1] - 2
-    leaf, first = link[t, CELL], link[t, CELL] * LEAF
+    below, hosts = 2 * d + 2, 2 * d + 3
+    leaf = NONE - link[t, below]
+    first = leaf * LEAF
     axis, widest = 0, -1.0
     for k in range(d):
         if tree.box[t, d + k] - tree.box[t, k] > widest:
@@ -253,23 +295,42 @@ def _split(tree: LiveTree, t: int) -> None:
         node[target] = node[source]
         node[source] = NONE
         tree.slot[node[target]] = target
-    link[t, CELL] = NONE
-    for side, below in ((NEAR, leaf), (FAR, other)):
-        child = tree.used[0]
-        tree.used[0] = child + 1
-        link[t, side] = child
-        link[child, NEAR] = link[child, FAR] = NONE
-        link[child, PARENT], link[child, CELL], link[child, COUNT] = t, below, half
-        tree.owner[below] = child
+    child = tree.used[0]
+    tree.used[0] = child + 2
+    link[t, below] = child
+    for here in (leaf, other):
+        link[child, below], link[child, hosts] = NONE - here, half
+        tree.parent[child] = t
+        tree.owner[here] = child
         _bound(tree, child)
+        child += 1
 
 
 @njit(cache=True, nogil=True)
-def insert(tree: LiveTree, node: int, values: Floats, deepest: int) -> int:
+def insert(
+    row: Floats,
+    hosts: Ints,
+    slot: Ints,
+    box: Floats,
+    link: Ints,
+    parent: Ints,
+    owner: Ints,
+    used: Ints,
+    node: int,
+    values: Floats,
+    deepest: int,
+) -> int:
     """Put a host in.
 
     Args:
-        tree: where; its ``slot`` has a row for the node.
+        row: of a `LiveTree`, as all arrays but ``values``.
+        hosts: its ``node``.
+        slot: has a row for the node.
+        box: its boxes.
+        link: its links.
+        parent: its parents.
+        owner: its owners.
+        used: what is in use.
         node: one that is not in the tree.
         values: (d + 2,) its row, see `LiveTree.row`.
         deepest: levels beyond which the tree counts as unbalanced.
@@ -278,32 +339,31 @@ def insert(tree: LiveTree, node: int, values: Floats, deepest: int) -> int:
         ``DONE``; ``TOO_DEEP`` when done but the tree should be built anew; ``NO_ROOM`` when there
         is no leaf left to split into, and nothing was done.
     """
-    box, link = tree.box, tree.link
-    d = tree.row.shape[1] - 2
-    if tree.used[1] + 1 >= len(tree.owner):
+    d = row.shape[1] - 2
+    rise, room, below, count = 2 * d, 2 * d + 1, 2 * d + 2, 2 * d + 3
+    if used[1] + 1 >= len(owner):
         return NO_ROOM
     t = 0
     depth = 0
     while True:
         for k in range(d):
             box[t, k], box[t, d + k] = min(box[t, k], values[k]), max(box[t, d + k], values[k])
-        box[t, 2 * d] = min(box[t, 2 * d], values[d])
-        box[t, 2 * d + 1] = max(box[t, 2 * d + 1], values[d + 1])
-        if link[t, CELL] != NONE:
-            if link[t, COUNT] < LEAF:
+        box[t, rise], box[t, room] = min(box[t, rise], values[d]), max(box[t, room], values[d + 1])
+        if link[t, below] < 0:
+            if link[t, count] < LEAF:
                 break
-            _split(tree, t)
-        link[t, COUNT] += 1
-        near, far = link[t, NEAR], link[t, FAR]
-        to_near, to_far = _gap(box, near, values, d), _gap(box, far, values, d)
+            _split(LiveTree(row, hosts, slot, box, link, parent, owner, used), t)
+        link[t, count] += 1
+        near = link[t, below]
+        to_near, to_far = _gap(box, near, values, d), _gap(box, near + 1, values, d)
         # Equal hosts go where fewer are, lest they all end up in one branch.
-        if to_far < to_near or (to_far == to_near and link[far, COUNT] < link[near, COUNT]):
-            near = far
+        if to_far < to_near or (to_far == to_near and link[near + 1, count] < link[near, count]):
+            near += 1
         t = near
         depth += 1
-    slot = link[t, CELL] * LEAF + link[t, COUNT]
-    link[t, COUNT] += 1
-    tree.row[slot] = values
-    tree.node[slot] = node
-    tree.slot[node] = slot
+    at = (NONE - link[t, below]) * LEAF + link[t, count]
+    link[t, count] += 1
+    row[at] = values
+    hosts[at] = node
+    slot[node] = at
     return TOO_DEEP if depth > deepest else DONE
