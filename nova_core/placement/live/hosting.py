@@ -173,7 +173,7 @@ class Hosting:
         if share.size <= s.largest * (1 + _SLACK):
             found = self.cheapest(pair, weights, share)
             if found is not None:
-                s.attach(pair, found[0])
+                s.attach(pair, found[0], share)
                 return
         pieces, missing = self.cut(pair)
         if pieces is not None:
@@ -432,7 +432,7 @@ class Hosting:
         if now - found[1] <= max(self.threshold(pair, now), 1e-9 * now):
             return False
         s.detach(pair)
-        s.attach(pair, found[0])
+        s.attach(pair, found[0], share)
         return True
 
 

@@ -365,11 +365,17 @@ class LiveState:
             for link, rate in asked.items()
         )
 
-    def attach(self, pair: int, placed: int | Pieces) -> None:
-        """Run a pair that has no place: whole on a node, or in pieces."""
+    def attach(self, pair: int, placed: int | Pieces, whole: Share | None = None) -> None:
+        """Run a pair that has no place: whole on a node, or in pieces.
+
+        Args:
+            pair: the pair.
+            placed: where.
+            whole: its `whole_share`, if that is known.
+        """
         if pair not in self.before:
             self.touch(pair)
-        host, whole = self.pairs.host, self.whole_share(pair)
+        host, whole = self.pairs.host, whole or self.whole_share(pair)
         # What has no place has none to go back to but this.
         self._undo.append((host, pair, NOWHERE))
         if isinstance(placed, Pieces):
@@ -429,15 +435,18 @@ class LiveState:
         if not pairs:
             return
         for pair in pairs:
-            self.touch(pair)
-            if self.before[pair].alive:
-                self._undo.append((self.pairs.point, pair, self.before[pair].point))
+            if pair not in self.before:
+                self.touch(pair)
+            before = self.before[pair]
+            if before.alive:
+                self._undo.append((self.pairs.point, pair, before.point))
         p, rows = self.pairs, np.array(pairs)
         if self.objective == "network-usage":
             weights = np.stack([self.weights(pair) for pair in pairs])
         else:
-            fixed = _FIXED_WEIGHTS[self.objective].reshape(1, 3)
-            weights = fixed if len(pairs) == 1 else fixed.repeat(len(pairs), axis=0)
+            weights = _FIXED_WEIGHTS[self.objective][None]
+            if len(pairs) > 1:
+                weights = weights.repeat(len(pairs), axis=0)
         # `take` is several times quicker than indexing for so few rows.
         anchors = self.nodes.position.take(p.ends.take(rows, axis=0), axis=0)
         p.point[rows] = fermat_points(anchors, weights)

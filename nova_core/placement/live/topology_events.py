@@ -57,7 +57,7 @@ def _enlist(state: LiveState, node: int) -> None:
     for number, index in enumerate(state.indexes):
         old = index.row_of(node)
         new = row if hosts and (number == 0 or state.meets(node, number - 1)) else None
-        if old is not None and new is not None and (old == new).all():
+        if old is not None and new is not None and old.tobytes() == new.tobytes():
             continue
         if old is not None:
             index.remove(node)
@@ -74,7 +74,7 @@ def _relist(index: HostIndex, node: int, row: Floats | None) -> None:
 
 def _position(state: LiveState, given: list[float], where: str) -> Floats:
     d = state.nodes.position.shape[1]
-    if len(given) != d or not all(math.isfinite(x) for x in given):
+    if len(given) != d or not all(map(math.isfinite, given)):
         raise ProblemError(f"{where}: position {given}; {d} finite numbers of ms are needed")
     return np.array(given)
 

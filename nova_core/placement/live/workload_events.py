@@ -77,7 +77,9 @@ def add_source(hosting: Hosting, event: AddSource, overload: bool) -> None:
     s.bind(s.sources_on, node, row)
     added = [_add_pair(s, row, join, where) for join in event.joins]
     s.renew_points(added)
-    for pair in sorted(added, key=lambda pair: (-s.size(pair), pair)):
+    if len(added) > 1:
+        added.sort(key=lambda pair: (-s.size(pair), pair))
+    for pair in added:
         hosting.place(pair, overload)
 
 
