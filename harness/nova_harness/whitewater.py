@@ -330,15 +330,18 @@ def _small(search: str, runs: Sequence[Run], optimum: Floats) -> SmallRow:
     with np.errstate(divide="ignore"):
         worse = 1 / _ratio(_values(runs), optimum)
     optimal = worse <= 1 + SAME
-    shares = [
+    to_1_5, to_2, to_4, more = (
         100 * float(((worse > low) & (worse <= high) & ~optimal).mean())
         for low, high in pairwise(WORSE)
-    ]
+    )
     return SmallRow(
         search,
-        100 * float(optimal.mean()),
-        PUBLISHED_OPTIMAL.get(search, np.nan),
-        *shares,
+        optimal=100 * float(optimal.mean()),
+        published=PUBLISHED_OPTIMAL.get(search, np.nan),
+        up_to_1_5=to_1_5,
+        up_to_2=to_2,
+        up_to_4=to_4,
+        worse=more,
         worst=float(worse.max()),
         time=_mean_time(runs),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,10 @@ def whitewater(quick: bool, parameters: Path | None, output: Path, as_json: bool
         asked = msgspec.structs.replace(asked, **fewer)
     with shared.working(), shared.progress("searching") as advance:
         result = figures.run(asked, output / "runs.jsonl", advance)
-    tables = {"whitewater-small": result.small, "whitewater-large": result.large}
+    tables: dict[str, Sequence[object]] = {
+        "whitewater-small": result.small,
+        "whitewater-large": result.large,
+    }
     written = write(output, "whitewater", result, tables, lambda: figures.draw(result))
     if as_json:
         console.print_json({**as_dict(result), "written": written})

@@ -136,7 +136,7 @@ class _Search:
         return Plan(
             problem=problem,
             strategy=self.name,
-            objective="throughput",
+            objective="latency",
             partitions=Partitions.whole(problem),
             instances=Instances.whole(used[np.array(found.nodes, np.int64)[2::4]]),
             parameters=parameter_dict(self.parameters),

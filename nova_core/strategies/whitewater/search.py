@@ -9,14 +9,12 @@ from functools import cached_property
 import numpy as np
 
 from nova_core.errors import ProblemError
-from nova_core.model.problem import Ints
+from nova_core.model.problem import Floats, Ints
 from nova_core.strategies.whitewater.constraints import Inputs, Need, needs
 from nova_core.strategies.whitewater.kernels import neighbours, throughput, walks
 from nova_core.strategies.whitewater.query import Network, Query
 from nova_core.strategies.whitewater.tables import given_columns, inputs_of, state_columns
 
-# A gain below this is rounding.
-GAIN = 1e-9
 # Reactive tabu search (Battiti and Tecchiolli 1994): configurations seen more than so often ...
 REPETITIONS = 3
 # ... and more such configurations than this make it leave the region.
@@ -132,63 +130,87 @@ class Search:
         self.alpha, self.random = alpha, random
         self.given = given_columns(query, network)
         self.state = state_columns(self.given, inputs, nodes)
-        self.value = throughput.refresh(self.given, self.state)
+        # Of the configuration, and of the best one.
+        self._values = np.full(2, throughput.refresh(self.given, self.state))
         self.evaluations = 1
         swaps = len(query) if alpha < 1 else 1
-        self._barred_host = np.zeros(len(self.given.host), np.int64)
-        self._barred_swap = np.zeros((swaps, swaps), np.int64)
-        self._move = np.zeros(4, np.int64)
-        self._keep()
-
-    def _keep(self) -> None:
-        self.highest = self.value
+        self._barred = np.zeros(len(self.given.host), np.int64), np.zeros((swaps, swaps), np.int64)
         self.child, self.node = self.state.child.copy(), self.state.node.copy()
+        self._first = self.state.child.copy()
 
-    def best_neighbour(self, now: int, above: float = np.inf) -> float:
-        """Find the best move that is not tabu, or tabu but better than ``above``; its value."""
-        value, evaluated = walks.best_neighbour(
+    @property
+    def highest(self) -> float:
+        """Value of the best configuration seen, which `child` and `node` hold."""
+        return float(self._values[1])
+
+    def found(self, value: float, child: Ints, node: Ints) -> None:
+        """Take note of a configuration."""
+        if value > self.highest:
+            self._values[1], self.child, self.node = value, child.copy(), node.copy()
+
+    def climb(self, now: int, moves: int, length: int, improving: bool = False) -> int:
+        """Make the best moves that are not tabu; how many were made.
+
+        Args:
+            now: number of the first iteration.
+            moves: most moves.
+            length: iterations for which each is not undone.
+            improving: stop when no neighbour is better.
+        """
+        made, evaluated = walks.climb(
             self.given,
             self.state,
             self.alpha > 0,
             self.alpha < 1,
-            int(self.random.integers(len(self.given.kind))),
+            self.random.integers(len(self.given.kind), size=moves),
             now,
-            self._barred_host,
-            self._barred_swap,
-            above,
-            self._move,
+            length,
+            improving,
+            *self._barred,
+            self._values,
+            (self.child, self.node),
         )
         self.evaluations += evaluated
-        return value
+        return made
 
-    def random_move(self) -> bool:
-        """Choose a move at random; whether there is one."""
-        draws = self.random.random(3)
-        return walks.random_move(self.given, self.state, self.alpha, draws, self._move)
+    def wander(self, now: int, moves: int, length: int) -> None:
+        """Make random moves, from the order of operators that the search began with.
 
-    def make(self, until: int = 0) -> None:
-        """Make the move found, and let undoing it be tabu until an iteration."""
-        kind, first, second, _ = self._move.tolist()
-        if kind == neighbours.PHYSICAL:
-            begin, end = self.given.offset[first], self.given.offset[first + 1]
-            left = self.given.host[begin:end] == self.state.node[first]
-            self._barred_host[begin:end][left] = until
-        else:
-            bottom = self.state.child[first, second]
-            self._barred_swap[min(first, bottom), max(first, bottom)] = until
-        neighbours.apply(self.state, self._move)
-        self.value = throughput.refresh(self.given, self.state)
-        if self.value > self.highest:
-            self._keep()
+        What was pushed below a join would never come back to above it (Table 6).
+        """
+        if self.alpha < 1:
+            walks.restore(self.state, (self._first, self.state.node.copy()))
+            throughput.refresh(self.given, self.state)
+        move = np.zeros(4, np.int64)
+        for _ in range(moves):
+            draws = self.random.random(3)
+            if walks.random_move(self.given, self.state, self.alpha, draws, move):
+                until = now + 1 + length
+                value = walks.make(self.given, self.state, move, until, *self._barred)
+                self._values[0] = value
+                self.evaluations += 1
+                self.found(value, self.state.child, self.state.node)
+
+    def anneal(self, temperatures: Floats) -> None:
+        """Random moves at these temperatures."""
+        value, evaluated = walks.anneal(
+            self.given,
+            self.state,
+            self.alpha,
+            temperatures,
+            self.random.random((len(temperatures), 4)),
+            (self.child, self.node),
+        )
+        self._values[1] = value
+        self.evaluations += evaluated
 
     def forget(self, now: int, share: float) -> bool:
         """Forget the oldest share of the tabu list; whether there was any."""
-        barred = [table[table > now] for table in (self._barred_host, self._barred_swap)]
-        every = np.concatenate(barred)
+        every = np.concatenate([table[table > now] for table in self._barred])
         if len(every) == 0:
             return False
         until = np.quantile(every, share, method="higher")
-        for table in (self._barred_host, self._barred_swap):
+        for table in self._barred:
             table[table <= until] = 0
         return True
 
@@ -199,11 +221,7 @@ class Search:
 
 def greedy(search: Search, p: Parameters) -> None:
     """Make the best move as long as it is an improvement (section 5.1.1)."""
-    for now in range(p.iterations):
-        value = search.best_neighbour(now)
-        if not value > search.value + GAIN * abs(search.value):
-            return
-        search.make()
+    search.climb(0, p.iterations, 0, improving=True)
 
 
 def tabu(search: Search, p: Parameters) -> None:
@@ -211,16 +229,16 @@ def tabu(search: Search, p: Parameters) -> None:
 
     A move that leads to a new best is never tabu. When all moves are, the older half is forgotten.
     """
-    for now in range(p.iterations):
-        while search.best_neighbour(now, search.highest) == -np.inf:
-            if not search.forget(now, 0.5):
-                return
-        search.make(now + 1 + p.tabu_list)
+    now = 0
+    while now < p.iterations:
+        now += search.climb(now, p.iterations - now, p.tabu_list)
+        if now < p.iterations and not search.forget(now, 0.5):
+            return
 
 
 def reactive_tabu(search: Search, p: Parameters) -> None:
     """Tabu search whose list grows with repetitions, and that escapes from where it is (5.1.3)."""
-    length, cycle, changed, chaotic = 1.0, float(p.longest_cycle), 0, 0
+    length, cycle, changed, chaotic = 1.0, 1.0, 0, 0
     seen: dict[int, tuple[int, int]] = {}
     for now in range(p.iterations):
         key = search.fingerprint()
@@ -231,35 +249,26 @@ def reactive_tabu(search: Search, p: Parameters) -> None:
                 chaotic += 1
             if now - last < p.longest_cycle:
                 cycle = 0.1 * (now - last) + 0.9 * cycle
-                length, changed = min(max(length * p.increase, length + 1), p.iterations), now
+                length = min(max(length * p.increase, length + 1), p.iterations)
+                changed = now
         if now - changed > cycle:
             length, changed = max(min(length * p.decrease, length - 1), 1.0), now
         if chaotic > CHAOTIC:
             chaotic = 0
             seen.clear()
-            for _ in range(1 + int((1 + search.random.random()) * cycle / 2)):
-                if search.random_move():
-                    search.make(now + 1 + int(length))
+            steps = 1 + int((1 + search.random.random()) * cycle / 2)
+            search.wander(now, steps, int(length))
             continue
-        while search.best_neighbour(now, search.highest) == -np.inf:
+        while not search.climb(now, 1, int(length)):
+            # All moves are tabu: the list is too long.
             length, changed = max(length * p.decrease, 1.0), now
             if not search.forget(now, 0.5):
                 return
-        search.make(now + 1 + int(length))
 
 
 def annealing(search: Search, p: Parameters) -> None:
     """Random moves, of which worse ones are made ever more seldom (section 5.1.4)."""
-    heat = p.temperature * 0.5 ** np.arange(p.temperatures)
-    search.highest, evaluated = walks.anneal(
-        search.given,
-        search.state,
-        search.alpha,
-        np.repeat(heat, p.steps),
-        search.random.random((p.temperatures * p.steps, 4)),
-        (search.child, search.node),
-    )
-    search.evaluations += evaluated
+    search.anneal(np.repeat(p.temperature * 0.5 ** np.arange(p.temperatures), p.steps))
 
 
 def exhaustive(search: Search, p: Parameters) -> None:
@@ -289,8 +298,7 @@ def exhaustive(search: Search, p: Parameters) -> None:
         else:
             value, evaluated = throughput.refresh(given, state), 1
         search.evaluations += evaluated
-        if value > search.highest:
-            search.highest, search.child, search.node = value, child, node.copy()
+        search.found(value, child, node)
         if search.alpha == 1:
             return
         for top in range(len(given.kind)):
@@ -370,7 +378,7 @@ def optimize(
         network,
         inputs_of(search.child),
         tuple(search.node.tolist()),
-        float(search.highest),
+        search.highest,
         evaluations + search.evaluations,
     )
 

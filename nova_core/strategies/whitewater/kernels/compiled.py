@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from numba import njit
 
@@ -12,8 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def compiled(function: F) -> F:
     """Compile a function, once for all processes."""
-    made: F = njit(cache=True, nogil=True)(function)
-    return made
+    return cast("F", njit(cache=True, nogil=True)(function))
 
 
 __all__ = ["compiled"]

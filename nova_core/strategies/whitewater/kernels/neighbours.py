@@ -6,6 +6,8 @@ A move is four numbers: ``(PHYSICAL, operator, node, -1)`` or ``(LOGICAL, top, i
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from nova_core.strategies.whitewater.kernels.columns import (
@@ -14,6 +16,7 @@ from nova_core.strategies.whitewater.kernels.columns import (
     PROJECT,
     SINK,
     SOURCE,
+    Floats,
     Given,
     Ints,
     State,
@@ -31,7 +34,7 @@ PHYSICAL, LOGICAL = 0, 1
 # What is left of a coefficient after subtracting all of it.
 RESIDUE = 1e-13
 # Numba compiles a kernel once more for every argument that is a literal.
-ZERO = np.int64(0)
+ZERO: Any = np.int64(0)
 
 
 @compiled
@@ -90,18 +93,20 @@ def apply(state: State, move: Ints) -> None:
 
 
 @compiled
-def charge(state: State, resource: int, degree: int, amount: float, count: int) -> int:
+def charge(
+    touched: Ints, change: Floats, resource: int, degree: int, amount: float, count: int
+) -> int:
     """Note that a resource is charged more; resources noted so far in and out."""
     if resource < 0:
         return count
     for place in range(count):
-        if state.touched[place] == resource:
-            state.change[place, degree] += amount
+        if touched[place] == resource:
+            change[place, degree] += amount
             return count
-    state.touched[count] = resource
-    for k in range(state.change.shape[1]):
-        state.change[count, k] = 0.0
-    state.change[count, degree] = amount
+    touched[count] = resource
+    for k in range(change.shape[1]):
+        change[count, k] = 0.0
+    change[count, degree] = amount
     return count + 1
 
 
@@ -109,13 +114,14 @@ def charge(state: State, resource: int, degree: int, amount: float, count: int) 
 def charge_work(given: Given, state: State, o: int, sign: float, count: int) -> int:
     """Note an operator's work and memory."""
     processor, memory = given.processor[state.node[o]], given.memory[state.node[o]]
-    count = charge(state, memory, ZERO, sign * given.fixed_memory[o], count)
+    touched, change = state.touched, state.change
+    count = charge(touched, change, memory, ZERO, sign * given.fixed_memory[o], count)
     for i in range(2):
         child = state.child[o, i]
         if child >= 0:
             rate, degree = sign * state.coefficient[child], state.degree[child]
-            count = charge(state, processor, degree, given.cost[o] * rate, count)
-            count = charge(state, memory, degree, given.window_memory[o] * rate, count)
+            count = charge(touched, change, processor, degree, given.cost[o] * rate, count)
+            count = charge(touched, change, memory, degree, given.window_memory[o] * rate, count)
     return count
 
 
@@ -125,9 +131,11 @@ def charge_output(given: Given, state: State, o: int, sign: float, count: int) -
     above = state.parent[o]
     if above < 0:
         return count
-    link = link_of(given, state.node[o], state.node[above])
+    link = link_of(
+        given.link, given.link_resource, len(given.speed), state.node[o], state.node[above]
+    )
     amount = sign * given.tuple_bytes * state.coefficient[o]
-    return charge(state, link, state.degree[o], amount, count)
+    return charge(state.touched, state.change, link, state.degree[o], amount, count)
 
 
 @compiled

@@ -10,11 +10,13 @@ from nova_core.strategies.whitewater.kernels.neighbours import (
     LOGICAL,
     PHYSICAL,
     apply,
-    rotate,
     swap_slot,
     trial,
 )
 from nova_core.strategies.whitewater.kernels.throughput import refresh
+
+# A gain below this is rounding.
+GAIN = 1e-9
 
 
 @compiled
@@ -36,6 +38,20 @@ def keep(state: State, best: tuple[Ints, Ints]) -> None:
     for o in range(len(state.node)):
         best[0][o, 0], best[0][o, 1] = state.child[o, 0], state.child[o, 1]
         best[1][o] = state.node[o]
+
+
+@compiled
+def restore(state: State, best: tuple[Ints, Ints]) -> None:
+    """Go back to what `keep` copied."""
+    for o in range(len(state.node)):
+        state.parent[o] = -1
+    for o in range(len(state.node)):
+        state.node[o] = best[1][o]
+        for i in range(2):
+            child = best[0][o, i]
+            state.child[o, i] = child
+            if child >= 0:
+                state.parent[child] = o
 
 
 @compiled
@@ -102,6 +118,75 @@ def best_neighbour(
 
 
 @compiled
+def make(
+    given: Given, state: State, move: Ints, until: int, barred_host: Ints, barred_swap: Ints
+) -> float:
+    """Make a move, and let undoing it be tabu until an iteration; the new value."""
+    o = move[1]
+    if move[0] == PHYSICAL:
+        for place in range(given.offset[o], given.offset[o + 1]):
+            if given.host[place] == state.node[o]:
+                barred_host[place] = until
+    else:
+        bottom = state.child[o, move[2]]
+        barred_swap[min(o, bottom), max(o, bottom)] = until
+    apply(state, move)
+    return refresh(given, state)
+
+
+@compiled
+def climb(
+    given: Given,
+    state: State,
+    physical: bool,
+    logical: bool,
+    first: Ints,
+    now: int,
+    length: int,
+    improving: bool,
+    barred_host: Ints,
+    barred_swap: Ints,
+    values: Floats,
+    best: tuple[Ints, Ints],
+) -> tuple[int, int]:
+    """Make the best move that is not tabu, again and again (sections 5.1.1 and 5.1.2).
+
+    Args:
+        given: query and network.
+        state: a refreshed configuration; where the walk ends, in the end.
+        physical: whether to make physical moves.
+        logical: whether to make swaps.
+        first: (k,) operator to begin each look around with; as many moves are made.
+        now: number of the first iteration.
+        length: iterations for which a move must not be undone, unless that leads to a new best.
+        improving: stop when no neighbour is better.
+        barred_host: (h,) iteration until which each of ``given.host`` is tabu.
+        barred_swap: (o, o) iteration until which each swap is tabu, or (1, 1) without swaps.
+        values: (2,) value of the configuration, and of the best one seen.
+        best: child and node of the best one seen.
+
+    Returns:
+        Iterations made, fewer than k where nothing else was left, and neighbours evaluated.
+    """
+    move = np.zeros(4, np.int64)
+    evaluated = 0
+    for step in range(len(first)):
+        value, looked = best_neighbour(
+            given, state, physical, logical, first[step], now + step, barred_host, barred_swap,
+            values[1], move,
+        )  # fmt: skip
+        evaluated += looked
+        if value == -np.inf or (improving and not value > values[0] + GAIN * abs(values[0])):
+            return step, evaluated
+        until = now + step + 1 + length
+        values[0] = make(given, state, move, until, barred_host, barred_swap)
+        if values[0] > values[1]:
+            values[1] = values[0]
+            keep(state, best)
+    return len(first), evaluated
+
+
+@compiled
 def random_move(given: Given, state: State, alpha: float, draws: Floats, move: Ints) -> bool:
     """m(C, alpha): a physical move with probability alpha, else a swap, each chosen at random.
 
@@ -156,7 +241,8 @@ def anneal(
 ) -> tuple[float, int]:
     """Simulated annealing: random moves, worse ones ever more seldom (section 5.1.4).
 
-    A neighbour with value v' is taken instead of v with probability exp((v' - v) / (t v)).
+    A neighbour with value v' is taken instead of v with probability exp((v' - v) / (t v)). Every
+    temperature begins with the best configuration seen.
 
     Args:
         given: query and network.
@@ -175,6 +261,9 @@ def anneal(
     move = np.zeros(4, np.int64)
     evaluated = 0
     for step in range(len(temperatures)):
+        if step > 0 and temperatures[step] != temperatures[step - 1] and highest > value:
+            restore(state, best)
+            value = refresh(given, state)
         if not random_move(given, state, alpha, draws[step], move):
             break
         # The random number is drawn first: then it is known what is good enough.
@@ -238,12 +327,4 @@ def fingerprint(parent: Ints, node: Ints) -> int:
     return int(found >> np.uint64(1))
 
 
-__all__ = [
-    "anneal",
-    "apply",
-    "best_neighbour",
-    "best_placement",
-    "fingerprint",
-    "random_move",
-    "rotate",
-]
+__all__ = ["anneal", "best_placement", "climb", "fingerprint", "make", "random_move", "restore"]
