@@ -16,7 +16,7 @@ from nova_harness.experiment.cell_run import CellReport
 from nova_harness.experiment.cells import cells_of
 from nova_harness.experiment.document import Experiment
 from nova_harness.experiment.runner import Watcher, ready_home, run_experiment
-from nova_harness.flink_deployment import COORDINATOR, TASK_MANAGER
+from nova_harness.flink_deployment import COORDINATOR, TASK_MANAGER, WORK
 from nova_testbed.hosts import connect
 from nova_testbed.inventory import Inventory, read_inventory
 from nova_testbed.rack import VirtualRack
@@ -175,6 +175,28 @@ def test_an_experiment_and_its_faults(base: Path, tmp_path: Path) -> None:
     assert all(r.placed and r.check["lost"] == r.check["wrong"] == 0 for r in reports)
     assert (cells[0] / "summary.json").stat().st_mtime_ns == before
     assert state(run)["state"] == "finished"
+    assert_clean(base)
+
+
+def test_a_full_disk_ends_the_run(base: Path, tmp_path: Path) -> None:
+    def command(line: str) -> None:
+        with connect(reachable(base), ["hub"]) as hosts:
+            hosts["hub"].run(line)
+
+    run, results = tmp_path / "run", f"{WORK}/results"
+    watcher = Watcher(
+        phase=lambda text: (
+            # Room for 819 of the 1800 results.
+            command(f"mount -t tmpfs -o size=64k tmpfs {results}")
+            if text.endswith("-calm-1: deploying")
+            else None
+        )
+    )
+    with pytest.raises(NovaError) as caught:
+        run_experiment(small(), base, run, watcher)
+    command(f"umount {results}")
+    assert "No space left on device" in str(caught.value)
+    assert state(run)["verdict"] == str(caught.value)
     assert_clean(base)
 
 
