@@ -12,7 +12,7 @@ from nova_core import console
 from nova_core.commands import shared
 
 if TYPE_CHECKING:
-    from nova_harness.sbon import Result
+    from nova_harness.sbon_results import Result
 
 
 @click.command()
@@ -35,6 +35,7 @@ def sbon(parameters: Path | None, output: Path, as_json: bool) -> None:
     from nova_harness import sbon as experiment
     from nova_harness.commands.reproduce import as_dict, write
     from nova_harness.figure_inputs import read_parameters
+    from nova_harness.sbon_results import draw
 
     asked = read_parameters("sbon", experiment.Sbon, parameters)
     with shared.working(), shared.progress("topologies") as advance:
@@ -45,7 +46,7 @@ def sbon(parameters: Path | None, output: Path, as_json: bool) -> None:
         "sbon-spaces": result.spaces,
         "sbon-reuse": result.reuse,
     }
-    written = write(output, "sbon", result, tables, lambda: experiment.draw(result))
+    written = write(output, "sbon", result, tables, lambda: draw(result))
     if as_json:
         console.print_json({**as_dict(result), "written": written})
         return
