@@ -8,7 +8,6 @@ follows the deltas as a server-sent stream; what does not arrive there is lost.
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import subprocess
@@ -124,15 +123,11 @@ def measure(case: ServeCase) -> ServeMeasurement:
         _upload(url, Path(directory), problem, plan)
         console.say(f"sending {case.rate:g} events/s for {case.seconds:g} s")
         client = _Client(url, [msgspec.json.encode(event) for event in events])
-        # The client shares the machine, and must not be what is measured: nor its garbage
-        # collections, which would go through all events each time.
+        # The client shares the machine, and must not be what is measured.
         uvloop.run(client.warm_up())
-        gc.collect()
-        gc.freeze()
         used = _processor_time(process.pid)
         uvloop.run(client.send(case.rate))
         used = _processor_time(process.pid) - used
-        gc.unfreeze()
     sent = len(client.due)
     took = client.ended - client.began
     due, left, done = (np.array(times) for times in (client.due, client.left, client.done))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
 from collections.abc import AsyncIterator, Callable
-from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,17 +30,6 @@ HEARTBEAT = 15.0
 _CHUNK = 256
 # Seconds between two pieces of a stream: many deltas go out together when many come.
 _PACE = 0.005
-
-
-@cache
-def _settle() -> None:
-    """Spare garbage collections what the first event has found or loaded; once in a process.
-
-    They would go through hundreds of thousands of objects, of libraries above all, again and again,
-    and requests would wait for tens of milliseconds each time.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 class StaleError(NovaError):
@@ -197,7 +184,6 @@ class HostedPlacement:
             raise self._fail(error) from error
         finally:
             self._warm = True
-            _settle()
         self._seconds.observe(time.perf_counter() - begin)
         self._events["followed"](kind).inc()
         self._moves.inc(len(delta.move))

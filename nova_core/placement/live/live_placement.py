@@ -131,7 +131,10 @@ class LivePlacement:
         return {ids[node]: left for node, left in free}
 
     def reach(self, event: Event) -> int:
-        """How many joins an event may move, or more; time is in proportion to them."""
+        """How many joins an event is about: a measure of its time, before it is followed.
+
+        Joins that make way for them are not counted.
+        """
         s = self._state
         if isinstance(event, Batch):
             return sum(self.reach(each) for each in event.events)

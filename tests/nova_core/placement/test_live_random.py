@@ -10,7 +10,14 @@ import pytest
 
 from nova_core.evaluation.metrics import evaluate
 from nova_core.model import Instances, Links, Problem
-from nova_core.placement.live import ChangeCapacity, LivePlacement, Policy, Rebalance
+from nova_core.placement.live import (
+    Batch,
+    ChangeCapacity,
+    FailNode,
+    LivePlacement,
+    Policy,
+    Rebalance,
+)
 from nova_core.strategies import place
 from nova_harness.check_live import Follower
 from nova_harness.live_events import RandomEvents
@@ -146,3 +153,16 @@ def test_the_same_events_give_the_same_deltas() -> None:
                 draw.happened(event)
         streams.append(follower.deltas)
     assert streams[0] == streams[1]
+
+
+def test_the_reach_of_an_event_is_told_beforehand() -> None:
+    problem = generate(100, seed=2)
+    plan = place(problem, "nova")
+    fed = np.bincount(np.concatenate([problem.left_node, problem.right_node]), minlength=100)
+    runs = np.bincount(np.unique(np.stack([plan.instances.node, plan.instances.pair]), axis=1)[0])
+    busiest = int(np.argmax(runs))
+    live, fail = LivePlacement(problem, plan), FailNode(node=str(problem.nodes.ids[busiest]))
+    assert live.reach(fail) == runs[busiest] + fed[busiest]
+    assert live.reach(Batch(events=[fail, fail])) == 2 * live.reach(fail)
+    assert live.reach(Rebalance(moves=1)) == len(problem.matrix)
+    assert live.reach(FailNode(node="nobody")) == 0
