@@ -30,7 +30,7 @@ from nova_core.strategies.sbon_springs import Damping, Springs
 from nova_workloads.topology import generate
 
 SEEDS = st.integers(0, 10_000)
-few = settings(deadline=None, max_examples=30)
+few = settings(deadline=None, max_examples=20)
 
 
 @few

@@ -16,7 +16,7 @@ from nova_core.strategies.sbon_reoptimizer import Thresholds, reoptimize
 from nova_core.strategies.sbon_reuse import ReuseParameters, Shared, share
 
 SEEDS = st.integers(0, 10_000)
-few = settings(deadline=None, max_examples=40)
+few = settings(deadline=None, max_examples=25)
 
 
 @few
