@@ -148,7 +148,9 @@ class Search:
         if value > self.highest:
             self._values[1], self.child, self.node = value, child.copy(), node.copy()
 
-    def climb(self, now: int, moves: int, length: int, improving: bool = False) -> int:
+    def climb(
+        self, now: int, moves: int, length: int, improving: bool = False, swaps: bool = True
+    ) -> int:
         """Make the best moves that are not tabu; how many were made.
 
         Args:
@@ -156,12 +158,13 @@ class Search:
             moves: most moves.
             length: iterations for which each is not undone.
             improving: stop when no neighbour is better.
+            swaps: whether to change the order of operators, where the search may.
         """
         made, evaluated = walks.climb(
             self.given,
             self.state,
             self.alpha > 0,
-            self.alpha < 1,
+            self.alpha < 1 and swaps,
             self.random.integers(len(self.given.kind), size=moves),
             now,
             length,
@@ -174,17 +177,21 @@ class Search:
         return made
 
     def wander(self, now: int, moves: int, length: int) -> None:
-        """Make random moves, from the order of operators that the search began with.
+        """Make random moves, in the order of operators that the search began with.
 
-        What was pushed below a join would never come back to above it (Table 6).
+        What was pushed below a join never comes back to above it (Table 6), so random swaps would
+        soon leave nothing of that order.
         """
+        alpha = self.alpha
         if self.alpha < 1:
             walks.restore(self.state, (self._first, self.state.node.copy()))
             throughput.refresh(self.given, self.state)
+        if self.alpha > 0:
+            alpha = 1.0
         move = np.zeros(4, np.int64)
         for _ in range(moves):
             draws = self.random.random(3)
-            if walks.random_move(self.given, self.state, self.alpha, draws, move):
+            if walks.random_move(self.given, self.state, alpha, draws, move):
                 until = now + 1 + length
                 value = walks.make(self.given, self.state, move, until, *self._barred)
                 self._values[0] = value
@@ -240,7 +247,8 @@ def reactive_tabu(search: Search, p: Parameters) -> None:
     """Tabu search whose list grows with repetitions, and that escapes from where it is (5.1.3)."""
     length, cycle, changed, chaotic = 1.0, 1.0, 0, 0
     seen: dict[int, tuple[int, int]] = {}
-    for now in range(p.iterations):
+    now = 0
+    while now < p.iterations:
         key = search.fingerprint()
         last, times = seen.get(key, (now, -1))
         seen[key] = (now, times + 1)
@@ -258,12 +266,15 @@ def reactive_tabu(search: Search, p: Parameters) -> None:
             seen.clear()
             steps = 1 + int((1 + search.random.random()) * cycle / 2)
             search.wander(now, steps, int(length))
+            # What an order is worth shows when its operators are on good nodes.
+            now += 1 + search.climb(now, p.iterations - now, 0, improving=True, swaps=False)
             continue
         while not search.climb(now, 1, int(length)):
             # All moves are tabu: the list is too long.
             length, changed = max(length * p.decrease, 1.0), now
             if not search.forget(now, 0.5):
                 return
+        now += 1
 
 
 def annealing(search: Search, p: Parameters) -> None:

@@ -118,6 +118,7 @@ def state_columns(given: Given, inputs: Inputs, nodes: Sequence[int] | Ints) -> 
         arrival=np.zeros(count),
         order=np.zeros(count, np.int64),
         load=np.zeros((resources, degrees)),
+        solved=np.full((resources, degrees), np.nan),
         most=np.zeros(resources),
         ranked=np.zeros(columns.RANKED, np.int64),
         touched=np.zeros(columns.TOUCHED, np.int64),

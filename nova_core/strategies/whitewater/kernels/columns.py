@@ -83,6 +83,7 @@ class State(NamedTuple):
         arrival: (o,) ms from the farthest source until it has processed a tuple.
         order: (o,) operators, each after its inputs.
         load: (r, d) coefficients of what each resource is charged.
+        solved: (r, d) coefficients that ``most`` belongs to; NaN for none.
         most: (r,) greatest x each resource allows; negative where it is too small for any x.
         ranked: (RANKED,) the tightest resources, the tightest first; -1 where there are no more.
         touched: (TOUCHED,) scratch: resources a move changes.
@@ -99,6 +100,7 @@ class State(NamedTuple):
     arrival: Floats
     order: Ints
     load: Floats
+    solved: Floats
     most: Floats
     ranked: Ints
     touched: Ints

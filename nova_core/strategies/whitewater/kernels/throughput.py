@@ -168,7 +168,14 @@ def refresh(given: Given, state: State) -> float:
             state.arrival[o] = arrive(given, state, o, -1, 0.0)
             latest = max(latest, state.arrival[o])
     for resource in range(len(given.limit)):
-        state.most[resource] = solve(state.load[resource], given.limit[resource])
+        # A move changes few of them.
+        changed = False
+        for k in range(state.load.shape[1]):
+            if state.load[resource, k] != state.solved[resource, k]:
+                changed = True
+                state.solved[resource, k] = state.load[resource, k]
+        if changed:
+            state.most[resource] = solve(state.load[resource], given.limit[resource])
     rank(state)
     value = np.inf if state.ranked[0] < 0 else state.most[state.ranked[0]]
     if timed:
