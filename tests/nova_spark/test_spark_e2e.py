@@ -22,7 +22,7 @@ from nova_harness.commands.spark import spark as commands
 from nova_spark import results
 from nova_spark.engine import SPARK
 from nova_spark.flow import Flow, from_plan
-from nova_spark.job import write_record
+from nova_spark.job import run, write_record
 from nova_spark.local_cluster import LocalCluster
 from nova_spark.place import Placement, PlacementError
 from nova_spark.rest import Rest
@@ -46,6 +46,7 @@ QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 class Running:
     spark: SparkSession
     rest: Rest
+    master: str
 
     def placement(self) -> Placement:
         return Placement(self.spark, slots=2)
@@ -64,7 +65,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         }
         with session(cluster.configuration.master_url, settings) as spark:
             url, application = spark.sparkContext.uiWebUrl, spark.sparkContext.applicationId
-            made = Running(spark, Rest(str(url), str(application)))
+            rest = Rest(str(url), str(application))
+            made = Running(spark, rest, cluster.configuration.master_url)
             made.placement().ready(NODES)
             yield made
 
@@ -222,18 +224,23 @@ def test_the_examples_of_the_docs_run(running: Running) -> None:
             code = code.replace(f'"{name}"', f'"{node}"')
         exec(compile(code, title, "exec"), scope)
     query: Any = scope["query"]
-    streams = ("pressure", "humidity", "climate")
+    streams = {"pressure": NODES[0], "humidity": NODES[1], "climate": NODES[2]}
+    assert {name: placement.nodes[name] for name in streams} == streams
     try:
         until = time.monotonic() + 60
-        # In the first micro-batch sources have nothing, and no tasks.
-        while not all(map(placement.stages.get, streams)) and time.monotonic() < until:
+        while True:
             assert query.exception() is None, query.exception()
+            told = placement.stages
+            steps = [Step(name, node, tuple(told[name])) for name, node in streams.items()]
+            found = verify(running.rest, steps)
+            # In the first micro-batch sources have nothing, and no tasks; and Spark tells of tasks
+            # a little after they have begun.
+            if all(row.tasks for row in found.rows) or time.monotonic() > until:
+                break
             time.sleep(0.2)
     finally:
         query.stop()
-    steps = [Step(name, placement.nodes[name], tuple(placement.stages[name])) for name in streams]
-    assert [step.node for step in steps] == NODES
-    assert verify(running.rest, steps).ok
+    assert found.ok, found
 
 
 def test_a_node_that_is_not_there_is_named(running: Running) -> None:
@@ -241,3 +248,27 @@ def test_a_node_that_is_not_there_is_named(running: Running) -> None:
         running.placement().ready([NODES[0], "nowhere"], timeout_s=3)
     with pytest.raises(NovaError, match=r"applications/nobody/stages: 404"):
         Rest(running.rest.url, "nobody").stages()
+
+
+def test_what_run_sh_runs(running: Running, tmp_path: Path) -> None:
+    """The last one: it ends the session it finds."""
+    plan = random_plan(8, nodes=3, regions=1)
+    workload = workload_of(plan.problem, 0, seconds=2, window_ms=100)
+    flow = from_plan(plan, plan.problem, workload)
+    record = tmp_path / "record.json"
+    run(
+        flow,
+        workload,
+        master=running.master,
+        results=str(tmp_path / "results"),
+        checkpoints=str(tmp_path / "state"),
+        record=record,
+        slots=2,
+    )
+    found = results.read(tmp_path / "results" / "0")
+    # The first tuples are due together when all is ready.
+    start_ms = int(found["left_emit_us"][found["left_sequence"] == 0][0]) // 1000
+    compared = compare(plan, flow, workload, start_ms, tmp_path / "results")
+    assert compared.same, compared
+    told = {step.name: step.node for step in Record.read(record).steps if step.stages}
+    assert told == {stage.name: stage.node for stage in flow.stages}
