@@ -15,4 +15,9 @@ def compiled(function: F) -> F:
     return cast("F", njit(cache=True, nogil=True)(function))
 
 
-__all__ = ["compiled"]
+def inlined(function: F) -> F:
+    """Compile a small function into its callers: a call passes every array, which takes longer."""
+    return cast("F", njit(cache=True, nogil=True, inline="always")(function))
+
+
+__all__ = ["compiled", "inlined"]

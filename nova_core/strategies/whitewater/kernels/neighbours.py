@@ -21,7 +21,7 @@ from nova_core.strategies.whitewater.kernels.columns import (
     Ints,
     State,
 )
-from nova_core.strategies.whitewater.kernels.compiled import compiled
+from nova_core.strategies.whitewater.kernels.compiled import compiled, inlined
 from nova_core.strategies.whitewater.kernels.throughput import (
     arrive,
     derive,
@@ -37,7 +37,7 @@ RESIDUE = 1e-13
 ZERO: Any = np.int64(0)
 
 
-@compiled
+@inlined
 def swap_slot(given: Given, state: State, top: int, i: int) -> int:
     """Which input of top's input i becomes top's when they swap (Table 6); -1 if they must not.
 

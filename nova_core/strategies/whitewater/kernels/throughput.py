@@ -13,12 +13,12 @@ from nova_core.strategies.whitewater.kernels.columns import (
     Ints,
     State,
 )
-from nova_core.strategies.whitewater.kernels.compiled import compiled
+from nova_core.strategies.whitewater.kernels.compiled import compiled, inlined
 
 PRECISION = 1e-13
 
 
-@compiled
+@inlined
 def derive(given: Given, state: State, o: int) -> None:
     """Output rate and columns of an operator from those of its inputs (Table 3)."""
     coefficient, degree, output = given.factor[o], 0, np.int64(0)
@@ -35,7 +35,7 @@ def derive(given: Given, state: State, o: int) -> None:
     state.coefficient[o], state.degree[o], state.output[o] = coefficient, degree, output
 
 
-@compiled
+@inlined
 def arrive(given: Given, state: State, o: int, changed: int, at: float) -> float:
     """When an operator has processed the latest of its inputs, ms (section 4.4).
 
@@ -106,7 +106,7 @@ def solve(row: Floats, limit: float) -> float:
     return float(x)
 
 
-@compiled
+@inlined
 def charge_operator(given: Given, state: State, o: int) -> None:
     """Add an operator's work and memory to its node's (Tables 3 and 4)."""
     processor = given.processor[state.node[o]]
