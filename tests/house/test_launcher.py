@@ -273,7 +273,7 @@ def test_test_runs_every_check(checkout: Checkout) -> None:
     done = checkout.run("test")
     assert done.returncode == 0, done.stderr
     ran = [call for call in checkout.calls if call.startswith("-m") and "pip" not in call]
-    assert [*ran[1:4], ran[-1]] == [*CHECKS, "-m pytest -m e2e"]
+    assert [*ran[1:4], ran[-1]] == [*CHECKS, "-m pytest -n 2 -m e2e --durations=15"]
     assert "-m pytest -n 2 --cov --cov-report= -m not e2e" in ran
     assert done.stderr.splitlines()[-1].startswith("nova: test: ruff check: ok; ruff format: ok;")
     # What was installed to test serves to run.
@@ -285,7 +285,7 @@ def test_test_fails_when_one_check_fails_and_runs_the_rest(checkout: Checkout) -
     done = checkout.run("test", FAKE_CHECK_FAILS="mypy")
     assert done.returncode == 1
     assert "mypy: FAILED; pytest: ok;" in done.stderr
-    assert checkout.calls[-1] == "-m pytest -m e2e"
+    assert checkout.calls[-1] == "-m pytest -n 2 -m e2e --durations=15"
 
 
 def test_test_passes_arguments_to_pytest_alone(checkout: Checkout) -> None:
@@ -299,7 +299,7 @@ def test_test_without_annoy_says_so(checkout: Checkout) -> None:
     done = checkout.run("test", FAKE_PIP_FAILS="annoy")
     assert done.returncode == 0
     assert "annoy could not be installed" in done.stderr
-    assert "-m pytest -m e2e" in checkout.calls
+    assert "-m pytest -n 2 -m e2e --durations=15" in checkout.calls
 
 
 def test_test_needs_annoy_in_continuous_integration(checkout: Checkout) -> None:
@@ -317,7 +317,19 @@ def test_ci_installs_only_what_is_missing(checkout: Checkout) -> None:
     shutil.copy(ROOT / ".ci" / "run", script)
     (checkout.root / "nova").write_text('#!/bin/sh\necho "$CI $*"\nexit 7\n')
     (checkout.bin / "apt-get").write_text('#!/bin/sh\necho "apt-get $*" >>"$FAKE_LOG"\n')
-    tools = ("g++", "git", "javac", "chromium", "ip", "rsync", "ssh", "sshd", "stress-ng")
+    tools = (
+        "g++",
+        "git",
+        "curl",
+        "javac",
+        "mvn",
+        "chromium",
+        "ip",
+        "rsync",
+        "ssh",
+        "sshd",
+        "stress-ng",
+    )
     for tool in ("apt-get", *tools):
         (checkout.bin / tool).touch()
         (checkout.bin / tool).chmod(0o755)
