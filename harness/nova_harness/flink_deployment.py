@@ -11,10 +11,11 @@ import json
 import shlex
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
 from nova_flink.configuration import ClusterConfiguration, Node
@@ -47,12 +48,15 @@ class FlinkDeployment:
         home: what Flink is taken from.
         settings: of Flink, beside those of `nova_flink.configuration`.
         reused: whether `up` found it running.
+        up_seconds: how long `up` took to start it, from the first process to the last TaskManager
+            that registered.
     """
 
     hosts: Hosts
     home: FlinkHome
     settings: Mapping[str, str] = field(default_factory=dict)
     reused: bool = False
+    up_seconds: float | None = None
 
     def __post_init__(self) -> None:
         inventory = self.hosts.inventory
@@ -103,8 +107,10 @@ class FlinkDeployment:
             tell("writing configuration")
             self.hosts.map(lambda host: self._configure(host, stamp))
             tell("starting Flink")
+            begin = time.monotonic()
             self.hosts.map(self._start)
             self._wait(tell)
+            self.up_seconds = time.monotonic() - begin
         except BaseException:
             self.down()
             raise
@@ -129,6 +135,32 @@ class FlinkDeployment:
                 last = " / ".join(line.strip() for line in said if line.strip())
                 return f"; {gone} on {host.name} has ended: {last or 'it said nothing'}"
         return ""
+
+    def footprint(self) -> dict[str, Any]:
+        """How long it took to come up (None where it was running), and the memory it takes.
+
+        Memory is what its processes have in RAM, bytes; what several share counts once on a
+        machine that can tell (PSS).
+        """
+
+        def taken(host: Host) -> dict[str, int]:
+            found = {}
+            for job in host.jobs():
+                if job.name in (COORDINATOR, TASK_MANAGER):
+                    files = " ".join(f"/proc/{pid}/smaps_rollup" for pid in job.processes())
+                    command = f"awk '/^Pss:/ {{ kb += $2 }} END {{ print kb + 0 }}' {files}"
+                    told = host.run(command, check=False).stdout.split()
+                    found[job.name] = 1024 * int(told[0]) if told else 0
+            return found
+
+        by_host = self.hosts.map(taken)
+        of_workers = [one[TASK_MANAGER] for one in by_host.values() if TASK_MANAGER in one]
+        return {
+            "seconds": None if self.reused else self.up_seconds,
+            "task_managers": len(of_workers),
+            "task_managers_bytes": sum(of_workers),
+            "coordinator_bytes": by_host[self.sink].get(COORDINATOR, 0),
+        }
 
     def _runs(self, stamp: str) -> bool:
         def same(host: Host) -> bool:

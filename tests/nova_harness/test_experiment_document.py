@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from nova_harness.commands.experiment import experiment, succeeded
+from nova_harness.commands.experiment import experiment, read, succeeded
 from nova_harness.experiment.cell_run import CellReport
 from nova_harness.experiment.cells import (
     CellDirectory,
@@ -50,6 +50,7 @@ def test_experiments_that_come_with_nova_can_be_read(name: str) -> None:
         ("strategies: [nova]\nwindows_ms: [0]", "windows_ms[0]: 0 is not accepted"),
         ("strategies: [nova]\nwindows_ms: [5, 5]", "value twice"),
         ("strategies: [nova]\nrates: [-1]", "rates[0]: -1 is not accepted"),
+        ("strategies: [nova]\nrates: [1, 2]\nload: 1.2", "[1.0, 2.0]: with load there is one"),
         ("strategies: [nova]\nduration_s: .nan", "duration_s"),
         ("strategies: [nova]\nstress: often", "stress"),
         ("strategies: [nova]\nengine: spark", "'spark' is not accepted; one of flink"),
@@ -119,6 +120,10 @@ def test_the_command_lists_cells_and_takes_options(tmp_path: Path) -> None:
     assert told.exit_code == 0, told.output
     shown = set(told.stdout.split())
     assert shown == {"tree-w7ms-r1000-calm-1", "tree-w7ms-r1000-stress-1"}
+    # A rate that is given takes the place of one that would be found.
+    path = written(tmp_path, SMALL + "load: 1.2\n")
+    assert read(str(path), {})[0].load == 1.2
+    assert read(str(path), {"rates": (70.0,)})[0].load is None
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:

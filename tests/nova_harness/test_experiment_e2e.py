@@ -80,7 +80,7 @@ def small(**changes: object) -> Experiment:
     experiment = msgspec.structs.replace(
         experiment,
         workload=msgspec.structs.replace(experiment.workload, regions=1),
-        capacity=msgspec.structs.replace(experiment.capacity, seconds=3.0, warm_up_s=3.0),
+        capacity=msgspec.structs.replace(experiment.capacity, seconds=2.0, warm_up_s=2.0),
     )
     return msgspec.structs.replace(experiment, **changes)
 
@@ -176,6 +176,10 @@ def test_an_experiment_and_its_faults(base: Path, tmp_path: Path) -> None:
     assert (cells[0] / "summary.json").stat().st_mtime_ns == before
     assert state(run)["state"] == "finished"
     assert_clean(base)
+    up = state(run)["engine_up"]
+    assert isinstance(up, dict) and up["task_managers"] == 5
+    assert 0 < up["seconds"] < 180
+    assert 5 * 50 << 20 < up["task_managers_bytes"] < 5 * 320 << 20
 
 
 def test_a_full_disk_ends_the_run(base: Path, tmp_path: Path) -> None:

@@ -20,7 +20,11 @@ from nova_harness.experiment.calibration import (
     calibration_plan,
     capacities,
     costs,
+    find_rate,
     read_calibrations,
+    read_found_rate,
+    strongest,
+    warming_plan,
 )
 from nova_harness.experiment.document import ExperimentError
 from nova_harness.experiment.latencies import percentiles
@@ -119,6 +123,10 @@ def test_costs_come_from_what_hosts_with_one_kind_of_operator_used(
     assert found.sink_cores == pytest.approx(0.1)
     assert found.join_us == pytest.approx(20.0)  # 0.04 cores for 2000 tuples/s
     assert found.results_per_s == 4000
+    # What joins could not keep up with they have not used CPU for.
+    behind = costs(plan, outcome(used, 20_000), 1000, 100)
+    assert behind.kept_up == 0.5
+    assert behind.join_us == pytest.approx(40.0)
     file = tmp_path / "calibration.json"
     file.write_text(json.dumps({"rates": [{"costs": asdict(found)}]}))
     assert read_calibrations(file) == {1000: found}
@@ -147,6 +155,51 @@ def test_capacity_is_what_is_left_of_the_limit(inventory: Inventory) -> None:
     assert [line.split(":")[0] for line in told] == ["source7", "source8", "sink"]
 
 
+@pytest.mark.parametrize(
+    ("start", "rising", "rates"),
+    [
+        (9500, 0.0, [9500]),  # close to where it leads to
+        (1000, 0.0, [1000, 9600]),
+        (1000, 1e-3, [1000, 9000, 6000]),  # dearer tuples at higher rates: given up after three
+    ],
+)
+def test_a_rate_is_found_for_a_load(
+    inventory: Inventory, tmp_path: Path, start: float, rising: float, rates: list[float]
+) -> None:
+    cores = {host.name: host.cpu or 1.0 for host in inventory.hosts}
+
+    def measure(rate: float) -> Calibration:
+        return Calibration(0.01, 0.05, 0.1, 15.0 + rising * rate, rate, 0, 100, {})
+
+    def takes(found: Calibration) -> tuple[str, float]:
+        return strongest(found, inventory, cores, regions=4)
+
+    found = find_rate(1.2, start, measure, takes)
+    assert [one.rate for one in found.calibrations] == rates
+    assert found.host == "worker1"
+    assert found.takes == pytest.approx(0.24 / found.calibrations[-1].join_us * 1e6)
+    assert found.load == pytest.approx(1.2, rel=0.01)
+    file = tmp_path / "calibration.json"
+    file.write_text(json.dumps({"load": asdict(found), "rates": []}))
+    assert read_found_rate(file) == found
+    file.write_text(json.dumps({"load": None, "rates": []}))
+    assert read_found_rate(file) is None
+
+
+@pytest.mark.parametrize("regions", [1, 2, 4])
+def test_the_engine_warms_up_on_every_host(
+    inventory: Inventory, tmp_path: Path, regions: int
+) -> None:
+    problem = placed(inventory, tmp_path, regions)
+    plan = warming_plan(problem)
+    assert sorted(plan.instances.node.tolist()) == list(range(14))
+    assert plan.partitions.rate.sum() == pytest.approx(2 * regions * 1000)
+    for pair in range(regions):
+        of_pair = plan.instances.pair == pair
+        cut = plan.partitions.count[2 * pair]
+        assert plan.instances.left_begin[of_pair].tolist() == list(range(cut))
+
+
 def test_load_leaves_the_engine_its_memory(inventory: Inventory) -> None:
     engine = 200 << 20
     found = profiles(inventory, engine)
@@ -172,3 +225,8 @@ def test_lifted_limits_leave_the_machine_something(
         assert above == 0
         if cores > 2:
             assert sum(found.values()) <= cores - LEFT_CORES + 1e-9
+        # The fewer have something to do, the more each gets.
+        few = Limits(inventory).generous(["sink", "source7", "worker5"])
+        assert few["sink"] == max(own["sink"], found["sink"])
+        assert few["source7"] == few["worker5"] > found["source7"]
+        assert few["worker1"] == own["worker1"]

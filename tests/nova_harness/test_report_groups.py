@@ -23,7 +23,7 @@ from nova_harness.report.groups import (
     groups_of,
     latency_of,
 )
-from nova_harness.report.page import notes
+from nova_harness.report.page import notes, run_facts
 from nova_harness.report.run_folder import read_run
 
 TWO = {"nova": Behaviour(40), "sink": Behaviour(60, climb_ms=400)}
@@ -145,6 +145,17 @@ def test_a_clean_run_is_called_clean_and_cut_off_results_are_named(run: Path) ->
     assert said["bad"] == []
     assert any("none lost, none delivered twice, none wrong" in text for text in said["good"])
     assert any("had not arrived when their run was ended" in text for text in said["plain"])
+
+
+def test_the_rate_that_was_found_for_a_load_is_told(tmp_path: Path) -> None:
+    run = fresh(tmp_path)
+    found = {"asked": 1.2, "rate": 17000, "host": "fog-1", "takes": 28300, "load": 1.201}
+    found["calibrations"] = [{"rate": 9000}, {"rate": 16800}]
+    write_json(run / "calibration.json", {"load": found, "rates": []})
+    (text,) = (text for text in told(run)["plain"] if "17,000 readings" in text)
+    assert "1.20 times" in text and "(fog-1)" in text and "2 calibrations" in text
+    (fact,) = (text for name, text in run_facts(read_run(run)) if name == "rate found")
+    assert fact.endswith("calibrated at 9000, 16800")
 
 
 def test_what_is_lost_misplaced_or_unfinished_is_said_first(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def cells(place: str, as_json: bool, **changes: Any) -> None:
 def calibrate(place: str, as_json: bool, **changes: Any) -> None:
     """Measure what joins cost on the engine, and what capacities of hosts that means.
 
-    As `run` does at its beginning, for each rate.
+    As `run` does at its beginning, for each rate, or until the rate of a load is found.
     """
     import tempfile
     from dataclasses import asdict
@@ -168,7 +168,7 @@ def calibrate(place: str, as_json: bool, **changes: Any) -> None:
         runner.hosts_up(runner.find_inventory(asked, base), watcher.phase) as inventory,
         runner.engine_bed(asked, inventory, home, watcher.phase, keep=False) as bed,
     ):
-        found = runner.measure_calibrations(bed, asked, base, Path(scratch), watcher.phase)
+        found, load = runner.measure_calibrations(bed, asked, base, Path(scratch), watcher.phase)
         cores = runner.cores_of(bed)
         capacity = {
             rate: capacities(
@@ -183,8 +183,11 @@ def calibrate(place: str, as_json: bool, **changes: Any) -> None:
         }
     if as_json:
         rates = [{"costs": asdict(one), "capacity": capacity[rate]} for rate, one in found.items()]
-        console.print_json({"cores": cores, "rates": rates})
+        told = {"cores": cores, "load": None if load is None else asdict(load), "rates": rates}
+        console.print_json(told)
         return
+    if load is not None:
+        console.show(runner.found_line(load))
     for rate, one in found.items():
         table = console.table(
             f"capacity at {asked.capacity.safety:.0%} of the CPU limits, {rate:g} tuples/s",
@@ -227,6 +230,7 @@ def read(place: str, changes: dict[str, Any]) -> tuple[Experiment, Path]:
         new["windows_ms"] = list(changes["windows"])
     if changes["rates"]:
         new["rates"] = list(changes["rates"])
+        new["load"] = None
     if changes["stress"]:
         new["stress"] = {"on": True, "off": False}.get(changes["stress"], "both")
     if changes["duration"]:

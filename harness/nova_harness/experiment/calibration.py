@@ -4,6 +4,9 @@ A short run at the experiment's own rate puts every join on a worker of its own,
 runs one kind of operator, and tells from the hosts' CPU time what it costs there. At 1 kHz most of
 that is waking up, not the tuples: a cost per tuple holds for joins of about that rate, is too high
 for several on one host, and too low for small pieces of one.
+
+Where an experiment asks for a load rather than a rate, a few runs find the rate: what a host takes
+decides on the rate, and the rate on what a tuple costs.
 """
 
 from __future__ import annotations
@@ -26,8 +29,12 @@ if TYPE_CHECKING:
     from nova_testbed.inventory import Inventory
     from nova_workloads.streams import Stream
 
-# Java compiles what it finds to be used much, which must not count as a cost of tuples.
 DRAIN_SECONDS = 4.0
+# A rate is found when the next calibration would be made at one that differs by less.
+CLOSE = 0.05
+MOST_CALIBRATIONS = 3
+# Rates found are multiples of this, tuples/s.
+STEP = 100.0
 
 
 @dataclass(frozen=True)
@@ -38,11 +45,12 @@ class Calibration:
         idle_cores: of a host that runs the engine's process and no operator.
         source_cores: of a host with a source.
         sink_cores: of the sink's host, the coordinator included.
-        join_us: CPU time per tuple a join receives.
+        join_us: CPU time per tuple a join takes in.
         rate: of each source, tuples/s.
         results_per_s: that arrived at the sink.
         window_ms: length of the windows.
         cores: of every host, as measured.
+        kept_up: share of its tuples that joins took in; 1 where they kept up.
     """
 
     idle_cores: float
@@ -53,6 +61,29 @@ class Calibration:
     results_per_s: float
     window_ms: int
     cores: dict[str, float]
+    kept_up: float = 1.0
+
+
+@dataclass(frozen=True)
+class FoundRate:
+    """The rate at which joins ask of hosts what an experiment wants.
+
+    Attributes:
+        asked: the load wanted: what a region's join receives, as a multiple of what the strongest
+            host can take.
+        rate: of each source, tuples/s.
+        host: the strongest one that has neither a source nor the sink.
+        takes: what it can, with all of its CPU limit, tuples/s of this join.
+        load: that the rate stands for.
+        calibrations: made on the way, the last of which counts.
+    """
+
+    asked: float
+    rate: float
+    host: str
+    takes: float
+    load: float
+    calibrations: list[Calibration]
 
 
 def calibration_plan(problem: Problem) -> Plan:
@@ -84,14 +115,54 @@ def calibration_plan(problem: Problem) -> Plan:
     )
 
 
-def costs(plan: Plan, outcome: Outcome, rate: float, window_ms: int) -> Calibration:
+def warming_plan(problem: Problem) -> Plan:
+    """Joins on every host, so that each has seen all operators before anything is measured.
+
+    Hosts are dealt to the pairs in turn; a pair's left input is cut into as many pieces as it has
+    hosts, and each of them gets the whole right input.
+    """
+    from nova_core.model.plan import Instances, Partitions, Plan
+
+    pairs, nodes = len(problem.matrix), len(problem.nodes.ids)
+    hosts = [np.arange(max(pairs, nodes))[pair::pairs] % nodes for pair in range(pairs)]
+    pieces = np.array([len(of_pair) for of_pair in hosts])
+    count = np.ones(2 * pairs, np.int64)
+    count[0::2] = pieces
+    left = np.concatenate([np.arange(k) for k in pieces])
+    whole = Partitions.whole(problem).rate
+    instances = Instances(
+        pair=np.repeat(np.arange(pairs), pieces),
+        node=np.concatenate(hosts),
+        left_begin=left,
+        left_end=left + 1,
+        right_begin=np.zeros_like(left),
+        right_end=np.ones_like(left),
+    )
+    return Plan(
+        problem=problem,
+        strategy="warming up",
+        objective="latency",
+        partitions=Partitions(
+            np.concatenate([[0], np.cumsum(count)]), np.repeat(whole / count, count)
+        ),
+        instances=instances,
+        breaks=("capacity",),
+    )
+
+
+def costs(
+    plan: Plan, outcome: Outcome, rate: float, window_ms: int, matches: float = 1.0
+) -> Calibration:
     """Costs from a run of the calibration plan.
+
+    Joins that do not keep up count by what they have taken in, told from the results that came.
 
     Args:
         plan: that was run.
         outcome: of the run.
         rate: of each source, tuples/s.
         window_ms: of the run.
+        matches: results per tuple of a source.
 
     Raises:
         ExperimentError: where hosts did not tell what they used, or joins cost nothing.
@@ -114,23 +185,28 @@ def costs(plan: Plan, outcome: Outcome, rate: float, window_ms: int) -> Calibrat
     base = float(np.mean(idle)) if idle else 0.0
     hosting = np.flatnonzero(joins)
     beyond = sum(used[names[node]] - base for node in hosting.tolist())
-    join_us = 1e6 * beyond / (2 * rate * float(joins.sum()))
+    arrived = outcome.records["arrive_us"]
+    inside = (arrived >= outcome.measured_us[0]) & (arrived < outcome.measured_us[1])
+    results_per_s = float(inside.sum() / (end - begin))
+    kept_up = min(1.0, results_per_s / (rate * matches * float(joins.sum())))
+    if kept_up <= 0:
+        raise ExperimentError("calibration: no results arrived; try a lower rate, or for longer")
+    join_us = 1e6 * beyond / (2 * rate * kept_up * float(joins.sum()))
     if join_us <= 0:
         raise ExperimentError(
             "calibration: hosts with joins use no more CPU than one without; is the machine busy "
             "with something else? Try again, or for longer (capacity.seconds)"
         )
-    arrived = outcome.records["arrive_us"]
-    inside = (arrived >= outcome.measured_us[0]) & (arrived < outcome.measured_us[1])
     return Calibration(
         idle_cores=base,
         source_cores=float(np.mean([used[names[node]] for node in sources])),
         sink_cores=used[names[sink]],
         join_us=join_us,
         rate=rate,
-        results_per_s=float(inside.sum() / (end - begin)),
+        results_per_s=results_per_s,
         window_ms=window_ms,
         cores=used,
+        kept_up=kept_up,
     )
 
 
@@ -169,6 +245,58 @@ def capacities(
     return capacity
 
 
+def strongest(
+    found: Calibration, inventory: Inventory, cores: Mapping[str, float], regions: int
+) -> tuple[str, float]:
+    """The host with neither a source nor the sink that takes most, and what it takes, tuples/s.
+
+    Raises:
+        ExperimentError: where every host has a source or the sink, or none is left any CPU.
+    """
+    taken = {host.name for host in inventory.with_role("source")[: 2 * regions]}
+    taken |= {host.name for host in inventory.with_role("sink")}
+    takes = {
+        name: amount
+        for name, amount in capacities(
+            found, inventory, cores, safety=1.0, regions=regions, output_rate=0.0
+        ).items()
+        if name not in taken
+    }
+    if not any(takes.values()):
+        raise ExperimentError("load: no host without source and sink has CPU left for a join")
+    name = max(takes, key=lambda name: takes[name])
+    return name, takes[name]
+
+
+def find_rate(
+    load: float,
+    start: float,
+    measure: Callable[[float], Calibration],
+    takes: Callable[[Calibration], tuple[str, float]],
+) -> FoundRate:
+    """The rate at which a region's join asks a multiple of what the strongest host takes.
+
+    Args:
+        load: the multiple.
+        start: rate of the first calibration, of each source, tuples/s.
+        measure: a calibration at a rate.
+        takes: the strongest host by a calibration, and what it can take, tuples/s.
+
+    Returns:
+        The rate by the last calibration: the first that was made within `CLOSE` of the rate it
+        leads to, or the last of `MOST_CALIBRATIONS`.
+    """
+    calibrations: list[Calibration] = []
+    rate = start
+    while True:
+        calibrations.append(measure(rate))
+        host, most = takes(calibrations[-1])
+        # A join receives the tuples of two sources.
+        before, rate = rate, max(1.0, round(load * most / 2 / STEP)) * STEP
+        if abs(rate - before) <= CLOSE * before or len(calibrations) == MOST_CALIBRATIONS:
+            return FoundRate(load, rate, host, most, 2 * rate / most, calibrations)
+
+
 def bottlenecks(
     found: Calibration, inventory: Inventory, cores: Mapping[str, float], regions: int
 ) -> list[str]:
@@ -192,9 +320,10 @@ def calibrate(
     scratch: Path,
     tell: Callable[[str], None],
 ) -> Calibration:
-    """Measure what operators cost at a rate; limits are off meanwhile.
+    """Measure what operators cost at a rate.
 
-    It also warms up: the Java of every host has seen the operators when the first cell begins.
+    The hosts' limits are off meanwhile, so that joins keep up; with a load that is asked for they
+    are in force, as what joins cost when there is too much of them is what matters then.
 
     Raises:
         NovaError: naming what failed.
@@ -204,6 +333,7 @@ def calibrate(
     plan = calibration_plan(problem)
     # Short windows cost most per tuple.
     window = min(experiment.windows_ms)
+    keys = experiment.keys(window, rate)
     outcome = run_plan(
         bed,
         plan,
@@ -211,38 +341,53 @@ def calibrate(
         Timing(experiment.capacity.warm_up_s, experiment.capacity.seconds, DRAIN_SECONDS),
         rate=rate,
         window_ms=window,
-        keys=experiment.keys(window, rate),
+        keys=keys,
         every=experiment.every,
         stress=False,
-        limited=False,
+        limited=experiment.load is not None,
         name="nova calibration",
         scratch=scratch,
         tell=lambda what: tell(f"calibrating at {rate:g} tuples/s: {what}"),
     )
-    return costs(plan, outcome, rate, window)
+    return costs(plan, outcome, rate, window, experiment.matches(window, rate))
 
 
 # --- kept with a run ----------------------------------------------------------------------------
 
 
 def read_calibrations(path: Path) -> dict[float, Calibration]:
-    """The calibrations a run began with, by rate; none where there is no file, or another kind."""
+    """What holds for each rate of a run that was begun; none where there is no file."""
     import msgspec
 
     try:
         rows = json.loads(path.read_text())["rates"]
-        found = [msgspec.convert(row["costs"], Calibration) for row in rows]
+        found = [(row.get("rate"), msgspec.convert(row["costs"], Calibration)) for row in rows]
     except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):
         return {}
-    return {one.rate: one for one in found}
+    return {one.rate if rate is None else rate: one for rate, one in found}
+
+
+def read_found_rate(path: Path) -> FoundRate | None:
+    """The rate a run with a load found when it was begun."""
+    import msgspec
+
+    try:
+        return msgspec.convert(json.loads(path.read_text())["load"], FoundRate | None)
+    except (OSError, ValueError, KeyError, msgspec.ValidationError):
+        return None
 
 
 __all__ = [
     "Calibration",
+    "FoundRate",
     "bottlenecks",
     "calibrate",
     "calibration_plan",
     "capacities",
     "costs",
+    "find_rate",
     "read_calibrations",
+    "read_found_rate",
+    "strongest",
+    "warming_plan",
 ]

@@ -41,7 +41,7 @@ class Cell:
     def document(self, experiment: Experiment) -> dict[str, Any]:
         """What it is, for its directory."""
         keys = experiment.keys(self.window_ms, self.rate)
-        matches = max(1.0, self.rate * self.window_ms / 1000 / keys) / experiment.every
+        matches = experiment.matches(self.window_ms, self.rate)
         return {
             "strategy": self.strategy.called,
             "parameters": self.strategy.parameters,

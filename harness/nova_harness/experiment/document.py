@@ -106,6 +106,9 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
         strategies: names, or names with parameters.
         windows_ms: tumbling windows, ms.
         rates: of each source, tuples/s.
+        load: what a region's join is to ask of the strongest host without source or sink, as a
+            multiple of all it can take; the rate is found by calibrations that begin with the one
+            in ``rates``. None for ``rates`` as they are.
         stress: without (false) or with (true) the inventory's load on its hosts, or ``both``.
         duration_s: measured time of a cell.
         warm_up_s: time before it, under the same conditions for its second half.
@@ -128,6 +131,7 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
     rates: Annotated[list[Rate], Meta(min_length=1)] = msgspec.field(
         default_factory=lambda: [1000.0]
     )
+    load: Annotated[float, Meta(gt=0, le=100)] | None = None
     stress: bool | Literal["both"] = False
     duration_s: Annotated[float, Meta(gt=0, le=86_400)] = 120
     warm_up_s: Seconds = 20
@@ -147,6 +151,11 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
         if self.every > 1:
             return math.ceil(tuples / self.every) * self.every
         return max(1, round(tuples / self.workload.matches))
+
+    def matches(self, window_ms: int, rate: float) -> float:
+        """Results per tuple of a source that so many keys make."""
+        tuples = rate * window_ms / 1000
+        return max(1.0, tuples / self.keys(window_ms, rate)) / self.every
 
     @property
     def every(self) -> int:
@@ -218,6 +227,10 @@ def check_experiment(experiment: Experiment, where: str) -> None:
         values = getattr(experiment, field)
         if len(set(values)) < len(values):
             raise ExperimentError(f"{where}: {field}: {values} has a value twice")
+    if experiment.load is not None and len(experiment.rates) > 1:
+        raise ExperimentError(
+            f"{where}: rates: {experiment.rates}: with load there is one, to begin with"
+        )
 
 
 __all__ = [

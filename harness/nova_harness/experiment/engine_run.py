@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from nova_harness.flink_deployment import FlinkDeployment
     from nova_workloads.streams import Stream
 
-# From submitting the first job to its first tuple: time to deploy it on hosts without limits, with
-# classes that are loaded for the first time. Later jobs get what the last one took, and some more.
-FIRST_LEAD_SECONDS = 20.0
-SECOND_LEAD_SECONDS = 9.0
+# From submitting a job to its first tuple: time to deploy it, which is what the last one took, and
+# some more.
 LEAST_LEAD_SECONDS = 5.0
 RUNNING_SECONDS = 60.0
 # A job's state is asked for so often; each time costs the coordinator a few ms of CPU.
@@ -78,7 +76,11 @@ class Bed:
     client: Client
     limits: Limits
     settings: EnginePart
-    lead_s: float = FIRST_LEAD_SECONDS
+    lead_s: float = LEAST_LEAD_SECONDS
+
+    def took(self, seconds: float) -> None:
+        """Learn from how long a job took to be running."""
+        self.lead_s = max(LEAST_LEAD_SECONDS, 1.3 * seconds + 1)
 
     def recorder(self) -> UsageRecorder:
         """What notes the hosts' use of CPU."""
@@ -166,6 +168,61 @@ def workload_of(
     )
 
 
+def warm_up(
+    bed: Bed,
+    plan: Plan,
+    streams: Sequence[Stream],
+    seconds: float,
+    *,
+    rate: float,
+    window_ms: int,
+    keys: int,
+    tell: Tell,
+) -> None:
+    """Run a plan that nothing is asked of, with limits lifted: Java loads and compiles meanwhile.
+
+    Args:
+        bed: what it runs on.
+        plan: what is run.
+        streams: what each source measures.
+        seconds: how long it runs.
+        rate: of each source, tuples/s.
+        window_ms: tumbling windows, ms.
+        keys: sequence numbers have to be equal modulo this.
+        tell: is told what is being done.
+
+    Raises:
+        NovaError: naming what failed; the job is cancelled then.
+    """
+    deployment, rest = bed.deployment, bed.deployment.rest
+    deployment.prepare_results()
+    workload = workload_of(
+        streams,
+        rate=rate,
+        window_ms=window_ms,
+        keys=keys,
+        start_ms=1000 * math.ceil(time.time() + LEAST_LEAD_SECONDS),
+        count=None,
+        settings=bed.settings,
+    )
+    dataflow = from_plan(plan, plan.problem, workload)
+    bed.limits.lift(dataflow.nodes)
+    tell("warming the engine up: deploying")
+    file, submitted = deployment.result_file("results"), time.time()
+    job = bed.client.submit(dataflow, workload, file, "nova warming up")
+    watch = _Watch(bed, job)
+    try:
+        await_running(rest, job, dataflow, RUNNING_SECONDS)
+        bed.took(time.time() - submitted)
+        tell("warming the engine up")
+        watch.until(max(time.time(), workload.start_ms / 1000) + seconds)
+        rest.cancel(job)
+        watch.over = True
+    finally:
+        if not watch.over:
+            _cancel(bed, job)
+
+
 def run_plan(
     bed: Bed,
     plan: Plan,
@@ -203,7 +260,6 @@ def run_plan(
         NovaError: naming what failed; the job is cancelled then, and load ended.
     """
     deployment, rest = bed.deployment, bed.deployment.rest
-    bed.limits.lift()
     deployment.prepare_results()
     count = math.ceil((timing.warm_up_s + timing.duration_s) * rate)
     start_ms = 1000 * math.ceil(time.time() + bed.lead_s)
@@ -218,6 +274,7 @@ def run_plan(
         settings=bed.settings,
     )
     dataflow = from_plan(plan, plan.problem, workload)
+    bed.limits.lift(dataflow.nodes)
     tell("deploying")
     submitted = time.time()
     job = bed.client.submit(dataflow, workload, deployment.result_file("results"), name)
@@ -229,11 +286,7 @@ def run_plan(
         await_running(rest, job, dataflow, RUNNING_SECONDS)
         running = time.time()
         late = max(0.0, running - start_ms / 1000)
-        bed.lead_s = (
-            SECOND_LEAD_SECONDS
-            if bed.lead_s == FIRST_LEAD_SECONDS
-            else max(LEAST_LEAD_SECONDS, 1.3 * (running - submitted) + 1)
-        )
+        bed.took(running - submitted)
         verification = verify(rest, job, dataflow)
         tell("warming up")
         watch.until(start_ms / 1000 + timing.warm_up_s / 2)
@@ -250,7 +303,7 @@ def run_plan(
                 finished = watch.ended_by(end + timing.drain_s)
             finally:
                 recorder.stop()
-        bed.limits.lift()
+        bed.limits.lift(dataflow.nodes)
         after = rest.job(job)
     finally:
         if not watch.over:
@@ -329,11 +382,6 @@ def _cancel(bed: Bed, job: str) -> None:
     try:
         bed.limits.lift()
         rest.cancel(job)
-        deadline = time.monotonic() + 20
-        while rest.job(job)["state"] not in ("FINISHED", "CANCELED", "FAILED"):
-            if time.monotonic() > deadline:
-                return
-            time.sleep(0.2)
     except NovaError:
         return
 
@@ -371,4 +419,13 @@ def operators(
     return found
 
 
-__all__ = ["Bed", "Outcome", "RunError", "Timing", "operators", "run_plan", "workload_of"]
+__all__ = [
+    "Bed",
+    "Outcome",
+    "RunError",
+    "Timing",
+    "operators",
+    "run_plan",
+    "warm_up",
+    "workload_of",
+]

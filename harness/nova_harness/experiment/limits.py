@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,43 +19,54 @@ SINK_SHARE = 0.25
 class Limits:
     """The CPU limits of a virtual rack; real hosts keep theirs.
 
-    Processes start, and classes load, in a fraction of the time without limits. Lifted, hosts share
-    all of the machine's cores but a few tenths: without any limit their processes would starve the
-    program that controls them. What is measured runs under the inventory's limits.
-
-    Attributes:
-        lifted: whether they are off now.
+    Processes start, and classes load, in a fraction of the time without limits. Lifted, the hosts
+    that have something to do share all of the machine's cores but a few tenths: without any limit
+    their processes would starve the program that controls them. What is measured runs under the
+    inventory's limits.
     """
 
     def __init__(self, inventory: Inventory) -> None:
         from nova_testbed.rack import VirtualRack
 
         self.inventory = inventory
-        self.lifted = False
         self._rack = VirtualRack(inventory) if inventory.virtual else None
+        # What is in force now; the inventory's where nothing is said.
+        self._changed: dict[str, float] = {}
 
-    def generous(self) -> dict[str, float]:
-        """Cores each host may use while limits are lifted: never less than the inventory's."""
+    @property
+    def lifted(self) -> bool:
+        """Whether other limits than the inventory's are in force."""
+        return bool(self._changed)
+
+    def generous(self, busy: Collection[str] | None = None) -> dict[str, float]:
+        """Cores each host may use while limits are lifted: never less than the inventory's.
+
+        Args:
+            busy: hosts with something to do, which share the machine; None for all.
+        """
         total = max((os.cpu_count() or 1) - LEFT_CORES, 0.5)
         limited = [host for host in self.inventory.hosts if host.cpu is not None]
-        others = max(len(limited) - 1, 1)
-        shares = {
-            host.name: total * (SINK_SHARE if host.role == "sink" else (1 - SINK_SHARE) / others)
-            for host in limited
-        }
-        return {host.name: max(host.cpu or 0.0, shares[host.name]) for host in limited}
+        sharing = [host for host in limited if busy is None or host.name in busy]
+        others = max(sum(host.role != "sink" for host in sharing), 1)
+        found = {host.name: host.cpu or 0.0 for host in limited}
+        for host in sharing:
+            share = SINK_SHARE if host.role == "sink" else (1 - SINK_SHARE) / others
+            found[host.name] = max(found[host.name], total * share)
+        return found
 
-    def lift(self) -> None:
-        """Let every host use its share of the machine.
+    def lift(self, busy: Collection[str] | None = None) -> None:
+        """Let hosts use their share of the machine.
+
+        Args:
+            busy: hosts with something to do; the others keep their limits. None for all.
 
         Raises:
             RackError: where the rack is not up.
         """
-        if self._rack is None or self.lifted:
+        if self._rack is None:
             return
-        self.lifted = True
-        for name, cores in self.generous().items():
-            self._rack.set_limits(name, cpu=cores)
+        for name, cores in self.generous(busy).items():
+            self._set(name, cores)
 
     def impose(self) -> None:
         """Put the inventory's limits in force.
@@ -63,12 +74,19 @@ class Limits:
         Raises:
             RackError: where the rack is not up.
         """
-        if self._rack is None or not self.lifted:
+        for name in list(self._changed):
+            self._set(name, self.inventory.host(name).cpu or 0.0)
+
+    def _set(self, name: str, cores: float) -> None:
+        """Change a host's limit, unless it is in force already."""
+        own = self.inventory.host(name).cpu
+        if self._rack is None or self._changed.get(name, own) == cores:
             return
-        for host in self.inventory.hosts:
-            if host.cpu is not None:
-                self._rack.set_limits(host.name, cpu=host.cpu)
-        self.lifted = False
+        # Noted first: what fails half-way is put back as well.
+        self._changed[name] = cores
+        self._rack.set_limits(name, cpu=cores)
+        if cores == own:
+            del self._changed[name]
 
     @contextmanager
     def off(self) -> Iterator[None]:

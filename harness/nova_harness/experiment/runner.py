@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -30,12 +31,15 @@ from nova_harness.experiment.problem import problem_document, problem_of, rtt_cs
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
     from nova_flink.home import FlinkHome
-    from nova_harness.experiment.calibration import Calibration
+    from nova_harness.experiment.calibration import Calibration, FoundRate
     from nova_harness.experiment.engine_run import Bed
     from nova_testbed.inventory import Inventory
+    from nova_workloads.streams import Stream
 
 EXPERIMENT_FILE = "experiment.yaml"
 CALIBRATION_FILE = "calibration.json"
+# Of each source, tuples/s, while the engine warms up.
+WARMING_RATE = 1000.0
 
 
 @dataclass
@@ -65,6 +69,7 @@ class Run:
         base: directory that paths in the experiment are relative to.
         cells: state by name.
         started: s since the epoch.
+        up: how long the engine took to come up, and what it then takes; empty until it is up.
     """
 
     path: Path
@@ -72,6 +77,7 @@ class Run:
     base: Path
     cells: dict[str, str] = field(default_factory=dict)
     started: float = field(default_factory=time.time)
+    up: dict[str, Any] = field(default_factory=dict)
 
     def prepare(self) -> None:
         """Make the folder, or go on with the one that is there.
@@ -95,6 +101,19 @@ class Run:
         make_directory(self.path / "cells")
         write_text(file, dump(msgspec.to_builtins(self.experiment), ".yaml"))
 
+    def open_cells(self) -> list[Cell]:
+        """All cells; notes which of them are finished."""
+        cells = cells_of(self.experiment)
+        self.cells = {
+            cell.name: "finished" if directory_of(self.path, cell).done else "open"
+            for cell in cells
+        }
+        return cells
+
+    def settle(self, rate: float) -> None:
+        """Take the rate that was found for the load that is asked for."""
+        self.experiment = msgspec.structs.replace(self.experiment, rates=[rate])
+
     def tell(self, state: str, verdict: str) -> None:
         """Write how it stands."""
         write_json(
@@ -104,6 +123,7 @@ class Run:
                 "verdict": verdict,
                 "started": self.started,
                 "ended": time.time(),
+                "engine_up": self.up,
                 "cells": self.cells,
             },
         )
@@ -226,8 +246,9 @@ def measure_calibrations(
     base: Path,
     scratch: Path,
     tell: Callable[[str], None],
-) -> dict[float, Calibration]:
-    """What operators cost at each rate of an experiment.
+    known: Mapping[float, Calibration] = MappingProxyType({}),
+) -> tuple[dict[float, Calibration], FoundRate | None]:
+    """What operators cost at each rate of an experiment, once the engine is warm.
 
     Args:
         bed: what it runs on.
@@ -235,22 +256,54 @@ def measure_calibrations(
         base: directory that paths in the experiment are relative to.
         scratch: directory for files on the way.
         tell: is told what is being done.
+        known: rates that need no calibration, of a run that is gone on with.
+
+    Returns:
+        Calibrations by rate; with a load that is asked for, by the rate that was found, which is
+        the other value then.
 
     Raises:
         NovaError: naming what failed.
     """
+    from nova_harness.experiment.engine_run import warm_up
+
     inventory, cores = bed.deployment.hosts.inventory, cores_of(bed)
-    found = {}
-    for rate in experiment.rates:
+    workload, data = experiment.workload, data_of(experiment, base)
+
+    def at(rate: float) -> tuple[Problem, list[Stream]]:
         # Only the order of the workers' capacities matters here.
         guess = {name: 1e6 * value for name, value in cores.items()}
-        workload = experiment.workload
         document = problem_document(inventory, guess, rate, workload.regions, workload.matches)
         problem = problem_of(document, scratch / "calibration-problem.yaml")
         (scratch / "calibration-problem.yaml").unlink()
-        streams = streams_of(problem, data_of(experiment, base), experiment.seed)
-        found[rate] = calibrating.calibrate(bed, experiment, rate, problem, streams, scratch, tell)
-    return found
+        return problem, streams_of(problem, data, experiment.seed)
+
+    def measure(rate: float) -> Calibration:
+        return calibrating.calibrate(bed, experiment, rate, *at(rate), scratch, tell)
+
+    # Slowly, as every host gets all of a source.
+    rate, window = min(WARMING_RATE, *experiment.rates), min(experiment.windows_ms)
+    problem, streams = at(rate)
+    warm_up(
+        bed,
+        calibrating.warming_plan(problem),
+        streams,
+        experiment.capacity.warm_up_s,
+        rate=rate,
+        window_ms=window,
+        keys=experiment.keys(window, rate),
+        tell=tell,
+    )
+    if experiment.load is None or known:
+        missing = [rate for rate in experiment.rates if rate not in known]
+        return {**known, **{rate: measure(rate) for rate in missing}}, None
+    found = calibrating.find_rate(
+        experiment.load,
+        experiment.rates[0],
+        measure,
+        lambda one: calibrating.strongest(one, inventory, cores, workload.regions),
+    )
+    return {found.rate: found.calibrations[-1]}, found
 
 
 def data_of(experiment: Experiment, base: Path) -> Path | None:
@@ -285,20 +338,23 @@ def run_experiment(
     inventory = find_inventory(experiment, base)
     run = Run(path, experiment, base)
     run.prepare()
-    cells = cells_of(experiment)
-    for cell in cells:
-        run.cells[cell.name] = "finished" if directory_of(path, cell).done else "open"
-    left = [cell for cell in cells if run.cells[cell.name] == "open"]
-    watcher.total(len(cells), len(cells) - len(left))
+    # A run that is gone on with keeps the rate it found at first.
+    found = calibrating.read_found_rate(path / CALIBRATION_FILE)
+    if found is not None:
+        run.settle(found.rate)
+    # Of a rate that is yet to be found there are no cells.
+    cells = run.open_cells()
+    done = sum(state == "finished" for state in run.cells.values())
+    watcher.total(len(cells), done)
     run.tell("running", "")
     try:
-        if left:
+        if done < len(cells):
             home = ready_home(watcher.phase)
             with (
                 hosts_up(inventory, watcher.phase, keep=keep) as reachable,
                 engine_bed(experiment, reachable, home, watcher.phase, keep=keep) as bed,
             ):
-                _run_cells(run, bed, cells, watcher)
+                _run_cells(run, bed, found, watcher)
     except KeyboardInterrupt:
         run.tell("interrupted", "interrupted; run the same command again to go on")
         raise
@@ -307,15 +363,19 @@ def run_experiment(
         raise
     open_ones = [name for name, state in run.cells.items() if state != "finished"]
     run.tell("finished", f"without {', '.join(open_ones)}" if open_ones else "all cells finished")
+    cells = cells_of(run.experiment)
     return [read_report(d) for cell in cells if (d := directory_of(path, cell)).done]
 
 
-def _run_cells(run: Run, bed: Bed, cells: list[Cell], watcher: Watcher) -> None:
-    experiment, inventory = run.experiment, bed.deployment.hosts.inventory
+def _run_cells(run: Run, bed: Bed, found: FoundRate | None, watcher: Watcher) -> None:
+    inventory = bed.deployment.hosts.inventory
+    run.up = bed.deployment.footprint()
+    watcher.phase(footprint_line(run.up))
     facts = environment() | {
         "inventory": inventory.name,
         "virtual": inventory.virtual,
-        "engine": {"name": experiment.engine, "version": bed.deployment.home.version},
+        "engine": {"name": run.experiment.engine, "version": bed.deployment.home.version},
+        "engine_up": run.up,
         "engine_configuration": {
             name: bed.deployment.configuration.files(node)
             for name, node in bed.deployment.nodes.items()
@@ -324,8 +384,16 @@ def _run_cells(run: Run, bed: Bed, cells: list[Cell], watcher: Watcher) -> None:
     write_json(run.path / "environment.json", facts)
     # A run that is gone on with keeps the capacities it began with, but is warmed up as well.
     before = calibrating.read_calibrations(run.path / CALIBRATION_FILE)
-    found = measure_calibrations(bed, experiment, run.base, run.path, watcher.phase) | before
-    problems = write_problems(run, bed, found)
+    costs, new = measure_calibrations(
+        bed, run.experiment, run.base, run.path, watcher.phase, before
+    )
+    if new is not None:
+        found = new
+        run.settle(new.rate)
+    if found is not None:
+        watcher.phase(found_line(found))
+    experiment, cells = run.experiment, run.open_cells()
+    problems = write_problems(run, bed, costs, found)
     data = data_of(experiment, run.base)
     for number, cell in enumerate(cells, 1):
         directory = directory_of(run.path, cell)
@@ -353,6 +421,23 @@ def _run_cells(run: Run, bed: Bed, cells: list[Cell], watcher: Watcher) -> None:
         watcher.cell(report, number, len(cells))
 
 
+def found_line(found: FoundRate) -> str:
+    """What a rate that was found stands for."""
+    tried = ", ".join(f"{one.rate:g}" for one in found.calibrations)
+    return (
+        f"load {found.asked:g}: {found.rate:g} tuples/s of each source, whose join asks "
+        f"{found.load:.2f} times the {found.takes:,.0f} tuples/s that {found.host} takes "
+        f"(calibrated at {tried})"
+    )
+
+
+def footprint_line(up: Mapping[str, Any]) -> str:
+    """How soon the engine was there, and what it takes."""
+    taken = up["task_managers_bytes"] / 2**30
+    came = "found running" if up["seconds"] is None else f"up in {up['seconds']:.1f} s"
+    return f"{up['task_managers']} TaskManagers {came}, {taken:.2f} GiB together"
+
+
 @contextmanager
 def _live(bed: Bed, watcher: Watcher) -> Iterator[None]:
     from nova_harness.experiment.live import LiveFigures, Ticker
@@ -361,8 +446,16 @@ def _live(bed: Bed, watcher: Watcher) -> Iterator[None]:
         yield
 
 
-def write_problems(run: Run, bed: Bed, found: Mapping[float, Calibration]) -> dict[float, Problem]:
+def write_problems(
+    run: Run, bed: Bed, found: Mapping[float, Calibration], load: FoundRate | None = None
+) -> dict[float, Problem]:
     """Problems by rate, with what they come from; the first rate's is the run's.
+
+    Args:
+        run: whose folder they are written into.
+        bed: what it runs on.
+        found: calibrations by rate.
+        load: where the rate was found for one.
 
     Raises:
         NovaError: for an inventory that does not suit, or when something cannot be written.
@@ -386,6 +479,7 @@ def write_problems(run: Run, bed: Bed, found: Mapping[float, Calibration]) -> di
         problems[rate] = problem_of(document, run.path / name)
         rows.append(
             {
+                "rate": rate,
                 "costs": asdict(found[rate]),
                 "capacity": capacity,
                 "bottlenecks": calibrating.bottlenecks(found[rate], inventory, cores, regions),
@@ -396,6 +490,7 @@ def write_problems(run: Run, bed: Bed, found: Mapping[float, Calibration]) -> di
         "version": bed.deployment.home.version,
         "safety": experiment.capacity.safety,
         "cores": cores,
+        "load": None if load is None else asdict(load),
         "rates": rows,
     }
     write_json(run.path / CALIBRATION_FILE, told)
@@ -423,6 +518,7 @@ __all__ = [
     "default_folder",
     "engine_bed",
     "find_inventory",
+    "found_line",
     "hosts_up",
     "measure_calibrations",
     "ready_home",

@@ -110,7 +110,7 @@ def notes(
     made = [*_unfinished(runs), *_integrity(groups), *_not_best(found, subject)]
     if subject is not None and groups and not found:
         made.append(Note("bad", f"There is nothing to compare {subject} with."))
-    made += _pooled(runs)
+    made += [*_loads(runs), *_pooled(runs)]
     return sorted(made, key=lambda note: ("bad", "good", "plain").index(note.kind))
 
 
@@ -204,6 +204,22 @@ def _of(ratio: Ratio, figure: Value) -> str:
     if ratio.metric == "throughput":
         return f"{number(figure.amount, 0)} results/s"
     return "nothing" if math.isinf(figure.amount) else f"{shown(figure)} ms"
+
+
+def _loads(runs: Sequence[RunFolder]) -> list[Note]:
+    """How much a rate asks of hosts, where it was found for a load."""
+    made = []
+    for run in runs:
+        if (found := run.load) is not None:
+            where = f"{run.name}: " if len(runs) > 1 else ""
+            text = (
+                f"{where}{number(found.rate, 0)} readings per second and sensor ask of a region's "
+                f"join {found.load:.2f} times what the strongest host without sensor and sink "
+                f"({found.host}) can take, {number(found.takes, 0)} per second; found by "
+                f"{count(len(found.calibrations), 'calibration')} before the first strategy ran."
+            )
+            made.append(Note("plain", text))
+    return made
 
 
 def _pooled(runs: Sequence[RunFolder]) -> list[Note]:
@@ -350,6 +366,10 @@ def busy_rows(runs: Sequence[RunFolder], strategies: Sequence[str]) -> list[dict
 def run_facts(run: RunFolder) -> list[tuple[str, str]]:
     """The experiment, the machine and the hosts of a run."""
     facts = [(name, _text(content)) for name, content in run.experiment.items()]
+    if (found := run.load) is not None:
+        text = f"{found.rate:g} tuples/s, {found.load:.2f} of {found.takes:g} ({found.host})"
+        at = ", ".join(f"{one.get('rate', 0):g}" for one in found.calibrations)
+        facts.append(("rate found", f"{text}; calibrated at {at}"))
     facts += [(name, _text(content)) for name, content in run.environment.items()]
     if run.hosts:
         facts.append(("hosts", "; ".join(_host(host) for host in run.hosts)))

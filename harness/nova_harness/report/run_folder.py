@@ -119,6 +119,23 @@ class Verdict(msgspec.Struct, frozen=True):
     verdict: str = ""
 
 
+class FoundLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """The rate that was found for a load (``calibration.json``, ``load``)."""
+
+    asked: float
+    rate: float
+    host: str
+    takes: float
+    load: float
+    calibrations: list[dict[str, Any]] = []
+
+
+class Calibrated(msgspec.Struct, frozen=True):
+    """What was calibrated at first (``calibration.json``), as far as reports tell it."""
+
+    load: FoundLoad | None = None
+
+
 class HostRow(msgspec.Struct, frozen=True):
     """A host (``hosts.json``): cores and bytes it may use."""
 
@@ -238,6 +255,7 @@ class RunFolder:
         environment: what it ran on.
         hosts: that took part.
         planned: cells it was to have, None where that is not known.
+        load: the rate that was found, where a load was asked for.
     """
 
     path: Path
@@ -247,6 +265,7 @@ class RunFolder:
     environment: Mapping[str, Any]
     hosts: list[HostRow]
     planned: int | None
+    load: FoundLoad | None = None
 
     @property
     def name(self) -> str:
@@ -295,6 +314,7 @@ def read_run(path: Path) -> RunFolder:
         environment=_optional(path / "environment.json", dict[str, Any], {}),
         hosts=_optional(path / "hosts.json", list[HostRow], []),
         planned=_planned(experiment),
+        load=_optional(path / "calibration.json", Calibrated, Calibrated()).load,
     )
 
 
@@ -331,6 +351,7 @@ __all__ = [
     "CellFacts",
     "CellFolder",
     "Check",
+    "FoundLoad",
     "HostRow",
     "HostUse",
     "OperatorUse",
