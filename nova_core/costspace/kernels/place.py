@@ -15,8 +15,8 @@ Floats64 = NDArray[np.float64]
 
 # Steps from each start.
 _SHORT = 6
-# What is added to the curvature at first, as a share of its trace; it falls with the smoothing, or a
-# node far out, whose height and distance are nearly one, would creep.
+# What is added to the curvature at first, as a share of its trace; it falls with the smoothing, or
+# a node far out, whose height and distance are nearly one, would creep.
 _DAMPING = 0.02
 
 
