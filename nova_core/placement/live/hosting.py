@@ -25,7 +25,7 @@ from nova_core.placement.partitioning import (
 from nova_core.strategies.nova import DEFAULT_SIGMA
 
 # Hosts whose costs are compared; the most that are looked at when links or overload decide.
-NEARBY = 8
+NEARBY = 4
 SPREAD_NEARBY = 16
 MOST_NEARBY = 4096
 # Positions tried along each input when a join is cut in two.
@@ -79,7 +79,7 @@ class Hosting:
 
     def _search(self, pair: int, weights: Floats, need: float, node: Ints, cost: Floats) -> int:
         s = self.state
-        tree = s.index_for(pair).tree
+        tree = s.index_for(pair).tree_at(s.pairs.point[pair])
         found: int = kernels.cheapest(
             tree.row,
             tree.node,

@@ -32,6 +32,11 @@ from nova_core.placement.objectives import leg_weights
 # Relative excess that counts as rounding, as in `nova_core.model.verify`.
 TOLERANCE = 1e-9
 
+# From how many joins at one virtual position on that is a hub, and how many hubs there may be:
+# each costs every change of a host's room an update.
+HUB_JOINS = 1000
+_HUBS = 4
+
 Link = tuple[int, int]
 
 
@@ -125,7 +130,7 @@ class LiveState:
         sigma = self.parameters.get("sigma")
         self.sigma = None if sigma is None else float(sigma)
         met = [np.ones(len(self.nodes.ids), bool), *asked.met]
-        self.indexes = [self._index(each) for each in met]
+        self.indexes = [self._index(each, row - 1) for row, each in enumerate(met)]
 
     # --- taking over a plan -----------------------------------------------------------------------
 
@@ -177,13 +182,23 @@ class LiveState:
             np.concatenate([i.pair[rows], np.array(cut_pairs, np.int64)]),
         )
 
-    def _index(self, met: NDArray[np.bool_]) -> HostIndex:
+    def _index(self, met: NDArray[np.bool_], requirement: int) -> HostIndex:
         n = self.nodes
         hosts = n.worker & (n.capacity > 0) & (n.capacity >= self.c_min) & met
         node = np.flatnonzero(hosts)
         rise = n.extra[node].sum(axis=1)
         rows = np.column_stack([n.position[node], rise, n.free[node]])
-        return HostIndex(rows, node, len(n.position))
+        return HostIndex(rows, node, len(n.position), self._hubs(requirement))
+
+    def _hubs(self, requirement: int) -> Floats:
+        """(k, d) sinks that are the virtual position of many joins of a requirement, ms."""
+        p, position = self.pairs, self.nodes.position
+        sink = p.ends[:, 2]
+        there = (p.point == position[sink]).all(axis=1)
+        there &= np.array(self.requirement_of_join, np.int64)[p.join] == requirement
+        count = np.bincount(sink[there])
+        busiest = np.argsort(-count, kind="stable")[:_HUBS]
+        return np.unique(position[busiest[count[busiest] >= HUB_JOINS]], axis=0)
 
     # --- changing, with a way back ----------------------------------------------------------------
 

@@ -154,7 +154,7 @@ def cheapest(
     """Of the nearest hosts with room for a piece of a join the cheapest first; how many.
 
     Args:
-        rows: of a `LiveTree`.
+        rows: of a `LiveTree` of hosts by place, or by distance if the virtual position is a hub.
         nodes: its hosts.
         box: its boxes.
         link: its links.
@@ -168,17 +168,18 @@ def cheapest(
         node: (k,) filled with hosts.
         cost: (k,) filled with the objective on each.
     """
-    found = nearest(rows, nodes, box, link, points[pair], need, node, cost)
-    d = position.shape[1]
+    d, dimensions = position.shape[1], rows.shape[1] - 2
+    point = points[pair] if dimensions == d else np.zeros(dimensions)
+    found = nearest(rows, nodes, box, link, point, need, node, cost)
     tall = False
     for i in range(found):
-        tall |= rows[node[i], d] > 0.0
+        tall |= rows[node[i], dimensions] > 0.0
     for i in range(3):
         tall |= extra[ends[pair, i], 0] > 0.0
     for i in range(found):
         slot = node[i]
         host = nodes[slot]
-        if tall:
+        if tall or dimensions != d:
             value = host_cost(position, extra, ends, pair, weights, host)
         else:
             # The tree has what the search has just looked at.
