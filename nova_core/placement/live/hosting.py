@@ -416,6 +416,61 @@ class Hosting:
         moved = self.state.pairs.moved.item(pair)
         return moved >= 0 and self.state.version - moved < self.policy.cooldown
 
+    def improve_all(self, pairs: Sequence[int]) -> None:
+        """`improve` pairs one after the other, in few steps where none needs a closer look."""
+        s, policy = self.state, self.policy
+        plain = not (s.link_free or s.overloaded or self.pinned or policy.cooldown)
+        if not plain or policy.state_bytes or s.objective == "network-usage" or len(s.indexes) > 1:
+            for pair in pairs:
+                self.improve(pair)
+            return
+        index, point = s.indexes[0], s.pairs.point
+        run: list[int] = []
+        for pair in pairs:
+            if pair in s.cuts or (index.hubs and index.tree_at(point[pair]) is not index.tree):
+                self._improve_whole(run)
+                run = []
+                self.improve(pair)
+            else:
+                run.append(pair)
+        self._improve_whole(run)
+
+    def _improve_whole(self, pairs: list[int]) -> None:
+        """`improve` whole joins whose weights are fixed and whose virtual positions are no hubs."""
+        if not pairs:
+            return
+        s, n, p, policy = self.state, self.state.nodes, self.state.pairs, self.policy
+        for pair in pairs:
+            s.touch(pair)
+        rows, before = np.array(pairs), np.empty((len(pairs), 3))
+        limits = policy.gain, policy.gain_share, s.c_min, s.largest * (1 + _SLACK), 1 - _SLACK
+        moved = kernels.improve(
+            *s.indexes[0].tree[:-1],
+            n.position,
+            n.extra,
+            n.free,
+            p.ends,
+            p.point,
+            p.host,
+            p.left,
+            p.right,
+            s.sources.rate,
+            rows,
+            s.weights(0),
+            np.array(limits),
+            NEARBY,
+            before,
+        )
+        if not moved:
+            return
+        left = []
+        for pair, (old, free_old, free_new) in zip(pairs, before.tolist(), strict=True):
+            if old >= 0:
+                s.moved(pair, int(old), free_old, p.host.item(pair), free_new)
+                left.append(int(old))
+        for node in left:
+            s.round_off(node)
+
     def improve(self, pair: int) -> bool:
         """Move a pair to a cheaper host if that gains enough; whether it moved."""
         s = self.state

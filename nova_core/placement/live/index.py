@@ -160,6 +160,10 @@ class HostIndex:
     def set_free(self, node: int, free: float) -> None:
         """Tell the free capacity of a host, if it is there."""
         self.place.set_free(node, free)
+        self.tell_hubs(node, free)
+
+    def tell_hubs(self, node: int, free: float) -> None:
+        """Tell the trees around hubs the free capacity of a host."""
         for around in self.hubs.values():
             around.set_free(node, free)
 

@@ -44,13 +44,13 @@ class Before(NamedTuple):
     """What a delta needs to know of a pair as it was before an event."""
 
     alive: bool
-    pieces: tuple[Piece, ...]
+    host: int
     cut: Pieces | None
     point: list[float]
     sink: int
 
 
-NOT_THERE = Before(False, (), None, [], -1)
+NOT_THERE = Before(False, NOWHERE, None, [], -1)
 
 
 class LiveState:
@@ -309,13 +309,6 @@ class LiveState:
             return self.cuts[pair].shares(*whole)
         return {} if host == NOWHERE else {host: whole}
 
-    def pieces(self, pair: int) -> tuple[Piece, ...]:
-        """Its instances."""
-        host = self.pairs.host.item(pair)
-        if host == IN_PIECES:
-            return self.cuts[pair].pieces
-        return () if host == NOWHERE else (Piece(host, 0, 1, 0, 1),)
-
     def legs(self, pair: int, node: int, share: Share) -> Iterator[tuple[Link, float]]:
         """Links with a budget that a share uses, and how much of each, tuples/s."""
         left, right, sink = self.pairs.ends[pair].tolist()
@@ -335,7 +328,7 @@ class LiveState:
             p = self.pairs
             self.before[pair] = Before(
                 p.alive.item(pair),
-                self.pieces(pair),
+                p.host.item(pair),
                 self.cuts.get(pair),
                 p.point[pair].tolist(),
                 p.ends.item(pair, 2),
@@ -410,7 +403,7 @@ class LiveState:
 
     def _discharge(self, pair: int, node: int, share: Share) -> None:
         self.unbind(self.residents, node, pair)
-        # An empty node has its capacity to the last bit: rounding does not add up for ever.
+        # See `round_off`.
         if self.residents.of(node):
             self.set_free(node, self.nodes.free.item(node) + share.size)
         else:
@@ -436,6 +429,37 @@ class LiveState:
             self._discharge(pair, node, share)
         self.drop(self.cuts, pair)
         return pieces
+
+    def moved(self, pair: int, old: int, free_old: float, new: int, free_new: float) -> None:
+        """Follow up a whole pair's move that `kernels.live.hosts.improve` has made.
+
+        Args:
+            pair: its row, touched before.
+            old: its host before.
+            free_old: what was free there, tuples/s.
+            new: its host now.
+            free_new: what was free there, tuples/s.
+        """
+        leaving, coming = self.residents.own(old), self.residents.own(new)
+        self._undo.append((self._move_back, pair, old, free_old, new, free_new))
+        del leaving[pair]
+        coming[pair] = None
+        for index in self.indexes:
+            index.tell_hubs(old, self.nodes.free.item(old))
+            index.tell_hubs(new, self.nodes.free.item(new))
+
+    def round_off(self, node: int) -> None:
+        """Give an empty node its capacity to the last bit: rounding does not add up for ever."""
+        capacity = self.nodes.capacity.item(node)
+        if self.nodes.free.item(node) != capacity and not self.residents.of(node):
+            self.set_free(node, capacity)
+
+    def _move_back(self, pair: int, old: int, free_old: float, new: int, free_new: float) -> None:
+        del self.residents.own(new)[pair]
+        self.residents.own(old)[pair] = None
+        self.pairs.host[pair] = old
+        self._restore_free(new, free_new)
+        self._restore_free(old, free_old)
 
     def emit(self, sink: int, rate: float) -> None:
         """More (or less, below 0) arrives at a sink, tuples/s."""

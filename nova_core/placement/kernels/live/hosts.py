@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from nova_core.model.problem import Floats, Ints
-from nova_core.placement.kernels.live.tree import LEAF, NONE
+from nova_core.placement.kernels.live.tree import LEAF, NONE, set_free
 
 # Levels a search can go down; the caller keeps trees far flatter.
 _LEVELS = 256
@@ -196,6 +196,90 @@ def cheapest(
             at -= 1
         cost[at], node[at] = value, host
     return found
+
+
+@njit(cache=True, nogil=True)
+def improve(
+    rows: Floats,
+    nodes: Ints,
+    slot: Ints,
+    box: Floats,
+    link: Ints,
+    parent: Ints,
+    owner: Ints,
+    position: Floats,
+    extra: Floats,
+    free: Floats,
+    ends: Ints,
+    points: Floats,
+    host: Ints,
+    left: Ints,
+    right: Ints,
+    rate: Floats,
+    pairs: Ints,
+    weights: Floats,
+    limits: Floats,
+    nearby: int,
+    before: Floats,
+) -> int:
+    """Move whole joins, one after the other, to cheaper hosts where that gains enough.
+
+    Args:
+        rows: of a `LiveTree` of hosts by place, as the next six.
+        nodes: its hosts.
+        slot: its slots.
+        box: its boxes.
+        link: its links.
+        parent: its parents.
+        owner: its owners.
+        position: (n, d) coordinates of all nodes, ms.
+        extra: (n, 2) their height and penalty, ms.
+        free: (n,) what is left of their capacity, tuples/s; changed, as in the tree.
+        ends: (p, 3) nodes of the sources and the sink of each pair.
+        points: (p, d) virtual positions, ms.
+        host: (p,) where pairs run; changed.
+        left: (p,) left source of each pair.
+        right: (p,) right source of each pair.
+        rate: rates of sources, tuples/s.
+        pairs: (k,) those that may move.
+        weights: (3,) of their legs.
+        limits: least gain, and least gain as a share of what a join costs now; least room a host
+            must have and largest join that may be whole, tuples/s; share of a need that counts as
+            room for all of it.
+        nearby: hosts compared.
+        before: (k, 3) filled, for a pair that moves, with its host before and what was free there
+            and on its new host, tuples/s; -1 in the first column for one that stays.
+
+    Returns:
+        How many moved.
+    """
+    node, cost = np.empty(nearby, np.int64), np.empty(nearby)
+    moved = 0
+    for k in range(len(pairs)):
+        pair = pairs[k]
+        before[k, 0] = -1.0
+        size = rate[left[pair]] + rate[right[pair]]
+        if size > limits[3]:
+            continue
+        need = max(size, limits[2]) * limits[4]
+        found = cheapest(
+            rows, nodes, box, link, position, extra, ends, points, pair, weights, need, node, cost
+        )
+        if found == 0:
+            continue
+        old, new = host[pair], node[0]
+        now = host_cost(position, extra, ends, pair, weights, old)
+        if now - cost[0] <= max(limits[0] + limits[1] * now, 1e-9 * now):
+            continue
+        before[k, 0], before[k, 1] = old, free[old]
+        free[old] += size
+        set_free(rows, slot, box, link, parent, owner, old, free[old])
+        before[k, 2] = free[new]
+        free[new] -= size
+        set_free(rows, slot, box, link, parent, owner, new, free[new])
+        host[pair] = new
+        moved += 1
+    return moved
 
 
 @njit(cache=True, nogil=True)
