@@ -77,7 +77,8 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
                 for node in staying
             ]
         if len(start) + len(move) > running:
-            state.set(p.moved, pair, state.version)
+            state.done(p.moved.__setitem__, pair, p.moved.item(pair))
+            p.moved[pair] = state.version
     return PlanDelta(
         old_version=old_version,
         new_version=state.version,

@@ -424,10 +424,10 @@ class Hosting:
             for pair in pairs:
                 self.improve(pair)
             return
-        index, point = s.indexes[0], s.pairs.point
+        hubs, cuts, point = s.indexes[0].hubs, s.cuts, s.pairs.point
         run: list[int] = []
         for pair in pairs:
-            if pair in s.cuts or (index.hubs and index.tree_at(point[pair]) is not index.tree):
+            if pair in cuts or (hubs and tuple(point[pair].tolist()) in hubs):
                 self._improve_whole(run)
                 run = []
                 self.improve(pair)
@@ -440,8 +440,7 @@ class Hosting:
         if not pairs:
             return
         s, n, p, policy = self.state, self.state.nodes, self.state.pairs, self.policy
-        for pair in pairs:
-            s.touch(pair)
+        s.touch(*pairs)
         rows, before = np.array(pairs), np.empty((len(pairs), 3))
         limits = policy.gain, policy.gain_share, s.c_min, s.largest * (1 + _SLACK), 1 - _SLACK
         moved = kernels.improve(
@@ -463,12 +462,14 @@ class Hosting:
         )
         if not moved:
             return
-        left = []
+        changed = []
         for pair, (old, free_old, free_new) in zip(pairs, before.tolist(), strict=True):
             if old >= 0:
-                s.moved(pair, int(old), free_old, p.host.item(pair), free_new)
-                left.append(int(old))
-        for node in left:
+                new = p.host.item(pair)
+                s.moved(pair, int(old), free_old, new, free_new)
+                changed += [int(old), new]
+        s.indexes[0].tell_hubs(changed, n.free)
+        for node in changed[::2]:
             s.round_off(node)
 
     def improve(self, pair: int) -> bool:

@@ -160,12 +160,14 @@ class HostIndex:
     def set_free(self, node: int, free: float) -> None:
         """Tell the free capacity of a host, if it is there."""
         self.place.set_free(node, free)
-        self.tell_hubs(node, free)
-
-    def tell_hubs(self, node: int, free: float) -> None:
-        """Tell the trees around hubs the free capacity of a host."""
         for around in self.hubs.values():
             around.set_free(node, free)
+
+    def tell_hubs(self, nodes: list[int], free: Floats) -> None:
+        """Tell the trees around hubs alone the free capacities of some hosts, out of all."""
+        for around in self.hubs.values():
+            row, _, slot, box, link, parent, owner, _ = around.tree
+            kernels.set_some_free(row, slot, box, link, parent, owner, np.array(nodes), free)
 
     def most_room(self) -> float:
         """Greatest free capacity of a host, tuples/s; 0 without hosts."""

@@ -227,15 +227,13 @@ class LiveState:
 
     def bind(self, incidence: Incidence, key: int, row: int) -> None:
         """A row refers to a key from now on."""
-        own = incidence.own(key)
-        own[row] = None
-        self._undo.append((own.pop, row))
+        incidence.add(key, row)
+        self._undo.append((incidence.discard, key, row))
 
     def unbind(self, incidence: Incidence, key: int, row: int) -> None:
         """A row refers to a key no longer."""
-        own = incidence.own(key)
-        del own[row]
-        self._undo.append((own.__setitem__, row, None))
+        incidence.discard(key, row)
+        self._undo.append((incidence.add, key, row))
 
     def commit(self) -> None:
         """Forget how to go back."""
@@ -322,17 +320,18 @@ class LiveState:
 
     # --- placing ----------------------------------------------------------------------------------
 
-    def touch(self, pair: int) -> None:
-        """Keep what a delta needs to know of a pair, before its first change in an event."""
-        if pair not in self.before:
-            p = self.pairs
-            self.before[pair] = Before(
-                p.alive.item(pair),
-                p.host.item(pair),
-                self.cuts.get(pair),
-                p.point[pair].tolist(),
-                p.ends.item(pair, 2),
-            )
+    def touch(self, *pairs: int) -> None:
+        """Keep what a delta needs to know of pairs, before their first change in an event."""
+        p, before, cut = self.pairs, self.before, self.cuts.get
+        for pair in pairs:
+            if pair not in before:
+                before[pair] = Before(
+                    p.alive.item(pair),
+                    p.host.item(pair),
+                    cut(pair),
+                    p.point[pair].tolist(),
+                    p.ends.item(pair, 2),
+                )
 
     def set_free(self, node: int, free: float) -> None:
         """Change what is left of a node's capacity."""
@@ -433,6 +432,8 @@ class LiveState:
     def moved(self, pair: int, old: int, free_old: float, new: int, free_new: float) -> None:
         """Follow up a whole pair's move that `kernels.live.hosts.improve` has made.
 
+        Trees around hubs are to be told afterwards.
+
         Args:
             pair: its row, touched before.
             old: its host before.
@@ -440,13 +441,9 @@ class LiveState:
             new: its host now.
             free_new: what was free there, tuples/s.
         """
-        leaving, coming = self.residents.own(old), self.residents.own(new)
         self._undo.append((self._move_back, pair, old, free_old, new, free_new))
-        del leaving[pair]
-        coming[pair] = None
-        for index in self.indexes:
-            index.tell_hubs(old, self.nodes.free.item(old))
-            index.tell_hubs(new, self.nodes.free.item(new))
+        self.residents.discard(old, pair)
+        self.residents.add(new, pair)
 
     def round_off(self, node: int) -> None:
         """Give an empty node its capacity to the last bit: rounding does not add up for ever."""
@@ -455,8 +452,8 @@ class LiveState:
             self.set_free(node, capacity)
 
     def _move_back(self, pair: int, old: int, free_old: float, new: int, free_new: float) -> None:
-        del self.residents.own(new)[pair]
-        self.residents.own(old)[pair] = None
+        self.residents.discard(new, pair)
+        self.residents.add(old, pair)
         self.pairs.host[pair] = old
         self._restore_free(new, free_new)
         self._restore_free(old, free_old)
@@ -473,12 +470,7 @@ class LiveState:
         """Work out the virtual positions of pairs anew, after an end or a weight has changed."""
         if not pairs:
             return
-        for pair in pairs:
-            if pair not in self.before:
-                self.touch(pair)
-            before = self.before[pair]
-            if before.alive:
-                self._undo.append((self.pairs.point, pair, before.point))
+        self.touch(*pairs)
         p, rows = self.pairs, np.array(pairs)
         if self.objective == "network-usage":
             weights = np.stack([self.weights(pair) for pair in pairs])
@@ -488,6 +480,7 @@ class LiveState:
                 weights = weights.repeat(len(pairs), axis=0)
         # `take` is several times quicker than indexing for so few rows.
         anchors = self.nodes.position.take(p.ends.take(rows, axis=0), axis=0)
+        self._undo.append((p.point, rows, p.point.take(rows, axis=0)))
         p.point[rows] = fermat_points(anchors, weights)
 
     @property

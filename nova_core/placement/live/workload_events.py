@@ -187,8 +187,7 @@ def move_sink(hosting: Hosting, event: MoveSink, overload: bool) -> None:
     s.set(s.sink, join, node)
     s.bind(s.sinks_on, node, join)
     if pairs:
-        for pair in pairs:
-            s.touch(pair)
+        s.touch(*pairs)
         rows = np.array(pairs)
         output = float(s.pairs.output.take(rows).sum())
         s.emit(old, -output)

@@ -199,6 +199,18 @@ def cheapest(
 
 
 @njit(cache=True, nogil=True)
+def _ideal(position: Floats, ends: Ints, point: Floats, weights: Floats) -> float:
+    """Objective of a join at its virtual position, heights left out."""
+    cost = 0.0
+    for i in range(3):
+        square = 0.0
+        for k in range(len(point)):
+            square += (position[ends[i], k] - point[k]) ** 2
+        cost += weights[i] * math.sqrt(square)
+    return cost
+
+
+@njit(cache=True, nogil=True)
 def improve(
     rows: Floats,
     nodes: Ints,
@@ -261,16 +273,19 @@ def improve(
         size = rate[left[pair]] + rate[right[pair]]
         if size > limits[3]:
             continue
+        old = host[pair]
+        now = host_cost(position, extra, ends, pair, weights, old)
+        least = now - max(limits[0] + limits[1] * now, 1e-9 * now)
+        # No host is cheaper than the virtual position itself.
+        if _ideal(position, ends[pair], points[pair], weights) >= least:
+            continue
         need = max(size, limits[2]) * limits[4]
         found = cheapest(
             rows, nodes, box, link, position, extra, ends, points, pair, weights, need, node, cost
         )
-        if found == 0:
+        if found == 0 or cost[0] >= least:
             continue
-        old, new = host[pair], node[0]
-        now = host_cost(position, extra, ends, pair, weights, old)
-        if now - cost[0] <= max(limits[0] + limits[1] * now, 1e-9 * now):
-            continue
+        new = node[0]
         before[k, 0], before[k, 1] = old, free[old]
         free[old] += size
         set_free(rows, slot, box, link, parent, owner, old, free[old])
@@ -304,13 +319,7 @@ def losses(
         host: (k,) where they run.
     """
     result = np.empty(len(pair))
-    d = position.shape[1]
     for row in range(len(pair)):
-        ideal = 0.0
-        for i in range(3):
-            square = 0.0
-            for k in range(d):
-                square += (position[ends[pair[row], i], k] - points[pair[row], k]) ** 2
-            ideal += weights[row, i] * math.sqrt(square)
+        ideal = _ideal(position, ends[pair[row]], points[pair[row]], weights[row])
         result[row] = host_cost(position, extra, ends, pair[row], weights[row], host[row]) - ideal
     return result
