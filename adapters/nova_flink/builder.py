@@ -25,6 +25,8 @@ def settings(workload: Workload) -> dict[str, str]:
     """Flink's configuration of a job."""
     return {
         "parallelism.default": "1",
+        # A JobManager that is gone is told of within seconds, not after a minute of trying.
+        "rest.retry.max-attempts": "3",
         "execution.runtime-mode": "STREAMING",
         "execution.buffer-timeout.interval": f"{workload.buffer_timeout_ms} ms",
         # Sources emit watermarks themselves, when windows end.

@@ -286,8 +286,11 @@ class ClusterConfiguration:
             "web.refresh-interval": "200 ms",
             "metrics.fetcher.update-interval": "1 s",
             "metrics.internal.query-service.port": f"{self.metrics_ports}-{self.metrics_ports + 1}",
-            # What cannot be scheduled fails after this long, instead of hanging for five minutes.
-            "slot.request.timeout": "8 s",
+            # What no TaskManager has room for fails at once, unless the JobManager began less than
+            # this ago, instead of hanging for five minutes.
+            "resourcemanager.standalone.start-up-time": "8 s",
+            # A slot that is there may take long to be handed over where CPUs are busy.
+            "slot.request.timeout": "45 s",
             # A killed TaskManager is missed at once, one that a CPU limit slows down is not.
             "heartbeat.interval": "3 s",
             "heartbeat.timeout": "60 s",
