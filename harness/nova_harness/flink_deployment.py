@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from nova_flink.configuration import ClusterConfiguration, Node
 from nova_flink.rest import Rest
@@ -35,7 +35,7 @@ class FlinkDeployment(EngineDeployment):
     WORK = WORK
     PROCESSES = (COORDINATOR, TASK_MANAGER)
     REMOTE_HOME = "/var/tmp/nova-engines/flink"
-    LOGS: Mapping[str, str] = {
+    LOGS: ClassVar[Mapping[str, str]] = {
         COORDINATOR: "log/jobmanager.log",
         TASK_MANAGER: "log/taskmanager.log",
     }
