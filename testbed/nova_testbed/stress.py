@@ -38,13 +38,16 @@ def stress(hosts: Hosts, profile: StressProfile | None = None) -> Iterator[None]
         hosts.map(lambda host: started[host.name].end(), list(started))
 
 
-def start(hosts: Hosts, profile: StressProfile, *, keep: bool = False) -> dict[str, BackgroundJob]:
+def start(
+    hosts: Hosts, profile: StressProfile, *, keep: bool = False, at: float | None = None
+) -> dict[str, BackgroundJob]:
     """Start load; hosts that are under load already get the new load instead.
 
     Args:
         hosts: connected.
         profile: what load on which hosts.
         keep: let it go on when the hosts are closed.
+        at: when it begins by the hosts' clocks, s since the epoch, in whole seconds; None is now.
 
     Returns:
         The job on each of the profile's hosts.
@@ -65,7 +68,8 @@ def start(hosts: Hosts, profile: StressProfile, *, keep: bool = False) -> dict[s
     def one(host: Host) -> BackgroundJob:
         for job in host.jobs(JOB):
             job.end()
-        job = host.start(command(host, profile), name=JOB, keep=keep)
+        wait = "" if at is None else f"sleep $(({math.ceil(at)} - $(date +%s))) 2>/dev/null; "
+        job = host.start(wait + command(host, profile), name=JOB, keep=keep)
         time.sleep(SETTLE_SECONDS)
         if not job.alive():
             words = (job.output().strip() or "no output").splitlines()[-1]

@@ -87,7 +87,9 @@ def test_waiting_names_who_is_missing(rest: Rest) -> None:
 
 def test_a_job_has_ended_when_its_slots_are_free(rest: Rest) -> None:
     assert rest.wait_ended("free", 0.2) == "FINISHED"
-    with pytest.raises(FlinkError, match=r"still CANCELED, with slots on tm-a, after"):
+    with pytest.raises(
+        FlinkError, match=r"held is still CANCELED, with slots on tm-a, after 0.2 s"
+    ):
         rest.wait_ended("held", 0.2)
 
 

@@ -6,14 +6,14 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from random_plans import random_plan, workload_of
+from random_plans import flowing, plan_of, random_plan, seeds, workload_of
 
 from nova_core.errors import NovaError
 from nova_core.model import Plan
@@ -132,23 +132,12 @@ def compare(
     return reference.compare(delivered)
 
 
-@pytest.mark.parametrize(
-    ("seed", "routes", "sinks", "window_ms", "keys", "every"),
-    [(1, False, 1, 50, 1, 1), (4, True, 2, 1000, 20, 4)],
-)
+@pytest.mark.parametrize("seed", seeds(2))
 def test_random_plans_deliver_the_reference_from_their_nodes(
-    running: Running,
-    tmp_path: Path,
-    seed: int,
-    routes: bool,
-    sinks: int,
-    window_ms: int,
-    keys: int,
-    every: int,
+    running: Running, tmp_path: Path, seed: int
 ) -> None:
-    plan = random_plan(seed, nodes=3, regions=1, routes=routes, sinks=sinks)
-    workload = workload_of(plan.problem, 0, seconds=4, window_ms=window_ms, keys=keys)
-    workload = replace(workload, every=every)
+    plan = plan_of(seed)
+    workload = flowing(seed, plan.problem, 0)
     flow = from_plan(plan, plan.problem, workload)
     placement = running.placement()
     join = StreamingJoin(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 experiment_argument = click.argument("place", metavar="FILE|NAME")
 PER_CENT = 100.0
 CHANGES = (
-    *("inventory", "strategies", "windows", "rates"),
+    *("inventory", "engine", "strategies", "windows", "rates"),
     *("stress", "duration", "repetitions", "data"),
 )
 
@@ -31,6 +31,11 @@ def changing_options(command: Any) -> Any:
     for option in reversed(
         (
             click.option("--inventory", "-i", metavar="FILE|NAME", help="Other hosts."),
+            click.option(
+                "--engine",
+                type=click.Choice(["flink", "spark", "storm"]),
+                help="What runs the plans, instead of what the file says.",
+            ),
             click.option(
                 "--strategy",
                 "strategies",
@@ -83,7 +88,12 @@ def experiment() -> None:
 @experiment.command()
 @experiment_argument
 @changing_options
-@click.option("--output", "-o", type=shared.FILE, help="Folder of the run [default: runs/NAME].")
+@click.option(
+    "--output",
+    "-o",
+    type=shared.FILE,
+    help="Folder of the run [default: runs/NAME, with -ENGINE unless Flink].",
+)
 @click.option("--keep", is_flag=True, help="Leave the engine (and virtual hosts) running.")
 @shared.json_option
 def run(
@@ -158,15 +168,16 @@ def calibrate(place: str, as_json: bool, **changes: Any) -> None:
     asked, base = read(place, changes)
     from nova_harness.experiment import runner
     from nova_harness.experiment.calibration import capacities
+    from nova_harness.experiment.engine import prepare
 
     with shared.working(), watching() as watcher:
-        home = runner.ready_home(watcher.phase)
+        opener = prepare(asked.engine, watcher.phase)
     with (
         shared.working(),
         watching() as watcher,
         tempfile.TemporaryDirectory(prefix="nova-calibration-") as scratch,
         runner.hosts_up(runner.find_inventory(asked, base), watcher.phase) as inventory,
-        runner.engine_bed(asked, inventory, home, watcher.phase, keep=False) as bed,
+        runner.engine_bed(asked, inventory, opener, watcher.phase, keep=False) as bed,
     ):
         found, load = runner.measure_calibrations(bed, asked, base, Path(scratch), watcher.phase)
         cores = runner.cores_of(bed)
@@ -223,6 +234,8 @@ def read(place: str, changes: dict[str, Any]) -> tuple[Experiment, Path]:
     if changes["inventory"]:
         given = Path(changes["inventory"])
         new["inventory"] = str(given.resolve()) if given.is_file() else changes["inventory"]
+    if changes["engine"]:
+        new["engine"] = changes["engine"]
     if changes["strategies"]:
         known = {part.called: part for part in found.chosen}
         new["strategies"] = [known.get(name, name) for name in changes["strategies"]]

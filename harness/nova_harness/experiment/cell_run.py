@@ -168,7 +168,7 @@ def write_outcome(
         "truncated_bytes": outcome.truncated_bytes,
     }
     write_json(path / "cell.json", {**document, **more})
-    (path / "dataflow.json").write_text(outcome.dataflow.to_json())
+    (path / "dataflow.json").write_text(outcome.dataflow)
     write_json(path / "verification.json", outcome.verification.to_plain())
     samples = samples_table(
         outcome.records,

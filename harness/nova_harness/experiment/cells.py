@@ -44,6 +44,7 @@ class Cell:
         matches = experiment.matches(self.window_ms, self.rate)
         return {
             "strategy": self.strategy.called,
+            "engine": experiment.engine,
             "parameters": self.strategy.parameters,
             "window_ms": self.window_ms,
             "rate": self.rate,

@@ -122,7 +122,7 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
     name: str
     workload: WorkloadPart = WorkloadPart()
     inventory: str = "virtual-14"
-    engine: Literal["flink"] = "flink"
+    engine: Literal["flink", "spark", "storm"] = "flink"
     settings: EnginePart = EnginePart()
     strategies: Annotated[list[str | StrategyPart], Meta(min_length=1)]
     windows_ms: Annotated[list[Window], Meta(min_length=1)] = msgspec.field(

@@ -5,44 +5,34 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
-from nova_flink import results
-from nova_flink.dataflow import Dataflow, from_plan
-from nova_flink.verification import Verification, await_running, verify
 from nova_flink.workload import SourceStream, Workload
 from nova_harness.experiment.document import EnginePart
+from nova_harness.experiment.engine import RunError
 from nova_harness.experiment.stress import stressed
 from nova_harness.experiment.usage import RackUsage, Series
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
-    from nova_flink.client import Client
+    from nova_harness.deployment import EngineDeployment
+    from nova_harness.experiment.engine import Engine, Job, Verified
     from nova_harness.experiment.limits import Limits
     from nova_harness.experiment.usage import UsageRecorder
-    from nova_harness.flink_deployment import FlinkDeployment
     from nova_workloads.streams import Stream
 
-# From submitting a job to its first tuple: time to deploy it, which is what the last one took, and
-# some more.
-LEAST_LEAD_SECONDS = 5.0
-RUNNING_SECONDS = 60.0
 # A job's state is asked for so often; each time costs the coordinator a few ms of CPU.
 LOOK_SECONDS = 5.0
+# Share of the measured time after whose beginning limits and load may come to be in force.
+SHARE_OVERDUE = 0.05
 # Values a source repeats; they travel with the job.
 MOST_VALUES = 8192
-BUSY = "accumulated-busy-time"
-# What a TaskManager takes on a host at most.
-ENGINE_BYTES = 320 << 20
 
 Tell = Callable[[str], None]
-
-
-class RunError(NovaError):
-    """A run that was ended by a fault; says by which."""
 
 
 @dataclass(frozen=True)
@@ -65,22 +55,19 @@ class Bed:
     """What lasts over many runs.
 
     Attributes:
-        deployment: Flink on connected hosts.
-        client: that submits jobs.
+        engine: on connected hosts.
         limits: the hosts' CPU limits.
         settings: of the engine.
-        lead_s: from submitting a job to its first tuple.
     """
 
-    deployment: FlinkDeployment
-    client: Client
+    engine: Engine
     limits: Limits
     settings: EnginePart
-    lead_s: float = LEAST_LEAD_SECONDS
 
-    def took(self, seconds: float) -> None:
-        """Learn from how long a job took to be running."""
-        self.lead_s = max(LEAST_LEAD_SECONDS, 1.3 * seconds + 1)
+    @property
+    def deployment(self) -> EngineDeployment:
+        """The engine's processes on the hosts."""
+        return self.engine.deployment
 
     def recorder(self) -> UsageRecorder:
         """What notes the hosts' use of CPU."""
@@ -95,7 +82,7 @@ class Outcome:
     """What came of a run.
 
     Attributes:
-        dataflow: what ran.
+        dataflow: what ran, as JSON.
         workload: what flowed.
         job: its id.
         verification: where operators ran.
@@ -109,10 +96,10 @@ class Outcome:
         late_s: how long after the sources' start the job was running; 0 when it was in time.
     """
 
-    dataflow: Dataflow
+    dataflow: str
     workload: Workload
     job: str
-    verification: Verification
+    verification: Verified
     records: Any
     truncated_bytes: int
     series: Series
@@ -168,6 +155,17 @@ def workload_of(
     )
 
 
+def busy_hosts(plan: Plan) -> set[str]:
+    """Hosts that a plan gives something to do."""
+    import numpy as np
+
+    p = plan.problem
+    nodes = [p.sources.node, p.sink_node, plan.instances.node]
+    if plan.routes is not None:
+        nodes.append(plan.routes.node)
+    return {str(name) for name in p.nodes.ids[np.unique(np.concatenate(nodes))]}
+
+
 def warm_up(
     bed: Bed,
     plan: Plan,
@@ -194,33 +192,28 @@ def warm_up(
     Raises:
         NovaError: naming what failed; the job is cancelled then.
     """
-    deployment, rest = bed.deployment, bed.deployment.rest
-    deployment.prepare_results()
-    workload = workload_of(
-        streams,
-        rate=rate,
-        window_ms=window_ms,
-        keys=keys,
-        start_ms=1000 * math.ceil(time.time() + LEAST_LEAD_SECONDS),
-        count=None,
-        settings=bed.settings,
-    )
-    dataflow = from_plan(plan, plan.problem, workload)
-    bed.limits.lift(dataflow.nodes)
+    bed.limits.lift(busy_hosts(plan))
+    bed.deployment.prepare_results()
+
+    def workload(start_ms: int) -> Workload:
+        return workload_of(
+            streams,
+            rate=rate,
+            window_ms=window_ms,
+            keys=keys,
+            start_ms=start_ms,
+            count=None,
+            settings=bed.settings,
+        )
+
     tell("warming the engine up: deploying")
-    file, submitted = deployment.result_file("results"), time.time()
-    job = bed.client.submit(dataflow, workload, file, "nova warming up")
-    watch = _Watch(bed, job)
+    job = bed.engine.start(plan, workload, "nova warming up")
     try:
-        await_running(rest, job, dataflow, RUNNING_SECONDS)
-        bed.took(time.time() - submitted)
+        job.await_running()
         tell("warming the engine up")
-        watch.until(max(time.time(), workload.start_ms / 1000) + seconds)
-        rest.cancel(job)
-        watch.over = True
+        _Watch(job).until(max(time.time(), job.workload.start_ms / 1000) + seconds)
     finally:
-        if not watch.over:
-            _cancel(bed, job)
+        _end(bed, job)
 
 
 def run_plan(
@@ -259,41 +252,48 @@ def run_plan(
     Raises:
         NovaError: naming what failed; the job is cancelled then, and load ended.
     """
-    deployment, rest = bed.deployment, bed.deployment.rest
-    deployment.prepare_results()
+    busy = busy_hosts(plan)
+    bed.limits.lift(busy)
+    bed.deployment.prepare_results()
     count = math.ceil((timing.warm_up_s + timing.duration_s) * rate)
-    start_ms = 1000 * math.ceil(time.time() + bed.lead_s)
-    workload = workload_of(
-        streams,
-        rate=rate,
-        window_ms=window_ms,
-        keys=keys,
-        every=every,
-        start_ms=start_ms,
-        count=count,
-        settings=bed.settings,
-    )
-    dataflow = from_plan(plan, plan.problem, workload)
-    bed.limits.lift(dataflow.nodes)
+
+    def workload(start_ms: int) -> Workload:
+        return workload_of(
+            streams,
+            rate=rate,
+            window_ms=window_ms,
+            keys=keys,
+            every=every,
+            start_ms=start_ms,
+            count=count,
+            settings=bed.settings,
+        )
+
     tell("deploying")
-    submitted = time.time()
-    job = bed.client.submit(dataflow, workload, deployment.result_file("results"), name)
+    job = bed.engine.start(plan, workload, name)
+    start_ms = job.workload.start_ms
     begin = start_ms / 1000 + timing.warm_up_s
     end = begin + timing.duration_s
+    tightened = start_ms / 1000 + timing.warm_up_s / 2
     recorder = bed.recorder()
-    watch = _Watch(bed, job)
+    watch = _Watch(job)
     try:
-        await_running(rest, job, dataflow, RUNNING_SECONDS)
-        running = time.time()
-        late = max(0.0, running - start_ms / 1000)
-        bed.took(running - submitted)
-        verification = verify(rest, job, dataflow)
+        job.await_running()
+        late = max(0.0, time.time() - start_ms / 1000)
+        verification = job.verify()
         tell("warming up")
-        watch.until(start_ms / 1000 + timing.warm_up_s / 2)
-        before = rest.job(job)
-        with stressed(deployment.hosts, ENGINE_BYTES, on=stress):
+        hosts, taken = bed.deployment.hosts, bed.engine.engine_bytes
+        with stressed(hosts, taken, on=stress, at=tightened):
+            watch.until(tightened)
+            before = job.counters()
             if limited:
                 bed.limits.impose()
+            overdue = time.time() - begin
+            if overdue > max(1.0, SHARE_OVERDUE * timing.duration_s):
+                raise RunError(
+                    f"limits and load were in force {overdue:.1f} s after the measured time began; "
+                    "is the machine busy with something else? Try again, or with a longer warm_up_s"
+                )
             recorder.start()
             try:
                 watch.until(begin)
@@ -303,25 +303,23 @@ def run_plan(
                 finished = watch.ended_by(end + timing.drain_s)
             finally:
                 recorder.stop()
-        bed.limits.lift(dataflow.nodes)
-        after = rest.job(job)
+        bed.limits.lift(busy)
+        after = job.counters()
+        # Operators may have moved since.
+        verification = job.verify() if verification.ok else verification
     finally:
-        if not watch.over:
-            _cancel(bed, job)
+        _end(bed, job)
     tell("collecting")
-    local = scratch / "results.bin"
-    deployment.fetch_results("results", local)
-    found = results.read(local)
-    local.unlink()
+    found = job.results(scratch)
     return Outcome(
-        dataflow=dataflow,
-        workload=workload,
-        job=job,
+        dataflow=job.document,
+        workload=job.workload,
+        job=job.name,
         verification=verification,
         records=found.records,
         truncated_bytes=found.truncated_bytes,
         series=recorder.series,
-        operators=operators(verification, before, after),
+        operators=job.operators(before, after),
         start_ms=start_ms,
         measured_us=(round(begin * 1e6), round(end * 1e6)),
         finished=finished,
@@ -332,43 +330,22 @@ def run_plan(
 class _Watch:
     """Looks after a job while time passes."""
 
-    def __init__(self, bed: Bed, job: str) -> None:
-        self.bed, self.job = bed, job
-        self.over = False
+    def __init__(self, job: Job) -> None:
+        self.job = job
         self._next = 0.0
-
-    def look(self) -> str:
-        """The job's state.
-
-        Raises:
-            RunError: for a job that failed.
-            NovaError: where the coordinator does not answer.
-        """
-        rest = self.bed.deployment.rest
-        state = str(rest.job(self.job)["state"])
-        if state in ("FINISHED", "CANCELED", "FAILED"):
-            self.over = True
-        if state in ("FAILED", "FAILING", "RESTARTING", "CANCELED", "CANCELLING"):
-            raise RunError(f"the job {state.lower()}: {self._why()}")
-        return state
-
-    def _why(self) -> str:
-        told = self.bed.deployment.rest.exceptions(self.job)
-        # The first line says what Flink did about it, the last cause what happened.
-        return told[-1] if told else "Flink does not say why"
 
     def until(self, moment: float) -> None:
         """Let time pass."""
         while (rest := moment - time.time()) > 0:
             if time.monotonic() >= self._next:
-                self.look()
+                self.job.look()
                 self._next = time.monotonic() + LOOK_SECONDS
             time.sleep(min(rest, 0.25))
 
     def ended_by(self, moment: float) -> bool:
         """Whether the job comes to its end by itself before a time."""
         while True:
-            if self.look() == "FINISHED":
+            if self.job.look():
                 return True
             rest = moment - time.time()
             if rest <= 0:
@@ -376,56 +353,12 @@ class _Watch:
             time.sleep(min(rest, 1.0))
 
 
-def _cancel(bed: Bed, job: str) -> None:
-    """End a job; a coordinator that is gone has no job any more."""
-    rest = bed.deployment.rest
-    try:
+def _end(bed: Bed, job: Job) -> None:
+    """End a job, whatever state hosts are in."""
+    with suppress(NovaError):
         bed.limits.lift()
-        rest.cancel(job)
-    except NovaError:
-        return
+    with suppress(NovaError):
+        job.end()
 
 
-def operators(
-    verification: Verification, before: dict[str, Any], after: dict[str, Any]
-) -> list[dict[str, Any]]:
-    """What each vertex did between two answers of REST about a job.
-
-    Args:
-        verification: that knows where vertices run.
-        before: the job, some time ago.
-        after: the job, running or ended.
-    """
-    nodes = {row.operator: row.actual for row in verification.rows}
-    was = {vertex["id"]: vertex["metrics"] for vertex in before["vertices"]}
-    found = []
-    for vertex in after["vertices"]:
-        old, new = was[vertex["id"]], vertex["metrics"]
-        first = next((n for name, n in nodes.items() if name in vertex["name"]), None)
-        found.append(
-            {
-                "name": vertex["name"],
-                "node": first,
-                "records_in": new["read-records"] - old["read-records"],
-                "records_out": new["write-records"] - old["write-records"],
-                # Flink does not measure it of legacy sources.
-                "busy_ms": None
-                if "NaN" in (str(new[BUSY]), str(old[BUSY]))
-                else new[BUSY] - old[BUSY],
-                "back_pressured_ms": new["accumulated-backpressured-time"]
-                - old["accumulated-backpressured-time"],
-            }
-        )
-    return found
-
-
-__all__ = [
-    "Bed",
-    "Outcome",
-    "RunError",
-    "Timing",
-    "operators",
-    "run_plan",
-    "warm_up",
-    "workload_of",
-]
+__all__ = ["Bed", "Outcome", "RunError", "Timing", "run_plan", "warm_up", "workload_of"]

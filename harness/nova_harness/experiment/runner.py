@@ -24,14 +24,15 @@ from nova_harness.experiment.cell_run import (
 )
 from nova_harness.experiment.cells import Cell, cells_of, directory_of, same_experiment
 from nova_harness.experiment.document import Experiment, ExperimentError, read_experiment
+from nova_harness.experiment.engine import prepare
 from nova_harness.experiment.environment import environment
 from nova_harness.experiment.limits import Limits
 from nova_harness.experiment.problem import problem_document, problem_of, rtt_csv, streams_of
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
-    from nova_flink.home import FlinkHome
     from nova_harness.experiment.calibration import Calibration, FoundRate
+    from nova_harness.experiment.engine import Opener
     from nova_harness.experiment.engine_run import Bed
     from nova_testbed.inventory import Inventory
     from nova_workloads.streams import Stream
@@ -172,46 +173,28 @@ def hosts_up(
             rack.down()
 
 
-def ready_home(tell: Callable[[str], None]) -> FlinkHome:
-    """The engine home, with Nova's own classes as they are now.
-
-    To be asked for before virtual hosts come up, which do not see what changes later.
-
-    Raises:
-        NovaError: when Flink is not installed, or the classes cannot be compiled.
-    """
-    from nova_flink.home import FlinkHome
-
-    home = FlinkHome.default()
-    home.check()
-    home.install(tell)
-    return home
-
-
 @contextmanager
 def engine_bed(
     experiment: Experiment,
     inventory: Inventory,
-    home: FlinkHome,
+    opener: Opener,
     tell: Callable[[str], None],
     *,
     keep: bool,
 ) -> Iterator[Bed]:
-    """Flink on the hosts, with a client; limits are back in force at the end, however it ends.
+    """The engine on the hosts; limits are back in force at the end, however it ends.
 
     Args:
         experiment: what is run.
         inventory: of reachable hosts.
-        home: of the engine.
+        opener: of the engine, from `nova_harness.experiment.engine.prepare`.
         tell: is told what is being done.
-        keep: whether Flink goes on running.
+        keep: whether the engine goes on running.
 
     Raises:
         NovaError: naming what failed.
     """
-    from nova_flink.client import Client
     from nova_harness.experiment.engine_run import Bed
-    from nova_harness.flink_deployment import FlinkDeployment
     from nova_testbed.hosts import connect
 
     with ExitStack() as stack:
@@ -219,18 +202,8 @@ def engine_bed(
         limits = Limits(inventory)
         stack.enter_context(limits.off())
         hosts = stack.enter_context(connect(inventory))
-        deployment = FlinkDeployment(hosts, home)
-        if not keep:
-            stack.callback(_end, deployment, tell)
-        deployment.up(tell)
-        client = Client(home, deployment.rest.url)
-        stack.callback(client.close)
-        yield Bed(deployment, client, limits, experiment.settings)
-
-
-def _end(deployment: Any, tell: Callable[[str], None]) -> None:
-    tell("ending Flink")
-    deployment.down()
+        engine = stack.enter_context(opener(hosts, tell, keep))
+        yield Bed(engine, limits, experiment.settings)
 
 
 def cores_of(bed: Bed) -> dict[str, float]:
@@ -281,19 +254,20 @@ def measure_calibrations(
     def measure(rate: float) -> Calibration:
         return calibrating.calibrate(bed, experiment, rate, *at(rate), scratch, tell)
 
-    # Slowly, as every host gets all of a source.
-    rate, window = min(WARMING_RATE, *experiment.rates), min(experiment.windows_ms)
-    problem, streams = at(rate)
-    warm_up(
-        bed,
-        calibrating.warming_plan(problem),
-        streams,
-        experiment.capacity.warm_up_s,
-        rate=rate,
-        window_ms=window,
-        keys=experiment.keys(window, rate),
-        tell=tell,
-    )
+    if bed.engine.stays_warm:
+        # Slowly, as every host gets all of a source.
+        rate, window = min(WARMING_RATE, *experiment.rates), min(experiment.windows_ms)
+        problem, streams = at(rate)
+        warm_up(
+            bed,
+            calibrating.warming_plan(problem),
+            streams,
+            experiment.capacity.warm_up_s,
+            rate=rate,
+            window_ms=window,
+            keys=experiment.keys(window, rate),
+            tell=tell,
+        )
     if experiment.load is None or known:
         missing = [rate for rate in experiment.rates if rate not in known]
         return {**known, **{rate: measure(rate) for rate in missing}}, None
@@ -349,10 +323,10 @@ def run_experiment(
     run.tell("running", "")
     try:
         if done < len(cells):
-            home = ready_home(watcher.phase)
+            opener = prepare(experiment.engine, watcher.phase)
             with (
                 hosts_up(inventory, watcher.phase, keep=keep) as reachable,
-                engine_bed(experiment, reachable, home, watcher.phase, keep=keep) as bed,
+                engine_bed(experiment, reachable, opener, watcher.phase, keep=keep) as bed,
             ):
                 _run_cells(run, bed, found, watcher)
     except KeyboardInterrupt:
@@ -370,15 +344,14 @@ def run_experiment(
 def _run_cells(run: Run, bed: Bed, found: FoundRate | None, watcher: Watcher) -> None:
     inventory = bed.deployment.hosts.inventory
     run.up = bed.deployment.footprint()
-    watcher.phase(footprint_line(run.up))
+    watcher.phase(f"{bed.deployment.ENGINE} {footprint_line(run.up)}")
     facts = environment() | {
         "inventory": inventory.name,
         "virtual": inventory.virtual,
-        "engine": {"name": run.experiment.engine, "version": bed.deployment.home.version},
+        "engine": {"name": run.experiment.engine, "version": bed.deployment.version},
         "engine_up": run.up,
         "engine_configuration": {
-            name: bed.deployment.configuration.files(node)
-            for name, node in bed.deployment.nodes.items()
+            host.name: bed.deployment.files(host.name) for host in inventory.hosts
         },
     }
     write_json(run.path / "environment.json", facts)
@@ -433,9 +406,13 @@ def found_line(found: FoundRate) -> str:
 
 def footprint_line(up: Mapping[str, Any]) -> str:
     """How soon the engine was there, and what it takes."""
-    taken = up["task_managers_bytes"] / 2**30
-    came = "found running" if up["seconds"] is None else f"up in {up['seconds']:.1f} s"
-    return f"{up['task_managers']} TaskManagers {came}, {taken:.2f} GiB together"
+    came = "was running" if up["seconds"] is None else f"is up in {up['seconds']:.1f} s"
+    parts = [
+        f"{kind['number']} {name.removeprefix('nova_').replace('_', ' ')} "
+        f"{kind['bytes'] / 2**30:.2f} GiB"
+        for name, kind in up["processes"].items()
+    ]
+    return f"{came}: {', '.join(parts)}"
 
 
 @contextmanager
@@ -487,7 +464,7 @@ def write_problems(
         )
     told = {
         "engine": experiment.engine,
-        "version": bed.deployment.home.version,
+        "version": bed.deployment.version,
         "safety": experiment.capacity.safety,
         "cores": cores,
         "load": None if load is None else asdict(load),
@@ -509,7 +486,8 @@ def write_problems(
 
 def default_folder(experiment: Experiment) -> Path:
     """Where results go unless something else is said."""
-    return Path("runs") / experiment.name.replace(os.sep, "-")
+    engine = "" if experiment.engine == "flink" else f"-{experiment.engine}"
+    return Path("runs") / f"{experiment.name.replace(os.sep, '-')}{engine}"
 
 
 __all__ = [
@@ -521,6 +499,5 @@ __all__ = [
     "found_line",
     "hosts_up",
     "measure_calibrations",
-    "ready_home",
     "run_experiment",
 ]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nova_testbed import stress
+from nova_testbed.connection import HostError
 
 if TYPE_CHECKING:
     from nova_testbed.hosts import Hosts
@@ -45,11 +46,19 @@ def profiles(inventory: Inventory, engine_bytes: int) -> list[StressProfile]:
 
 
 @contextmanager
-def stressed(hosts: Hosts, engine_bytes: int, *, on: bool) -> Iterator[None]:
-    """Load on hosts for as long as the block lasts, however it ends.
+def stressed(hosts: Hosts, engine_bytes: int, *, on: bool, at: float) -> Iterator[None]:
+    """Load on hosts from a time on, for as long as the block lasts, however it ends.
+
+    Hosts are told before, while they have little to do: one that is busy takes seconds to answer.
+
+    Args:
+        hosts: connected.
+        engine_bytes: what the engine takes on each host.
+        on: whether there is to be any.
+        at: when it begins, s since the epoch.
 
     Raises:
-        HostError: when a host cannot be loaded.
+        HostError: when a host cannot be loaded, or was not to the end.
     """
     if not on:
         yield
@@ -57,12 +66,16 @@ def stressed(hosts: Hosts, engine_bytes: int, *, on: bool) -> Iterator[None]:
     started: list[str] = []
     try:
         for profile in profiles(hosts.inventory, engine_bytes):
-            stress.start(hosts, profile)
+            stress.start(hosts, profile, at=at)
             started += profile.hosts
         yield
-    finally:
+    except BaseException:
         if started:
             stress.stop(hosts, started)
+        raise
+    ended = set(started) - set(stress.stop(hosts, started))
+    if ended:
+        raise HostError(min(ended), "stress-ng has ended before the run")
 
 
 __all__ = ["profiles", "stressed"]

@@ -140,7 +140,9 @@ def _render(report: Report, drawn: _Drawn) -> str:
     runs, groups, subject = report.runs, report.groups, report.subject
     names = list(dict.fromkeys(run.name for run in runs))
     style = (files("nova_harness.report") / "templates" / "style.css").read_text("utf-8")
+    engines = {group.setting.engine for group in groups}
     return environment.get_template("report.html.j2").render(
+        engine="the same engine" if len(engines) < 2 else f"{len(engines)} engines",
         title=", ".join(names) if len(names) < 4 else f"{len(names)} experiments",
         version=version("nova-placement"),
         style=style,

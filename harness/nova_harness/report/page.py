@@ -110,7 +110,7 @@ def notes(
     made = [*_unfinished(runs), *_integrity(groups), *_not_best(found, subject)]
     if subject is not None and groups and not found:
         made.append(Note("bad", f"There is nothing to compare {subject} with."))
-    made += [*_loads(runs), *_pooled(runs)]
+    made += [*_loads(runs), *_pooled(runs), *_engines(groups)]
     return sorted(made, key=lambda note: ("bad", "good", "plain").index(note.kind))
 
 
@@ -165,6 +165,28 @@ def _integrity(groups: Sequence[Group]) -> list[Note]:
     elif verified:
         text = f"The engine ran every operator where the plan says ({verified:,} looked at)."
         made.append(Note("good", text))
+    return made
+
+
+def _engines(groups: Sequence[Group]) -> list[Note]:
+    engines = {group.setting.engine for group in groups}
+    made = []
+    if len(engines) > 1:
+        made.append(
+            Note(
+                "plain",
+                f"{len(engines)} engines ran the plans; strategies are compared on each of them by "
+                "itself. Capacities of hosts, and so plans, come from a calibration of each.",
+            )
+        )
+    if "spark" in engines:
+        made.append(
+            Note(
+                "plain",
+                "Spark joins in micro-batches: its results come about 0.6 s after their readings "
+                "at the least, wherever the join is done, and later the more a micro-batch costs.",
+            )
+        )
     return made
 
 

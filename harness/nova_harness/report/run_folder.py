@@ -29,6 +29,7 @@ class CellFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         strategy: its label.
+        engine: what ran its plan; empty where the run does not tell.
         window_ms: tumbling windows, ms.
         rate: of each source, tuples/s.
         stress: whether hosts were under load.
@@ -41,6 +42,7 @@ class CellFacts(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     strategy: str
+    engine: str = ""
     window_ms: int
     rate: float
     stress: bool
@@ -56,7 +58,7 @@ class VerifiedRow(msgspec.Struct, frozen=True):
     """Where an operator was to run, and where it ran."""
 
     operator: str
-    node: str
+    node: str | None
     actual: str | None = None
 
 

@@ -25,7 +25,7 @@ from nova_core.placement.partitioning import (
 from nova_core.strategies.nova import DEFAULT_SIGMA
 
 # Hosts whose costs are compared; the most that are looked at when links or overload decide.
-NEARBY = 8
+NEARBY = 4
 SPREAD_NEARBY = 16
 MOST_NEARBY = 4096
 # Positions tried along each input when a join is cut in two.
@@ -79,7 +79,7 @@ class Hosting:
 
     def _search(self, pair: int, weights: Floats, need: float, node: Ints, cost: Floats) -> int:
         s = self.state
-        tree = s.index_for(pair).tree
+        tree = s.index_for(pair).tree_at(s.pairs.point[pair])
         found: int = kernels.cheapest(
             tree.row,
             tree.node,
@@ -415,6 +415,62 @@ class Hosting:
             return False
         moved = self.state.pairs.moved.item(pair)
         return moved >= 0 and self.state.version - moved < self.policy.cooldown
+
+    def improve_all(self, pairs: Sequence[int]) -> None:
+        """`improve` pairs one after the other, in few steps where none needs a closer look."""
+        s, policy = self.state, self.policy
+        plain = not (s.link_free or s.overloaded or self.pinned or policy.cooldown)
+        if not plain or policy.state_bytes or s.objective == "network-usage" or len(s.indexes) > 1:
+            for pair in pairs:
+                self.improve(pair)
+            return
+        hubs, cuts, point = s.indexes[0].hubs, s.cuts, s.pairs.point
+        run: list[int] = []
+        for pair in pairs:
+            if pair in cuts or (hubs and tuple(point[pair].tolist()) in hubs):
+                self._improve_whole(run)
+                run = []
+                self.improve(pair)
+            else:
+                run.append(pair)
+        self._improve_whole(run)
+
+    def _improve_whole(self, pairs: list[int]) -> None:
+        """`improve` whole joins whose weights are fixed and whose virtual positions are no hubs."""
+        if not pairs:
+            return
+        s, n, p, policy = self.state, self.state.nodes, self.state.pairs, self.policy
+        s.touch(*pairs)
+        rows, before = np.array(pairs), np.empty((len(pairs), 3))
+        limits = policy.gain, policy.gain_share, s.c_min, s.largest * (1 + _SLACK), 1 - _SLACK
+        moved = kernels.improve(
+            *s.indexes[0].tree[:-1],
+            n.position,
+            n.extra,
+            n.free,
+            p.ends,
+            p.point,
+            p.host,
+            p.left,
+            p.right,
+            s.sources.rate,
+            rows,
+            s.weights(0),
+            np.array(limits),
+            NEARBY,
+            before,
+        )
+        if not moved:
+            return
+        changed = []
+        for pair, (old, free_old, free_new) in zip(pairs, before.tolist(), strict=True):
+            if old >= 0:
+                new = p.host.item(pair)
+                s.moved(pair, int(old), free_old, new, free_new)
+                changed += [int(old), new]
+        s.indexes[0].tell_hubs(changed, n.free)
+        for node in changed[::2]:
+            s.round_off(node)
 
     def improve(self, pair: int) -> bool:
         """Move a pair to a cheaper host if that gains enough; whether it moved."""

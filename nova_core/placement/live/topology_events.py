@@ -257,8 +257,7 @@ def move_node(hosting: Hosting, event: MoveNode, overload: bool) -> None:
     for join in s.sinks_on.of(node):
         concerned.update(s.pairs_of_join.of(join))
     s.renew_points(sorted(concerned))
-    for pair in sorted(concerned | set(s.residents.of(node))):
-        hosting.improve(pair)
+    hosting.improve_all(sorted(concerned.union(s.residents.of(node))))
 
 
 def change_link(hosting: Hosting, event: ChangeLink, overload: bool) -> None:
