@@ -43,7 +43,8 @@ def test_load_lasts_as_long_as_the_block(connected: Hosts, host: Host) -> None:
 def test_load_that_is_kept_and_stopped_later(inventory: Inventory, host: Host) -> None:
     profile = StressProfile((host.name,), 10.0, 0.0)
     with connect(inventory, [host.name]) as hosts:
-        first = start(hosts, profile, keep=True)[host.name]
+        first = start(hosts, profile, keep=True, at=time.time() + 3600)[host.name]
+        assert len(loaded(host)) <= 2  # the shell, which waits for sleep
         second = start(hosts, profile, keep=True)[host.name]
         assert not first.alive()  # there is one load at a time
     with connect(inventory, [host.name]) as hosts:

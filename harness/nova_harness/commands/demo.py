@@ -42,7 +42,7 @@ def demo(ctx: click.Context, data: Path | None, yes: bool, output: Path, as_json
     Makes fourteen virtual hosts with limits and an emulated network on this machine (Linux, root
     or sudo), installs Flink in an environment of its own, runs the same joins under every
     placement, at a low rate and at one that no single host takes, checks every result, takes the
-    hosts down, and writes a report. Eight minutes or so.
+    hosts down, and writes a report. Ten minutes or so.
     Exit code 1 when a placement could not be run, an operator ran elsewhere than planned, or a
     result was lost, duplicated or wrong.
     """
