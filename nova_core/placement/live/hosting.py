@@ -459,7 +459,9 @@ class Hosting:
         """Pairs in order: those in a row that `_settle` may take, and one after them that not."""
         s, hubs = self.state, self.state.indexes[0].hubs
         run: list[int] = []
-        points = s.pairs.point.take(pairs, axis=0).tolist() if hubs and pairs else ()
+        points: list[list[float]] = []
+        if hubs and pairs:
+            points = s.pairs.point.take(pairs, axis=0).tolist()
         for number, pair in enumerate(pairs):
             if pair in s.cuts or (hubs and tuple(points[number]) in hubs):
                 yield run, pair

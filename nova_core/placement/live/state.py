@@ -443,7 +443,8 @@ class LiveState:
         Returns:
             Nodes that have more or less room than before.
         """
-        given, emptier = [], []
+        given: list[int] = []
+        emptier: list[int] = []
         for pair, left, taken, before in zip(pairs, old, new, free, strict=False):
             if left == taken:
                 continue
