@@ -38,6 +38,7 @@ COMMANDS = {
         "live",
         "serve",
         "compare",
+        "pareto",
         "topology",
         "engines",
         "translate",
