@@ -112,7 +112,7 @@ def compare(
         assert set(p.nodes.ids[p.sink_node[pair]].tolist()) <= {sink.node}
         assert (r["left_source"] == p.matrix.left[pair]).all()
         assert (r["right_source"] == p.matrix.right[pair]).all()
-        assert (r["flags"] == 0).all()
+        assert (r["waited_us"] == 0).all()
         for side in ("left", "right"):
             source, sequence = r[f"{side}_source"], r[f"{side}_sequence"]
             assert (r[f"{side}_value"] == 1000 * source + sequence % 7).all()
