@@ -6,8 +6,6 @@ import shlex
 import shutil
 import socket
 import subprocess
-import uuid
-from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +22,8 @@ LEAST_HEAP = 128
 START_S = 90.0
 STOP_S = 20.0
 QUOTED = 300
+# Every broker is one by itself, so that one identity of a cluster does for all.
+CLUSTER = "Mk3yVJ4uQkyvmd5vDyr7jA"
 
 PROPERTIES = """\
 process.roles=broker,controller
@@ -121,15 +121,11 @@ class Broker:
         # Optimizing takes seconds of a core, which a small host has not.
         quick = ["-XX:TieredStopAtLevel=1"]
         compiler = quick if self.cpu is not None and self.cpu < 1 else []
-        tool = ["kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", properties]
+        tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", properties]
         format_it = [self.java, *quick, "-Xmx64m", *options, *tool]
         become = [self.java, *compiler, f"-Xmx{self.heap}m", *options, "kafka.Kafka", properties]
         data = shlex.quote(f"{self.directory}/data")
         return f"rm -rf {data} && {shlex.join(format_it)} && exec {shlex.join(become)}"
-
-
-def _cluster_id() -> str:
-    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 @contextmanager

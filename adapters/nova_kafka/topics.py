@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 RETRY_S = 0.2
 CREATE_S = 30.0
+CONNECT_S = 5.0
 ASK_MS = 5000
 
 
@@ -62,14 +64,17 @@ def wait_ready(servers: str, timeout_s: float, check: Callable[[], None] = lambd
         NovaError: when it does not answer in time.
     """
     module = kafka()
+    host, _, port = servers.rpartition(":")
     until = time.monotonic() + timeout_s
     while True:
         check()
         try:
+            # The client would try with longer and longer pauses, and log each time.
+            socket.create_connection((host, int(port)), CONNECT_S).close()
             with closing(_admin(module, servers)) as admin:
                 admin.list_topics()
                 return
-        except module.errors.KafkaError as error:
+        except (OSError, module.errors.KafkaError) as error:
             if time.monotonic() > until:
                 raise NovaError(
                     f"Kafka's broker at {servers} does not answer after {timeout_s:g} s: {error}"
@@ -104,8 +109,22 @@ def create(servers: str, topics: Mapping[str, int]) -> None:
         raise NovaError(f"Kafka at {servers}: topics {', '.join(topics)}: {error}") from error
 
 
+def delete(servers: str, topics: Sequence[str]) -> None:
+    """Drop topics and all that is in them.
+
+    Raises:
+        NovaError: when the broker refuses.
+    """
+    module = kafka()
+    try:
+        with closing(_admin(module, servers)) as admin:
+            admin.delete_topics(list(topics))
+    except module.errors.KafkaError as error:
+        raise NovaError(f"Kafka at {servers}: topics {', '.join(topics)}: {error}") from error
+
+
 def _admin(module: Any, servers: str) -> Any:
     return module.KafkaAdminClient(bootstrap_servers=servers, bootstrap_timeout_ms=ASK_MS)
 
 
-__all__ = ["create", "kafka", "partitions_of", "topics_of", "wait_ready"]
+__all__ = ["create", "delete", "kafka", "partitions_of", "topics_of", "wait_ready"]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nova_harness.experiment.engine import Engine, Job, Verified
     from nova_harness.experiment.limits import Limits
     from nova_harness.experiment.usage import UsageRecorder
+    from nova_kafka.measures import Sample
     from nova_workloads.streams import Stream
 
 # A job's state is asked for so often; each time costs the coordinator a few ms of CPU.
@@ -92,6 +93,7 @@ class Outcome:
         measured_us: begin and end of the measured time, us since the epoch.
         finished: whether the job came to its end by itself.
         late_s: how long after the sources' start the job was running; 0 when it was in time.
+        samples: looks at the broker that carried the streams, where one did.
     """
 
     dataflow: str
@@ -106,6 +108,7 @@ class Outcome:
     measured_us: tuple[int, int]
     finished: bool
     late_s: float
+    samples: Sequence[Sample] = ()
 
 
 def workload_of(
@@ -252,6 +255,8 @@ def run_plan(
         measured_us=(round(begin * 1e6), round(end * 1e6)),
         finished=finished,
         late_s=late,
+        # Of jobs that read from a broker.
+        samples=getattr(job, "samples", ()),
     )
 
 
