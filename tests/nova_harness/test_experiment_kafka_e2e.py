@@ -26,6 +26,7 @@ hosts:
   - {{name: hub, role: sink, cpu: 1, memory: 2 GiB}}
   - {{name: left, role: source}}
   - {{name: right, role: source}}
+  - {{name: between, role: worker}}
 network: {{rtt_ms: 20}}
 """
 
@@ -41,7 +42,7 @@ def test_an_experiment_through_kafka(tmp_path: Path) -> None:
         skip_or_fail(str(lacking))
     experiment = Experiment(
         name="small",
-        inventory="three.yaml",
+        inventory="four.yaml",
         transport="kafka",
         strategies=["sink"],
         workload=WorkloadPart(regions=1),
@@ -56,7 +57,7 @@ def test_an_experiment_through_kafka(tmp_path: Path) -> None:
         prepare_engine(experiment, print)
     except NovaError as error:
         skip_or_fail(str(error))
-    file = tmp_path / "three.yaml"
+    file = tmp_path / "four.yaml"
     file.write_text(INVENTORY.format(pid=os.getpid()))
     rack = VirtualRack(read_inventory(file))
     rack.up()

@@ -71,8 +71,8 @@ def test_flink_joins_what_comes_through_kafka(
     broker: Broker, cluster: LocalCluster, tmp_path: Path
 ) -> None:
     plan = random_plan(1, nodes=3, regions=1)
-    # Overdue in part when producers start; the rest comes while the job runs.
-    start = (int(time.time()) + 1) * 1000
+    # About when the job runs: what is due before waits in the broker.
+    start = (int(time.time()) + 3) * 1000
     given = workload_of(plan.problem, start, seconds=6, window_ms=50)
     workload = through(broker, given, "plan")
     dataflow = from_plan(plan, plan.problem, workload)
