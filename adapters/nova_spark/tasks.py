@@ -186,7 +186,8 @@ def fetch(
                     found = np.frombuffer(b"".join(m.value for m in got), np.dtype(list(MESSAGE)))
                     event_us = np.array([m.timestamp * 1000 for m in got], np.int64)
                     part = partition_of(found["sequence"], shares)
-                    event_us, found, part = (one[passes[part]] for one in (event_us, found, part))
+                    passed = passes[part]
+                    event_us, found, part = event_us[passed], found[passed], part[passed]
                     yield pa.RecordBatch.from_pydict(
                         {
                             "ts": pa.array(event_us).cast(pa.timestamp("us", tz="UTC")),

@@ -123,7 +123,6 @@ class _Programs:
         """
         from scipy.sparse import csr_array, vstack
 
-        hosts = self._fits.shape[1]
         # Rows and costs about 1, so that the solver's tolerances mean the same of all.
         rows = [csr_array((row / max(limit, 1e-300))[None, :]) for row, limit in limits]
         scale = max(float(cost.max()), 1e-300)
@@ -234,6 +233,7 @@ def _settled(
         if x is None:
             raise RuntimeError("mixed-integer program: no solution within limits that one kept")
         bounds.append((cost, float(cost @ x)))
+    assert x is not None  # there are three costs
     return programs.point(x)
 
 
