@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from nova_testbed.hosts import Hosts
 
 # Every host starts two JVMs for a topology.
-FIRST_LEAD_SECONDS = 35.0
-SECOND_LEAD_SECONDS = 25.0
+FIRST_LEAD_SECONDS = 25.0
+SECOND_LEAD_SECONDS = 15.0
 RESULTS = "results"
 
 
