@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # A job's state is asked for so often; each time costs the coordinator a few ms of CPU.
 LOOK_SECONDS = 5.0
+# How often a job is deployed that begins too late to be measured.
+ATTEMPTS = 3
 # Values a source repeats; they travel with the job.
 MOST_VALUES = 8192
 
@@ -208,16 +210,13 @@ def run_plan(
             settings=bed.settings,
         )
 
-    tell("deploying")
-    job = bed.engine.start(plan, workload, name)
+    job, late = _running(bed, plan, workload, name, timing.warm_up_s / 2, tell)
     start_ms = job.workload.start_ms
     begin = start_ms / 1000 + timing.warm_up_s
     end = begin + timing.duration_s
     recorder = bed.recorder()
     watch = _Watch(job)
     try:
-        job.await_running()
-        late = max(0.0, time.time() - start_ms / 1000)
         verification = job.verify()
         tell("warming up")
         watch.until(start_ms / 1000 + timing.warm_up_s / 2)
@@ -258,6 +257,36 @@ def run_plan(
         # Of jobs that read from a broker.
         samples=getattr(job, "samples", ()),
     )
+
+
+def _running(
+    bed: Bed,
+    plan: Plan,
+    workload: Callable[[int], Workload],
+    name: str,
+    most_late_s: float,
+    tell: Tell,
+) -> tuple[Job, float]:
+    """A job that runs, and how many s after its sources' start; one that is too late is repeated.
+
+    A job takes longer to deploy where the machine is busy; the next one is given that time.
+    """
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            tell("it took too long; once more")
+            bed.deployment.prepare_results()
+        tell("deploying")
+        job = bed.engine.start(plan, workload, name)
+        try:
+            job.await_running()
+        except BaseException:
+            _end(bed, job)
+            raise
+        late = max(0.0, time.time() - job.workload.start_ms / 1000)
+        if late <= most_late_s or attempt == ATTEMPTS - 1:
+            break
+        _end(bed, job)
+    return job, late
 
 
 class _Watch:
