@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -91,6 +93,7 @@ class CarriedEngine(FlinkEngine):
             hosts.setdefault(str(plan.problem.nodes.ids[node]), []).append(source)
         try:
             self.kafka.produce(made, hosts)
+            started.watch()
         except BaseException:
             started.end()
             raise
@@ -125,30 +128,39 @@ class CarriedJob(FlinkJob):
     ) -> None:
         super().__init__(engine, name, dataflow, workload)
         self.samples: list[Sample] = []
-        self._ended = False
+        self._over = threading.Event()
+        self._watching = threading.Thread(target=self._watch, daemon=True)
 
     @property
     def _partitions(self) -> Sequence[tuple[str, int]]:
         return [(one.topic, one.partition) for one in self.workload.sources]
 
-    def look(self) -> bool:
-        """Whether it has finished; looks at the broker as well, now and then."""
-        finished = super().look()
-        w, now = self.workload, time.time()
-        sending = w.count is None or now < w.start_ms / 1000 + w.count / w.sources[0].rate
-        last = self.samples[-1].time_s if self.samples else 0.0
-        if not finished and w.start_ms / 1000 < now and sending and now > last + SAMPLE_SECONDS:
-            read = self.rest.read_offsets(self.name)
-            end = end_offsets(self.engine.kafka.broker.servers, self._partitions)
-            self.samples.append(Sample(time.time(), end, read))
-        return finished
+    def watch(self) -> None:
+        """Look at the broker from now on, until producers are done or the job is ended."""
+        self._watching.start()
+
+    def _watch(self) -> None:
+        w = self.workload
+        begin = w.start_ms / 1000
+        end = math.inf if w.count is None else begin + w.count / w.sources[0].rate
+        while not self._over.wait(SAMPLE_SECONDS) and time.time() < end:
+            if time.time() < begin:
+                continue
+            try:
+                read = self.rest.read_offsets(self.name)
+                had = end_offsets(self.engine.kafka.broker.servers, self._partitions)
+            except NovaError:
+                continue  # whoever waits for the job is told
+            self.samples.append(Sample(time.time(), had, read))
 
     def end(self) -> None:
         """End the job and its producers, and drop its topics."""
         super().end()
-        if self._ended:
+        if self._over.is_set():
             return
-        self._ended = True
+        self._over.set()
+        if self._watching.is_alive():
+            self._watching.join()
         self.engine.kafka.end_producers()
         try:
             names = sorted(topics.topics_of(self.workload.sources))
