@@ -136,7 +136,9 @@ def end_offsets(servers: str, partitions: Sequence[Partition]) -> dict[Partition
     module = kafka()
     asked = {one: module.TopicPartition(*one) for one in partitions}
     try:
-        with closing(module.KafkaConsumer(bootstrap_servers=servers)) as consumer:
+        with closing(
+            module.KafkaConsumer(bootstrap_servers=servers, enable_auto_commit=False)
+        ) as consumer:
             found = consumer.end_offsets(list(asked.values()))
     except module.errors.KafkaError as error:
         raise NovaError(f"Kafka at {servers}: end offsets: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,10 @@ def kafka() -> Any:
         import kafka
     except ImportError as error:
         raise NovaError("Kafka needs kafka-python: pip install 'nova-placement[kafka]'") from error
+    # What matters of what it logs, it raises as well; the rest is not for a terminal.
+    logger = logging.getLogger("kafka")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
     return kafka
 
 
@@ -98,7 +103,9 @@ def create(servers: str, topics: Mapping[str, int]) -> None:
     try:
         with closing(_admin(module, servers)) as admin:
             admin.create_topics([NewTopic(name, count, 1) for name, count in topics.items()])
-        with closing(module.KafkaConsumer(bootstrap_servers=servers)) as consumer:
+        with closing(
+            module.KafkaConsumer(bootstrap_servers=servers, enable_auto_commit=False)
+        ) as consumer:
             until = time.monotonic() + CREATE_S
             for name, count in topics.items():
                 while len(consumer.partitions_for_topic(name) or ()) < count:
