@@ -296,11 +296,12 @@ class _Client:
             queue.task_done()
 
     async def _follow(self, ids: list[int]) -> None:
-        reader, writer = await asyncio.open_connection(self._host, self._port, limit=2**24)
+        reader, writer = await asyncio.open_connection(self._host, self._port)
         writer.write(b"GET /placements/bench/deltas/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        while line := await reader.readline():
-            if line.startswith(b"id: "):
-                ids.append(int(line[4:]))
+        rest = b""
+        while text := await reader.read(2**16):
+            *lines, rest = (rest + text).split(b"\n")
+            ids += [int(line[4:]) for line in lines if line.startswith(b"id: ")]
 
 
 async def _answer(reader: asyncio.StreamReader) -> int:
