@@ -35,6 +35,7 @@ COMMANDS = {
         "plot",
         "diff",
         "replan",
+        "query",
         "live",
         "serve",
         "compare",
