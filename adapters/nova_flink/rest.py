@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -25,6 +27,8 @@ COUNTERS = (
     "accumulateBackPressuredTimeMs",
 )
 # States a job does not leave.
+# What a source of Flink's connector for Kafka tells of a partition.
+OFFSET = re.compile(r"\.topic\.(?P<topic>.+)\.partition\.(?P<partition>\d+)\.currentOffset$")
 ENDED = ("FINISHED", "CANCELED", "FAILED")
 
 
@@ -146,6 +150,27 @@ class Rest:
             rows = self.get(f"{path}?get={','.join(COUNTERS)}&agg=sum")
             values = {row["id"]: _whole(row) for row in rows}
             found[str(vertex["name"])] = Counters(*(values.get(name) for name in COUNTERS))
+        return found
+
+    def read_offsets(self, job_id: str) -> dict[tuple[str, int], int]:
+        """Per topic and partition that a job reads, the offset it has not read yet.
+
+        At most as old as the cluster's ``metrics.fetcher.update-interval`` and the time since this
+        was last asked.
+        """
+        found = {}
+        for vertex in self.job(job_id)["vertices"]:
+            # Each has hundreds of metrics, to be listed before one is asked for.
+            if not str(vertex["name"]).startswith("Source: "):
+                continue
+            path = f"/jobs/{job_id}/vertices/{vertex['id']}/metrics"
+            told = [str(row["id"]) for row in self.get(path)]
+            known = {name: match for name in told if (match := OFFSET.search(name)) is not None}
+            if known:
+                asked = ",".join(urllib.parse.quote(name) for name in known)
+                for row in self.get(f"{path}?get={asked}"):
+                    match = known[str(row["id"])]
+                    found[match["topic"], int(match["partition"])] = int(row["value"]) + 1
         return found
 
     def cancel(self, job_id: str, timeout_s: float = 30.0) -> str:

@@ -41,7 +41,11 @@ class FlinkDeployment(EngineDeployment):
     }
 
     def __init__(
-        self, hosts: Hosts, home: FlinkHome, settings: Mapping[str, str] | None = None
+        self,
+        hosts: Hosts,
+        home: FlinkHome,
+        settings: Mapping[str, str] | None = None,
+        extra_jars: Sequence[Path] = (),
     ) -> None:
         """Configure it.
 
@@ -49,9 +53,10 @@ class FlinkDeployment(EngineDeployment):
             hosts: connected; the inventory's with addresses.
             home: what Flink is taken from.
             settings: of Flink, beside those of `nova_flink.configuration`.
+            extra_jars: of connectors; for virtual hosts only, which see them where they are.
         """
         super().__init__(hosts)
-        self.home = home
+        self.home, self.extra_jars = home, extra_jars
         inventory = hosts.inventory
         self.nodes = {
             host.name: Node(
@@ -73,6 +78,7 @@ class FlinkDeployment(EngineDeployment):
             settings=dict(settings or {}),
             task_manager_options=self.home.task_manager_options if archives else (),
             job_manager_options=self.home.job_manager_options if archives else (),
+            extra_jars=extra_jars,
         )
         self.rest = Rest(self.configuration.rest_url)
 
@@ -89,7 +95,7 @@ class FlinkDeployment(EngineDeployment):
     @property
     def runtime_files(self) -> Sequence[Path]:
         """Its jars."""
-        return self.home.runtime_files
+        return [*self.home.runtime_files, *self.extra_jars]
 
     def check(self) -> None:
         """Whether Flink is installed here."""

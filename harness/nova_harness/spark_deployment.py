@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 MASTER, WORKER, DRIVER = "nova_spark_master", "nova_spark_worker", "nova_spark_driver"
 WORK = "/tmp/nova-spark"
 ORDERS = f"{WORK}/orders"
-# The driver's heap, and all it takes on its host: Java and Python.
-DRIVER_HEAP = 384
+# The driver's heap, the least Spark takes, and all it has on its host: Java and Python.
+DRIVER_HEAP = 512
 DRIVER_MB = 1000
 UI_PORT = 4040
 POLL_SECONDS = 0.5

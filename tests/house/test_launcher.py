@@ -441,7 +441,8 @@ def test_wheel_holds_every_package_and_its_data(clone: Path, tmp_path: Path) -> 
     python = tmp_path / "venv" / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", wheel], check=True)
     code = """
-import nova_core, nova_flink, nova_harness, nova_nebulastream, nova_spark, nova_storm
+import nova_core, nova_engines, nova_flink, nova_harness, nova_kafka, nova_nebulastream
+import nova_spark, nova_storm
 import nova_testbed, nova_workloads
 from importlib.resources import files
 core = files("nova_core")

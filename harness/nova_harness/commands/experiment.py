@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 experiment_argument = click.argument("place", metavar="FILE|NAME")
 PER_CENT = 100.0
 CHANGES = (
-    *("inventory", "engine", "strategies", "windows", "rates"),
+    *("inventory", "engine", "transport", "strategies", "windows", "rates"),
     *("stress", "duration", "repetitions", "data"),
 )
 
@@ -35,6 +35,11 @@ def changing_options(command: Any) -> Any:
                 "--engine",
                 type=click.Choice(["flink", "spark", "storm"]),
                 help="What runs the plans, instead of what the file says.",
+            ),
+            click.option(
+                "--transport",
+                type=click.Choice(["direct", "kafka"]),
+                help="How readings come to the engine, instead of what the file says.",
             ),
             click.option(
                 "--strategy",
@@ -168,10 +173,9 @@ def calibrate(place: str, as_json: bool, **changes: Any) -> None:
     asked, base = read(place, changes)
     from nova_harness.experiment import runner
     from nova_harness.experiment.calibration import capacities
-    from nova_harness.experiment.engine import prepare
 
     with shared.working(), watching() as watcher:
-        opener = prepare(asked.engine, watcher.phase)
+        opener = runner.prepare_engine(asked, watcher.phase)
     with (
         shared.working(),
         watching() as watcher,
@@ -236,6 +240,8 @@ def read(place: str, changes: dict[str, Any]) -> tuple[Experiment, Path]:
         new["inventory"] = str(given.resolve()) if given.is_file() else changes["inventory"]
     if changes["engine"]:
         new["engine"] = changes["engine"]
+    if changes["transport"]:
+        new["transport"] = changes["transport"]
     if changes["strategies"]:
         known = {part.called: part for part in found.chosen}
         new["strategies"] = [known.get(name, name) for name in changes["strategies"]]

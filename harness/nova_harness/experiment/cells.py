@@ -45,6 +45,7 @@ class Cell:
         return {
             "strategy": self.strategy.called,
             "engine": experiment.engine,
+            "transport": experiment.transport,
             "parameters": self.strategy.parameters,
             "window_ms": self.window_ms,
             "rate": self.rate,

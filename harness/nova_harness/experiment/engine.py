@@ -188,7 +188,8 @@ class Lead:
     def runs(self) -> None:
         """That job runs."""
         took = time.time() - self._submitted
-        self.seconds = self._second or max(LEAST_LEAD_SECONDS, 1.3 * took + 1)
+        found = max(LEAST_LEAD_SECONDS, 1.3 * took + 1)
+        self.seconds = self._second if self._second and took <= self.seconds else found
         self._second = None
 
 

@@ -23,12 +23,15 @@ if TYPE_CHECKING:
     from nova_harness.experiment.engine import Engine, Job, Verified
     from nova_harness.experiment.limits import Limits
     from nova_harness.experiment.usage import UsageRecorder
+    from nova_kafka.measures import Sample
     from nova_workloads.streams import Stream
 
 # A job's state is asked for so often; each time costs the coordinator a few ms of CPU.
 LOOK_SECONDS = 5.0
 # Share of the measured time after whose beginning limits and load may come to be in force.
 SHARE_OVERDUE = 0.05
+# How often a job is deployed that begins too late to be measured.
+ATTEMPTS = 3
 # Values a source repeats; they travel with the job.
 MOST_VALUES = 8192
 
@@ -94,6 +97,7 @@ class Outcome:
         measured_us: begin and end of the measured time, us since the epoch.
         finished: whether the job came to its end by itself.
         late_s: how long after the sources' start the job was running; 0 when it was in time.
+        samples: looks at the broker that carried the streams, where one did.
     """
 
     dataflow: str
@@ -108,6 +112,7 @@ class Outcome:
     measured_us: tuple[int, int]
     finished: bool
     late_s: float
+    samples: Sequence[Sample] = ()
 
 
 def workload_of(
@@ -269,8 +274,7 @@ def run_plan(
             settings=bed.settings,
         )
 
-    tell("deploying")
-    job = bed.engine.start(plan, workload, name)
+    job, late = _running(bed, plan, workload, name, timing.warm_up_s / 2, tell)
     start_ms = job.workload.start_ms
     begin = start_ms / 1000 + timing.warm_up_s
     end = begin + timing.duration_s
@@ -278,8 +282,6 @@ def run_plan(
     recorder = bed.recorder()
     watch = _Watch(job)
     try:
-        job.await_running()
-        late = max(0.0, time.time() - start_ms / 1000)
         verification = job.verify()
         tell("warming up")
         hosts, taken = bed.deployment.hosts, bed.engine.engine_bytes
@@ -324,7 +326,39 @@ def run_plan(
         measured_us=(round(begin * 1e6), round(end * 1e6)),
         finished=finished,
         late_s=late,
+        # Of jobs that read from a broker.
+        samples=getattr(job, "samples", ()),
     )
+
+
+def _running(
+    bed: Bed,
+    plan: Plan,
+    workload: Callable[[int], Workload],
+    name: str,
+    most_late_s: float,
+    tell: Tell,
+) -> tuple[Job, float]:
+    """A job that runs, and how many s after its sources' start; one that is too late is repeated.
+
+    A job takes longer to deploy where the machine is busy; the next one is given that time.
+    """
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            tell("it took too long; once more")
+            bed.deployment.prepare_results()
+        tell("deploying")
+        job = bed.engine.start(plan, workload, name)
+        try:
+            job.await_running()
+        except BaseException:
+            _end(bed, job)
+            raise
+        late = max(0.0, time.time() - job.workload.start_ms / 1000)
+        if late <= most_late_s or attempt == ATTEMPTS - 1:
+            break
+        _end(bed, job)
+    return job, late
 
 
 class _Watch:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from nova_testbed.hosts import Hosts
 
 # Every host starts two JVMs for a topology.
-FIRST_LEAD_SECONDS = 35.0
-SECOND_LEAD_SECONDS = 25.0
+FIRST_LEAD_SECONDS = 30.0
+SECOND_LEAD_SECONDS = 15.0
 RESULTS = "results"
 
 
@@ -91,6 +91,7 @@ class StormJob:
         self.engine, self.name = engine, name
         self.dataflow, self.workload = dataflow, workload
         self.deployment = engine.deployment
+        self._seen: Verification | None = None
 
     @property
     def document(self) -> str:
@@ -100,13 +101,15 @@ class StormJob:
     def await_running(self) -> None:
         """Until every executor runs."""
         d = self.deployment
-        await_running(d.nimbus, self.name, self.dataflow, d.addresses, RUNNING_SECONDS)
+        self._seen = await_running(d.nimbus, self.name, self.dataflow, d.addresses, RUNNING_SECONDS)
         self.engine.lead.runs()
 
     def verify(self) -> Verification:
-        """Where nimbus has its executors."""
-        d = self.deployment
-        return verify(d.nimbus.status(), self.name, self.dataflow, d.addresses)
+        """Where nimbus had its executors when it was asked last: a JVM is started for each time."""
+        if self._seen is None:
+            self.counters()
+            assert self._seen is not None
+        return self._seen
 
     def look(self) -> bool:
         """Whether its sink has said that nothing more will come.
@@ -123,10 +126,9 @@ class StormJob:
 
     def counters(self) -> Mapping[str, Any]:
         """Its executors, as nimbus tells them; counted from one tuple in twenty."""
-        return {one["component"]: one for one in of_name(self._status(), self.name)["executors"]}
-
-    def _status(self) -> Mapping[str, Any]:
-        return self.deployment.nimbus.status()
+        status = self.deployment.nimbus.status()
+        self._seen = verify(status, self.name, self.dataflow, self.deployment.addresses)
+        return {one["component"]: one for one in of_name(status, self.name)["executors"]}
 
     def operators(
         self, before: Mapping[str, Any], after: Mapping[str, Any]

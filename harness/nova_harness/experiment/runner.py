@@ -173,6 +173,23 @@ def hosts_up(
             rack.down()
 
 
+def prepare_engine(experiment: Experiment, tell: Callable[[str], None]) -> Opener:
+    """The experiment's engine, and its broker where it has one.
+
+    Args:
+        experiment: what is run.
+        tell: is told what is being done.
+
+    Raises:
+        NovaError: when something of it is not installed.
+    """
+    if experiment.transport == "kafka":
+        from nova_harness.experiment import on_flink_kafka
+
+        return on_flink_kafka.prepare(tell, experiment.broker)
+    return prepare(experiment.engine, tell)
+
+
 @contextmanager
 def engine_bed(
     experiment: Experiment,
@@ -323,7 +340,7 @@ def run_experiment(
     run.tell("running", "")
     try:
         if done < len(cells):
-            opener = prepare(experiment.engine, watcher.phase)
+            opener = prepare_engine(experiment, watcher.phase)
             with (
                 hosts_up(inventory, watcher.phase, keep=keep) as reachable,
                 engine_bed(experiment, reachable, opener, watcher.phase, keep=keep) as bed,
@@ -487,6 +504,7 @@ def write_problems(
 def default_folder(experiment: Experiment) -> Path:
     """Where results go unless something else is said."""
     engine = "" if experiment.engine == "flink" else f"-{experiment.engine}"
+    engine += "-kafka" if experiment.transport == "kafka" else ""
     return Path("runs") / f"{experiment.name.replace(os.sep, '-')}{engine}"
 
 
@@ -499,5 +517,6 @@ __all__ = [
     "found_line",
     "hosts_up",
     "measure_calibrations",
+    "prepare_engine",
     "run_experiment",
 ]

@@ -157,6 +157,7 @@ def _render(report: Report, drawn: _Drawn) -> str:
         table_note=page.table_note(groups) if groups else "",
         scenes=drawn.scenes(),
         cells=page.cell_rows(runs),
+        carried=page.carried_rows(runs),
         busy=page.busy_rows(runs, report.strategies),
         runs=[{"name": r.name, "path": str(r.path), "facts": page.run_facts(r)} for r in runs],
         pooled=" over all repetitions" + (" and runs" if len(runs) > 1 else ""),

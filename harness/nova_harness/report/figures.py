@@ -101,7 +101,7 @@ def name_of(setting: Setting, *, rate: bool = False) -> str:
     load = "under stress" if setting.stress else "calm"
     at = f", {setting.rate:g} tuples/s" if rate else ""
     if setting.engine:
-        at += f", {setting.engine.capitalize()}"
+        at += f", {setting.engine[:1].upper()}{setting.engine[1:]}"
     return f"{setting.window_ms:,} ms windows, {load}{at}"
 
 

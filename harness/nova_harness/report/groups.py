@@ -138,7 +138,8 @@ Key = tuple[str, Setting]
 def key_of(cell: CellFolder) -> Key:
     """Cells with equal keys are taken together."""
     f = cell.facts
-    return f.strategy, Setting(f.rate, f.stress, f.window_ms, f.engine)
+    through = " through Kafka" if f.transport == "kafka" else ""
+    return f.strategy, Setting(f.rate, f.stress, f.window_ms, f"{f.engine}{through}")
 
 
 def finished_cells(runs: Sequence[RunFolder]) -> dict[Key, list[tuple[Path, CellFolder]]]:

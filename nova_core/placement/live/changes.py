@@ -67,6 +67,8 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
                     right=_WHOLE,
                 )
             )
+        elif host >= 0 and before.host == NOWHERE:
+            start.append(InstanceRow(pair=ref, node=ids[host], left=_WHOLE, right=_WHOLE))
         else:
             staying = _compare(ref, before, host, cut, ids, stop, start, move)
         if rerouted:

@@ -7,7 +7,7 @@ elsewhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -419,31 +419,70 @@ class Hosting:
     def improve_all(self, pairs: Sequence[int]) -> None:
         """`improve` pairs one after the other, in few steps where none needs a closer look."""
         s, policy = self.state, self.policy
-        plain = not (s.link_free or s.overloaded or self.pinned or policy.cooldown)
-        if not plain or policy.state_bytes or s.objective == "network-usage" or len(s.indexes) > 1:
+        if not self._plain or s.overloaded or self.pinned or policy.cooldown or policy.state_bytes:
             for pair in pairs:
                 self.improve(pair)
             return
-        hubs, cuts, point = s.indexes[0].hubs, s.cuts, s.pairs.point
+        for run, other in self._runs(pairs):
+            self._settle(run)
+            if other is not None:
+                self.improve(other)
+
+    def place_all(self, pairs: Sequence[int], overload: bool) -> None:
+        """`place` pairs one after the other, in few steps where all fit whole.
+
+        Raises:
+            NoRoomError: as `place`.
+        """
+        if not self._plain:
+            for pair in pairs:
+                self.place(pair, overload)
+            return
+        for run, other in self._runs(pairs):
+            rest = run
+            while rest:
+                done = self._settle(rest)
+                if done < len(rest):
+                    self.place(rest[done], overload)
+                rest = rest[done + 1 :]
+            if other is not None:
+                self.place(other, overload)
+
+    @property
+    def _plain(self) -> bool:
+        """Whether room and distance alone decide where a whole join may run."""
+        s = self.state
+        # Network usage weighs the legs of each join by its own rates.
+        return not s.link_free and len(s.indexes) == 1 and s.objective != "network-usage"
+
+    def _runs(self, pairs: Sequence[int]) -> Iterator[tuple[list[int], int | None]]:
+        """Pairs in order: those in a row that `_settle` may take, and one after them that not."""
+        s, hubs = self.state, self.state.indexes[0].hubs
         run: list[int] = []
-        for pair in pairs:
-            if pair in cuts or (hubs and tuple(point[pair].tolist()) in hubs):
-                self._improve_whole(run)
+        points: list[list[float]] = []
+        if hubs and pairs:
+            points = s.pairs.point.take(pairs, axis=0).tolist()
+        for number, pair in enumerate(pairs):
+            if pair in s.cuts or (hubs and tuple(points[number]) in hubs):
+                yield run, pair
                 run = []
-                self.improve(pair)
             else:
                 run.append(pair)
-        self._improve_whole(run)
+        yield run, None
 
-    def _improve_whole(self, pairs: list[int]) -> None:
-        """`improve` whole joins whose weights are fixed and whose virtual positions are no hubs."""
+    def _settle(self, pairs: list[int]) -> int:
+        """Place or improve whole joins whose virtual positions are no hubs; how many, in order.
+
+        The first that is left fits nowhere as a whole.
+        """
         if not pairs:
-            return
+            return 0
         s, n, p, policy = self.state, self.state.nodes, self.state.pairs, self.policy
         s.touch(*pairs)
-        rows, before = np.array(pairs), np.empty((len(pairs), 3))
+        rows, before = np.array(pairs), np.empty((len(pairs), 2))
         limits = policy.gain, policy.gain_share, s.c_min, s.largest * (1 + _SLACK), 1 - _SLACK
-        moved = kernels.improve(
+        old = p.host.take(rows).tolist()
+        done: int = kernels.settle(
             *s.indexes[0].tree[:-1],
             n.position,
             n.extra,
@@ -460,17 +499,10 @@ class Hosting:
             NEARBY,
             before,
         )
-        if not moved:
-            return
-        changed = []
-        for pair, (old, free_old, free_new) in zip(pairs, before.tolist(), strict=True):
-            if old >= 0:
-                new = p.host.item(pair)
-                s.moved(pair, int(old), free_old, new, free_new)
-                changed += [int(old), new]
-        s.indexes[0].tell_hubs(changed, n.free)
-        for node in changed[::2]:
-            s.round_off(node)
+        changed = s.settled(pairs[:done], old, p.host.take(rows).tolist(), before.tolist())
+        if changed:
+            s.indexes[0].tell_hubs(changed, n.free)
+        return done
 
     def improve(self, pair: int) -> bool:
         """Move a pair to a cheaper host if that gains enough; whether it moved."""

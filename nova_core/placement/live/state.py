@@ -402,7 +402,7 @@ class LiveState:
 
     def _discharge(self, pair: int, node: int, share: Share) -> None:
         self.unbind(self.residents, node, pair)
-        # See `round_off`.
+        # See `settled`.
         if self.residents.of(node):
             self.set_free(node, self.nodes.free.item(node) + share.size)
         else:
@@ -429,34 +429,45 @@ class LiveState:
         self.drop(self.cuts, pair)
         return pieces
 
-    def moved(self, pair: int, old: int, free_old: float, new: int, free_new: float) -> None:
-        """Follow up a whole pair's move that `kernels.live.hosts.improve` has made.
-
-        Trees around hubs are to be told afterwards.
+    def settled(
+        self, pairs: list[int], old: list[int], new: list[int], free: list[list[float]]
+    ) -> list[int]:
+        """Follow up what `kernels.live.hosts.settle` has done to whole pairs, touched before.
 
         Args:
-            pair: its row, touched before.
-            old: its host before.
-            free_old: what was free there, tuples/s.
-            new: its host now.
-            free_new: what was free there, tuples/s.
+            pairs: their rows.
+            old: their hosts before, or `NOWHERE`.
+            new: their hosts now.
+            free: what was free on the old and on the new one, tuples/s, where they differ.
+
+        Returns:
+            Nodes that have more or less room than before.
         """
-        self._undo.append((self._move_back, pair, old, free_old, new, free_new))
-        self.residents.discard(old, pair)
-        self.residents.add(new, pair)
+        given: list[int] = []
+        emptier: list[int] = []
+        for pair, left, taken, before in zip(pairs, old, new, free, strict=False):
+            if left == taken:
+                continue
+            self._undo.append((self._unsettle, pair, left, taken, before))
+            if left != NOWHERE:
+                self.residents.discard(left, pair)
+                emptier.append(left)
+            self.residents.add(taken, pair)
+            given.append(taken)
+        for node in emptier:
+            # An empty node has its capacity to the last bit: rounding does not add up for ever.
+            capacity = self.nodes.capacity.item(node)
+            if self.nodes.free.item(node) != capacity and not self.residents.of(node):
+                self.set_free(node, capacity)
+        return given + emptier
 
-    def round_off(self, node: int) -> None:
-        """Give an empty node its capacity to the last bit: rounding does not add up for ever."""
-        capacity = self.nodes.capacity.item(node)
-        if self.nodes.free.item(node) != capacity and not self.residents.of(node):
-            self.set_free(node, capacity)
-
-    def _move_back(self, pair: int, old: int, free_old: float, new: int, free_new: float) -> None:
-        self.residents.discard(new, pair)
-        self.residents.add(old, pair)
-        self.pairs.host[pair] = old
-        self._restore_free(new, free_new)
-        self._restore_free(old, free_old)
+    def _unsettle(self, pair: int, left: int, taken: int, before: list[float]) -> None:
+        self.residents.discard(taken, pair)
+        self.pairs.host[pair] = left
+        self._restore_free(taken, before[1])
+        if left != NOWHERE:
+            self.residents.add(left, pair)
+            self._restore_free(left, before[0])
 
     def emit(self, sink: int, rate: float) -> None:
         """More (or less, below 0) arrives at a sink, tuples/s."""

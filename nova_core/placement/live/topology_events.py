@@ -137,8 +137,7 @@ def _retire(hosting: Hosting, node: int, overload: bool) -> None:
     for pair in residents:
         s.detach(pair)
     s.drop(s.overloaded, node)
-    for pair in residents:
-        hosting.place(pair, overload)
+    hosting.place_all(residents, overload)
 
 
 def remove_worker(hosting: Hosting, event: RemoveWorker, overload: bool) -> None:
@@ -206,8 +205,7 @@ def evict(hosting: Hosting, pairs: Iterable[int], overload: bool, node: int) -> 
     for pair in leaving:
         _refuse_pinned(hosting, pair, node)
         s.detach(pair)
-    for pair in leaving:
-        hosting.place(pair, overload)
+    hosting.place_all(leaving, overload)
 
 
 def _refuse_pinned(hosting: Hosting, pair: int, node: int) -> None:

@@ -80,8 +80,7 @@ def add_source(hosting: Hosting, event: AddSource, overload: bool) -> None:
     s.renew_points(added)
     if len(added) > 1:
         added.sort(key=lambda pair: (-s.size(pair), pair))
-    for pair in added:
-        hosting.place(pair, overload)
+    hosting.place_all(added, overload)
 
 
 def _add_pair(state: LiveState, source: int, given: JoinWith, where: str) -> int:

@@ -211,7 +211,7 @@ def _ideal(position: Floats, ends: Ints, point: Floats, weights: Floats) -> floa
 
 
 @njit(cache=True, nogil=True)
-def improve(
+def settle(
     rows: Floats,
     nodes: Ints,
     slot: Ints,
@@ -234,7 +234,7 @@ def improve(
     nearby: int,
     before: Floats,
 ) -> int:
-    """Move whole joins, one after the other, to cheaper hosts where that gains enough.
+    """Place whole joins, one after the other; move those that have a place if that gains enough.
 
     Args:
         rows: of a `LiveTree` of hosts by place, as the next six.
@@ -249,52 +249,56 @@ def improve(
         free: (n,) what is left of their capacity, tuples/s; changed, as in the tree.
         ends: (p, 3) nodes of the sources and the sink of each pair.
         points: (p, d) virtual positions, ms.
-        host: (p,) where pairs run; changed.
+        host: (p,) where pairs run, `NONE` for nowhere; changed.
         left: (p,) left source of each pair.
         right: (p,) right source of each pair.
         rate: rates of sources, tuples/s.
-        pairs: (k,) those that may move.
+        pairs: (k,) those to settle.
         weights: (3,) of their legs.
         limits: least gain, and least gain as a share of what a join costs now; least room a host
             must have and largest join that may be whole, tuples/s; share of a need that counts as
             room for all of it.
         nearby: hosts compared.
-        before: (k, 3) filled, for a pair that moves, with its host before and what was free there
-            and on its new host, tuples/s; -1 in the first column for one that stays.
+        before: (k, 2) filled, for a pair whose host changes, with what was free on the old one
+            and on the new one, tuples/s.
 
     Returns:
-        How many moved.
+        How many were settled: all, or those before the first that has no place and finds none.
     """
     node, cost = np.empty(nearby, np.int64), np.empty(nearby)
-    moved = 0
     for k in range(len(pairs)):
         pair = pairs[k]
-        before[k, 0] = -1.0
+        old = host[pair]
         size = rate[left[pair]] + rate[right[pair]]
         if size > limits[3]:
+            if old == NONE:
+                return k
             continue
-        old = host[pair]
-        now = host_cost(position, extra, ends, pair, weights, old)
-        least = now - max(limits[0] + limits[1] * now, 1e-9 * now)
-        # No host is cheaper than the virtual position itself.
-        if _ideal(position, ends[pair], points[pair], weights) >= least:
-            continue
+        most = math.inf
+        if old != NONE:
+            now = host_cost(position, extra, ends, pair, weights, old)
+            most = now - max(limits[0] + limits[1] * now, 1e-9 * now)
+            # No host is cheaper than the virtual position itself.
+            if _ideal(position, ends[pair], points[pair], weights) >= most:
+                continue
         need = max(size, limits[2]) * limits[4]
         found = cheapest(
             rows, nodes, box, link, position, extra, ends, points, pair, weights, need, node, cost
         )
-        if found == 0 or cost[0] >= least:
+        if found == 0 or cost[0] >= most:
+            if old == NONE:
+                return k
             continue
         new = node[0]
-        before[k, 0], before[k, 1] = old, free[old]
-        free[old] += size
-        set_free(rows, slot, box, link, parent, owner, old, free[old])
-        before[k, 2] = free[new]
+        if old != NONE:
+            before[k, 0] = free[old]
+            free[old] += size
+            set_free(rows, slot, box, link, parent, owner, old, free[old])
+        before[k, 1] = free[new]
         free[new] -= size
         set_free(rows, slot, box, link, parent, owner, new, free[new])
         host[pair] = new
-        moved += 1
-    return moved
+    return len(pairs)
 
 
 @njit(cache=True, nogil=True)
