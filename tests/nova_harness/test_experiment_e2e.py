@@ -104,15 +104,11 @@ def kill(base: Path, host: str, process: str) -> Callable[[], None]:
     return do
 
 
-def assert_limits(base: Path) -> None:
+def assert_clean(base: Path) -> None:
+    """Limits are the inventory's, and nothing of Flink's runs."""
     inventory = read_inventory(base / "small.yaml")
     limits = {host.name: host.cpu for host in VirtualRack(inventory).status().hosts}
     assert limits == {host.name: host.cpu for host in inventory.hosts}
-
-
-def assert_clean(base: Path) -> None:
-    """Limits are the inventory's, and nothing of Flink's runs."""
-    assert_limits(base)
     with connect(reachable(base)) as hosts:
         assert all(not jobs for jobs in hosts.map(lambda host: host.jobs()).values())
 
@@ -202,13 +198,12 @@ def test_a_full_disk_ends_the_run(base: Path, tmp_path: Path) -> None:
             else None
         )
     )
-    # The next test finds the engine running, and ends it.
     with pytest.raises(NovaError) as caught:
-        run_experiment(small(), base, run, watcher, keep=True)
+        run_experiment(small(), base, run, watcher)
     command(f"umount {results}")
     assert "No space left on device" in str(caught.value)
     assert state(run)["verdict"] == str(caught.value)
-    assert_limits(base)
+    assert_clean(base)
 
 
 def test_a_host_that_fails_ends_the_run(base: Path, tmp_path: Path) -> None:
