@@ -83,7 +83,7 @@ def test_placement_is_the_best_there_is_with_room(seed: int, objective: str) -> 
     problem = topology(seed, 4)
     asked = queries(decomposable=False)
     plan = place_queries(problem, asked, QueryParameters(objective=objective))
-    assert plan.cost <= best_whole(problem, asked, objective) * (1 + 1e-9)
+    assert plan.cost <= best_whole(problem, asked, objective) * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("seed", [3, 4])
