@@ -203,6 +203,40 @@ def live(sizes: list[int], events: int, seed: int, as_json: bool) -> None:
 
 
 @bench.command()
+@click.option(
+    "--sizes",
+    callback=_sizes,
+    default="1000,10000",
+    show_default=True,
+    help="Numbers of nodes of synthetic topologies.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--repeat",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Runs of each step; the quickest counts.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Write the figures as JSON to stdout, nothing else."
+)
+def queries(sizes: list[int], seed: int, repeat: int, as_json: bool) -> None:
+    """Time the placement of whole queries, three per ten nodes, kernels compiled."""
+    from nova_harness import measure_queries
+
+    measurements = [
+        measure_queries.measure(size, objective, seed, repeat)
+        for size in sizes
+        for objective in ("latency", "network-usage")
+    ]
+    if as_json:
+        console.print_json({"measurements": measurements})
+    else:
+        console.show(measure_queries.summary_table(measurements))
+
+
+@bench.command()
 @click.option("--nodes", type=click.IntRange(min=MIN_NODES), default=10_000, show_default=True)
 @click.option(
     "--rate",

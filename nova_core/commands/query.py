@@ -161,7 +161,8 @@ def check(ctx: click.Context, plan: Path, problem: Path, queries: Path, as_json:
 @click.argument("name")
 @shared.problem_option
 @queries_option
-def explain(plan: Path, name: str, problem: Path, queries: Path) -> None:
+@shared.json_option
+def explain(plan: Path, name: str, problem: Path, queries: Path, as_json: bool) -> None:
     """Tell why query NAME of PLAN runs where it does: its links, and what distance would do."""
     from rich.markup import escape
 
@@ -175,38 +176,103 @@ def explain(plan: Path, name: str, problem: Path, queries: Path) -> None:
     names = [one.id for one in placed.queries.queries]
     if name not in names:
         raise PlanError(f"{plan}: {unknown('query', name, names)}")
-    number, operators = names.index(name), placed.graph.graph.operators
-    ids, links, (start, stop) = placed.problem.nodes.ids, placed.links, placed.ends
+    number = names.index(name)
+    links, latency = _links_of(placed, number), float(placed.query_latency[number])
+    if as_json:
+        console.print_json({"query": name, "latency": latency, "links": links})
+        return
     table = console.table(
         f"Query {escape(name)}", ["from", "to", ">tuples/s", ">ms", "node", "to node", ">off (ms)"]
     )
-    producer, consumer, _, _ = placed.graph.links
-    for row, logical in enumerate(links.logical.tolist()):
-        end = int(links.consumer[row])
-        to = placed.instances[end].operator if end >= 0 else int(consumer[logical])
-        if operators[to].query != number:
-            continue
-        begin = to if logical < 0 else int(producer[logical])
-        off = ""
-        if placed.virtual is not None and end >= 0:
-            way = placed.problem.nodes.position[stop[row]] - placed.virtual[to]
-            off = console.number(float((way @ way) ** 0.5))
+    for one in links:
         table.add_row(
-            escape(operators[begin].id),
-            escape(operators[to].id),
-            console.number(float(links.rate[row])),
-            console.number(float(placed.latency[row])),
-            escape(str(ids[start[row]])),
-            escape(str(ids[stop[row]])),
-            off,
+            escape(one["from"]),
+            escape(one["to"]),
+            console.number(one["rate"]),
+            console.number(one["latency"]),
+            escape(one["node"]),
+            escape(one["to_node"]),
+            "" if one["off"] is None else console.number(one["off"]),
         )
     console.show(
         table,
         "",
         f"longest way from a source to {escape(str(placed.queries.queries[number].sink))}: "
-        f"{console.number(float(placed.query_latency[number]))} ms; `off` is how far a node is "
-        "from the best point of the cost space",
+        f"{console.number(latency)} ms; `off` is how far a node is from the best point of the "
+        "cost space",
     )
+
+
+def _links_of(plan: QueryPlan, query: int) -> list[dict[str, Any]]:
+    """Links of a query's instances, and how far from its virtual position each consumer runs."""
+    operators, ids = plan.graph.graph.operators, plan.problem.nodes.ids
+    links, (start, stop) = plan.links, plan.ends
+    producer, consumer, _, _ = plan.graph.links
+    found = []
+    for row, logical in enumerate(links.logical.tolist()):
+        end = int(links.consumer[row])
+        to = plan.instances[end].operator if end >= 0 else int(consumer[logical])
+        if operators[to].query != query:
+            continue
+        off = None
+        if plan.virtual is not None and end >= 0:
+            way = plan.problem.nodes.position[stop[row]] - plan.virtual[to]
+            off = float((way @ way) ** 0.5)
+        found.append(
+            {
+                "from": operators[to if logical < 0 else int(producer[logical])].id,
+                "to": operators[to].id,
+                "rate": float(links.rate[row]),
+                "latency": float(plan.latency[row]),
+                "node": str(ids[start[row]]),
+                "to_node": str(ids[stop[row]]),
+                "off": off,
+            }
+        )
+    return found
+
+
+@query.command()
+@shared.problem_argument
+@click.argument("queries", type=shared.FILE)
+@shared.objective_option
+@shared.json_option
+def compare(problem: Path, queries: Path, objective: str | None, as_json: bool) -> None:
+    """Place QUERIES with Nova and with what it is compared with, and show what each costs."""
+    from nova_core.errors import NovaError
+    from nova_core.queries import QueryParameters, place_queries
+    from nova_core.queries.baselines import BASELINES, place_baseline
+    from nova_core.queries.plan_document import totals
+
+    asked, wanted = _load(problem, queries), objective or "latency"
+    found: dict[str, dict[str, Any]] = {}
+    with shared.working():
+        for name in ("nova", *BASELINES):
+            try:
+                found[name] = totals(
+                    place_queries(*asked, QueryParameters(objective=wanted))
+                    if name == "nova"
+                    else place_baseline(*asked, name, wanted)
+                )
+            except NovaError as error:
+                found[name] = {"error": str(error)}
+    if as_json:
+        console.print_json({"objective": wanted, "strategies": found})
+        return
+    table = console.table(
+        f"What queries cost (placed for {wanted})",
+        ["strategy", ">mean (ms)", ">90 % (ms)", ">longest (ms)", ">network usage", ">overloaded"],
+    )
+    for name, one in found.items():
+        if "error" in one:
+            table.add_row(name, *["-"] * 5)
+            continue
+        keys = ("latency_mean", "latency_90p", "latency_max", "network_usage")
+        table.add_row(name, *(console.number(one[key]) for key in keys), str(one["overloaded"]))
+    console.show(table)
+    for name, one in found.items():
+        if "error" in one:
+            console.warn(f"{name}: {one['error']}")
 
 
 __all__ = ["query"]

@@ -32,6 +32,9 @@ MOST_STARTS = 16
 MOST_SWEEPS = 8
 # Sweeps go on while they save this share of the cost.
 WORTHWHILE = 1e-3
+_MOST_PASSES = 50
+# Of placements that are equally good, the one that carries less: as much of a weight as this.
+_TIE = 1e-8
 ON_FULL = ("expand", "spread")
 
 
@@ -210,6 +213,8 @@ class _Attempt:
 
         links = instance_links(self._graph, self.instances, self.shares)
         weight = instance_weights(self._graph, links, self._p.objective)
+        if len(weight):
+            weight = weight + _TIE * weight.mean() * links.rate / max(links.rate.max(), 1e-300)
         many = len(self.instances)
         point = self._virtual[[one.operator for one in self.instances]]
         required = np.zeros(many)
@@ -276,8 +281,9 @@ class _Attempt:
         if len(self.instances) <= FEW_BODIES:
             bodies = self._bodies()
             host = np.array([one.node for one in self.instances], np.int64)
-            while improve(self._tree, self._space, bodies, host, self._most) > 0:
-                pass
+            for _ in range(_MOST_PASSES):
+                if improve(self._tree, self._space, bodies, host, self._most) <= 0:
+                    break
             self._run_on(host)
             self._sweep()
 

@@ -57,6 +57,8 @@ class Hosting:
         self.pinned = dict.fromkeys(policy.pinned, True)
         self._node = np.empty(NEARBY, np.int64)
         self._cost = np.empty(NEARBY)
+        largest = state.largest * (1 + _SLACK)
+        self._limits = np.array([policy.gain, policy.gain_share, state.c_min, largest, 1 - _SLACK])
 
     # --- searching --------------------------------------------------------------------------------
 
@@ -477,10 +479,9 @@ class Hosting:
         """
         if not pairs:
             return 0
-        s, n, p, policy = self.state, self.state.nodes, self.state.pairs, self.policy
+        s, n, p = self.state, self.state.nodes, self.state.pairs
         s.touch(*pairs)
         rows, before = np.array(pairs), np.empty((len(pairs), 2))
-        limits = policy.gain, policy.gain_share, s.c_min, s.largest * (1 + _SLACK), 1 - _SLACK
         old = p.host.take(rows).tolist()
         done: int = kernels.settle(
             *s.indexes[0].tree[:-1],
@@ -495,7 +496,7 @@ class Hosting:
             s.sources.rate,
             rows,
             s.weights(0),
-            np.array(limits),
+            self._limits,
             NEARBY,
             before,
         )

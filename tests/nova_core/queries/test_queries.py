@@ -83,7 +83,7 @@ def test_placement_is_the_best_there_is_with_room(seed: int, objective: str) -> 
     problem = topology(seed, 4)
     asked = queries(decomposable=False)
     plan = place_queries(problem, asked, QueryParameters(objective=objective))
-    assert plan.cost <= best_whole(problem, asked, objective) * (1 + 1e-9)
+    assert plan.cost <= best_whole(problem, asked, objective) * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("seed", [3, 4])
@@ -105,14 +105,14 @@ def test_virtual_positions_are_optimal(seed: int, objective: str) -> None:
     graph = expand(problem, queries())
     weight = link_weights(graph, objective)
     found = virtual_positions(graph, problem.nodes.position, weight)
-    assert -1e-12 <= found.gap < 1e-4
+    assert -1e-12 <= found.gap < 1e-5
     producer, consumer, _, _ = graph.links
     random = np.random.default_rng(seed)
     for size in (1e-3, 1.0, 30.0):
         point = found.point.copy()
         point[graph.bodies] += random.normal(0, size, (len(graph.bodies), 2))
         distance = np.linalg.norm(point[producer] - point[consumer], axis=1)
-        assert weight @ distance >= found.cost * (1 - 1e-4)
+        assert weight @ distance >= found.cost * (1 - 1e-5)
 
 
 @SOME
@@ -255,6 +255,16 @@ def test_latency_of_a_query_is_its_longest_way() -> None:
             ends = np.array([start, one.node]), np.array([one.node, 0])
             ways.append(problem.distance(*ends).sum())
     assert plan.query_latency[0] == pytest.approx(max(ways))
+
+
+def test_a_query_of_filters_alone_has_nothing_to_place() -> None:
+    problem = topology(1)
+    operator = {"kind": "filter", "id": "f", "input": "t0", "selectivity": 0.5}
+    plan = place_queries(problem, queries_of(document(operator)))
+    assert not plan.instances and verify(plan).ok and not plan.load.any()
+    start = problem.sources.node[:2]
+    assert plan.query_latency[0] == pytest.approx(problem.distance(start, np.zeros(2, int)).max())
+    assert plan_document(plan)["totals"]["nodes_used"] == 0
 
 
 def test_documents_keep_their_schema() -> None:

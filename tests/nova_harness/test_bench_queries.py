@@ -1,0 +1,19 @@
+"""`nova bench queries` prints figures of plans that overload nothing."""
+
+from __future__ import annotations
+
+import json
+
+from click.testing import CliRunner
+
+from nova_harness.cli import bench
+
+
+def test_figures() -> None:
+    result = CliRunner().invoke(bench, ["queries", "--sizes", "100", "--repeat", "1", "--json"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)["measurements"]
+    assert [one["objective"] for one in found] == ["latency", "network-usage"]
+    for one in found:
+        assert one["queries"] == 30 and one["overloaded"] == 0
+        assert 1 - 1e-6 <= one["over_virtual"] < 1.5 and one["place"] > 0
