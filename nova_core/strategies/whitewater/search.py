@@ -189,9 +189,11 @@ class Search:
         if self.alpha > 0:
             alpha = 1.0
         move = np.zeros(4, np.int64)
+        swaps = np.zeros((2 * len(self.given.kind), 3), np.int64)
         for _ in range(moves):
             draws = self.random.random(3)
-            if walks.random_move(self.given, self.state, alpha, draws, move):
+            count = walks.list_swaps(self.given, self.state, swaps) if alpha < 1 else 0
+            if walks.random_move(self.given, self.state, alpha, draws, swaps, count, move):
                 until = now + 1 + length
                 value = walks.make(self.given, self.state, move, until, *self._barred)
                 self._values[0] = value

@@ -44,8 +44,10 @@ def moves(given: Given, state: State) -> Iterator[np.ndarray]:
 def walked(given: Given, state: State, steps: int, random: np.random.Generator) -> None:
     """Go some random steps."""
     move = np.zeros(4, np.int64)
+    swaps = np.zeros((2 * len(given.kind), 3), np.int64)
     for _ in range(steps):
-        if walks.random_move(given, state, 0.4, random.random(3), move):
+        count = walks.list_swaps(given, state, swaps)
+        if walks.random_move(given, state, 0.4, random.random(3), swaps, count, move):
             neighbours.apply(state, move)
             throughput.refresh(given, state)
 
@@ -116,6 +118,28 @@ def test_a_neighbours_value_is_that_from_scratch(seed: int, shape: QueryShape, s
         neighbours.apply(other, move)
         assert told == pytest.approx(throughput.refresh(given, other), rel=1e-9)
     assert throughput.refresh(given, state) == value
+
+
+@FEW
+@given(seed=st.integers(0, 10**6), shape=st.sampled_from(SHAPES))
+def test_settled_moves_come_to_what_a_configuration_is_from_scratch(
+    seed: int, shape: QueryShape
+) -> None:
+    query, network = random_query(shape, seed)
+    given, state = built(query, network, seed)
+    random = np.random.default_rng(seed)
+    for _ in range(12):
+        every = list(moves(given, state))
+        if not every:
+            return
+        move = every[random.integers(len(every))]
+        noted, _ = neighbours.attempt(given, state, move)
+        value = neighbours.settle(given, state, move, noted)
+        other = state_columns(given, inputs_of(state.child), state.node)
+        other.child[:], other.parent[:] = state.child, state.parent
+        assert value == pytest.approx(throughput.refresh(given, other), rel=1e-9)
+        assert state.load == pytest.approx(other.load, rel=1e-9, abs=1e-6)
+        assert state.arrival == pytest.approx(other.arrival)
 
 
 @FEW

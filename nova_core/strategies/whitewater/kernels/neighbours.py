@@ -27,6 +27,8 @@ from nova_core.strategies.whitewater.kernels.throughput import (
     derive,
     late,
     link_of,
+    rank,
+    refresh,
     solve,
 )
 
@@ -160,6 +162,19 @@ def charge_pair(
     return charge_output(given, state, below, sign, count)
 
 
+@inlined
+def changed_row(state: State, place: int, x: float) -> float:
+    """Coefficients of a resource with its change, in ``state.row``; their polynomial at x."""
+    resource, row = state.touched[place], state.row
+    value = 0.0
+    for k in range(len(row) - 1, -1, -1):
+        row[k] = state.load[resource, k] + state.change[place, k]
+        if row[k] < RESIDUE * state.load[resource, k]:
+            row[k] = 0.0
+        value = value * x + row[k]
+    return value
+
+
 @compiled
 def tightest(given: Given, state: State, count: int, floor: float) -> float:
     """The least of what resources allow, with the changes noted; -inf if below the floor."""
@@ -176,21 +191,50 @@ def tightest(given: Given, state: State, count: int, floor: float) -> float:
             break
     if value < floor:
         return -np.inf
+    # Where the floor is too much already, nothing need be solved.
+    if floor > 0.0:
+        for place in range(count):
+            limit = given.limit[state.touched[place]]
+            if changed_row(state, place, floor) > limit * (1.0 + 1e-12):
+                return -np.inf
     for place in range(count):
-        resource = state.touched[place]
-        row = state.row
-        at_floor = 0.0
-        for k in range(len(row) - 1, -1, -1):
-            row[k] = state.load[resource, k] + state.change[place, k]
-            if row[k] < RESIDUE * state.load[resource, k]:
-                row[k] = 0.0
-            at_floor = at_floor * floor + row[k]
-        # Where the floor is too much already, nothing need be solved.
-        if floor > 0.0 and at_floor > given.limit[resource] * (1.0 + 1e-12):
-            return -np.inf
-        value = min(value, solve(row, given.limit[resource]))
+        limit = given.limit[state.touched[place]]
+        # Nor where another resource allows less.
+        if changed_row(state, place, value) <= limit and 0.0 < value < np.inf:
+            continue
+        value = min(value, solve(state.row, limit))
         if value < floor:
             return -np.inf
+    return float(value)
+
+
+@compiled
+def settle(given: Given, state: State, move: Ints, count: int) -> float:
+    """Take over what `attempt` noted of a move; the new value.
+
+    Rounding errors add up until the next `throughput.refresh`.
+    """
+    if move[0] == LOGICAL and state.parent[state.parent[move[1]]] < 0:
+        return refresh(given, state)  # state.order begins with other roots now
+    for place in range(count):
+        resource = state.touched[place]
+        changed_row(state, place, 0.0)
+        for k in range(len(state.row)):
+            state.load[resource, k] = state.solved[resource, k] = state.row[k]
+        state.most[resource] = solve(state.row, given.limit[resource])
+    rank(state)
+    value = np.inf if state.ranked[0] < 0 else state.most[state.ranked[0]]
+    if given.latency_limit < np.inf:
+        o = move[1]
+        while o >= 0:
+            state.arrival[o] = arrive(given, state, o, -1, 0.0)
+            o = state.parent[o]
+        latest = 0.0
+        for o in state.order:
+            if state.parent[o] >= 0:
+                break
+            latest = max(latest, state.arrival[o])
+        value = min(value, late(latest, given.latency_limit))
     return float(value)
 
 
@@ -210,6 +254,51 @@ def lateness(given: Given, state: State, o: int) -> float:
 
 
 @compiled
+def attempt(given: Given, state: State, move: Ints) -> tuple[int, int]:
+    """Make a move, and note what it changes.
+
+    Returns:
+        Resources noted, and the node that a physical move left.
+    """
+    o, before = move[1], state.node[move[1]]
+    if move[0] == PHYSICAL:
+        count = charge_placed(given, state, o, -1.0, ZERO)
+        state.node[o] = move[2]
+        count = charge_placed(given, state, o, 1.0, count)
+    else:
+        bottom = state.child[o, move[2]]
+        below = state.child[bottom, move[3]]
+        count = charge_pair(given, state, o, bottom, below, -1.0, ZERO)
+        rotate(state, o, move[2], move[3])
+        derive(given, state, o)
+        derive(given, state, bottom)
+        count = charge_pair(given, state, o, bottom, below, 1.0, count)
+    return count, before
+
+
+@compiled
+def revert(given: Given, state: State, move: Ints, before: int) -> None:
+    """Undo what `attempt` made."""
+    o = move[1]
+    if move[0] == PHYSICAL:
+        state.node[o] = before
+    else:
+        bottom = state.parent[o]
+        rotate(state, bottom, move[3], move[2])
+        derive(given, state, bottom)
+        derive(given, state, o)
+
+
+@compiled
+def attempted(given: Given, state: State, move: Ints, count: int, floor: float) -> float:
+    """Value of the configuration that `attempt` made; -inf if below the floor."""
+    value = tightest(given, state, count, floor)
+    if given.latency_limit < np.inf and value >= floor:
+        value = min(value, lateness(given, state, move[1]))
+    return value if value >= floor else -np.inf
+
+
+@compiled
 def trial(given: Given, state: State, move: Ints, floor: float) -> float:
     """A neighbour's value as `throughput.refresh` would find it, from the little that differs.
 
@@ -219,32 +308,21 @@ def trial(given: Given, state: State, move: Ints, floor: float) -> float:
         move: a valid move.
         floor: values below it are of no interest and told as -inf; -inf tells all.
     """
-    o = move[1]
-    timed = given.latency_limit < np.inf
-    if move[0] == PHYSICAL:
-        before = state.node[o]
-        count = charge_placed(given, state, o, -1.0, ZERO)
-        state.node[o] = move[2]
-        count = charge_placed(given, state, o, 1.0, count)
-        value = tightest(given, state, count, floor)
-        if timed and value >= floor:
-            value = min(value, lateness(given, state, o))
-        state.node[o] = before
-    else:
-        bottom = state.child[o, move[2]]
-        below = state.child[bottom, move[3]]
-        count = charge_pair(given, state, o, bottom, below, -1.0, ZERO)
-        rotate(state, o, move[2], move[3])
-        derive(given, state, o)
-        derive(given, state, bottom)
-        count = charge_pair(given, state, o, bottom, below, 1.0, count)
-        value = tightest(given, state, count, floor)
-        if timed and value >= floor:
-            value = min(value, lateness(given, state, o))
-        rotate(state, bottom, move[3], move[2])
-        derive(given, state, bottom)
-        derive(given, state, o)
-    return value if value >= floor else -np.inf
+    count, before = attempt(given, state, move)
+    value = attempted(given, state, move, count, floor)
+    revert(given, state, move, before)
+    return value
 
 
-__all__ = ["LOGICAL", "PHYSICAL", "apply", "rotate", "swap_slot", "trial"]
+__all__ = [
+    "LOGICAL",
+    "PHYSICAL",
+    "apply",
+    "attempt",
+    "attempted",
+    "revert",
+    "rotate",
+    "settle",
+    "swap_slot",
+    "trial",
+]

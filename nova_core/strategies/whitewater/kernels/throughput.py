@@ -205,4 +205,4 @@ def late(latest: float, limit: float) -> float:
     return np.inf if latest <= limit * (1.0 + 1e-12) else -(latest / limit - 1.0)
 
 
-__all__ = ["arrive", "derive", "late", "link_of", "refresh", "solve"]
+__all__ = ["arrive", "derive", "late", "link_of", "rank", "refresh", "solve"]

@@ -10,6 +10,10 @@ from nova_core.strategies.whitewater.kernels.neighbours import (
     LOGICAL,
     PHYSICAL,
     apply,
+    attempt,
+    attempted,
+    revert,
+    settle,
     swap_slot,
     trial,
 )
@@ -187,37 +191,42 @@ def climb(
 
 
 @compiled
-def random_move(given: Given, state: State, alpha: float, draws: Floats, move: Ints) -> bool:
+def list_swaps(given: Given, state: State, swaps: Ints) -> int:
+    """Write all valid swaps as rows of ``swaps`` (2 o, 3): top, i and j; how many there are."""
+    found = 0
+    for o in range(len(given.kind)):
+        for i in range(2):
+            j = swap_slot(given, state, o, i)
+            if j >= 0:
+                swaps[found, 0], swaps[found, 1], swaps[found, 2] = o, i, j
+                found += 1
+    return found
+
+
+@compiled
+def random_move(
+    given: Given, state: State, alpha: float, draws: Floats, swaps: Ints, count: int, move: Ints
+) -> bool:
     """m(C, alpha): a physical move with probability alpha, else a swap, each chosen at random.
 
     Args:
         given: query and network.
-        state: a refreshed configuration.
+        state: a configuration.
         alpha: 0 makes swaps only, 1 physical moves only. In between, where one kind is not
             possible, it is the other.
         draws: (3,) uniform random numbers in [0, 1).
+        swaps: (s, 3) swaps as `list_swaps` has them.
+        count: how many there are.
         move: (4,) where the move goes.
 
     Returns:
         Whether there is one.
     """
     movable = len(given.movable)
-    physical = draws[0] < alpha and movable > 0
-    if not physical and alpha < 1.0:
-        swaps = 0
-        for o in range(len(given.kind)):
-            for i in range(2):
-                if swap_slot(given, state, o, i) >= 0:
-                    swaps += 1
-        wanted = int(draws[1] * swaps)
-        for o in range(len(given.kind)):
-            for i in range(2):
-                j = swap_slot(given, state, o, i) if swaps else -1
-                if j >= 0:
-                    if wanted == 0:
-                        write(move, LOGICAL, o, i, j)
-                        return True
-                    wanted -= 1
+    if count > 0 and alpha < 1.0 and (draws[0] >= alpha or movable == 0):
+        row = int(draws[1] * count)
+        write(move, LOGICAL, swaps[row, 0], swaps[row, 1], swaps[row, 2])
+        return True
     if alpha == 0.0 or movable == 0:
         return False
     o = given.movable[int(draws[1] * movable)]
@@ -246,7 +255,7 @@ def anneal(
 
     Args:
         given: query and network.
-        state: a refreshed configuration; where the walk ends, in the end.
+        state: a refreshed configuration; the best one seen in the end.
         alpha: probability of a physical move.
         temperatures: (steps,) t of each step, relative to the value.
         draws: (steps, 4) uniform random numbers in [0, 1).
@@ -259,26 +268,34 @@ def anneal(
     highest = value
     keep(state, best)
     move = np.zeros(4, np.int64)
+    swaps = np.zeros((2 * len(given.kind), 3), np.int64)
+    count = list_swaps(given, state, swaps) if alpha < 1.0 else 0
     evaluated = 0
     for step in range(len(temperatures)):
-        if step > 0 and temperatures[step] != temperatures[step - 1] and highest > value:
+        if step > 0 and temperatures[step] != temperatures[step - 1]:
             restore(state, best)
-            value = refresh(given, state)
-        if not random_move(given, state, alpha, draws[step], move):
+            # From scratch, which sheds rounding errors.
+            value = highest = refresh(given, state)
+            count = list_swaps(given, state, swaps) if alpha < 1.0 else 0
+        if not random_move(given, state, alpha, draws[step], swaps, count, move):
             break
         # The random number is drawn first: then it is known what is good enough.
         floor = value
         if 0.0 < value < np.inf:
             floor = value * (1.0 + temperatures[step] * np.log(1.0 - draws[step, 3]))
         evaluated += 1
-        if trial(given, state, move, floor) < floor:
+        noted, before = attempt(given, state, move)
+        if attempted(given, state, move, noted, floor) < floor:
+            revert(given, state, move, before)
             continue
-        apply(state, move)
-        value = refresh(given, state)
+        value = settle(given, state, move, noted)
+        if move[0] == LOGICAL:
+            count = list_swaps(given, state, swaps)
         if value > highest:
             highest = value
             keep(state, best)
-    return highest, evaluated
+    restore(state, best)
+    return refresh(given, state), evaluated
 
 
 @compiled
@@ -327,4 +344,13 @@ def fingerprint(parent: Ints, node: Ints) -> int:
     return int(found >> np.uint64(1))
 
 
-__all__ = ["anneal", "best_placement", "climb", "fingerprint", "make", "random_move", "restore"]
+__all__ = [
+    "anneal",
+    "best_placement",
+    "climb",
+    "fingerprint",
+    "list_swaps",
+    "make",
+    "random_move",
+    "restore",
+]
