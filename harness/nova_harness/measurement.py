@@ -29,7 +29,7 @@ class Case:
         heterogeneity: of its capacities.
         seed: of its random numbers.
         path: a problem's file or directory instead, or None.
-        capacity: column of capacities of an instance directory.
+        capacity: column of capacities of an instance directory; or ``unlimited``.
         repeat: how often each step runs, at least.
     """
 
@@ -59,9 +59,12 @@ class Case:
             return read_problem(self.path, self.capacity)
         if self.nodes is None:
             raise NovaError("bench: a case needs a number of nodes or a path")
+        import numpy as np
+
         from nova_workloads.topology import generate
 
-        return generate(self.nodes, heterogeneity=self.heterogeneity, seed=self.seed)
+        made = generate(self.nodes, heterogeneity=self.heterogeneity, seed=self.seed)
+        return made if self.capacity is None else made.with_capacity(np.full(self.nodes, np.inf))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import numpy as np
 from nova_core.errors import NovaError
 from nova_core.model.problem import Floats
 from nova_core.strategies.whitewater import METHODS, Parameters, optimize
+from nova_harness.kept_runs import KeptRuns
 from nova_workloads.operator_queries import QueryShape, random_query
 
 if TYPE_CHECKING:
@@ -212,7 +213,9 @@ def run(
         for query in range(part.queries)
         for search in part.searches
     ]
-    done = {} if kept is None else _read(kept, asked)
+    same = [msgspec.structs.replace(p, queries=1) for p in (asked.small, asked.large)]
+    keeper = KeptRuns(kept, Run, msgspec.json.encode(same))
+    done = {(one.part, one.query, one.search): one for one in keeper}
     runs = []
     for number, (name, query, search) in enumerate(everything):
         advance(number, len(everything))
@@ -220,9 +223,7 @@ def run(
             if not any(one[2] == search for one in done):
                 search_query(parts[name].shape(), 0, search)  # compiles, so that times do not tell
             done[name, query, search] = made = measured(name, parts[name].shape(), query, search)
-            if kept is not None:
-                with kept.open("ab") as file:
-                    file.write(msgspec.json.encode(made) + b"\n")
+            keeper.add(made)
         runs.append(done[name, query, search])
     advance(len(everything), len(everything))
     return summary(asked, runs)
@@ -242,32 +243,6 @@ def _require_searches(name: str, part: Part) -> None:
             raise NovaError(f"{name}.searches: {search} is missing; others are compared with it")
     if part.queries < 1:
         raise NovaError(f"{name}.queries is {part.queries}; expected a whole number >= 1")
-
-
-def _read(kept: Path, asked: Whitewater) -> dict[tuple[str, int, str], Run]:
-    """Runs done before, of the same parameters but for the number of queries."""
-    same = msgspec.json.encode(
-        [msgspec.structs.replace(p, queries=1) for p in (asked.small, asked.large)]
-    )
-    if not kept.is_file():
-        from nova_core.model.files import make_directory, write_text
-
-        make_directory(kept.parent)
-        write_text(kept, same.decode() + "\n")
-        return {}
-    first, *lines = kept.read_bytes().splitlines()
-    if first != same:
-        raise NovaError(
-            f"{kept}: holds runs of other parameters; delete it, or name another --output"
-        )
-    found = {}
-    for line in lines:
-        try:
-            one = msgspec.json.decode(line, type=Run)
-        except msgspec.DecodeError:
-            continue  # the run that an interruption cut short
-        found[one.part, one.query, one.search] = one
-    return found
 
 
 def search_query(shape: QueryShape, query: int, search: str) -> tuple[float, int]:

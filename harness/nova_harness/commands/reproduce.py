@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from nova_core import console
 from nova_core.commands import shared
 from nova_harness.commands.reproduce_sbon import sbon
+from nova_harness.commands.reproduce_shared import as_dict, data_directory, figure_options, write
+from nova_harness.commands.reproduce_simulation import fig6, fig7, fig10
 from nova_harness.commands.reproduce_whitewater import whitewater
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from nova_harness import fig8 as eighth
     from nova_harness import fig9 as ninth
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -27,45 +25,8 @@ def reproduce() -> None:
     """Run the paper's experiments again: tables, figures and their numbers."""
 
 
-reproduce.add_command(sbon)
-reproduce.add_command(whitewater)
-
-
-def figure_options(figure: str) -> Callable[[F], F]:
-    """Options every figure has."""
-
-    def add(command: F) -> F:
-        for option in reversed(
-            (
-                click.option(
-                    "--data",
-                    type=shared.FILE,
-                    help="Directory of measured latencies [default: ../shared/data beside a "
-                    "checkout].",
-                ),
-                click.option(
-                    "--synthetic", is_flag=True, help="Take a synthetic internet instead."
-                ),
-                click.option(
-                    "--parameters",
-                    type=shared.FILE,
-                    help=f"A YAML file like the project's own harness/experiments/{figure}.yaml.",
-                ),
-                click.option(
-                    "--output",
-                    "-o",
-                    type=shared.FILE,
-                    default=Path(figure),
-                    show_default=True,
-                    help="Directory for the numbers (CSV, JSON) and the figure (PNG).",
-                ),
-                shared.json_option,
-            )
-        ):
-            command = option(command)
-        return command
-
-    return add
+for command in (fig6, fig7, fig10, sbon, whitewater):
+    reproduce.add_command(command)
 
 
 @reproduce.command()
@@ -119,61 +80,6 @@ def fig9(
         f"{100 * result.worst_workload:.1f} %",
     )
     console.say(f"written to {output}: {', '.join(written)}")
-
-
-def data_directory(data: Path | None, synthetic: bool) -> Path | None:
-    """Where measured latencies are; None for a synthetic internet.
-
-    Raises:
-        UsageError: when both are asked for.
-    """
-    from nova_harness.figure_inputs import DATA
-
-    if synthetic:
-        if data is not None:
-            raise click.UsageError("--data and --synthetic exclude each other")
-        return None
-    return data or DATA
-
-
-def as_dict(result: object) -> dict[str, Any]:
-    """A result as plain values."""
-    import msgspec
-
-    plain: dict[str, Any] = msgspec.to_builtins(result)
-    return plain
-
-
-def write(
-    directory: Path,
-    figure: str,
-    result: object,
-    tables: dict[str, Sequence[object]],
-    draw: Callable[[], Figure],
-) -> list[str]:
-    """Write numbers and figure; the names of the files."""
-    import csv
-    import io
-
-    import msgspec
-
-    from nova_core.model.files import make_directory, write_text
-    from nova_core.plotting import save_figure
-
-    make_directory(directory)
-    written = []
-    for name, rows in tables.items():
-        records = [msgspec.to_builtins(row) for row in rows]
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(records[0]) if records else [], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(records)
-        write_text(directory / f"{name}.csv", text.getvalue())
-        written.append(f"{name}.csv")
-    content = msgspec.json.format(msgspec.json.encode(result), indent=2)
-    write_text(directory / f"{figure}.json", content.decode() + "\n")
-    save_figure(draw, directory / f"{figure}.png")
-    return [*written, f"{figure}.json", f"{figure}.png"]
 
 
 def strategies_table(result: eighth.Result) -> Any:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def sbon(parameters: Path | None, output: Path, as_json: bool) -> None:
     """SBON's algorithms on transit-stub topologies: its Table 1, Fig. 8 and 9, and reuse."""
     from nova_harness import sbon as experiment
-    from nova_harness.commands.reproduce import as_dict, write
+    from nova_harness.commands.reproduce_shared import as_dict, write
     from nova_harness.figure_inputs import read_parameters
     from nova_harness.sbon_results import draw
 

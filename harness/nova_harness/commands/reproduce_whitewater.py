@@ -55,7 +55,7 @@ def whitewater(quick: bool, parameters: Path | None, output: Path, as_json: bool
     import msgspec
 
     from nova_harness import whitewater as figures
-    from nova_harness.commands.reproduce import as_dict, write
+    from nova_harness.commands.reproduce_shared import as_dict, write
     from nova_harness.figure_inputs import read_parameters
 
     asked = read_parameters("whitewater", figures.Whitewater, parameters)

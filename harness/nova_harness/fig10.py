@@ -1,0 +1,140 @@
+"""Figure 10 of the paper: time of placing while topology and query grow together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from nova_harness.measurement import Case
+from nova_harness.simulation import Limits, run_cells, shown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MILLION = 1_000_000
+# Seconds, as section 4.6 tells them; of some it tells bounds, and "beyond 20,000 nodes".
+PUBLISHED = {
+    "nova": {100: "0.015", MILLION: "135"},
+    **{name: {MILLION: "< 2"} for name in ("sink", "source", "top-c")},
+    **{name: {20_001: "> 600"} for name in ("tree", "cl-sf", "cl-tree-sf")},
+}
+
+
+class Fig10(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Parameters of the experiment, see ``harness/experiments/fig10.yaml``."""
+
+    experiment: int
+    nodes: list[int]
+    heterogeneity: float
+    seed: int
+    strategies: list[str] = []
+    leave_out: list[str] = []
+
+
+@dataclass(frozen=True)
+class Row:
+    """A strategy on a topology.
+
+    Attributes:
+        strategy: its name.
+        nodes: size of the topology.
+        seconds: that placing took.
+        published: seconds in the paper, or a bound of them.
+        overloaded: overloaded nodes in percent of those that receive tuples.
+        error: why there is no figure.
+    """
+
+    strategy: str
+    nodes: int
+    seconds: float | None = None
+    published: str = ""
+    overloaded: float | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The figure's numbers.
+
+    Attributes:
+        limit: seconds that placing was given.
+        rows: by strategy, then by size.
+    """
+
+    limit: float
+    rows: list[Row]
+
+
+def run(
+    asked: Fig10,
+    limits: Limits,
+    kept: Path | None = None,
+    advance: Callable[[int, int], None] = lambda *_: None,
+) -> Result:
+    """Run the experiment, or the rest of it.
+
+    Args:
+        asked: its parameters.
+        limits: of each cell.
+        kept: file of finished cells.
+        advance: called with cells done and cells in all.
+
+    Raises:
+        NovaError: for an unknown strategy.
+    """
+    strategies = shown(asked.strategies, asked.leave_out)
+    sizes = sorted(set(asked.nodes))
+    cells = run_cells(
+        (
+            (Case(nodes, asked.heterogeneity, asked.seed), strategy)
+            for nodes in sizes
+            for strategy in strategies
+        ),
+        limits,
+        kept,
+        advance,
+        growing=True,
+    )
+    labels = [(nodes, strategy) for nodes in sizes for strategy in strategies]
+    rows = [
+        Row(name, size, cell.seconds, _published(name, size), cell.overloaded, cell.error)
+        for (size, name), cell in zip(labels, cells, strict=True)
+    ]
+    return Result(limits.seconds, sorted(rows, key=lambda row: strategies.index(row.strategy)))
+
+
+def _published(strategy: str, nodes: int) -> str:
+    told = PUBLISHED.get(strategy, {})
+    if nodes > 20_000 and 20_001 in told:
+        return told[20_001]
+    return told.get(nodes, "")
+
+
+def draw(result: Result) -> Figure:
+    """The figure: time over size, a line per strategy; crosses where Nova's was published."""
+    from matplotlib.figure import Figure
+
+    from nova_harness.simulation_figures import COLOURS, lines
+
+    figure = Figure(figsize=(9.0, 5.0), layout="constrained", facecolor="white")
+    axes = figure.subplots()
+    lines(axes, [(row.strategy, row.nodes, row.seconds) for row in result.rows])
+    told = PUBLISHED["nova"]
+    axes.plot(
+        list(told), [float(seconds) for seconds in told.values()],
+        color=COLOURS["nova"], linestyle=":", marker="x", label="nova, published",
+    )  # fmt: skip
+    axes.axhline(result.limit, color="#999999", linewidth=0.8, linestyle="--", label="limit")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("nodes")
+    axes.set_ylabel("seconds")
+    axes.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+__all__ = ["Fig10", "Result", "Row", "draw", "run"]

@@ -1,0 +1,58 @@
+"""Runs that are kept in a file, one JSON object a line, so that they are not done again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
+
+from nova_core.errors import NovaError
+
+Run = TypeVar("Run")
+
+
+class KeptRuns(Generic[Run]):
+    """A file of runs after a line that tells what they have in common.
+
+    Args:
+        path: the file, made when there is none; None keeps nothing.
+        kind: of its runs.
+        common: what runs must have in common with those in the file, as JSON.
+
+    Raises:
+        NovaError: when the file's runs have something else in common.
+    """
+
+    def __init__(self, path: Path | None, kind: type[Run], common: bytes) -> None:
+        self._path, self._kind = path, kind
+        if path is None:
+            return
+        if not path.is_file():
+            from nova_core.model.files import make_directory, write_text
+
+            make_directory(path.parent)
+            write_text(path, common.decode() + "\n")
+        elif path.read_bytes().partition(b"\n")[0] != common:
+            raise NovaError(
+                f"{path}: holds runs of other parameters; delete it, or name another --output"
+            )
+
+    def __iter__(self) -> Iterator[Run]:
+        if self._path is None:
+            return
+        for line in self._path.read_bytes().splitlines()[1:]:
+            try:
+                yield msgspec.json.decode(line, type=self._kind)
+            except msgspec.MsgspecError:
+                continue  # the run that an interruption cut short
+
+    def add(self, run: Run) -> None:
+        """Append a run."""
+        if self._path is not None:
+            with self._path.open("ab") as file:
+                file.write(msgspec.json.encode(run) + b"\n")
+
+
+__all__ = ["KeptRuns"]
