@@ -36,6 +36,7 @@ COMMANDS = {
         "live",
         "serve",
         "compare",
+        "pareto",
         "topology",
         "engines",
         "translate",

@@ -66,7 +66,7 @@ def exact_optimum(
     model = _assignment(cost, *columns, need, room)
     found = solve(model, deadline - time.monotonic(), gap)
     if found.infeasible:
-        raise _lacking(need, room)
+        raise lacking(need, room)
     if found.x is None:
         raise ProblemError(f"exact optimum: nothing found in {time_limit:g} s; allow more time")
     chosen = found.x > 0.5
@@ -130,7 +130,7 @@ def _assignment(cost: Floats, pair: Ints, host: Ints, need: Floats, room: Floats
     )
 
 
-def _lacking(need: Floats, room: Floats) -> InfeasibleError:
+def lacking(need: Floats, room: Floats) -> InfeasibleError:
     """Says how much must be added to the room, at the right hosts, for whole joins to fit."""
     from scipy.sparse import eye_array, hstack, vstack
 
@@ -155,4 +155,4 @@ def _lacking(need: Floats, room: Floats) -> InfeasibleError:
     )
 
 
-__all__ = ["Optimum", "check_limits", "exact_optimum"]
+__all__ = ["Optimum", "check_limits", "exact_optimum", "lacking"]

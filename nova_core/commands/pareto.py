@@ -1,0 +1,153 @@
+"""``nova pareto``: what latency costs in network usage and nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nova_core import console
+from nova_core.commands import figures, shared
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from nova_core.evaluation.pareto import Point
+
+
+@click.command(short_help="Weigh latency against traffic and nodes, exactly.")
+@shared.problem_argument
+@shared.capacity_option
+@click.option(
+    "--strategy",
+    "strategies",
+    multiple=True,
+    default=["nova"],
+    show_default=True,
+    shell_complete=shared.complete_strategies,
+    help="A strategy to show beside; may be repeated.",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(min=2),
+    default=5,
+    show_default=True,
+    help="Limits of network usage tried for each number of nodes.",
+)
+@click.option(
+    "--limit",
+    type=click.FloatRange(min=0, min_open=True),
+    default=300.0,
+    show_default=True,
+    help="Seconds it may take.",
+)
+@click.option(
+    "--output",
+    "-o",
+    type=shared.FILE,
+    help="Directory for the points (pareto.csv) and a figure (pareto.png).",
+)
+@shared.json_option
+def pareto(
+    problem: Path,
+    capacity: str | None,
+    strategies: tuple[str, ...],
+    steps: int,
+    limit: float,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Show placements of PROBLEM's whole joins that none beats.
+
+    Each has the least latency for its network usage and number of nodes. They are exact, by
+    mixed-integer programs, so the problem has to be small.
+    """
+    from nova_core.evaluation.pareto import pareto_front
+
+    asked = shared.load_problem(problem, capacity)
+    with shared.working(), shared.progress("solving") as advance:
+        front = pareto_front(asked, steps, limit, advance)
+        others = figures.run_all(asked, {name: {} for name in dict.fromkeys(strategies)})
+    rows = [_row("", point.latency, point.network_usage, point.nodes) for point in front]
+    for name, outcome in others.items():
+        if isinstance(outcome, Exception):
+            console.warn(str(outcome))
+            continue
+        found = outcome.evaluation
+        told = found.estimated.objectives["latency"], found.estimated.network_usage
+        rows.append(_row(name, *told, found.nodes_used))
+    written = [] if output is None else _write(output, front, rows)
+    if as_json:
+        console.print_json(
+            {"problem": figures.problem_dict(asked), "points": rows, "written": written}
+        )
+        return
+    console.show(figures.problem_line(asked), "", _table(rows))
+    if output is not None:
+        console.say(f"written to {output}: {', '.join(written)}")
+
+
+def _row(strategy: str, latency: float, usage: float, nodes: int) -> dict[str, Any]:
+    return {"strategy": strategy, "nodes": nodes, "latency": latency, "network_usage": usage}
+
+
+def _table(rows: list[dict[str, Any]]) -> Any:
+    table = console.table(
+        "Placements that none beats, and strategies",
+        [">nodes", ">latency, ms", ">network usage, tuples/s * ms", "strategy"],
+        caption="latency: sum over joins of their three legs; strategies may cut joins",
+    )
+    for row in rows:
+        table.add_row(
+            str(row["nodes"]),
+            console.number(row["latency"]),
+            console.number(row["network_usage"], 0),
+            row["strategy"],
+        )
+    return table
+
+
+def _write(directory: Path, front: list[Point], rows: list[dict[str, Any]]) -> list[str]:
+    """Write points and figure; the names of the files."""
+    import csv
+    import io
+
+    from nova_core.model.files import make_directory, write_text
+    from nova_core.plotting import save_figure
+
+    make_directory(directory)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(directory / "pareto.csv", text.getvalue())
+    save_figure(lambda: _draw(front, rows), directory / "pareto.png")
+    return ["pareto.csv", "pareto.png"]
+
+
+def _draw(front: list[Point], rows: list[dict[str, Any]]) -> Figure:
+    """Latency over network usage; a colour for every number of nodes."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 4.5), layout="constrained", facecolor="white")
+    axes = figure.subplots()
+    marks = axes.scatter(
+        [point.network_usage for point in front],
+        [point.latency for point in front],
+        c=[point.nodes for point in front],
+        cmap="viridis",
+    )
+    figure.colorbar(marks, label="nodes used")
+    for row in rows:
+        if row["strategy"]:
+            axes.plot(row["network_usage"], row["latency"], "x", color="#D55E00")
+            place = (row["network_usage"], row["latency"])
+            axes.annotate(f" {row['strategy']} ({row['nodes']})", place, fontsize=8)
+    axes.set_xlabel("network usage, tuples/s * ms")
+    axes.set_ylabel("latency, ms")
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+__all__ = ["pareto"]
