@@ -133,9 +133,7 @@ class _Programs:
             least=np.concatenate([self._least, np.full(len(limits), -np.inf)]),
             most=np.concatenate([self._most, np.full(len(limits), 1.0 + SAME / 10)]),
             integral=np.ones(len(cost), bool),
-            upper=np.concatenate(
-                [self._fits.ravel().astype(np.float64), np.ones(self._fits.shape[1])]
-            ),
+            upper=np.concatenate([self._fits.ravel().astype(np.float64), np.ones(hosts)]),
         )
         found = solve(model, self._deadline - time.monotonic(), GAP)
         if found.infeasible:
