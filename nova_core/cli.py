@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -21,6 +22,7 @@ from nova_core.errors import NovaError
 
 ENTRY_POINTS = "nova.commands"
 INTERRUPTED = 130
+TERMINATED = 143
 BROKEN_PIPE = 141
 
 # In the order a newcomer meets them; what other packages bring is listed before the last two.
@@ -33,6 +35,7 @@ COMMANDS = {
         "plot",
         "diff",
         "replan",
+        "query",
         "live",
         "serve",
         "compare",
@@ -61,6 +64,14 @@ def _load(name: str, place: str) -> click.Command:
     if not isinstance(command, click.Command):
         raise NovaError(f"command {name}: {place} is no click command")
     return command
+
+
+class TerminatedError(KeyboardInterrupt):
+    """SIGTERM has come: whatever cleans up after Ctrl-C, hosts taken down first of all, does so."""
+
+
+def _terminate(number: int, frame: object) -> NoReturn:
+    raise TerminatedError
 
 
 class LazyGroup(click.Group):
@@ -143,7 +154,11 @@ def _guarded(run: Callable[[], Any]) -> int:
         see = f" (see {context.command_path} --help)" if context is not None else ""
         fail(error.format_message().rstrip(".") + see)
         return NovaError.exit_code
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as error:
+        # Click hands on an interrupt as an error of its own.
+        if isinstance(error, TerminatedError) or isinstance(error.__cause__, TerminatedError):
+            fail("ended by SIGTERM")
+            return TERMINATED
         fail("interrupted")
         return INTERRUPTED
     except NovaError as error:
@@ -167,6 +182,7 @@ Exit codes:
   1    the answer is no: a constraint is broken, the plans differ
   2    bad input, or a problem that cannot be solved; one line on stderr says why
   130  interrupted
+  143  ended by SIGTERM
 
 With --json the answer, and nothing else, goes to stdout."""
 
@@ -189,6 +205,8 @@ def main() -> NoReturn:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="replace")
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
     cli()
     raise AssertionError("unreachable: the group ends the process")
 

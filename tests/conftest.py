@@ -19,7 +19,10 @@ ONE_AT_A_TIME = ("tests/nova_testbed/",)
 # End-to-end tests that wait more than they work; the others, on one worker, can go on meanwhile.
 WAITING = (
     "tests/nova_harness/test_experiment_e2e.py",
+    "tests/nova_harness/test_experiment_engines_e2e.py",
     "tests/nova_harness/test_flink_commands_e2e",
+    "tests/nova_harness/test_experiment_kafka_e2e.py",
+    "tests/nova_kafka/",
     "tests/nova_spark/",
     "tests/nova_storm/",
 )

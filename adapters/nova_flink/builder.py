@@ -19,12 +19,21 @@ from nova_flink.workload import SourceStream, Workload
 # How often sources look at the clock. Windows end at its multiples, so that what is due between
 # two looks would mostly have waited for the next one in any case.
 TICK_US = 5000
+# Of Flink's connector: little is fetched at once, as small hosts have small heaps.
+KAFKA_SETTINGS = {
+    "partition.discovery.interval.ms": "-1",
+    "fetch.max.bytes": "1048576",
+    "max.partition.fetch.bytes": "262144",
+    "commit.offsets.on.checkpoint": "false",
+}
 
 
 def settings(workload: Workload) -> dict[str, str]:
     """Flink's configuration of a job."""
     return {
         "parallelism.default": "1",
+        # A JobManager that is gone is told of within seconds, not after a minute of trying.
+        "rest.retry.max-attempts": "3",
         "execution.runtime-mode": "STREAMING",
         "execution.buffer-timeout.interval": f"{workload.buffer_timeout_ms} ms",
         # Sources emit watermarks themselves, when windows end.
@@ -122,8 +131,14 @@ class _Job:
         """A source."""
         number = self.workload.index(one.source)
         stream, workload = self.workload.sources[number], self.workload
+        kind, group = self.java.SensorTuple.type(), self.group(one.node)
         watermarks = (workload.window_ms, workload.watermark_ms)
-        if stream.kind == "replay":
+        if stream.kind == "kafka":
+            strategy = self.java.MessageWatermarks(*watermarks)
+            emitted = self.environment.fromSource(
+                self.kafka(number), strategy, one.name, kind
+            ).slotSharingGroup(group)
+        elif stream.kind == "replay":
             function = self.java.PacedSource(
                 number,
                 values_of(stream),
@@ -133,11 +148,36 @@ class _Job:
                 TICK_US,
                 *watermarks,
             )
+            emitted = self.environment.addSource(function, one.name, kind).slotSharingGroup(group)
         else:
             raise NovaError(f"source {one.source!r}: kind {stream.kind!r} is not there yet")
-        kind, group = self.java.SensorTuple.type(), self.group(one.node)
-        emitted = self.environment.addSource(function, one.name, kind).slotSharingGroup(group)
         return emitted.transform(f"send {one.source}", kind, self.java.Forward())
+
+    def kafka(self, number: int) -> Any:
+        """Flink's connector, reading a source's partition from its first message."""
+        jvm, stream, count = self.gateway.jvm, self.workload.sources[number], self.workload.count
+        try:
+            connector = jvm.org.apache.flink.connector.kafka.source
+            builder = connector.KafkaSource.builder()
+            topic_partition = jvm.org.apache.flink.kafka.shaded.org.apache.kafka.common
+            partition = topic_partition.TopicPartition(stream.topic, stream.partition)
+        except TypeError as error:
+            raise NovaError(
+                "Flink's connector for Kafka is not on the class path: "
+                "run `nova engines install connectors`"
+            ) from error
+        wanted = jvm.java.util.HashSet()
+        wanted.add(partition)
+        offsets = connector.enumerator.initializer.OffsetsInitializer
+        builder.setBootstrapServers(stream.address).setPartitions(wanted)
+        builder.setStartingOffsets(offsets.earliest())
+        builder.setValueOnlyDeserializer(self.java.TupleMessage(number))
+        for key, value in KAFKA_SETTINGS.items():
+            builder.setProperty(key, value)
+        builder.setClientIdPrefix(f"nova-{number}")
+        if count is not None:
+            builder.setBounded(offsets.offsets(self.java.TupleMessage.until(partition, count)))
+        return builder.build()
 
     def filter(self, one: Operator) -> Any:
         """What passes of a stream."""

@@ -8,6 +8,7 @@ import selectors
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -38,9 +39,12 @@ class Client:
     Args:
         home: the engine home.
         rest_url: of the cluster's JobManager, e.g. ``http://10.0.0.1:8081``.
+        extra_jars: what jobs need beside Nova's operators, e.g. a connector.
     """
 
-    def __init__(self, home: FlinkHome, rest_url: str) -> None:
+    def __init__(
+        self, home: FlinkHome, rest_url: str, extra_jars: Sequence[str | Path] = ()
+    ) -> None:
         parts = urlsplit(rest_url)
         if not parts.hostname or not parts.port:
             raise ClientError(f"{rest_url}: expected http://HOST:PORT")
@@ -48,13 +52,15 @@ class Client:
         scratch = Path(self._scratch.name)
         self._log = scratch / "client.log"
         try:
-            self._process = self._start(home, scratch, rest_url)
+            self._process = self._start(home, scratch, rest_url, extra_jars)
             self._answer(START_S)
         except BaseException:
             self.close()
             raise
 
-    def _start(self, home: FlinkHome, scratch: Path, rest_url: str) -> subprocess.Popen[bytes]:
+    def _start(
+        self, home: FlinkHome, scratch: Path, rest_url: str, extra_jars: Sequence[str | Path]
+    ) -> subprocess.Popen[bytes]:
         # Nothing else that is installed beside these two is for Flink's Python to find.
         modules = scratch / "modules"
         modules.mkdir()
@@ -69,7 +75,7 @@ class Client:
             "FLINK_HOME": str(home.flink),
             "FLINK_CONF_DIR": str(home.flink / "conf"),
             "FLINK_LOG_DIR": str(scratch),
-            "HADOOP_CLASSPATH": str(home.extension_jar),
+            "HADOOP_CLASSPATH": ":".join(map(str, (home.extension_jar, *extra_jars))),
             "JVM_ARGS": JVM,
         }
         with self._log.open("wb") as log:

@@ -144,6 +144,7 @@ class ClusterConfiguration:
         java_options: added to those of every process.
         task_manager_options: added to those of every TaskManager, e.g. the engine home's.
         job_manager_options: added to those of the JobManager.
+        extra_jars: on the hosts, absolute; behind Flink's and Nova's on the class path.
     """
 
     nodes: Sequence[Node]
@@ -160,6 +161,7 @@ class ClusterConfiguration:
     java_options: Sequence[str] = ()
     task_manager_options: Sequence[str] = ()
     job_manager_options: Sequence[str] = ()
+    extra_jars: Sequence[str | Path] = ()
 
     def __post_init__(self) -> None:
         coordinators = [node.name for node in self.nodes if node.role == COORDINATOR]
@@ -240,7 +242,8 @@ class ClusterConfiguration:
     def _command(self, node: Node, process: str, options: Sequence[str], main: str) -> str:
         home, work = str(self.home_path), self.work_directory
         # The extension comes after what the archives of loaded classes were made with.
-        jars = [*(f"{home}/flink/lib/{name}" for name in JARS), f"{home}/{EXTENSION}"]
+        own = [*(f"{home}/flink/lib/{name}" for name in JARS), f"{home}/{EXTENSION}"]
+        jars = [*own, *map(str, self.extra_jars)]
         common = list(COMMON_OPTIONS)
         if main == JOB_MANAGER_MAIN or (node.cpu is not None and node.cpu < 1):
             common.append(QUICK_COMPILER)
@@ -286,8 +289,11 @@ class ClusterConfiguration:
             "web.refresh-interval": "200 ms",
             "metrics.fetcher.update-interval": "1 s",
             "metrics.internal.query-service.port": f"{self.metrics_ports}-{self.metrics_ports + 1}",
-            # What cannot be scheduled fails after this long, instead of hanging for five minutes.
-            "slot.request.timeout": "8 s",
+            # What no TaskManager has room for fails at once, unless the JobManager began less than
+            # this ago, instead of hanging for five minutes.
+            "resourcemanager.standalone.start-up-time": "8 s",
+            # A slot that is there may take long to be handed over where CPUs are busy.
+            "slot.request.timeout": "45 s",
             # A killed TaskManager is missed at once, one that a CPU limit slows down is not.
             "heartbeat.interval": "3 s",
             "heartbeat.timeout": "60 s",

@@ -41,6 +41,7 @@ class LocalCluster:
         task_manager_options: of Java; None takes the home's (its archive of loaded classes), and
             the compiler that makes all of them start soon on a small machine.
         job_manager_options: of Java; None takes the home's.
+        extra_jars: added to every process's class path.
         start_timeout_s: until all TaskManagers must have registered.
         stop_timeout_s: until processes that do not end are killed.
 
@@ -59,6 +60,7 @@ class LocalCluster:
         settings: Mapping[str, str | int] | None = None,
         task_manager_options: Sequence[str] | None = None,
         job_manager_options: Sequence[str] | None = None,
+        extra_jars: Sequence[Path] = (),
         start_timeout_s: float = START_S,
         stop_timeout_s: float = STOP_S,
     ) -> None:
@@ -93,6 +95,7 @@ class LocalCluster:
             java=java(),
             task_manager_options=task_manager_options,
             job_manager_options=job_manager_options,
+            extra_jars=extra_jars,
         )
         self.rest = Rest(self.configuration.rest_url)
 

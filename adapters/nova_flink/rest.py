@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -25,6 +27,8 @@ COUNTERS = (
     "accumulateBackPressuredTimeMs",
 )
 # States a job does not leave.
+# What a source of Flink's connector for Kafka tells of a partition.
+OFFSET = re.compile(r"\.topic\.(?P<topic>.+)\.partition\.(?P<partition>\d+)\.currentOffset$")
 ENDED = ("FINISHED", "CANCELED", "FAILED")
 
 
@@ -148,8 +152,29 @@ class Rest:
             found[str(vertex["name"])] = Counters(*(values.get(name) for name in COUNTERS))
         return found
 
+    def read_offsets(self, job_id: str) -> dict[tuple[str, int], int]:
+        """Per topic and partition that a job reads, the offset it has not read yet.
+
+        At most as old as the cluster's ``metrics.fetcher.update-interval`` and the time since this
+        was last asked.
+        """
+        found = {}
+        for vertex in self.job(job_id)["vertices"]:
+            # Each has hundreds of metrics, to be listed before one is asked for.
+            if not str(vertex["name"]).startswith("Source: "):
+                continue
+            path = f"/jobs/{job_id}/vertices/{vertex['id']}/metrics"
+            told = [str(row["id"]) for row in self.get(path)]
+            known = {name: match for name in told if (match := OFFSET.search(name)) is not None}
+            if known:
+                asked = ",".join(urllib.parse.quote(name) for name in known)
+                for row in self.get(f"{path}?get={asked}"):
+                    match = known[str(row["id"])]
+                    found[match["topic"], int(match["partition"])] = int(row["value"]) + 1
+        return found
+
     def cancel(self, job_id: str, timeout_s: float = 30.0) -> str:
-        """End a job and wait until it has; its final state.
+        """End a job and wait until it has, and its slots are free; its final state.
 
         Raises:
             FlinkError: when it does not end in time.
@@ -165,19 +190,40 @@ class Rest:
         return self.wait_ended(job_id, timeout_s)
 
     def wait_ended(self, job_id: str, timeout_s: float) -> str:
-        """Wait until a job is finished, cancelled or failed; which of them.
+        """Wait until a job is finished, cancelled or failed, and its slots are free; its state.
+
+        A job is told to have ended before its TaskManagers have given its slots back; the next
+        one could fail for want of them.
 
         Raises:
-            FlinkError: when it is still there after ``timeout_s``.
+            FlinkError: when it is still there, or has slots, after ``timeout_s``.
         """
         until = time.monotonic() + timeout_s
         while True:
-            state = str(self.job(job_id)["state"])
+            state, holding = str(self.job(job_id)["state"]), []
             if state in ENDED:
-                return state
+                holding = self.holding(job_id)
+                if not holding:
+                    return state
             if time.monotonic() > until:
-                raise FlinkError(f"{self.url}: job {job_id} is still {state} after {timeout_s:g} s")
+                what = f"{state}, with slots on {', '.join(holding)}," if holding else state
+                raise FlinkError(f"{self.url}: job {job_id} is still {what} after {timeout_s:g} s")
             time.sleep(POLL_S)
+
+    def holding(self, job_id: str) -> list[str]:
+        """TaskManagers on which a job has slots, as far as the JobManager knows."""
+        found = []
+        for manager in self.task_managers():
+            try:
+                slots = self.get(f"/taskmanagers/{manager}")["allocatedSlots"]
+            except FlinkError:
+                # It has gone in between, or else nothing answers.
+                if manager in self.task_managers():
+                    raise
+                continue
+            if any(slot["jobId"] == job_id for slot in slots):
+                found.append(manager)
+        return found
 
     def wait_task_managers(self, nodes: Iterable[str], timeout_s: float) -> None:
         """Wait until the TaskManagers of all these nodes have registered.

@@ -15,7 +15,8 @@ FIELDS = (
     ("instance", "<i4"),  # index into the dataflow's joins
     ("left_source", "<i4"),  # index into the workload's sources
     ("right_source", "<i4"),
-    ("flags", "<i4"),  # 0
+    # From when the earlier tuple was emitted to when the first of both was taken in by the engine.
+    ("waited_us", "<i4"),  # 0 where the engine's own sources emit
     ("window_ms", "<i8"),  # begin of the window, ms since the epoch
     ("left_sequence", "<i8"),
     ("right_sequence", "<i8"),

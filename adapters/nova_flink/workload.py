@@ -27,6 +27,7 @@ class SourceStream:
         kind: ``replay``; ``socket`` reads lines from ``address``, ``kafka`` a topic.
         address: ``host:port`` to connect to, or Kafka's bootstrap servers.
         topic: of Kafka.
+        partition: of the topic; holds tuples of this source alone, in order.
     """
 
     source: str
@@ -39,6 +40,7 @@ class SourceStream:
     kind: str = "replay"
     address: str = ""
     topic: str = ""
+    partition: int = 0
 
     def __post_init__(self) -> None:
         where = f"workload: source {self.source!r}"
@@ -54,6 +56,8 @@ class SourceStream:
             raise NovaError(f"{where}: address {self.address!r}: expected host:port")
         if self.kind == "kafka" and not self.topic:
             raise NovaError(f"{where}: topic is missing")
+        if self.partition < 0:
+            raise NovaError(f"{where}: partition {self.partition}: expected 0 or more")
 
 
 @dataclass(frozen=True)

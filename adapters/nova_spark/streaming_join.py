@@ -182,10 +182,13 @@ class StreamingJoin:
         p, w, first = self.placement, self.workload, one.stages[0]
         number = w.index(one.source)
         stream = w.sources[number]
-        if stream.kind != "replay":
+        if stream.kind == "kafka":
+            of = stream.address, stream.topic, stream.partition
+            step = tasks.fetch(*of, stream.rate, w.count, one.rates, one.ranges)
+        elif stream.kind == "replay":
+            step = tasks.emit(stream.rate, w.count, values_of(stream), one.rates, one.ranges)
+        else:
             raise NovaError(f"source {stream.source!r}: kind {stream.kind!r} is not there yet")
-        values = values_of(stream)
-        step = tasks.emit(stream.rate, w.count, values, one.rates, one.ranges)
         frame = p.map(clock.frame, step, tasks.TUPLE, first.node, first.name)
         for stage in one.stages[1:]:
             frame = p.move(frame, stage.node, stage.name)
@@ -198,7 +201,7 @@ class StreamingJoin:
             F.lit(number).alias(f"{side}_source"),
             *(
                 F.col(name).alias(f"{side}_{name}")
-                for name in ("sequence", "emit_us", "value", "part")
+                for name in ("sequence", "emit_us", "waited_us", "value", "part")
             ),
         )
 
@@ -214,8 +217,13 @@ class StreamingJoin:
         # sends has to travel.
         wanted = F.col("key") % self.workload.every == 0
         instance = F.coalesce(*(_within(piece, wanted) for piece in one.pieces))
+        emitted = [F.col(f"{side}_emit_us") for side in ("left", "right")]
+        taken = [
+            F.col(f"{side}_emit_us") + F.col(f"{side}_waited_us") for side in ("left", "right")
+        ]
         frame = left.join(right, ["window", "key"]).select(
             instance.alias("instance"),
+            (F.least(*taken) - F.least(*emitted)).cast("int").alias("waited_us"),
             F.unix_millis("window.start").alias("window_ms"),
             *(
                 f"{side}_{name}"

@@ -21,7 +21,11 @@ Step = Callable[[Batches], Batches]
 # Spark's page on an application keeps as many stages.
 KEPT = 1000
 SECOND_US = 1_000_000
-TUPLE = "ts timestamp, sequence long, emit_us long, value double, part int"
+TUPLE = "ts timestamp, sequence long, emit_us long, waited_us long, value double, part int"
+# Of Kafka, as `nova_kafka.produce` writes them.
+MESSAGE = (("sequence", "<i8"), ("emit_us", "<i8"), ("value", "<f8"))
+# For a tuple that is due; its producer may have begun late.
+ARRIVE_S = 120.0
 # When the first tuple is due, ms since the epoch; begin and end of the span, us after that.
 SPAN = "{start_ms} {begin_us} {end_us}"
 
@@ -118,10 +122,84 @@ def emit(
                         "ts": pa.array(event_us).cast(pa.timestamp("us", tz="UTC")),
                         "sequence": pa.array(sequence),
                         "emit_us": pa.array(start_ms * 1000 + due),
+                        "waited_us": pa.array(np.zeros(len(due), np.int64)),
                         "value": pa.array(repeated[sequence % len(repeated)]),
                         "part": pa.array(part, pa.int32()),
                     }
                 )
+
+    return run
+
+
+def fetch(
+    servers: str,
+    topic: str,
+    partition: int,
+    rate: float,
+    count: int | None,
+    weights: Sequence[float],
+    ranges: Sequence[tuple[int, int]],
+) -> Step:
+    """A step that reads the tuples due in spans of time (`SPAN`) from Kafka, as `TUPLE`.
+
+    The partition holds the tuples of one source from its first on, so that a tuple's number is its
+    offset: a span that is read again gives the same. What is due and has not come is waited for.
+    Hosts need kafka-python.
+
+    Args:
+        servers: Kafka's bootstrap servers.
+        topic: that is read.
+        partition: of it.
+        rate: tuples/s.
+        count: tuples, None for no end.
+        weights: of the source's partitions in the plan (`nova_core.model.partitioner`).
+        ranges: those that pass, as first and one past the last.
+    """
+    shares = np.array(weights)
+    passes = np.zeros(len(weights), np.bool_)
+    for begin, end in ranges:
+        passes[begin:end] = True
+
+    def run(batches: Batches) -> Batches:
+        import pyarrow as pa
+        from kafka import KafkaConsumer, TopicPartition
+
+        where = TopicPartition(topic, partition)
+        consumer = KafkaConsumer(bootstrap_servers=servers, enable_auto_commit=False)
+        try:
+            consumer.assign([where])
+            for batch in batches:
+                for span in batch.column(0).to_pylist():
+                    begin_us, end_us = map(int, span.split()[1:])
+                    first, last = (due_before(at, rate, count) for at in (begin_us, end_us))
+                    got: list[Any] = []
+                    if last > first:
+                        consumer.seek(where, first)
+                    until = time.monotonic() + ARRIVE_S
+                    while len(got) < last - first:
+                        if time.monotonic() > until:
+                            raise TimeoutError(f"{topic} {partition}: no tuple {first + len(got)}")
+                        for messages in consumer.poll(timeout_ms=100).values():
+                            got += messages
+                    del got[last - first :]
+                    now = time.time_ns() // 1000
+                    found = np.frombuffer(b"".join(m.value for m in got), np.dtype(list(MESSAGE)))
+                    event_us = np.array([m.timestamp * 1000 for m in got], np.int64)
+                    part = partition_of(found["sequence"], shares)
+                    passed = passes[part]
+                    event_us, found, part = event_us[passed], found[passed], part[passed]
+                    yield pa.RecordBatch.from_pydict(
+                        {
+                            "ts": pa.array(event_us).cast(pa.timestamp("us", tz="UTC")),
+                            "sequence": pa.array(np.ascontiguousarray(found["sequence"])),
+                            "emit_us": pa.array(np.ascontiguousarray(found["emit_us"])),
+                            "waited_us": pa.array(now - found["emit_us"]),
+                            "value": pa.array(np.ascontiguousarray(found["value"])),
+                            "part": pa.array(part, pa.int32()),
+                        }
+                    )
+        finally:
+            consumer.close()
 
     return run
 
@@ -161,4 +239,4 @@ def write(directory: str, number: int, fields: Sequence[tuple[str, str]]) -> Ste
     return run
 
 
-__all__ = ["SPAN", "TUPLE", "StagesSeen", "Step", "emit", "same", "seen_in", "write"]
+__all__ = ["SPAN", "TUPLE", "StagesSeen", "Step", "emit", "fetch", "same", "seen_in", "write"]

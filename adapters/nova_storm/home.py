@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from nova_flink.home import EngineError, engines_directory, java, locked
-from nova_storm.maven import Artifact, fetch
+from nova_engines.installing import EngineError, Progress, engines_directory, java, locked
+from nova_engines.maven import Artifact, fetch, read_artifacts
 
 VERSION = "2.8.3"
 EXTENSION = "nova-storm.jar"
@@ -21,19 +20,12 @@ HINT = "run `nova engines install storm`"
 # Storm 2.8 is compiled for it.
 RELEASE = "17"
 
-Progress = Callable[[str], None]
-
 
 @cache
 def artifacts() -> tuple[tuple[Artifact, bool], ...]:
     """Every jar, and whether workers need it as well as nimbus and supervisors."""
-    found = []
-    for line in (files("nova_storm") / "artifacts.txt").read_text("utf-8").splitlines():
-        if line and not line.startswith("#"):
-            coordinates, checksum, used = line.split()
-            group, name, version = coordinates.split(":")
-            found.append((Artifact(group, name, version, checksum), used == "worker"))
-    return tuple(found)
+    listed = read_artifacts((files("nova_storm") / "artifacts.txt").read_text("utf-8"))
+    return tuple((artifact, use == "worker") for artifact, use in listed)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from nova_flink.home import java
+from nova_engines.installing import java
 from nova_storm.configuration import SLOTS, ClusterConfiguration, Node
 from nova_storm.home import StormHome
 from nova_storm.nimbus import Nimbus, StormError

@@ -9,6 +9,8 @@ import click
 from nova_core import console
 
 MIN_NODES = 4
+# Among fewer, events run out of nodes and sources to happen to, or of room.
+MIN_NODES_LIVE = 200
 
 
 def _sizes(ctx: click.Context, param: click.Parameter, value: str) -> list[int]:
@@ -156,10 +158,20 @@ def costspace(
         console.show(measure.summary_table(measurements))
 
 
+def _live_sizes(ctx: click.Context, param: click.Parameter, value: str) -> list[int]:
+    sizes = _sizes(ctx, param, value)
+    if any(size < MIN_NODES_LIVE for size in sizes):
+        raise click.BadParameter(
+            f"{value!r}; live placement is timed on {MIN_NODES_LIVE} nodes or more: among fewer, "
+            "events soon find nothing left to happen to"
+        )
+    return sizes
+
+
 @bench.command()
 @click.option(
     "--sizes",
-    callback=_sizes,
+    callback=_live_sizes,
     default="1000,10000,100000,1000000",
     show_default=True,
     help="Numbers of nodes of synthetic topologies.",

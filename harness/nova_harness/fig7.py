@@ -121,6 +121,7 @@ def run(
     for name in here or [f"generated topology of {asked.synthetic_nodes:,} nodes"]:
         for strategy in strategies:
             limited = strategy == HETEROGENEOUS
+            capacity: str | None
             if here:
                 capacity = asked.heterogeneous if limited else "unlimited"
                 case = Case(path=here[name], capacity=capacity)

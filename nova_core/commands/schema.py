@@ -8,9 +8,12 @@ from nova_core import console
 
 
 @click.command(short_help="Print a document's JSON Schema.")
-@click.argument("document", type=click.Choice(["problem", "plan", "event", "plan-delta"]))
+@click.argument(
+    "document",
+    type=click.Choice(["problem", "plan", "event", "plan-delta", "queries", "query-plan"]),
+)
 def schema(document: str) -> None:
-    """Print the JSON Schema of a document: problem, plan, event or plan delta."""
+    """Print a document's JSON Schema: problem, plan, event, plan delta, queries or their plan."""
     from nova_core.model.schema import published
 
     console.print_json(published(document))

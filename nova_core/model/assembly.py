@@ -28,7 +28,7 @@ from nova_core.model.problem import (
 )
 from nova_core.model.rows import Rows
 from nova_core.model.syntax import unknown
-from nova_core.model.validation import check_ids, validate_problem
+from nova_core.model.validation import check_ids, validate_problem, validate_topology
 
 if TYPE_CHECKING:
     from nova_core.model.document import OperatorRow, ProblemDocument
@@ -95,6 +95,27 @@ class Assembly:
             metrics=() if document.metrics is UNSET else tuple(document.metrics),
         )
         validate_problem(problem, str(self._path), self._files)
+        return problem
+
+    def topology(self) -> Problem:
+        """Nodes, sources, links and latencies, checked; there is nothing to join.
+
+        Raises:
+            ProblemError: naming the file, the field, the value and what would be accepted.
+        """
+        none = np.empty(0, np.int64)
+        problem = Problem(
+            nodes=self._nodes,
+            sources=self._sources,
+            joins=self._joins,
+            matrix=JoinMatrix(none, none, none, np.empty(0)),
+            links=self._links(),
+            latency=self._latency,
+            name=self._document.name,
+            measured=self._measured,
+            metrics=() if self._document.metrics is UNSET else tuple(self._document.metrics),
+        )
+        validate_topology(problem, str(self._path), self._files)
         return problem
 
     # --- tables ---------------------------------------------------------------------------------

@@ -123,6 +123,26 @@ def validate_problem(
     _sinks(problem, check)
 
 
+def validate_topology(
+    problem: Problem, where: str = "problem", files: Mapping[str, str] | None = None
+) -> None:
+    """Check nodes, sources, links and latencies, whatever is joined.
+
+    Args:
+        problem: what to check.
+        where: the place errors name, e.g. the document.
+        files: see `validate_problem`.
+
+    Raises:
+        ProblemError: naming the table, the row, the value and what would be accepted.
+    """
+    check = _Check(where, files or {})
+    _nodes(problem, check)
+    _sources(problem, check)
+    _links(problem, check)
+    _latency(problem, check)
+
+
 def _nodes(problem: Problem, check: _Check) -> None:
     n, count = problem.nodes, len(problem.nodes)
     if count == 0:

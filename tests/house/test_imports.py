@@ -13,23 +13,33 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = {"nova_core"}
-ADAPTERS = {"nova_flink", "nova_nebulastream", "nova_spark", "nova_storm"}
+ADAPTERS = {
+    "nova_engines",
+    "nova_flink",
+    "nova_kafka",
+    "nova_nebulastream",
+    "nova_spark",
+    "nova_storm",
+}
 ALL = CORE | ADAPTERS | {"nova_workloads", "nova_testbed", "nova_harness"}
 
+# What adapters share.
+SHARED = {"nova_engines"}
 # Modules of one adapter with nothing of its engine in them, which others use.
 NEUTRAL = {"nova_flink.documents", "nova_flink.results", "nova_flink.workload"}
 
 # Package: its directory and which of our other modules it may import.
 ALLOWED: dict[str, tuple[str, set[str]]] = {
     "nova_core": ("nova_core", set()),
-    **{name: (f"adapters/{name}", CORE) for name in ADAPTERS},
-    "nova_spark": ("adapters/nova_spark", CORE | NEUTRAL),
+    **{name: (f"adapters/{name}", CORE | SHARED) for name in ADAPTERS},
+    "nova_engines": ("adapters/nova_engines", CORE),
+    # It measures what sinks have written.
+    "nova_kafka": ("adapters/nova_kafka", CORE | SHARED | NEUTRAL),
+    "nova_spark": ("adapters/nova_spark", CORE | SHARED | NEUTRAL),
     # What is an operator there is a component here, and an engine home is made alike.
     "nova_storm": (
         "adapters/nova_storm",
-        CORE
-        | NEUTRAL
-        | {"nova_flink.dataflow", "nova_flink.names", "nova_flink.home", "nova_flink.jar"},
+        CORE | SHARED | NEUTRAL | {"nova_flink.dataflow", "nova_flink.names", "nova_flink.jar"},
     ),
     "nova_workloads": ("workloads/nova_workloads", CORE),
     "nova_testbed": (

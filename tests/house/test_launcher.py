@@ -46,6 +46,12 @@ case "$1 $2" in
         chmod +x "${0%/*}/nova"
         ;;
     "-m ${FAKE_CHECK_FAILS:-none}") exit 3 ;;
+    "-m pytest")
+        case "$*" in
+            *"-m e2e --durations"*) exit "${FAKE_FIRST:-0}" ;;
+            *--last-failed*) exit "${FAKE_AGAIN:-0}" ;;
+        esac
+        ;;
 esac
 """
 
@@ -274,7 +280,7 @@ def test_test_runs_every_check(checkout: Checkout) -> None:
     assert done.returncode == 0, done.stderr
     ran = [call for call in checkout.calls if call.startswith("-m") and "pip" not in call]
     assert [*ran[1:4], ran[-1]] == [*CHECKS, "-m pytest -n 2 -m e2e --durations=15"]
-    assert "-m pytest -n 2 --cov --cov-report= -m not e2e" in ran
+    assert "-m pytest -n 2 --cov --cov-report= -m not e2e --durations=25" in ran
     assert done.stderr.splitlines()[-1].startswith("nova: test: ruff check: ok; ruff format: ok;")
     # What was installed to test serves to run.
     checkout.run("x")
@@ -286,6 +292,39 @@ def test_test_fails_when_one_check_fails_and_runs_the_rest(checkout: Checkout) -
     assert done.returncode == 1
     assert "mypy: FAILED; pytest: ok;" in done.stderr
     assert checkout.calls[-1] == "-m pytest -n 2 -m e2e --durations=15"
+
+
+AGAIN = "-m pytest -m e2e --last-failed --last-failed-no-failures=none"
+
+
+@pytest.mark.parametrize(
+    ("again", "code", "told"),
+    [
+        ("0", 0, "pytest e2e (NOT ALL AT ONCE: see what failed first): ok"),
+        ("1", 1, "pytest e2e: FAILED"),
+    ],
+)
+def test_end_to_end_tests_that_fail_are_run_once_more(
+    checkout: Checkout, again: str, code: int, told: str
+) -> None:
+    done = checkout.run("test", FAKE_FIRST="1", FAKE_AGAIN=again)
+    assert done.returncode == code
+    assert told in done.stderr
+    assert checkout.calls[-1] == AGAIN
+
+
+def test_end_to_end_tests_that_cannot_run_are_not_run_again(checkout: Checkout) -> None:
+    done = checkout.run("test", FAKE_FIRST="4")
+    assert done.returncode == 1
+    assert "pytest e2e: FAILED" in done.stderr
+    assert AGAIN not in checkout.calls
+
+
+def test_kernels_are_compiled_beside_the_linters(checkout: Checkout) -> None:
+    assert checkout.run("test").returncode == 0
+    (compiled,) = (i for i, call in enumerate(checkout.calls) if "compile_kernels" in call)
+    tests = checkout.calls.index("-m pytest -n 2 --cov --cov-report= -m not e2e --durations=25")
+    assert compiled < tests
 
 
 def test_test_passes_arguments_to_pytest_alone(checkout: Checkout) -> None:
@@ -360,7 +399,15 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.e2e
 def test_fresh_clone_in_an_empty_environment(clone: Path, tmp_path: Path) -> None:
-    environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    cache = subprocess.run(
+        [sys.executable, "-m", "pip", "cache", "dir"], capture_output=True, text=True, check=True
+    )
+    # What is the same each time, the downloads, is fetched once.
+    environment = {
+        "HOME": str(tmp_path),
+        "PATH": os.environ["PATH"],
+        "PIP_CACHE_DIR": cache.stdout.strip(),
+    }
 
     def nova(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -394,7 +441,8 @@ def test_wheel_holds_every_package_and_its_data(clone: Path, tmp_path: Path) -> 
     python = tmp_path / "venv" / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", wheel], check=True)
     code = """
-import nova_core, nova_flink, nova_harness, nova_nebulastream, nova_spark, nova_storm
+import nova_core, nova_engines, nova_flink, nova_harness, nova_kafka, nova_nebulastream
+import nova_spark, nova_storm
 import nova_testbed, nova_workloads
 from importlib.resources import files
 core = files("nova_core")

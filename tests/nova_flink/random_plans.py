@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+
 import numpy as np
 
 from nova_core.model import (
@@ -80,6 +83,28 @@ def random_plan(
         instances=instances,
         routes=_routes(rng, problem, instances) if routes else None,
     )
+
+
+# Length of windows in ms, keys, and which of them match.
+SHAPES = ((50, 1, 1), (1, 1, 1), (200, 7, 1), (1000, 20, 4))
+NODES = 3
+
+
+def seeds(few: int) -> range:
+    """Which of the plans that all engines are to run: a few, or as many as NOVA_PLANS says."""
+    return range(1, 1 + int(os.environ.get("NOVA_PLANS", few)))
+
+
+def plan_of(seed: int) -> Plan:
+    """One of the plans that all engines are to run, on nodes n_0.x to n_2.x."""
+    return random_plan(seed, nodes=NODES, routes=seed % 2 == 0, sinks=1 + seed % 3 // 2)
+
+
+def flowing(seed: int, problem: Problem, start_ms: int) -> Workload:
+    """What flows through it."""
+    window_ms, keys, every = SHAPES[seed % len(SHAPES)]
+    made = workload_of(problem, start_ms, seconds=6, window_ms=window_ms, keys=keys)
+    return replace(made, every=every)
 
 
 def _split(

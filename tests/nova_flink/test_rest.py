@@ -18,6 +18,9 @@ class Answers(BaseHTTPRequestHandler):
     known: ClassVar = {
         "/overview": (200, b'{"taskmanagers": 2}'),
         "/taskmanagers": (200, b'{"taskmanagers": [{"id": "tm-a"}]}'),
+        "/taskmanagers/tm-a": (200, b'{"allocatedSlots": [{"jobId": "held"}]}'),
+        "/jobs/held": (200, b'{"state": "CANCELED"}'),
+        "/jobs/free": (200, b'{"state": "FINISHED"}'),
         "/html": (200, b"<html>not Flink</html>"),
         "/refused": (404, b'{"errors": ["not found.", "Job x not found\\n\\tat java.Lang"]}'),
         "/broken": (500, b"<html>"),
@@ -80,6 +83,14 @@ def test_waiting_names_who_is_missing(rest: Rest) -> None:
     rest.wait_task_managers(["a"], 0.0)
     with pytest.raises(FlinkError, match="no TaskManager of b, c has registered"):
         rest.wait_task_managers(["a", "b", "c"], 0.2)
+
+
+def test_a_job_has_ended_when_its_slots_are_free(rest: Rest) -> None:
+    assert rest.wait_ended("free", 0.2) == "FINISHED"
+    with pytest.raises(
+        FlinkError, match=r"held is still CANCELED, with slots on tm-a, after 0.2 s"
+    ):
+        rest.wait_ended("held", 0.2)
 
 
 def test_waiting_for_nobody_says_that_nothing_answers() -> None:

@@ -34,6 +34,12 @@ def test_every_kind_of_event_is_timed() -> None:
     assert table.row_count == len(found)
 
 
+def test_too_few_nodes_are_refused() -> None:
+    result = CliRunner().invoke(cli, ["bench", "live", "--sizes", "1000,100"])
+    assert result.exit_code == 2
+    assert "200 nodes or more" in " ".join(result.output.split())
+
+
 def test_random_events_are_checked_and_counted() -> None:
     result = CliRunner().invoke(main, ["--nodes", "60", "--events", "40"])
     assert result.exit_code == 0, result.output

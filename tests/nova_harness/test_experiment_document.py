@@ -52,7 +52,7 @@ def test_experiments_that_come_with_nova_can_be_read(name: str) -> None:
         ("strategies: [nova]\nrates: [-1]", "rates[0]: -1 is not accepted"),
         ("strategies: [nova]\nduration_s: .nan", "duration_s"),
         ("strategies: [nova]\nstress: often", "stress"),
-        ("strategies: [nova]\nengine: spark", "'spark' is not accepted; one of flink"),
+        ("strategies: [nova]\nengine: heron", "'heron' is not accepted; one of flink"),
         ("strategies: [nova]\nwindow_ms: [1]", "did you mean 'windows_ms'?"),
     ],
 )

@@ -15,7 +15,8 @@ from nova_core.errors import NovaError
 from nova_harness.experiment.cell_run import CellReport
 from nova_harness.experiment.cells import cells_of
 from nova_harness.experiment.document import Experiment
-from nova_harness.experiment.runner import Watcher, ready_home, run_experiment
+from nova_harness.experiment.on_flink import ready_home
+from nova_harness.experiment.runner import Watcher, run_experiment
 from nova_harness.flink_deployment import COORDINATOR, TASK_MANAGER, WORK
 from nova_testbed.hosts import connect
 from nova_testbed.inventory import Inventory, read_inventory

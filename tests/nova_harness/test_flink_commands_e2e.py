@@ -15,8 +15,8 @@ from nova_core.errors import NovaError
 from nova_core.model.files import write_plan
 from nova_core.strategies.base import place
 from nova_harness.commands.flink import flink
+from nova_harness.experiment.on_flink import ready_home
 from nova_harness.experiment.problem import problem_document, problem_of
-from nova_harness.experiment.runner import ready_home
 from nova_testbed.inventory import read_inventory
 from nova_testbed.rack import VirtualRack
 from nova_testbed.rack.requirements import missing

@@ -69,7 +69,7 @@ def test_nothing_is_told_and_nothing_comes() -> None:
 
 def batch_of(rows: int) -> pa.RecordBatch:
     fields = dict(FIELDS)
-    del fields["arrive_us"], fields["flags"]
+    del fields["arrive_us"], fields["waited_us"]
     return pa.RecordBatch.from_pydict(
         {name: pa.array(np.arange(rows).astype(kind)) for name, kind in fields.items()}
     )

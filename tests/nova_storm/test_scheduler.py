@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from needs_storm import require
 
-from nova_flink.home import java
+from nova_engines.installing import java
 from nova_flink.jar import compiler
 
 pytestmark = pytest.mark.e2e

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import random_plans
 import yaml
 from needs_storm import require
-from random_plans import random_plan, workload_of
 from test_builder_e2e import compare
 
 from nova_core.model import Plan
@@ -22,12 +21,8 @@ from nova_storm.nimbus import StormError
 from nova_storm.verification import await_running, of_name
 
 pytestmark = pytest.mark.e2e
-# Every worker of a plan is two processes: ten plans take minutes, and at once more than two cores.
-PLANS = int(os.environ.get("NOVA_STORM_PLANS", "3"))
-NODES = [f"n_{i}.x" for i in range(3)]
+NODES = [f"n_{i}.x" for i in range(random_plans.NODES)]
 DONE_S = 120.0
-# Length of windows in ms, and keys.
-SHAPES = ((50, 1), (1, 1), (200, 7), (1000, 20))
 
 
 @pytest.fixture(scope="module")
@@ -41,19 +36,11 @@ class Run:
     """A bounded plan on a cluster."""
 
     def __init__(self, seed: int, directory: Path) -> None:
-        window_ms, keys = SHAPES[seed % len(SHAPES)]
         self.name, self.file = f"plan-{seed}", directory / f"{seed}" / "results"
-        self.plan: Plan = random_plan(
-            seed, nodes=len(NODES), routes=seed % 2 == 0, sinks=1 + seed % 3 // 2
-        )
+        self.plan: Plan = random_plans.plan_of(seed)
         # Half of what is to come is due at once, the other half while the topology runs.
-        self.workload: Workload = workload_of(
-            self.plan.problem,
-            (int(time.time()) + 2) * 1000,
-            seconds=6,
-            window_ms=window_ms,
-            keys=keys,
-        )
+        start_ms = (int(time.time()) + 2) * 1000
+        self.workload: Workload = random_plans.flowing(seed, self.plan.problem, start_ms)
         self.dataflow: Dataflow = from_plan(self.plan, self.plan.problem, self.workload)
         self.document = directory / f"{self.name}.yaml"
         made = topology(self.dataflow, self.workload, str(self.file), self.name)
@@ -81,7 +68,8 @@ def check_placed(cluster: LocalCluster, run: Run) -> None:
     assert placed.scheduling == "Placed by its plan"
 
 
-@pytest.mark.parametrize("seed", range(1, 1 + PLANS))
+# Every worker of a plan is two processes: ten plans take minutes, and at once more than two cores.
+@pytest.mark.parametrize("seed", random_plans.seeds(3))
 def test_random_plans_deliver_the_reference(
     cluster: LocalCluster, tmp_path: Path, seed: int
 ) -> None:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from nova_flink.home import EngineError
-from nova_storm import home, maven
+from nova_engines import maven
+from nova_engines.installing import EngineError
+from nova_engines.maven import Artifact, fetch
+from nova_storm import home
 from nova_storm.home import StormHome, artifacts
-from nova_storm.maven import Artifact, fetch
 
 # As Maven 3.8 writes it, host and all left out.
 OFFLINE = """\

@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import json
-import shutil
+import os
 import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from nova_kafka import topics
+from nova_kafka.broker import local_broker
+from nova_kafka.home import broker_home
+
 pytestmark = pytest.mark.e2e
 
 HOST = "127.0.0.1"
-KAFKA_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
-<modelVersion>4.0.0</modelVersion><groupId>nova</groupId><artifactId>broker</artifactId>
-<version>1</version><dependencies><dependency><groupId>org.apache.kafka</groupId>
-<artifactId>kafka_2.13</artifactId><version>3.9.1</version></dependency></dependencies></project>
-"""
-KAFKA_PROPERTIES = """process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
-controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
-log.dirs={directory}/data
-num.partitions=4
-"""
 
 
 def replay(*arguments: str) -> dict[str, Any]:
@@ -44,14 +33,6 @@ def replay(*arguments: str) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     summary: dict[str, Any] = json.loads(done.stdout)
     return summary
-
-
-def free_ports(count: int) -> list[int]:
-    servers = [socket.create_server((HOST, 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in servers]
-    for server in servers:
-        server.close()
-    return ports
 
 
 class Drain(threading.Thread):
@@ -96,47 +77,14 @@ def test_fifty_thousand_a_second_to_one_socket() -> None:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """The port of a Kafka broker of its own, got through Maven."""
-    missing = [tool for tool in ("mvn", "java") if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"no Kafka broker without {' and '.join(missing)}")
-    directory = tmp_path_factory.mktemp("kafka")
-    (directory / "pom.xml").write_text(KAFKA_POM)
-    subprocess.run(
-        ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"],
-        cwd=directory,
-        check=True,
-    )
-    port, controller = free_ports(2)
-    properties = directory / "server.properties"
-    properties.write_text(
-        KAFKA_PROPERTIES.format(broker=port, controller=controller, directory=directory)
-    )
-    java = ["java", "-Xmx256m", "-cp", "libs/*"]
-    subprocess.run(
-        [*java, "kafka.tools.StorageTool", "format", "-t", "Mk3yVJ4uQkyvmd5vDyr7jA", "-c",
-         str(properties)],
-        cwd=directory,
-        check=True,
-        capture_output=True,
-    )  # fmt: skip
-    with (directory / "broker.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*java, "kafka.Kafka", str(properties)], cwd=directory, stdout=log, stderr=log
-        )
-    try:
-        end = time.monotonic() + 60
-        while True:
-            try:
-                socket.create_connection((HOST, port)).close()
-                break
-            except OSError:
-                assert time.monotonic() < end, (directory / "broker.log").read_text()
-                time.sleep(0.2)
-        yield port
-    finally:
-        process.terminate()
-        process.wait(30)
+    """The port of a Kafka broker of its own."""
+    home = broker_home()
+    if not home.installed and not os.environ.get("CI"):
+        pytest.skip("needs Kafka: run `nova engines install kafka`")
+    home.install()
+    with local_broker(tmp_path_factory.mktemp("kafka") / "broker") as running:
+        topics.create(running.servers, {"readings": 4, "debs-pressure": 4, "debs-humidity": 4})
+        yield running.port
 
 
 def messages(port: int, *topics: str) -> list[Any]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 experiment_argument = click.argument("place", metavar="FILE|NAME")
 PER_CENT = 100.0
 CHANGES = (
-    *("inventory", "strategies", "windows", "rates"),
+    *("inventory", "engine", "transport", "strategies", "windows", "rates"),
     *("stress", "duration", "repetitions", "data"),
 )
 
@@ -31,6 +31,16 @@ def changing_options(command: Any) -> Any:
     for option in reversed(
         (
             click.option("--inventory", "-i", metavar="FILE|NAME", help="Other hosts."),
+            click.option(
+                "--engine",
+                type=click.Choice(["flink", "spark", "storm"]),
+                help="What runs the plans, instead of what the file says.",
+            ),
+            click.option(
+                "--transport",
+                type=click.Choice(["direct", "kafka"]),
+                help="How readings come to the engine, instead of what the file says.",
+            ),
             click.option(
                 "--strategy",
                 "strategies",
@@ -83,7 +93,12 @@ def experiment() -> None:
 @experiment.command()
 @experiment_argument
 @changing_options
-@click.option("--output", "-o", type=shared.FILE, help="Folder of the run [default: runs/NAME].")
+@click.option(
+    "--output",
+    "-o",
+    type=shared.FILE,
+    help="Folder of the run [default: runs/NAME, with -ENGINE unless Flink].",
+)
 @click.option("--keep", is_flag=True, help="Leave the engine (and virtual hosts) running.")
 @shared.json_option
 def run(
@@ -160,13 +175,13 @@ def calibrate(place: str, as_json: bool, **changes: Any) -> None:
     from nova_harness.experiment.calibration import capacities
 
     with shared.working(), watching() as watcher:
-        home = runner.ready_home(watcher.phase)
+        opener = runner.prepare_engine(asked, watcher.phase)
     with (
         shared.working(),
         watching() as watcher,
         tempfile.TemporaryDirectory(prefix="nova-calibration-") as scratch,
         runner.hosts_up(runner.find_inventory(asked, base), watcher.phase) as inventory,
-        runner.engine_bed(asked, inventory, home, watcher.phase, keep=False) as bed,
+        runner.engine_bed(asked, inventory, opener, watcher.phase, keep=False) as bed,
     ):
         found = runner.measure_calibrations(bed, asked, base, Path(scratch), watcher.phase)
         cores = runner.cores_of(bed)
@@ -220,6 +235,10 @@ def read(place: str, changes: dict[str, Any]) -> tuple[Experiment, Path]:
     if changes["inventory"]:
         given = Path(changes["inventory"])
         new["inventory"] = str(given.resolve()) if given.is_file() else changes["inventory"]
+    if changes["engine"]:
+        new["engine"] = changes["engine"]
+    if changes["transport"]:
+        new["transport"] = changes["transport"]
     if changes["strategies"]:
         known = {part.called: part for part in found.chosen}
         new["strategies"] = [known.get(name, name) for name in changes["strategies"]]

@@ -205,7 +205,7 @@ def cluster(place: str) -> Iterator[tuple[FlinkDeployment, Limits]]:
     """Flink on connected hosts, and the limits of those."""
     testbed.require("paramiko")
     from nova_harness.experiment.limits import Limits
-    from nova_harness.experiment.runner import ready_home
+    from nova_harness.experiment.on_flink import ready_home
     from nova_harness.flink_deployment import FlinkDeployment
 
     inventory = testbed.running(testbed.read(place))

@@ -95,7 +95,7 @@ def kill(topology: str, address: str) -> None:
 
 
 def _client(address: str) -> Nimbus:
-    from nova_flink.home import java
+    from nova_engines.installing import java
     from nova_storm.home import StormHome
     from nova_storm.nimbus import Nimbus
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nova_core.errors import NovaError
+from nova_harness.experiment.carried import carried_figures
 from nova_harness.experiment.cells import Cell, CellDirectory
 from nova_harness.experiment.check import check, reference_of
 from nova_harness.experiment.engine_run import Bed, Outcome, Timing, run_plan
@@ -168,7 +169,7 @@ def write_outcome(
         "truncated_bytes": outcome.truncated_bytes,
     }
     write_json(path / "cell.json", {**document, **more})
-    (path / "dataflow.json").write_text(outcome.dataflow.to_json())
+    (path / "dataflow.json").write_text(outcome.dataflow)
     write_json(path / "verification.json", outcome.verification.to_plain())
     samples = samples_table(
         outcome.records,
@@ -193,6 +194,9 @@ def write_outcome(
     checked = asdict(check(plan, reference, outcome.records, finished=outcome.finished))
     write_json(path / "check.json", checked)
     figures = summary(samples, outcome.measured_us)
+    if document["transport"] == "kafka":
+        measured = outcome.records[samples.column("measured").to_numpy()]
+        figures["kafka"] = carried_figures(measured, outcome.samples, outcome.measured_us)
     begin, end = (moment / 1e6 for moment in outcome.measured_us)
     used = mean_cores(outcome.series, begin, end)
     figures["hosts"] = {

@@ -44,6 +44,8 @@ class Cell:
         matches = max(1.0, self.rate * self.window_ms / 1000 / keys) / experiment.every
         return {
             "strategy": self.strategy.called,
+            "engine": experiment.engine,
+            "transport": experiment.transport,
             "parameters": self.strategy.parameters,
             "window_ms": self.window_ms,
             "rate": self.rate,

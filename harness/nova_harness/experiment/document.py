@@ -102,6 +102,9 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
         workload: what is joined.
         inventory: file, relative to the experiment's, or name of one that comes with Nova.
         engine: what runs the plans.
+        transport: how readings come to the engine: its own sources make them (``direct``), or
+            producers on the sources' hosts send them to a broker (``kafka``; Flink only).
+        broker: name of the broker's host; the sink's by default.
         settings: of the engine.
         strategies: names, or names with parameters.
         windows_ms: tumbling windows, ms.
@@ -119,7 +122,9 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
     name: str
     workload: WorkloadPart = WorkloadPart()
     inventory: str = "virtual-14"
-    engine: Literal["flink"] = "flink"
+    engine: Literal["flink", "spark", "storm"] = "flink"
+    transport: Literal["direct", "kafka"] = "direct"
+    broker: str = ""
     settings: EnginePart = EnginePart()
     strategies: Annotated[list[str | StrategyPart], Meta(min_length=1)]
     windows_ms: Annotated[list[Window], Meta(min_length=1)] = msgspec.field(
@@ -197,6 +202,13 @@ def check_experiment(experiment: Experiment, where: str) -> None:
     """
     from nova_core.strategies.base import create
 
+    if experiment.transport == "kafka" and experiment.engine != "flink":
+        raise ExperimentError(
+            f"{where}: transport: kafka: engine {experiment.engine!r} does not read from it; flink "
+            "does"
+        )
+    if experiment.broker and experiment.transport != "kafka":
+        raise ExperimentError(f"{where}: broker: only transport kafka has one")
     seen: set[str] = set()
     for i, part in enumerate(experiment.chosen):
         place = f"{where}: strategies[{i}]"

@@ -5,46 +5,35 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
-from nova_flink import results
-from nova_flink.dataflow import Dataflow, from_plan
-from nova_flink.verification import Verification, await_running, verify
 from nova_flink.workload import SourceStream, Workload
 from nova_harness.experiment.document import EnginePart
+from nova_harness.experiment.engine import RunError
 from nova_harness.experiment.stress import stressed
 from nova_harness.experiment.usage import RackUsage, Series
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
-    from nova_flink.client import Client
+    from nova_harness.deployment import EngineDeployment
+    from nova_harness.experiment.engine import Engine, Job, Verified
     from nova_harness.experiment.limits import Limits
     from nova_harness.experiment.usage import UsageRecorder
-    from nova_harness.flink_deployment import FlinkDeployment
+    from nova_kafka.measures import Sample
     from nova_workloads.streams import Stream
 
-# From submitting the first job to its first tuple: time to deploy it on hosts without limits, with
-# classes that are loaded for the first time. Later jobs get what the last one took, and some more.
-FIRST_LEAD_SECONDS = 20.0
-SECOND_LEAD_SECONDS = 9.0
-LEAST_LEAD_SECONDS = 5.0
-RUNNING_SECONDS = 60.0
 # A job's state is asked for so often; each time costs the coordinator a few ms of CPU.
 LOOK_SECONDS = 5.0
+# How often a job is deployed that begins too late to be measured.
+ATTEMPTS = 3
 # Values a source repeats; they travel with the job.
 MOST_VALUES = 8192
-BUSY = "accumulated-busy-time"
-# What a TaskManager takes on a host at most.
-ENGINE_BYTES = 320 << 20
 
 Tell = Callable[[str], None]
-
-
-class RunError(NovaError):
-    """A run that was ended by a fault; says by which."""
 
 
 @dataclass(frozen=True)
@@ -67,18 +56,19 @@ class Bed:
     """What lasts over many runs.
 
     Attributes:
-        deployment: Flink on connected hosts.
-        client: that submits jobs.
+        engine: on connected hosts.
         limits: the hosts' CPU limits.
         settings: of the engine.
-        lead_s: from submitting a job to its first tuple.
     """
 
-    deployment: FlinkDeployment
-    client: Client
+    engine: Engine
     limits: Limits
     settings: EnginePart
-    lead_s: float = FIRST_LEAD_SECONDS
+
+    @property
+    def deployment(self) -> EngineDeployment:
+        """The engine's processes on the hosts."""
+        return self.engine.deployment
 
     def recorder(self) -> UsageRecorder:
         """What notes the hosts' use of CPU."""
@@ -93,7 +83,7 @@ class Outcome:
     """What came of a run.
 
     Attributes:
-        dataflow: what ran.
+        dataflow: what ran, as JSON.
         workload: what flowed.
         job: its id.
         verification: where operators ran.
@@ -105,12 +95,13 @@ class Outcome:
         measured_us: begin and end of the measured time, us since the epoch.
         finished: whether the job came to its end by itself.
         late_s: how long after the sources' start the job was running; 0 when it was in time.
+        samples: looks at the broker that carried the streams, where one did.
     """
 
-    dataflow: Dataflow
+    dataflow: str
     workload: Workload
     job: str
-    verification: Verification
+    verification: Verified
     records: Any
     truncated_bytes: int
     series: Series
@@ -119,6 +110,7 @@ class Outcome:
     measured_us: tuple[int, int]
     finished: bool
     late_s: float
+    samples: Sequence[Sample] = ()
 
 
 def workload_of(
@@ -202,43 +194,34 @@ def run_plan(
     Raises:
         NovaError: naming what failed; the job is cancelled then, and load ended.
     """
-    deployment, rest = bed.deployment, bed.deployment.rest
     bed.limits.lift()
-    deployment.prepare_results()
+    bed.deployment.prepare_results()
     count = math.ceil((timing.warm_up_s + timing.duration_s) * rate)
-    start_ms = 1000 * math.ceil(time.time() + bed.lead_s)
-    workload = workload_of(
-        streams,
-        rate=rate,
-        window_ms=window_ms,
-        keys=keys,
-        every=every,
-        start_ms=start_ms,
-        count=count,
-        settings=bed.settings,
-    )
-    dataflow = from_plan(plan, plan.problem, workload)
-    tell("deploying")
-    submitted = time.time()
-    job = bed.client.submit(dataflow, workload, deployment.result_file("results"), name)
+
+    def workload(start_ms: int) -> Workload:
+        return workload_of(
+            streams,
+            rate=rate,
+            window_ms=window_ms,
+            keys=keys,
+            every=every,
+            start_ms=start_ms,
+            count=count,
+            settings=bed.settings,
+        )
+
+    job, late = _running(bed, plan, workload, name, timing.warm_up_s / 2, tell)
+    start_ms = job.workload.start_ms
     begin = start_ms / 1000 + timing.warm_up_s
     end = begin + timing.duration_s
     recorder = bed.recorder()
-    watch = _Watch(bed, job)
+    watch = _Watch(job)
     try:
-        await_running(rest, job, dataflow, RUNNING_SECONDS)
-        running = time.time()
-        late = max(0.0, running - start_ms / 1000)
-        bed.lead_s = (
-            SECOND_LEAD_SECONDS
-            if bed.lead_s == FIRST_LEAD_SECONDS
-            else max(LEAST_LEAD_SECONDS, 1.3 * (running - submitted) + 1)
-        )
-        verification = verify(rest, job, dataflow)
+        verification = job.verify()
         tell("warming up")
         watch.until(start_ms / 1000 + timing.warm_up_s / 2)
-        before = rest.job(job)
-        with stressed(deployment.hosts, ENGINE_BYTES, on=stress):
+        before = job.counters()
+        with stressed(bed.deployment.hosts, bed.engine.engine_bytes, on=stress):
             if limited:
                 bed.limits.impose()
             recorder.start()
@@ -251,71 +234,80 @@ def run_plan(
             finally:
                 recorder.stop()
         bed.limits.lift()
-        after = rest.job(job)
+        after = job.counters()
+        # Operators may have moved since.
+        verification = job.verify() if verification.ok else verification
     finally:
-        if not watch.over:
-            _cancel(bed, job)
+        _end(bed, job)
     tell("collecting")
-    local = scratch / "results.bin"
-    deployment.fetch_results("results", local)
-    found = results.read(local)
-    local.unlink()
+    found = job.results(scratch)
     return Outcome(
-        dataflow=dataflow,
-        workload=workload,
-        job=job,
+        dataflow=job.document,
+        workload=job.workload,
+        job=job.name,
         verification=verification,
         records=found.records,
         truncated_bytes=found.truncated_bytes,
         series=recorder.series,
-        operators=operators(verification, before, after),
+        operators=job.operators(before, after),
         start_ms=start_ms,
         measured_us=(round(begin * 1e6), round(end * 1e6)),
         finished=finished,
         late_s=late,
+        # Of jobs that read from a broker.
+        samples=getattr(job, "samples", ()),
     )
+
+
+def _running(
+    bed: Bed,
+    plan: Plan,
+    workload: Callable[[int], Workload],
+    name: str,
+    most_late_s: float,
+    tell: Tell,
+) -> tuple[Job, float]:
+    """A job that runs, and how many s after its sources' start; one that is too late is repeated.
+
+    A job takes longer to deploy where the machine is busy; the next one is given that time.
+    """
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            tell("it took too long; once more")
+            bed.deployment.prepare_results()
+        tell("deploying")
+        job = bed.engine.start(plan, workload, name)
+        try:
+            job.await_running()
+        except BaseException:
+            _end(bed, job)
+            raise
+        late = max(0.0, time.time() - job.workload.start_ms / 1000)
+        if late <= most_late_s or attempt == ATTEMPTS - 1:
+            break
+        _end(bed, job)
+    return job, late
 
 
 class _Watch:
     """Looks after a job while time passes."""
 
-    def __init__(self, bed: Bed, job: str) -> None:
-        self.bed, self.job = bed, job
-        self.over = False
+    def __init__(self, job: Job) -> None:
+        self.job = job
         self._next = 0.0
-
-    def look(self) -> str:
-        """The job's state.
-
-        Raises:
-            RunError: for a job that failed.
-            NovaError: where the coordinator does not answer.
-        """
-        rest = self.bed.deployment.rest
-        state = str(rest.job(self.job)["state"])
-        if state in ("FINISHED", "CANCELED", "FAILED"):
-            self.over = True
-        if state in ("FAILED", "FAILING", "RESTARTING", "CANCELED", "CANCELLING"):
-            raise RunError(f"the job {state.lower()}: {self._why()}")
-        return state
-
-    def _why(self) -> str:
-        told = self.bed.deployment.rest.exceptions(self.job)
-        # The first line says what Flink did about it, the last cause what happened.
-        return told[-1] if told else "Flink does not say why"
 
     def until(self, moment: float) -> None:
         """Let time pass."""
         while (rest := moment - time.time()) > 0:
             if time.monotonic() >= self._next:
-                self.look()
+                self.job.look()
                 self._next = time.monotonic() + LOOK_SECONDS
             time.sleep(min(rest, 0.25))
 
     def ended_by(self, moment: float) -> bool:
         """Whether the job comes to its end by itself before a time."""
         while True:
-            if self.look() == "FINISHED":
+            if self.job.look():
                 return True
             rest = moment - time.time()
             if rest <= 0:
@@ -323,52 +315,12 @@ class _Watch:
             time.sleep(min(rest, 1.0))
 
 
-def _cancel(bed: Bed, job: str) -> None:
-    """End a job; a coordinator that is gone has no job any more."""
-    rest = bed.deployment.rest
-    try:
+def _end(bed: Bed, job: Job) -> None:
+    """End a job, whatever state hosts are in."""
+    with suppress(NovaError):
         bed.limits.lift()
-        rest.cancel(job)
-        deadline = time.monotonic() + 20
-        while rest.job(job)["state"] not in ("FINISHED", "CANCELED", "FAILED"):
-            if time.monotonic() > deadline:
-                return
-            time.sleep(0.2)
-    except NovaError:
-        return
+    with suppress(NovaError):
+        job.end()
 
 
-def operators(
-    verification: Verification, before: dict[str, Any], after: dict[str, Any]
-) -> list[dict[str, Any]]:
-    """What each vertex did between two answers of REST about a job.
-
-    Args:
-        verification: that knows where vertices run.
-        before: the job, some time ago.
-        after: the job, running or ended.
-    """
-    nodes = {row.operator: row.actual for row in verification.rows}
-    was = {vertex["id"]: vertex["metrics"] for vertex in before["vertices"]}
-    found = []
-    for vertex in after["vertices"]:
-        old, new = was[vertex["id"]], vertex["metrics"]
-        first = next((n for name, n in nodes.items() if name in vertex["name"]), None)
-        found.append(
-            {
-                "name": vertex["name"],
-                "node": first,
-                "records_in": new["read-records"] - old["read-records"],
-                "records_out": new["write-records"] - old["write-records"],
-                # Flink does not measure it of legacy sources.
-                "busy_ms": None
-                if "NaN" in (str(new[BUSY]), str(old[BUSY]))
-                else new[BUSY] - old[BUSY],
-                "back_pressured_ms": new["accumulated-backpressured-time"]
-                - old["accumulated-backpressured-time"],
-            }
-        )
-    return found
-
-
-__all__ = ["Bed", "Outcome", "RunError", "Timing", "operators", "run_plan", "workload_of"]
+__all__ = ["Bed", "Outcome", "RunError", "Timing", "run_plan", "workload_of"]

@@ -13,7 +13,7 @@ import numpy as np
 from nova_flink.results import FIELDS, RECORD_BYTES
 
 if TYPE_CHECKING:
-    from nova_harness.flink_deployment import FlinkDeployment
+    from nova_harness.deployment import EngineDeployment
 
 # The end of the file that latencies are told from.
 TAIL_RECORDS = 1000
@@ -47,7 +47,7 @@ class Figures:
 class LiveFigures:
     """Looks at the sink's file and the hosts' counters, from outside where that is possible."""
 
-    def __init__(self, deployment: FlinkDeployment) -> None:
+    def __init__(self, deployment: EngineDeployment) -> None:
         from nova_harness.experiment.usage import RackUsage
 
         self.deployment = deployment
@@ -110,7 +110,7 @@ class LiveFigures:
         return name, shares[name]
 
 
-def _outside(deployment: FlinkDeployment) -> Path | None:
+def _outside(deployment: EngineDeployment) -> Path | None:
     """The sink's file of results as this machine sees it; None where it may not."""
     from nova_testbed.rack.state import StateDirectory, default_state_root
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,14 +23,15 @@ from nova_harness.experiment.cell_run import (
 )
 from nova_harness.experiment.cells import Cell, cells_of, directory_of, same_experiment
 from nova_harness.experiment.document import Experiment, ExperimentError, read_experiment
+from nova_harness.experiment.engine import prepare
 from nova_harness.experiment.environment import environment
 from nova_harness.experiment.limits import Limits
 from nova_harness.experiment.problem import problem_document, problem_of, rtt_csv, streams_of
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
-    from nova_flink.home import FlinkHome
     from nova_harness.experiment.calibration import Calibration
+    from nova_harness.experiment.engine import Opener
     from nova_harness.experiment.engine_run import Bed
     from nova_testbed.inventory import Inventory
 
@@ -152,46 +153,45 @@ def hosts_up(
             rack.down()
 
 
-def ready_home(tell: Callable[[str], None]) -> FlinkHome:
-    """The engine home, with Nova's own classes as they are now.
+def prepare_engine(experiment: Experiment, tell: Callable[[str], None]) -> Opener:
+    """The experiment's engine, and its broker where it has one.
 
-    To be asked for before virtual hosts come up, which do not see what changes later.
+    Args:
+        experiment: what is run.
+        tell: is told what is being done.
 
     Raises:
-        NovaError: when Flink is not installed, or the classes cannot be compiled.
+        NovaError: when something of it is not installed.
     """
-    from nova_flink.home import FlinkHome
+    if experiment.transport == "kafka":
+        from nova_harness.experiment import on_flink_kafka
 
-    home = FlinkHome.default()
-    home.check()
-    home.install(tell)
-    return home
+        return on_flink_kafka.prepare(tell, experiment.broker)
+    return prepare(experiment.engine, tell)
 
 
 @contextmanager
 def engine_bed(
     experiment: Experiment,
     inventory: Inventory,
-    home: FlinkHome,
+    opener: Opener,
     tell: Callable[[str], None],
     *,
     keep: bool,
 ) -> Iterator[Bed]:
-    """Flink on the hosts, with a client; limits are back in force at the end, however it ends.
+    """The engine on the hosts; limits are back in force at the end, however it ends.
 
     Args:
         experiment: what is run.
         inventory: of reachable hosts.
-        home: of the engine.
+        opener: of the engine, from `nova_harness.experiment.engine.prepare`.
         tell: is told what is being done.
-        keep: whether Flink goes on running.
+        keep: whether the engine goes on running.
 
     Raises:
         NovaError: naming what failed.
     """
-    from nova_flink.client import Client
     from nova_harness.experiment.engine_run import Bed
-    from nova_harness.flink_deployment import FlinkDeployment
     from nova_testbed.hosts import connect
 
     with ExitStack() as stack:
@@ -199,18 +199,8 @@ def engine_bed(
         limits = Limits(inventory)
         stack.enter_context(limits.off())
         hosts = stack.enter_context(connect(inventory))
-        deployment = FlinkDeployment(hosts, home)
-        if not keep:
-            stack.callback(_end, deployment, tell)
-        deployment.up(tell)
-        client = Client(home, deployment.rest.url)
-        stack.callback(client.close)
-        yield Bed(deployment, client, limits, experiment.settings)
-
-
-def _end(deployment: Any, tell: Callable[[str], None]) -> None:
-    tell("ending Flink")
-    deployment.down()
+        engine = stack.enter_context(opener(hosts, tell, keep))
+        yield Bed(engine, limits, experiment.settings)
 
 
 def cores_of(bed: Bed) -> dict[str, float]:
@@ -293,10 +283,10 @@ def run_experiment(
     run.tell("running", "")
     try:
         if left:
-            home = ready_home(watcher.phase)
+            opener = prepare_engine(experiment, watcher.phase)
             with (
                 hosts_up(inventory, watcher.phase, keep=keep) as reachable,
-                engine_bed(experiment, reachable, home, watcher.phase, keep=keep) as bed,
+                engine_bed(experiment, reachable, opener, watcher.phase, keep=keep) as bed,
             ):
                 _run_cells(run, bed, cells, watcher)
     except KeyboardInterrupt:
@@ -315,10 +305,9 @@ def _run_cells(run: Run, bed: Bed, cells: list[Cell], watcher: Watcher) -> None:
     facts = environment() | {
         "inventory": inventory.name,
         "virtual": inventory.virtual,
-        "engine": {"name": experiment.engine, "version": bed.deployment.home.version},
+        "engine": {"name": experiment.engine, "version": bed.deployment.version},
         "engine_configuration": {
-            name: bed.deployment.configuration.files(node)
-            for name, node in bed.deployment.nodes.items()
+            host.name: bed.deployment.files(host.name) for host in inventory.hosts
         },
     }
     write_json(run.path / "environment.json", facts)
@@ -393,7 +382,7 @@ def write_problems(run: Run, bed: Bed, found: Mapping[float, Calibration]) -> di
         )
     told = {
         "engine": experiment.engine,
-        "version": bed.deployment.home.version,
+        "version": bed.deployment.version,
         "safety": experiment.capacity.safety,
         "cores": cores,
         "rates": rows,
@@ -414,7 +403,9 @@ def write_problems(run: Run, bed: Bed, found: Mapping[float, Calibration]) -> di
 
 def default_folder(experiment: Experiment) -> Path:
     """Where results go unless something else is said."""
-    return Path("runs") / experiment.name.replace(os.sep, "-")
+    engine = "" if experiment.engine == "flink" else f"-{experiment.engine}"
+    engine += "-kafka" if experiment.transport == "kafka" else ""
+    return Path("runs") / f"{experiment.name.replace(os.sep, '-')}{engine}"
 
 
 __all__ = [
@@ -425,6 +416,6 @@ __all__ = [
     "find_inventory",
     "hosts_up",
     "measure_calibrations",
-    "ready_home",
+    "prepare_engine",
     "run_experiment",
 ]

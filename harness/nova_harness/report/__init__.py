@@ -140,7 +140,9 @@ def _render(report: Report, drawn: _Drawn) -> str:
     runs, groups, subject = report.runs, report.groups, report.subject
     names = list(dict.fromkeys(run.name for run in runs))
     style = (files("nova_harness.report") / "templates" / "style.css").read_text("utf-8")
+    engines = {group.setting.engine for group in groups}
     return environment.get_template("report.html.j2").render(
+        engine="the same engine" if len(engines) < 2 else f"{len(engines)} engines",
         title=", ".join(names) if len(names) < 4 else f"{len(names)} experiments",
         version=version("nova-placement"),
         style=style,
@@ -155,6 +157,7 @@ def _render(report: Report, drawn: _Drawn) -> str:
         table_note=page.table_note(groups) if groups else "",
         scenes=drawn.scenes(),
         cells=page.cell_rows(runs),
+        carried=page.carried_rows(runs),
         busy=page.busy_rows(runs, report.strategies),
         runs=[{"name": r.name, "path": str(r.path), "facts": page.run_facts(r)} for r in runs],
         pooled=" over all repetitions" + (" and runs" if len(runs) > 1 else ""),

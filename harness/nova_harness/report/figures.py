@@ -100,6 +100,8 @@ def name_of(setting: Setting, *, rate: bool = False) -> str:
     """A setting as a person would say it."""
     load = "under stress" if setting.stress else "calm"
     at = f", {setting.rate:g} tuples/s" if rate else ""
+    if setting.engine:
+        at += f", {setting.engine[:1].upper()}{setting.engine[1:]}"
     return f"{setting.window_ms:,} ms windows, {load}{at}"
 
 

@@ -68,11 +68,13 @@ class Setting(msgspec.Struct, frozen=True, order=True):
         rate: of each source, tuples/s.
         stress: whether hosts were under load.
         window_ms: tumbling windows, ms.
+        engine: what ran the plans; empty where runs do not tell.
     """
 
     rate: float
     stress: bool
     window_ms: int
+    engine: str = ""
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +138,8 @@ Key = tuple[str, Setting]
 def key_of(cell: CellFolder) -> Key:
     """Cells with equal keys are taken together."""
     f = cell.facts
-    return f.strategy, Setting(f.rate, f.stress, f.window_ms)
+    through = " through Kafka" if f.transport == "kafka" else ""
+    return f.strategy, Setting(f.rate, f.stress, f.window_ms, f"{f.engine}{through}")
 
 
 def finished_cells(runs: Sequence[RunFolder]) -> dict[Key, list[tuple[Path, CellFolder]]]:

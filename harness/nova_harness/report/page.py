@@ -111,6 +111,7 @@ def notes(
     if subject is not None and groups and not found:
         made.append(Note("bad", f"There is nothing to compare {subject} with."))
     made += _pooled(runs)
+    made += _engines(groups)
     return sorted(made, key=lambda note: ("bad", "good", "plain").index(note.kind))
 
 
@@ -165,6 +166,28 @@ def _integrity(groups: Sequence[Group]) -> list[Note]:
     elif verified:
         text = f"The engine ran every operator where the plan says ({verified:,} looked at)."
         made.append(Note("good", text))
+    return made
+
+
+def _engines(groups: Sequence[Group]) -> list[Note]:
+    engines = {group.setting.engine for group in groups}
+    made = []
+    if len(engines) > 1:
+        made.append(
+            Note(
+                "plain",
+                f"{len(engines)} engines ran the plans; strategies are compared on each of them by "
+                "itself. Capacities of hosts, and so plans, come from a calibration of each.",
+            )
+        )
+    if "spark" in engines:
+        made.append(
+            Note(
+                "plain",
+                "Spark joins in micro-batches: its results come about 0.6 s after their readings "
+                "at the least, wherever the join is done, and later the more a micro-batch costs.",
+            )
+        )
     return made
 
 
@@ -321,6 +344,26 @@ def _cell_row(cell: CellFolder) -> dict[str, Any]:
     return row | {"counts": counts, "placed": placed, "misplaced": not verification.ok}
 
 
+def carried_rows(runs: Sequence[RunFolder]) -> list[dict[str, str]]:
+    """Cells whose streams came through Kafka: latencies without and with the wait in it."""
+    made = []
+    for cell in (cell for run in runs for cell in run.cells if cell.done):
+        found = cell.summary.kafka
+        if found is None:
+            continue
+        strategy, setting = key_of(cell)
+        row = {"strategy": strategy, "setting": name_of(setting, rate=True)}
+        for name, told in (("p", found.processing_ms), ("e", found.end_to_end_ms)):
+            for percentile in ("p50", "p99"):
+                amount = told.get(percentile)
+                row[f"{name}_{percentile}"] = "" if amount is None else milliseconds(amount)
+        pressure = found.back_pressure
+        row["rate"] = "not measured" if pressure is None else f"{pressure.rate:,.1f}"
+        row["most"] = "" if pressure is None else f"{pressure.most:,}"
+        made.append(row)
+    return made
+
+
 def busy_rows(runs: Sequence[RunFolder], strategies: Sequence[str]) -> list[dict[str, str]]:
     """The busiest operator and the one most held up, by strategy and setting."""
     cells = {key_of(c): c for run in runs for c in run.cells if c.done and c.operators}
@@ -422,6 +465,7 @@ __all__ = [
     "Note",
     "Setting",
     "busy_rows",
+    "carried_rows",
     "cell_rows",
     "comparison_table",
     "descriptions",

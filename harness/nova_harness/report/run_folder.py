@@ -29,6 +29,8 @@ class CellFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         strategy: its label.
+        engine: what ran its plan; empty where the run does not tell.
+        transport: how readings came to the engine, ``direct`` or ``kafka``.
         window_ms: tumbling windows, ms.
         rate: of each source, tuples/s.
         stress: whether hosts were under load.
@@ -41,6 +43,8 @@ class CellFacts(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     strategy: str
+    engine: str = ""
+    transport: str = "direct"
     window_ms: int
     rate: float
     stress: bool
@@ -56,7 +60,7 @@ class VerifiedRow(msgspec.Struct, frozen=True):
     """Where an operator was to run, and where it ran."""
 
     operator: str
-    node: str
+    node: str | None
     actual: str | None = None
 
 
@@ -91,6 +95,22 @@ class HostUse(msgspec.Struct, frozen=True):
     limit_cores: float | None = None
 
 
+class BackPressureFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """How the backlog in a broker grew, tuples/s, and how long it was at most, tuples."""
+
+    rate: float
+    occurred: bool
+    most: int
+
+
+class CarriedFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What came through a broker: latencies from its reading and from its writing on."""
+
+    processing_ms: dict[str, float | None]
+    end_to_end_ms: dict[str, float | None]
+    back_pressure: BackPressureFigures | None = None
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Throughput and load of a cell (``summary.json``)."""
 
@@ -99,6 +119,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     results: int
     latency_ms: dict[str, float | None] = {}
     hosts: dict[str, HostUse] = {}
+    kafka: CarriedFigures | None = None
 
 
 class OperatorUse(msgspec.Struct, frozen=True, kw_only=True):

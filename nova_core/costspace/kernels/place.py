@@ -15,7 +15,8 @@ Floats64 = NDArray[np.float64]
 
 # Steps from each start.
 _SHORT = 6
-# What is added to the curvature, as a share of its trace.
+# What is added to the curvature at first, as a share of its trace; it falls with the smoothing, or
+# a node far out, whose height and distance are nearly one, would creep.
 _DAMPING = 0.02
 
 
@@ -74,7 +75,7 @@ def _settle(
             break
         if newton:
             for k in range(width):
-                curvature[k, k] += _DAMPING * total
+                curvature[k, k] += _DAMPING * total * smoothing / rough
             _solve(curvature, pulls)
         else:
             for k in range(width):

@@ -13,7 +13,10 @@ from nova_core.model.plan_delta import (
     VirtualRow,
 )
 from nova_core.placement.live.pieces import Piece, Pieces
-from nova_core.placement.live.state import LiveState
+from nova_core.placement.live.state import Before, LiveState
+from nova_core.placement.live.tables import NOWHERE
+
+_WHOLE = (0, 1)
 
 
 def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) -> PlanDelta:
@@ -26,7 +29,7 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
     added: list[PairRef] = []
     cuts: list[CutRow] = []
     virtual: list[VirtualRow] = []
-    p, ids, sources = state.pairs, state.nodes.ids, state.sources.ids
+    p, ids, sources, cuts_now = state.pairs, state.nodes.ids, state.sources.ids, state.cuts
     for pair, before in sorted(state.before.items()):
         alive = p.alive.item(pair)
         if not alive and not before.alive:
@@ -36,8 +39,7 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
             left=sources[p.left.item(pair)],
             right=sources[p.right.item(pair)],
         )
-        cut = state.cuts.get(pair)
-        pieces = state.pieces(pair)
+        host, cut = p.host.item(pair), cuts_now.get(pair)
         if cut is not before.cut and _rates(before.cut) != _rates(cut):
             cuts.append(CutRow(pair=ref, old=_rates(before.cut), new=_rates(cut)))
         if not alive:
@@ -48,29 +50,37 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
         old_point = before.point if before.alive else None
         if point != old_point:
             virtual.append(VirtualRow(pair=ref, old=old_point, new=point))
-        running = len(start) + len(move)
-        if pieces == before.pieces:
-            staying = pieces
-        elif not before.pieces:
-            staying = ()
-            start += [_instance(ref, piece, ids) for piece in pieces]
-        else:
-            staying = _compare(ref, before.pieces, pieces, ids, _grids_equal(before.cut, cut),
-                               stop, start, move)  # fmt: skip
         sink = p.ends.item(pair, 2)
-        if sink != before.sink and alive and before.alive:
+        rerouted = sink != before.sink and alive and before.alive
+        running = len(start) + len(move)
+        staying: tuple[int, ...] = ()
+        if host == before.host and cut is before.cut:
+            if rerouted:
+                staying = (host,) if cut is None else cut.nodes
+        elif host >= 0 and before.host >= 0:
+            move.append(
+                MoveRow(
+                    pair=ref,
+                    source_node=ids[before.host],
+                    target_node=ids[host],
+                    left=_WHOLE,
+                    right=_WHOLE,
+                )
+            )
+        elif host >= 0 and before.host == NOWHERE:
+            start.append(InstanceRow(pair=ref, node=ids[host], left=_WHOLE, right=_WHOLE))
+        else:
+            staying = _compare(ref, before, host, cut, ids, stop, start, move)
+        if rerouted:
             reroute += [
                 RerouteRow(
-                    pair=ref,
-                    node=ids[node],
-                    flow="result",
-                    old=ids[before.sink],
-                    new=ids[sink],
+                    pair=ref, node=ids[node], flow="result", old=ids[before.sink], new=ids[sink]
                 )
-                for node in sorted({piece.node for piece in staying})
+                for node in staying
             ]
         if len(start) + len(move) > running:
-            state.set(p.moved, pair, state.version)
+            state.done(p.moved.__setitem__, pair, p.moved.item(pair))
+            p.moved[pair] = state.version
     return PlanDelta(
         old_version=old_version,
         new_version=state.version,
@@ -96,6 +106,12 @@ def _instance(pair: PairRef, piece: Piece, ids: list[str]) -> InstanceRow:
     return InstanceRow(pair=pair, node=ids[piece.node], left=left, right=right)
 
 
+def _pieces(host: int, cut: Pieces | None) -> tuple[Piece, ...]:
+    if cut is not None:
+        return cut.pieces
+    return () if host == NOWHERE else (Piece(host, 0, 1, 0, 1),)
+
+
 def _grids_equal(a: Pieces | None, b: Pieces | None) -> bool:
     """Whether partition numbers mean the same before and after."""
     if a is None or b is None:
@@ -105,15 +121,17 @@ def _grids_equal(a: Pieces | None, b: Pieces | None) -> bool:
 
 def _compare(
     pair: PairRef,
-    old: tuple[Piece, ...],
-    new: tuple[Piece, ...],
+    before: Before,
+    host: int,
+    cut: Pieces | None,
     ids: list[str],
-    same_grid: bool,
     stop: list[InstanceRow],
     start: list[InstanceRow],
     move: list[MoveRow],
-) -> tuple[Piece, ...]:
-    """Write the rows of one pair; the pieces that stay."""
+) -> tuple[int, ...]:
+    """Write the rows of one pair; the nodes of pieces that stay, in ascending order."""
+    old, new = _pieces(before.host, before.cut), _pieces(host, cut)
+    same_grid = _grids_equal(before.cut, cut)
     if same_grid:
         goes_on = set(old) & set(new)
         rest_new = {piece[1:]: piece for piece in new if piece not in goes_on}
@@ -136,7 +154,7 @@ def _compare(
                 )
             )
     start += [_instance(pair, piece, ids) for piece in rest_new.values()]
-    return tuple(piece for piece in new if piece in goes_on)
+    return tuple(sorted({piece.node for piece in goes_on}))
 
 
 __all__ = ["delta_of"]

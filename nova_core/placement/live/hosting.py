@@ -7,7 +7,7 @@ elsewhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from nova_core.placement.partitioning import (
 from nova_core.strategies.nova import DEFAULT_SIGMA
 
 # Hosts whose costs are compared; the most that are looked at when links or overload decide.
-NEARBY = 8
+NEARBY = 4
 SPREAD_NEARBY = 16
 MOST_NEARBY = 4096
 # Positions tried along each input when a join is cut in two.
@@ -79,7 +79,7 @@ class Hosting:
 
     def _search(self, pair: int, weights: Floats, need: float, node: Ints, cost: Floats) -> int:
         s = self.state
-        tree = s.index_for(pair).tree
+        tree = s.index_for(pair).tree_at(s.pairs.point[pair])
         found: int = kernels.cheapest(
             tree.row,
             tree.node,
@@ -415,6 +415,94 @@ class Hosting:
             return False
         moved = self.state.pairs.moved.item(pair)
         return moved >= 0 and self.state.version - moved < self.policy.cooldown
+
+    def improve_all(self, pairs: Sequence[int]) -> None:
+        """`improve` pairs one after the other, in few steps where none needs a closer look."""
+        s, policy = self.state, self.policy
+        if not self._plain or s.overloaded or self.pinned or policy.cooldown or policy.state_bytes:
+            for pair in pairs:
+                self.improve(pair)
+            return
+        for run, other in self._runs(pairs):
+            self._settle(run)
+            if other is not None:
+                self.improve(other)
+
+    def place_all(self, pairs: Sequence[int], overload: bool) -> None:
+        """`place` pairs one after the other, in few steps where all fit whole.
+
+        Raises:
+            NoRoomError: as `place`.
+        """
+        if not self._plain:
+            for pair in pairs:
+                self.place(pair, overload)
+            return
+        for run, other in self._runs(pairs):
+            rest = run
+            while rest:
+                done = self._settle(rest)
+                if done < len(rest):
+                    self.place(rest[done], overload)
+                rest = rest[done + 1 :]
+            if other is not None:
+                self.place(other, overload)
+
+    @property
+    def _plain(self) -> bool:
+        """Whether room and distance alone decide where a whole join may run."""
+        s = self.state
+        # Network usage weighs the legs of each join by its own rates.
+        return not s.link_free and len(s.indexes) == 1 and s.objective != "network-usage"
+
+    def _runs(self, pairs: Sequence[int]) -> Iterator[tuple[list[int], int | None]]:
+        """Pairs in order: those in a row that `_settle` may take, and one after them that not."""
+        s, hubs = self.state, self.state.indexes[0].hubs
+        run: list[int] = []
+        points: list[list[float]] = []
+        if hubs and pairs:
+            points = s.pairs.point.take(pairs, axis=0).tolist()
+        for number, pair in enumerate(pairs):
+            if pair in s.cuts or (hubs and tuple(points[number]) in hubs):
+                yield run, pair
+                run = []
+            else:
+                run.append(pair)
+        yield run, None
+
+    def _settle(self, pairs: list[int]) -> int:
+        """Place or improve whole joins whose virtual positions are no hubs; how many, in order.
+
+        The first that is left fits nowhere as a whole.
+        """
+        if not pairs:
+            return 0
+        s, n, p, policy = self.state, self.state.nodes, self.state.pairs, self.policy
+        s.touch(*pairs)
+        rows, before = np.array(pairs), np.empty((len(pairs), 2))
+        limits = policy.gain, policy.gain_share, s.c_min, s.largest * (1 + _SLACK), 1 - _SLACK
+        old = p.host.take(rows).tolist()
+        done: int = kernels.settle(
+            *s.indexes[0].tree[:-1],
+            n.position,
+            n.extra,
+            n.free,
+            p.ends,
+            p.point,
+            p.host,
+            p.left,
+            p.right,
+            s.sources.rate,
+            rows,
+            s.weights(0),
+            np.array(limits),
+            NEARBY,
+            before,
+        )
+        changed = s.settled(pairs[:done], old, p.host.take(rows).tolist(), before.tolist())
+        if changed:
+            s.indexes[0].tell_hubs(changed, n.free)
+        return done
 
     def improve(self, pair: int) -> bool:
         """Move a pair to a cheaper host if that gains enough; whether it moved."""

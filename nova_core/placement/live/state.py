@@ -32,6 +32,11 @@ from nova_core.placement.objectives import leg_weights
 # Relative excess that counts as rounding, as in `nova_core.model.verify`.
 TOLERANCE = 1e-9
 
+# From how many joins at one virtual position on that is a hub, and how many hubs there may be:
+# each costs every change of a host's room an update.
+HUB_JOINS = 1000
+_HUBS = 4
+
 Link = tuple[int, int]
 
 
@@ -39,13 +44,13 @@ class Before(NamedTuple):
     """What a delta needs to know of a pair as it was before an event."""
 
     alive: bool
-    pieces: tuple[Piece, ...]
+    host: int
     cut: Pieces | None
     point: list[float]
     sink: int
 
 
-NOT_THERE = Before(False, (), None, [], -1)
+NOT_THERE = Before(False, NOWHERE, None, [], -1)
 
 
 class LiveState:
@@ -125,7 +130,7 @@ class LiveState:
         sigma = self.parameters.get("sigma")
         self.sigma = None if sigma is None else float(sigma)
         met = [np.ones(len(self.nodes.ids), bool), *asked.met]
-        self.indexes = [self._index(each) for each in met]
+        self.indexes = [self._index(each, row - 1) for row, each in enumerate(met)]
 
     # --- taking over a plan -----------------------------------------------------------------------
 
@@ -177,13 +182,23 @@ class LiveState:
             np.concatenate([i.pair[rows], np.array(cut_pairs, np.int64)]),
         )
 
-    def _index(self, met: NDArray[np.bool_]) -> HostIndex:
+    def _index(self, met: NDArray[np.bool_], requirement: int) -> HostIndex:
         n = self.nodes
         hosts = n.worker & (n.capacity > 0) & (n.capacity >= self.c_min) & met
         node = np.flatnonzero(hosts)
         rise = n.extra[node].sum(axis=1)
         rows = np.column_stack([n.position[node], rise, n.free[node]])
-        return HostIndex(rows, node, len(n.position))
+        return HostIndex(rows, node, len(n.position), self._hubs(requirement))
+
+    def _hubs(self, requirement: int) -> Floats:
+        """(k, d) sinks that are the virtual position of many joins of a requirement, ms."""
+        p, position = self.pairs, self.nodes.position
+        sink = p.ends[:, 2]
+        there = (p.point == position[sink]).all(axis=1)
+        there &= np.array(self.requirement_of_join, np.int64)[p.join] == requirement
+        count = np.bincount(sink[there])
+        busiest = np.argsort(-count, kind="stable")[:_HUBS]
+        return np.unique(position[busiest[count[busiest] >= HUB_JOINS]], axis=0)
 
     # --- changing, with a way back ----------------------------------------------------------------
 
@@ -212,15 +227,13 @@ class LiveState:
 
     def bind(self, incidence: Incidence, key: int, row: int) -> None:
         """A row refers to a key from now on."""
-        own = incidence.own(key)
-        own[row] = None
-        self._undo.append((own.pop, row))
+        incidence.add(key, row)
+        self._undo.append((incidence.discard, key, row))
 
     def unbind(self, incidence: Incidence, key: int, row: int) -> None:
         """A row refers to a key no longer."""
-        own = incidence.own(key)
-        del own[row]
-        self._undo.append((own.__setitem__, row, None))
+        incidence.discard(key, row)
+        self._undo.append((incidence.add, key, row))
 
     def commit(self) -> None:
         """Forget how to go back."""
@@ -294,13 +307,6 @@ class LiveState:
             return self.cuts[pair].shares(*whole)
         return {} if host == NOWHERE else {host: whole}
 
-    def pieces(self, pair: int) -> tuple[Piece, ...]:
-        """Its instances."""
-        host = self.pairs.host.item(pair)
-        if host == IN_PIECES:
-            return self.cuts[pair].pieces
-        return () if host == NOWHERE else (Piece(host, 0, 1, 0, 1),)
-
     def legs(self, pair: int, node: int, share: Share) -> Iterator[tuple[Link, float]]:
         """Links with a budget that a share uses, and how much of each, tuples/s."""
         left, right, sink = self.pairs.ends[pair].tolist()
@@ -314,17 +320,18 @@ class LiveState:
 
     # --- placing ----------------------------------------------------------------------------------
 
-    def touch(self, pair: int) -> None:
-        """Keep what a delta needs to know of a pair, before its first change in an event."""
-        if pair not in self.before:
-            p = self.pairs
-            self.before[pair] = Before(
-                p.alive.item(pair),
-                self.pieces(pair),
-                self.cuts.get(pair),
-                p.point[pair].tolist(),
-                p.ends.item(pair, 2),
-            )
+    def touch(self, *pairs: int) -> None:
+        """Keep what a delta needs to know of pairs, before their first change in an event."""
+        p, before, cut = self.pairs, self.before, self.cuts.get
+        for pair in pairs:
+            if pair not in before:
+                before[pair] = Before(
+                    p.alive.item(pair),
+                    p.host.item(pair),
+                    cut(pair),
+                    p.point[pair].tolist(),
+                    p.ends.item(pair, 2),
+                )
 
     def set_free(self, node: int, free: float) -> None:
         """Change what is left of a node's capacity."""
@@ -395,7 +402,7 @@ class LiveState:
 
     def _discharge(self, pair: int, node: int, share: Share) -> None:
         self.unbind(self.residents, node, pair)
-        # An empty node has its capacity to the last bit: rounding does not add up for ever.
+        # See `settled`.
         if self.residents.of(node):
             self.set_free(node, self.nodes.free.item(node) + share.size)
         else:
@@ -422,6 +429,46 @@ class LiveState:
         self.drop(self.cuts, pair)
         return pieces
 
+    def settled(
+        self, pairs: list[int], old: list[int], new: list[int], free: list[list[float]]
+    ) -> list[int]:
+        """Follow up what `kernels.live.hosts.settle` has done to whole pairs, touched before.
+
+        Args:
+            pairs: their rows.
+            old: their hosts before, or `NOWHERE`.
+            new: their hosts now.
+            free: what was free on the old and on the new one, tuples/s, where they differ.
+
+        Returns:
+            Nodes that have more or less room than before.
+        """
+        given: list[int] = []
+        emptier: list[int] = []
+        for pair, left, taken, before in zip(pairs, old, new, free, strict=False):
+            if left == taken:
+                continue
+            self._undo.append((self._unsettle, pair, left, taken, before))
+            if left != NOWHERE:
+                self.residents.discard(left, pair)
+                emptier.append(left)
+            self.residents.add(taken, pair)
+            given.append(taken)
+        for node in emptier:
+            # An empty node has its capacity to the last bit: rounding does not add up for ever.
+            capacity = self.nodes.capacity.item(node)
+            if self.nodes.free.item(node) != capacity and not self.residents.of(node):
+                self.set_free(node, capacity)
+        return given + emptier
+
+    def _unsettle(self, pair: int, left: int, taken: int, before: list[float]) -> None:
+        self.residents.discard(taken, pair)
+        self.pairs.host[pair] = left
+        self._restore_free(taken, before[1])
+        if left != NOWHERE:
+            self.residents.add(left, pair)
+            self._restore_free(left, before[0])
+
     def emit(self, sink: int, rate: float) -> None:
         """More (or less, below 0) arrives at a sink, tuples/s."""
         arriving = self.arriving
@@ -434,12 +481,7 @@ class LiveState:
         """Work out the virtual positions of pairs anew, after an end or a weight has changed."""
         if not pairs:
             return
-        for pair in pairs:
-            if pair not in self.before:
-                self.touch(pair)
-            before = self.before[pair]
-            if before.alive:
-                self._undo.append((self.pairs.point, pair, before.point))
+        self.touch(*pairs)
         p, rows = self.pairs, np.array(pairs)
         if self.objective == "network-usage":
             weights = np.stack([self.weights(pair) for pair in pairs])
@@ -449,6 +491,7 @@ class LiveState:
                 weights = weights.repeat(len(pairs), axis=0)
         # `take` is several times quicker than indexing for so few rows.
         anchors = self.nodes.position.take(p.ends.take(rows, axis=0), axis=0)
+        self._undo.append((p.point, rows, p.point.take(rows, axis=0)))
         p.point[rows] = fermat_points(anchors, weights)
 
     @property

@@ -137,8 +137,7 @@ def _retire(hosting: Hosting, node: int, overload: bool) -> None:
     for pair in residents:
         s.detach(pair)
     s.drop(s.overloaded, node)
-    for pair in residents:
-        hosting.place(pair, overload)
+    hosting.place_all(residents, overload)
 
 
 def remove_worker(hosting: Hosting, event: RemoveWorker, overload: bool) -> None:
@@ -206,8 +205,7 @@ def evict(hosting: Hosting, pairs: Iterable[int], overload: bool, node: int) -> 
     for pair in leaving:
         _refuse_pinned(hosting, pair, node)
         s.detach(pair)
-    for pair in leaving:
-        hosting.place(pair, overload)
+    hosting.place_all(leaving, overload)
 
 
 def _refuse_pinned(hosting: Hosting, pair: int, node: int) -> None:
@@ -257,8 +255,7 @@ def move_node(hosting: Hosting, event: MoveNode, overload: bool) -> None:
     for join in s.sinks_on.of(node):
         concerned.update(s.pairs_of_join.of(join))
     s.renew_points(sorted(concerned))
-    for pair in sorted(concerned | set(s.residents.of(node))):
-        hosting.improve(pair)
+    hosting.improve_all(sorted(concerned.union(s.residents.of(node))))
 
 
 def change_link(hosting: Hosting, event: ChangeLink, overload: bool) -> None:

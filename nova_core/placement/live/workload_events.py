@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from msgspec import UNSET
 
 from nova_core.errors import ProblemError
@@ -79,8 +80,7 @@ def add_source(hosting: Hosting, event: AddSource, overload: bool) -> None:
     s.renew_points(added)
     if len(added) > 1:
         added.sort(key=lambda pair: (-s.size(pair), pair))
-    for pair in added:
-        hosting.place(pair, overload)
+    hosting.place_all(added, overload)
 
 
 def _add_pair(state: LiveState, source: int, given: JoinWith, where: str) -> int:
@@ -168,8 +168,7 @@ def change_rate(hosting: Hosting, event: ChangeRate, overload: bool) -> None:
         else:
             hosting.stay(pair, before, overload)
     if by_rate:
-        for pair in pairs:
-            hosting.improve(pair)
+        hosting.improve_all(pairs)
 
 
 def move_sink(hosting: Hosting, event: MoveSink, overload: bool) -> None:
@@ -179,26 +178,29 @@ def move_sink(hosting: Hosting, event: MoveSink, overload: bool) -> None:
     node = s.node_index.get(event.node)
     if node is None:
         raise ProblemError(f"move-sink: {unknown('node', event.node, s.node_index)}")
-    pairs = sorted(s.pairs_of_join.of(join))
+    pairs, ends = sorted(s.pairs_of_join.of(join)), s.pairs.ends
     limited = bool(s.link_free)
     placed = {pair: s.detach(pair) if limited else None for pair in pairs}
-    s.unbind(s.sinks_on, s.sink[join], join)
+    old = s.sink[join]
+    s.unbind(s.sinks_on, old, join)
     s.set(s.sink, join, node)
     s.bind(s.sinks_on, node, join)
-    for pair in pairs:
-        s.touch(pair)
-        output = s.pairs.output.item(pair)
-        s.emit(s.pairs.ends.item(pair, 2), -output)
+    if pairs:
+        s.touch(*pairs)
+        rows = np.array(pairs)
+        output = float(s.pairs.output.take(rows).sum())
+        s.emit(old, -output)
         s.emit(node, output)
-        s.set(s.pairs.ends, (pair, 2), node)
-    s.renew_points(pairs)
+        if not s.sinks_on.of(old):
+            s.put(s.arriving, old, 0.0)  # to the last bit
+        s.set(ends, (rows, 2), node)
+        s.renew_points(pairs)
     if limited:
         for pair in sorted(pairs, key=lambda pair: (-s.size(pair), pair)):
             before = placed[pair]
             assert before is not None
             hosting.stay(pair, before, overload)
-    for pair in pairs:
-        hosting.improve(pair)
+    hosting.improve_all(pairs)
 
 
 def pin(hosting: Hosting, event: Pin, overload: bool) -> None:

@@ -214,7 +214,11 @@ def test_a_reader_that_leaves_is_not_told_about(problem: Path) -> None:
     assert process.wait() == 141
 
 
-def test_interrupting_really_ends_with_130(problem: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "ended by SIGTERM")],
+)
+def test_signals_really_end_it(problem: Path, number: signal.Signals, code: int, said: str) -> None:
     # The status line proves that the command has begun before it is interrupted.
     program = (
         "import time, nova_core.commands.shared as s\n"
@@ -229,10 +233,10 @@ def test_interrupting_really_ends_with_130(problem: Path) -> None:
         text=True,
     )
     assert process.stdout.readline() == "begun\n"
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, told = process.communicate(timeout=20)
-    assert process.returncode == 130
-    assert told.strip() == "nova: error: interrupted"
+    assert process.returncode == code
+    assert told.strip() == f"nova: error: {said}"
 
 
 def test_a_terminal_without_unicode_gets_question_marks(problem: Path) -> None:

@@ -22,14 +22,16 @@ def nearest_of_all(
 
 def found(index: HostIndex, point: np.ndarray, need: float, k: int) -> list[int]:
     slot, key = np.empty(k, np.int64), np.empty(k)
-    tree = index.tree
+    tree = index.tree_at(point)
+    if tree is not index.tree:
+        point = np.zeros(1)
     count = hosts.nearest(tree.row, tree.node, tree.box, tree.link, point, need, slot, key)
-    return index.tree.node[slot[:count]].tolist()
+    return tree.node[slot[:count]].tolist()
 
 
 @pytest.mark.parametrize(("dimensions", "grid"), [(1, 3.0), (2, 1.0), (2, 1e-9), (3, 10.0)])
 def test_it_finds_the_nearest_with_room_whatever_happened(dimensions: int, grid: float) -> None:
-    """On a coarse grid, where many hosts are equally near, and with as good as none."""
+    """Also from hubs; on a coarse grid, where many are equally near, and with as good as none."""
     rng = np.random.default_rng(dimensions)
 
     def row() -> np.ndarray:
@@ -38,7 +40,9 @@ def test_it_finds_the_nearest_with_room_whatever_happened(dimensions: int, grid:
 
     nodes = 2000
     rows = {node: row() for node in range(0, nodes, 2)}
-    index = HostIndex(np.array(list(rows.values())), np.array(list(rows)), nodes)
+    hubs = np.array([row()[:-2], rows[0][:-2]])
+    index = HostIndex(np.array(list(rows.values())), np.array(list(rows)), nodes, hubs)
+    assert len(index.hubs) == (2 if dimensions > 1 else 0)
     for step in range(3000):
         node = int(rng.integers(nodes))
         if node not in rows:
@@ -53,7 +57,8 @@ def test_it_finds_the_nearest_with_room_whatever_happened(dimensions: int, grid:
         if step % 40 == 0:
             point, need = rng.uniform(-10, 110, dimensions), float(rng.integers(0, 55))
             k = int(rng.integers(1, 12))
-            assert found(index, point, need, k) == nearest_of_all(rows, point, need, k)
+            for at in (point, *hubs):
+                assert found(index, at, need, k) == nearest_of_all(rows, at, need, k)
     assert index.most_room() == max(row[-1] for row in rows.values())
 
 

@@ -17,10 +17,12 @@ from nova_core.placement.live import (
     LivePlacement,
     Policy,
     Rebalance,
+    state,
 )
+from nova_core.placement.live.hosting import Hosting
 from nova_core.strategies import place
 from nova_harness.check_live import Follower
-from nova_harness.live_events import RandomEvents
+from nova_harness.live_events import SHARES, RandomEvents
 from nova_workloads.topology import generate
 
 
@@ -140,19 +142,25 @@ def test_ten_thousand_nodes_stay_near_a_full_optimization() -> None:
     assert reached < 1.10 * best
 
 
-def test_the_same_events_give_the_same_deltas() -> None:
+def test_the_same_events_give_the_same_deltas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And so where sinks are hubs, or joins are settled one by one: only times change by that."""
     problem = generate(100, seed=2)
     plan = place(problem, "nova")
+    kinds = [kind for kind in SHARES if kind != "change-link"]  # then all are settled one by one
     streams = []
-    for _ in range(2):
-        live, draw = LivePlacement(problem, plan), RandomEvents(problem, 3)
-        follower = Follower(live, every=1000)
-        for _ in range(100):
+    for joins_of_a_hub, one_by_one in ((1000, False), (1000, False), (3, False), (1000, True)):
+        monkeypatch.setattr(state, "HUB_JOINS", joins_of_a_hub)
+        if one_by_one:
+            monkeypatch.setattr(Hosting, "_plain", False)
+        live, draw = LivePlacement(problem, plan), RandomEvents(problem, 3, kinds)
+        assert len(live._state.indexes[0].hubs) == (joins_of_a_hub == 3)
+        follower = Follower(live, every=50)
+        for _ in range(200):
             event = draw.next()
             if follower.follow(event):
                 draw.happened(event)
         streams.append(follower.deltas)
-    assert streams[0] == streams[1]
+    assert all(stream == streams[0] for stream in streams[1:])
 
 
 def test_the_reach_of_an_event_is_told_beforehand() -> None:

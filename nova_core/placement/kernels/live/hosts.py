@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from nova_core.model.problem import Floats, Ints
-from nova_core.placement.kernels.live.tree import LEAF, NONE
+from nova_core.placement.kernels.live.tree import LEAF, NONE, set_free
 
 # Levels a search can go down; the caller keeps trees far flatter.
 _LEVELS = 256
@@ -154,7 +154,7 @@ def cheapest(
     """Of the nearest hosts with room for a piece of a join the cheapest first; how many.
 
     Args:
-        rows: of a `LiveTree`.
+        rows: of a `LiveTree` of hosts by place, or by distance if the virtual position is a hub.
         nodes: its hosts.
         box: its boxes.
         link: its links.
@@ -168,17 +168,18 @@ def cheapest(
         node: (k,) filled with hosts.
         cost: (k,) filled with the objective on each.
     """
-    found = nearest(rows, nodes, box, link, points[pair], need, node, cost)
-    d = position.shape[1]
+    d, dimensions = position.shape[1], rows.shape[1] - 2
+    point = points[pair] if dimensions == d else np.zeros(dimensions)
+    found = nearest(rows, nodes, box, link, point, need, node, cost)
     tall = False
     for i in range(found):
-        tall |= rows[node[i], d] > 0.0
+        tall |= rows[node[i], dimensions] > 0.0
     for i in range(3):
         tall |= extra[ends[pair, i], 0] > 0.0
     for i in range(found):
         slot = node[i]
         host = nodes[slot]
-        if tall:
+        if tall or dimensions != d:
             value = host_cost(position, extra, ends, pair, weights, host)
         else:
             # The tree has what the search has just looked at.
@@ -195,6 +196,109 @@ def cheapest(
             at -= 1
         cost[at], node[at] = value, host
     return found
+
+
+@njit(cache=True, nogil=True)
+def _ideal(position: Floats, ends: Ints, point: Floats, weights: Floats) -> float:
+    """Objective of a join at its virtual position, heights left out."""
+    cost = 0.0
+    for i in range(3):
+        square = 0.0
+        for k in range(len(point)):
+            square += (position[ends[i], k] - point[k]) ** 2
+        cost += weights[i] * math.sqrt(square)
+    return cost
+
+
+@njit(cache=True, nogil=True)
+def settle(
+    rows: Floats,
+    nodes: Ints,
+    slot: Ints,
+    box: Floats,
+    link: Ints,
+    parent: Ints,
+    owner: Ints,
+    position: Floats,
+    extra: Floats,
+    free: Floats,
+    ends: Ints,
+    points: Floats,
+    host: Ints,
+    left: Ints,
+    right: Ints,
+    rate: Floats,
+    pairs: Ints,
+    weights: Floats,
+    limits: Floats,
+    nearby: int,
+    before: Floats,
+) -> int:
+    """Place whole joins, one after the other; move those that have a place if that gains enough.
+
+    Args:
+        rows: of a `LiveTree` of hosts by place, as the next six.
+        nodes: its hosts.
+        slot: its slots.
+        box: its boxes.
+        link: its links.
+        parent: its parents.
+        owner: its owners.
+        position: (n, d) coordinates of all nodes, ms.
+        extra: (n, 2) their height and penalty, ms.
+        free: (n,) what is left of their capacity, tuples/s; changed, as in the tree.
+        ends: (p, 3) nodes of the sources and the sink of each pair.
+        points: (p, d) virtual positions, ms.
+        host: (p,) where pairs run, `NONE` for nowhere; changed.
+        left: (p,) left source of each pair.
+        right: (p,) right source of each pair.
+        rate: rates of sources, tuples/s.
+        pairs: (k,) those to settle.
+        weights: (3,) of their legs.
+        limits: least gain, and least gain as a share of what a join costs now; least room a host
+            must have and largest join that may be whole, tuples/s; share of a need that counts as
+            room for all of it.
+        nearby: hosts compared.
+        before: (k, 2) filled, for a pair whose host changes, with what was free on the old one
+            and on the new one, tuples/s.
+
+    Returns:
+        How many were settled: all, or those before the first that has no place and finds none.
+    """
+    node, cost = np.empty(nearby, np.int64), np.empty(nearby)
+    for k in range(len(pairs)):
+        pair = pairs[k]
+        old = host[pair]
+        size = rate[left[pair]] + rate[right[pair]]
+        if size > limits[3]:
+            if old == NONE:
+                return k
+            continue
+        most = math.inf
+        if old != NONE:
+            now = host_cost(position, extra, ends, pair, weights, old)
+            most = now - max(limits[0] + limits[1] * now, 1e-9 * now)
+            # No host is cheaper than the virtual position itself.
+            if _ideal(position, ends[pair], points[pair], weights) >= most:
+                continue
+        need = max(size, limits[2]) * limits[4]
+        found = cheapest(
+            rows, nodes, box, link, position, extra, ends, points, pair, weights, need, node, cost
+        )
+        if found == 0 or cost[0] >= most:
+            if old == NONE:
+                return k
+            continue
+        new = node[0]
+        if old != NONE:
+            before[k, 0] = free[old]
+            free[old] += size
+            set_free(rows, slot, box, link, parent, owner, old, free[old])
+        before[k, 1] = free[new]
+        free[new] -= size
+        set_free(rows, slot, box, link, parent, owner, new, free[new])
+        host[pair] = new
+    return len(pairs)
 
 
 @njit(cache=True, nogil=True)
@@ -219,13 +323,7 @@ def losses(
         host: (k,) where they run.
     """
     result = np.empty(len(pair))
-    d = position.shape[1]
     for row in range(len(pair)):
-        ideal = 0.0
-        for i in range(3):
-            square = 0.0
-            for k in range(d):
-                square += (position[ends[pair[row], i], k] - points[pair[row], k]) ** 2
-            ideal += weights[row, i] * math.sqrt(square)
+        ideal = _ideal(position, ends[pair[row]], points[pair[row]], weights[row])
         result[row] = host_cost(position, extra, ends, pair[row], weights[row], host[row]) - ideal
     return result

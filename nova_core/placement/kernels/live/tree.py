@@ -229,6 +229,22 @@ def set_free(
 
 
 @njit(cache=True, nogil=True)
+def set_some_free(
+    row: Floats,
+    slot: Ints,
+    box: Floats,
+    link: Ints,
+    parent: Ints,
+    owner: Ints,
+    nodes: Ints,
+    free: Floats,
+) -> None:
+    """`set_free` of some ``nodes`` to what an array over all nodes says."""
+    for node in nodes:
+        set_free(row, slot, box, link, parent, owner, node, free[node])
+
+
+@njit(cache=True, nogil=True)
 def remove(
     row: Floats,
     hosts: Ints,

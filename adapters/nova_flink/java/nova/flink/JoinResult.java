@@ -9,13 +9,16 @@ import org.apache.flink.types.CopyableValue;
 
 /** A pair of tuples that match, and the instance that found it. */
 public final class JoinResult implements CopyableValue<JoinResult> {
-  private static final int BYTES = 68;
+  private static final int BYTES = 72;
 
   /** Index into the dataflow's joins. */
   public int instance;
 
   public int leftSource;
   public int rightSource;
+
+  /** From when the earlier of the two was emitted to when the first of them was taken in, us. */
+  public int waitedUs;
 
   /** Begin of the window, ms since the epoch. */
   public long windowMs;
@@ -41,6 +44,7 @@ public final class JoinResult implements CopyableValue<JoinResult> {
     target.instance = instance;
     target.leftSource = leftSource;
     target.rightSource = rightSource;
+    target.waitedUs = waitedUs;
     target.windowMs = windowMs;
     target.leftSequence = leftSequence;
     target.rightSequence = rightSequence;
@@ -67,6 +71,7 @@ public final class JoinResult implements CopyableValue<JoinResult> {
     out.writeInt(instance);
     out.writeInt(leftSource);
     out.writeInt(rightSource);
+    out.writeInt(waitedUs);
     out.writeLong(windowMs);
     out.writeLong(leftSequence);
     out.writeLong(rightSequence);
@@ -81,6 +86,7 @@ public final class JoinResult implements CopyableValue<JoinResult> {
     instance = in.readInt();
     leftSource = in.readInt();
     rightSource = in.readInt();
+    waitedUs = in.readInt();
     windowMs = in.readLong();
     leftSequence = in.readLong();
     rightSequence = in.readLong();

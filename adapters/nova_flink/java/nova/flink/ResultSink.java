@@ -11,7 +11,8 @@ import org.apache.flink.streaming.api.functions.sink.legacy.RichSinkFunction;
 
 /**
  * Writes results to a file on the sink's host, as 80-byte little-endian records: ints instance, left
- * source, right source, 0; longs window (ms), left and right sequence number, left and right emit
+ * source, right source, us the inputs waited
+ * before the engine took one in; longs window (ms), left and right sequence number, left and right emit
  * time, arrival (us); doubles left and right value.
  */
 public final class ResultSink extends RichSinkFunction<JoinResult> {
@@ -54,7 +55,7 @@ public final class ResultSink extends RichSinkFunction<JoinResult> {
       buffer.putInt(result.instance);
       buffer.putInt(result.leftSource);
       buffer.putInt(result.rightSource);
-      buffer.putInt(0);
+      buffer.putInt(result.waitedUs);
       buffer.putLong(result.windowMs);
       buffer.putLong(result.leftSequence);
       buffer.putLong(result.rightSequence);

@@ -9,7 +9,7 @@ import org.apache.flink.types.CopyableValue;
 
 /** What a source emits. Its event time is the record's timestamp. */
 public final class SensorTuple implements CopyableValue<SensorTuple> {
-  private static final int BYTES = 28;
+  private static final int BYTES = 32;
 
   /** Index into the workload's sources. */
   public int source;
@@ -19,6 +19,9 @@ public final class SensorTuple implements CopyableValue<SensorTuple> {
 
   /** When it was emitted, us since the epoch. */
   public long emitUs;
+
+  /** How long after that a source of the engine took it in, us; 0 where that source emitted it. */
+  public int waitedUs;
 
   /** What was measured. */
   public double value;
@@ -37,6 +40,7 @@ public final class SensorTuple implements CopyableValue<SensorTuple> {
     target.source = source;
     target.sequence = sequence;
     target.emitUs = emitUs;
+    target.waitedUs = waitedUs;
     target.value = value;
   }
 
@@ -57,6 +61,7 @@ public final class SensorTuple implements CopyableValue<SensorTuple> {
     out.writeInt(source);
     out.writeLong(sequence);
     out.writeLong(emitUs);
+    out.writeInt(waitedUs);
     out.writeDouble(value);
   }
 
@@ -65,6 +70,7 @@ public final class SensorTuple implements CopyableValue<SensorTuple> {
     source = in.readInt();
     sequence = in.readLong();
     emitUs = in.readLong();
+    waitedUs = in.readInt();
     value = in.readDouble();
   }
 }

@@ -90,6 +90,10 @@ public final class WindowMatch
     result.rightSource = right.source;
     result.leftSequence = left.sequence;
     result.rightSequence = right.sequence;
+    result.waitedUs =
+        (int)
+            (Math.min(left.emitUs + left.waitedUs, right.emitUs + right.waitedUs)
+                - Math.min(left.emitUs, right.emitUs));
     result.leftEmitUs = left.emitUs;
     result.rightEmitUs = right.emitUs;
     result.leftValue = left.value;

@@ -6,8 +6,11 @@ import java.util.List;
 import java.util.Map;
 import net.minidev.json.JSONValue;
 import org.apache.storm.Config;
+import org.apache.storm.generated.BoltStats;
 import org.apache.storm.generated.ClusterSummary;
+import org.apache.storm.generated.ExecutorStats;
 import org.apache.storm.generated.ExecutorSummary;
+import org.apache.storm.generated.GlobalStreamId;
 import org.apache.storm.generated.KillOptions;
 import org.apache.storm.generated.Nimbus;
 import org.apache.storm.generated.SupervisorSummary;
@@ -18,6 +21,8 @@ import org.apache.storm.utils.Utils;
 
 /** Asks nimbus by Thrift and writes its answer as JSON: HOST PORT status, or HOST PORT kill NAME. */
 public final class Ask {
+  private static final String ALL = ":all-time";
+
   private Ask() {}
 
   /** See the class. */
@@ -68,6 +73,9 @@ public final class Ask {
       row.put("port", executor.get_port());
       // Nimbus lists what it has assigned; a worker that runs has sent statistics.
       row.put("running", executor.is_set_stats() || executor.get_uptime_secs() > 0);
+      if (executor.is_set_stats()) {
+        count(executor.get_stats(), row);
+      }
       executors.add(row);
     }
     Map<String, Object> row = new LinkedHashMap<>();
@@ -79,5 +87,25 @@ public final class Ask {
     Object conf = JSONValue.parse(nimbus.getTopologyConf(one.get_id()));
     row.put("placement", ((Map<?, ?>) conf).get(PlanScheduler.PLACEMENT));
     return row;
+  }
+
+  /** What an executor has done since it started; Storm looks at one tuple in twenty. */
+  private static void count(ExecutorStats stats, Map<String, Object> row) {
+    row.put("emitted", sum(stats.get_emitted().get(ALL)));
+    if (stats.get_specific().is_set_bolt()) {
+      BoltStats bolt = stats.get_specific().get_bolt();
+      Map<GlobalStreamId, Long> executed = bolt.get_executed().getOrDefault(ALL, Map.of());
+      Map<GlobalStreamId, Double> each = bolt.get_execute_ms_avg().getOrDefault(ALL, Map.of());
+      row.put("executed", sum(executed));
+      row.put(
+          "busy_ms",
+          executed.entrySet().stream()
+              .mapToDouble(one -> one.getValue() * each.getOrDefault(one.getKey(), 0.0))
+              .sum());
+    }
+  }
+
+  private static long sum(Map<?, Long> counts) {
+    return counts == null ? 0 : counts.values().stream().mapToLong(Long::longValue).sum();
   }
 }

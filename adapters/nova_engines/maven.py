@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from nova_flink.home import EngineError
+from nova_engines.installing import EngineError
 
 # The last whose goal `copy` takes a jar by its coordinates alone. Later ones read the POMs of what
 # they copy and of their parents, which for some artifacts are not published.
@@ -52,6 +52,22 @@ class Artifact:
     def repository_path(self) -> str:
         """Directory in a Maven repository."""
         return f"{self.group.replace('.', '/')}/{self.name}/{self.version}"
+
+
+def read_artifacts(text: str) -> tuple[tuple[Artifact, str], ...]:
+    """A list of pinned jars, and what stands behind each.
+
+    Args:
+        text: a line per jar: coordinates, sha256 checksum, and a word that says what it is for;
+            lines that begin with ``#`` are notes.
+    """
+    found = []
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            coordinates, checksum, use = line.split()
+            group, name, version = coordinates.split(":")
+            found.append((Artifact(group, name, version, checksum), use))
+    return tuple(found)
 
 
 def fetch(
@@ -167,4 +183,4 @@ def _check(artifact: Artifact, jar: Path) -> None:
         )
 
 
-__all__ = ["Artifact", "fetch"]
+__all__ = ["Artifact", "fetch", "read_artifacts"]

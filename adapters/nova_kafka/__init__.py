@@ -1,0 +1,1 @@
+"""Kafka between sensors and engines: its broker, its topics, and what waiting in it costs."""

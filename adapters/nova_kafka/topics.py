@@ -1,0 +1,137 @@
+"""Topics: one for every logical stream, with a partition for every source of it."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from nova_core.errors import NovaError
+
+if TYPE_CHECKING:
+    from nova_flink.workload import SourceStream
+
+RETRY_S = 0.2
+CREATE_S = 30.0
+CONNECT_S = 5.0
+ASK_MS = 5000
+
+
+def kafka() -> Any:
+    """The module of kafka-python.
+
+    Raises:
+        NovaError: where it is not installed.
+    """
+    try:
+        import kafka
+    except ImportError as error:
+        raise NovaError("Kafka needs kafka-python: pip install 'nova-placement[kafka]'") from error
+    # What matters of what it logs, it raises as well; the rest is not for a terminal.
+    logger = logging.getLogger("kafka")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+    return kafka
+
+
+def partitions_of(streams: Sequence[str]) -> list[tuple[str, int]]:
+    """The topic and partition of every source, by the names of their logical streams."""
+    count: dict[str, int] = {}
+    found = []
+    for stream in streams:
+        number = count.get(stream, 0)
+        count[stream] = number + 1
+        found.append((stream, number))
+    return found
+
+
+def topics_of(sources: Sequence[SourceStream]) -> dict[str, int]:
+    """Topics that some sources read, and how many partitions each needs."""
+    found: dict[str, int] = {}
+    for one in sources:
+        if one.kind == "kafka":
+            found[one.topic] = max(found.get(one.topic, 0), one.partition + 1)
+    return found
+
+
+def wait_ready(servers: str, timeout_s: float, check: Callable[[], None] = lambda: None) -> None:
+    """Wait until a broker answers.
+
+    Args:
+        servers: bootstrap servers.
+        timeout_s: so long at most.
+        check: called now and then; ends the waiting by what it raises.
+
+    Raises:
+        NovaError: when it does not answer in time.
+    """
+    module = kafka()
+    host, _, port = servers.rpartition(":")
+    until = time.monotonic() + timeout_s
+    while True:
+        check()
+        try:
+            # The client would try with longer and longer pauses, and log each time.
+            socket.create_connection((host, int(port)), CONNECT_S).close()
+            with closing(_admin(module, servers)) as admin:
+                admin.list_topics()
+                return
+        except (OSError, module.errors.KafkaError) as error:
+            if time.monotonic() > until:
+                raise NovaError(
+                    f"Kafka's broker at {servers} does not answer after {timeout_s:g} s: {error}"
+                ) from error
+        time.sleep(RETRY_S)
+
+
+def create(servers: str, topics: Mapping[str, int]) -> None:
+    """Make topics anew, empty, and wait until they can be written to.
+
+    Args:
+        servers: bootstrap servers.
+        topics: number of partitions by name.
+
+    Raises:
+        NovaError: when the broker refuses, e.g. because a topic is there.
+    """
+    module = kafka()
+    from kafka.admin import NewTopic
+
+    try:
+        with closing(_admin(module, servers)) as admin:
+            admin.create_topics([NewTopic(name, count, 1) for name, count in topics.items()])
+        with closing(
+            module.KafkaConsumer(bootstrap_servers=servers, enable_auto_commit=False)
+        ) as consumer:
+            until = time.monotonic() + CREATE_S
+            for name, count in topics.items():
+                while len(consumer.partitions_for_topic(name) or ()) < count:
+                    if time.monotonic() > until:
+                        raise NovaError(f"Kafka: topic {name}: not there after {CREATE_S:g} s")
+                    time.sleep(RETRY_S)
+    except module.errors.KafkaError as error:
+        raise NovaError(f"Kafka at {servers}: topics {', '.join(topics)}: {error}") from error
+
+
+def delete(servers: str, topics: Sequence[str]) -> None:
+    """Drop topics and all that is in them.
+
+    Raises:
+        NovaError: when the broker refuses.
+    """
+    module = kafka()
+    try:
+        with closing(_admin(module, servers)) as admin:
+            admin.delete_topics(list(topics))
+    except module.errors.KafkaError as error:
+        raise NovaError(f"Kafka at {servers}: topics {', '.join(topics)}: {error}") from error
+
+
+def _admin(module: Any, servers: str) -> Any:
+    return module.KafkaAdminClient(bootstrap_servers=servers, bootstrap_timeout_ms=ASK_MS)
+
+
+__all__ = ["create", "delete", "kafka", "partitions_of", "topics_of", "wait_ready"]

@@ -1,0 +1,288 @@
+"""An engine's processes on the hosts of a test bed: brought up, found again, taken down.
+
+They are background jobs of the test bed's, so that any later command finds them. The coordinator
+is on the sink's host.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import shutil
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from nova_core.errors import NovaError
+from nova_testbed.connection import HostError
+from nova_testbed.rack.virtual_host import hidden_below
+
+if TYPE_CHECKING:
+    from nova_testbed.host import Host
+    from nova_testbed.hosts import Hosts
+    from nova_testbed.jobs import BackgroundJob
+
+STAMP = "stamp.json"
+
+Tell = Callable[[str], None]
+
+
+class EngineDeployment(ABC):
+    """What is the same for every engine.
+
+    Args:
+        hosts: connected; the inventory's with addresses.
+
+    Attributes:
+        ENGINE: what people call it.
+        WORK: where it has its files on a host.
+        PROCESSES: names of its background jobs.
+        REMOTE_HOME: where real hosts get what they need of it.
+        hosts: as given.
+        sink: name of the host of the sink and coordinator.
+        reused: whether `up` found it running.
+    """
+
+    ENGINE: ClassVar[str]
+    WORK: ClassVar[str]
+    PROCESSES: ClassVar[tuple[str, ...]]
+    REMOTE_HOME: ClassVar[str]
+
+    def __init__(self, hosts: Hosts) -> None:
+        self.hosts = hosts
+        self.sink = hosts.inventory.with_role("sink")[0].name
+        self.reused = False
+
+    # --- what engines differ in -----------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def version(self) -> str:
+        """Of the engine."""
+
+    @property
+    @abstractmethod
+    def home_path(self) -> Path:
+        """What hosts need of this machine is below it."""
+
+    @property
+    @abstractmethod
+    def runtime_files(self) -> Sequence[Path]:
+        """Files hosts need."""
+
+    @abstractmethod
+    def files(self, name: str) -> dict[str, str]:
+        """Configuration of a host: path in `WORK`, text."""
+
+    @abstractmethod
+    def commands(self, name: str) -> dict[str, str]:
+        """What runs on a host: a command for every process, in the order they are started."""
+
+    @abstractmethod
+    def wait(self, timeout_s: float) -> None:
+        """Wait until all processes have found each other.
+
+        Raises:
+            NovaError: when they have not in time.
+        """
+
+    @abstractmethod
+    def check(self) -> None:
+        """Whether the engine is installed here.
+
+        Raises:
+            NovaError: saying what to do.
+        """
+
+    UP_SECONDS: ClassVar[float] = 180.0
+    LOGS: ClassVar[Mapping[str, str]] = {}
+
+    # --- up -------------------------------------------------------------------------------------
+
+    def up(self, tell: Tell = lambda message: None) -> None:
+        """Bring the engine up, or use the one that runs with the same configuration.
+
+        Args:
+            tell: is told what is being done, one line at a time.
+
+        Raises:
+            NovaError: naming the host that cannot run it, or what does not answer.
+        """
+        self.check()
+        stamp = self._stamp()
+        if self._runs(stamp):
+            self.reused = True
+            return
+        self.reused = False
+        self.down()
+        try:
+            self._distribute(tell)
+            tell("writing configuration")
+            self.hosts.map(lambda host: self._configure(host, stamp))
+            tell(f"starting {self.ENGINE}")
+            self.launch()
+            tell(f"waiting for {self.ENGINE} on {len(self.hosts)} hosts")
+            self._await()
+        except BaseException:
+            self.down()
+            raise
+
+    def launch(self) -> None:
+        """Start the processes of all hosts."""
+        self.hosts.map(self.start)
+
+    def start(self, host: Host) -> None:
+        """Start a host's processes."""
+        for name, command in self.commands(host.name).items():
+            host.start(command, name=name, log=f"{self.WORK}/{name}.out", keep=True)
+
+    def _await(self) -> None:
+        try:
+            self.wait(self.UP_SECONDS)
+        except NovaError as error:
+            raise NovaError(f"{error}{self.last_words()}") from None
+
+    def last_words(self) -> str:
+        """What processes said that have ended, for an error; nothing where all run."""
+        running = self.hosts.map(lambda host: {job.name for job in host.jobs()})
+        for host in self.hosts:
+            for gone in sorted(set(self.commands(host.name)) - running[host.name]):
+                files = f"{self.WORK}/{gone}.out"
+                if gone in self.LOGS:
+                    files += f" {self.WORK}/{self.LOGS[gone]}"
+                said = host.run(f"tail -q -n 2 {files}", check=False).stdout.split("\n")
+                last = " / ".join(line.strip() for line in said if line.strip())
+                return f"; {gone} on {host.name} has ended: {last or 'it said nothing'}"
+        return ""
+
+    def _runs(self, stamp: str) -> bool:
+        def same(host: Host) -> bool:
+            told = host.run(f"cat {self.WORK}/{STAMP} 2>/dev/null", check=False).stdout
+            return told == stamp and self.commands(host.name).keys() <= {
+                job.name for job in host.jobs()
+            }
+
+        if not all(self.hosts.map(same).values()):
+            return False
+        try:
+            self.wait(5.0)
+        except NovaError:
+            return False
+        return True
+
+    def _stamp(self) -> str:
+        """What the engine was made from; another one needs another."""
+        digest = hashlib.sha256()
+        for host in self.hosts:
+            for name, text in sorted((self.files(host.name) | self.commands(host.name)).items()):
+                digest.update(f"{name}\0{text}\0".encode())
+        digest.update(json.dumps(self._files()).encode())
+        return digest.hexdigest()
+
+    def _files(self) -> list[tuple[str, int, int]]:
+        status = [(path.name, path.stat()) for path in self.runtime_files]
+        return [(name, found.st_size, int(found.st_mtime)) for name, found in status]
+
+    def _distribute(self, tell: Tell) -> None:
+        """Real hosts get the engine's files; virtual ones see this machine's."""
+        if self.hosts.inventory.virtual:
+            for path in (self.home_path, *self.runtime_files):
+                if own := hidden_below(path):
+                    raise NovaError(
+                        f"{path}: virtual hosts cannot see the engine, as each has its own {own}: "
+                        "set NOVA_HOME to a directory elsewhere and install it there"
+                    )
+            self.hosts.map(self._sees_home)
+            return
+        stamp = json.dumps(self._files())
+        home = self.REMOTE_HOME
+
+        def lacks(host: Host) -> bool:
+            return host.run(f"cat {home}/{STAMP} 2>/dev/null", check=False).stdout != stamp
+
+        missing = [name for name, lacking in self.hosts.map(lacks).items() if lacking]
+        if not missing:
+            return
+        tell(f"copying {self.ENGINE} to {len(missing)} hosts")
+        with tempfile.TemporaryDirectory(prefix="nova-engine-") as directory:
+            for path in self.runtime_files:
+                target = Path(directory) / path.relative_to(self.home_path)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(path, target)
+            self.hosts.put(directory, home, missing)
+        self.hosts.run(f"printf %s {shlex.quote(stamp)} >{home}/{STAMP}", missing)
+
+    def _sees_home(self, host: Host) -> None:
+        """Refuse a virtual host that came up before the engine was installed."""
+        names = " ".join(shlex.quote(str(path)) for path in self.runtime_files)
+        told = host.run(f"stat -L -c %s {names} 2>/dev/null", check=False).stdout.split()
+        if told != [str(path.stat().st_size) for path in self.runtime_files]:
+            raise HostError(
+                host.name,
+                "does not see the engine as it is installed now; what is installed while virtual "
+                "hosts are up may not show on them: `nova testbed down`, then up",
+            )
+
+    def _configure(self, host: Host, stamp: str) -> None:
+        with tempfile.TemporaryDirectory(prefix="nova-engine-") as directory:
+            for name, text in self.files(host.name).items():
+                target = Path(directory) / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(text)
+            (Path(directory) / STAMP).write_text(stamp)
+            host.run(f"rm -rf {self.WORK}")
+            host.put(directory, self.WORK)
+            if host.run("command -v java", check=False).returncode:
+                raise HostError(host.name, "java is missing; apt-get install default-jre-headless")
+
+    # --- down -----------------------------------------------------------------------------------
+
+    def jobs(self) -> dict[str, list[BackgroundJob]]:
+        """The engine's processes by host."""
+        wanted = self.PROCESSES
+        return self.hosts.map(lambda host: [job for job in host.jobs() if job.name in wanted])
+
+    def down(self) -> list[str]:
+        """End the engine's processes on all hosts.
+
+        Returns:
+            The hosts that had any.
+
+        Raises:
+            HostError: where something cannot be ended.
+        """
+
+        def end(host: Host) -> bool:
+            jobs = [job for job in host.jobs() if job.name in self.PROCESSES]
+            for job in jobs:
+                # There is nothing to save.
+                job.stop(grace=0)
+                job.discard()
+            return bool(jobs)
+
+        return [name for name, had in self.hosts.map(end).items() if had]
+
+    # --- files of results -----------------------------------------------------------------------
+
+    def result_file(self, name: str) -> str:
+        """Where the sink writes a job's results, on the sink's host."""
+        return f"{self.WORK}/results/{name}"
+
+    def prepare_results(self) -> None:
+        """An empty directory for results on the sink's host."""
+        directory = shlex.quote(f"{self.WORK}/results")
+        self.hosts[self.sink].run(f"rm -rf {directory} && mkdir -p {directory}")
+
+    def fetch_results(self, name: str, local: Path) -> None:
+        """Copy a job's results from the sink's host; an empty file where it made none."""
+        host, remote = self.hosts[self.sink], self.result_file(name)
+        if host.run(f"test -e {shlex.quote(remote)}", check=False).returncode:
+            local.write_bytes(b"")
+            return
+        host.get(remote, local)
+
+
+__all__ = ["STAMP", "EngineDeployment", "Tell"]

@@ -1,0 +1,146 @@
+"""Kafka on the hosts of a test bed: a broker on one of them, producers where the sensors are."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nova_core.errors import NovaError
+from nova_harness.deployment import EngineDeployment
+from nova_kafka import topics
+from nova_kafka.broker import Broker
+from nova_kafka.home import VERSION, broker_home
+
+if TYPE_CHECKING:
+    from nova_flink.workload import Workload
+    from nova_testbed.hosts import Hosts
+
+BROKER, PRODUCER = "nova_kafka_broker", "nova_kafka_producer"
+WORK = "/tmp/nova-kafka"
+COMPLAINT = "nova_kafka.produce: "
+
+
+class KafkaDeployment(EngineDeployment):
+    """A broker, and what sends to it.
+
+    Attributes:
+        broker: as it is configured.
+        on: name of its host.
+    """
+
+    ENGINE = "Kafka"
+    WORK = WORK
+    PROCESSES = (BROKER, PRODUCER)
+    REMOTE_HOME = "/var/tmp/nova-engines/kafka"
+
+    def __init__(self, hosts: Hosts, on: str = "") -> None:
+        """Configure it.
+
+        Args:
+            hosts: connected; the inventory's with addresses.
+            on: name of the broker's host; the sink's by default.
+
+        Raises:
+            NovaError: for real hosts, or a host that is not there.
+        """
+        super().__init__(hosts)
+        inventory = hosts.inventory
+        if not inventory.virtual:
+            raise NovaError(
+                f"inventory {inventory.name}: experiments through Kafka need virtual hosts, whose "
+                "producers share this machine's Python"
+            )
+        self.on = on or self.sink
+        host = next((one for one in inventory.hosts if one.name == self.on), None)
+        if host is None:
+            known = ", ".join(one.name for one in inventory.hosts)
+            raise NovaError(f"broker: there is no host {self.on!r}; there are {known}")
+        libraries = str(self.home_path / "lib")
+        self.broker = Broker(host.address, WORK, libraries, cpu=host.cpu)
+
+    @property
+    def version(self) -> str:
+        """Of the broker."""
+        return VERSION
+
+    @property
+    def home_path(self) -> Path:
+        """Of the broker's jars."""
+        return broker_home().path
+
+    @property
+    def runtime_files(self) -> Sequence[Path]:
+        """The jars, and what producers run."""
+        import kafka
+
+        import nova_kafka
+
+        python = [Path(sys.executable), Path(str(nova_kafka.__file__)), Path(str(kafka.__file__))]
+        return [*broker_home().jars, *python]
+
+    def check(self) -> None:
+        """Whether Kafka's jars and its client are installed here."""
+        broker_home().check()
+        topics.kafka()
+
+    def files(self, name: str) -> dict[str, str]:
+        """The broker's configuration, on its host."""
+        return self.broker.files() if name == self.on else {}
+
+    def commands(self, name: str) -> dict[str, str]:
+        """The broker, on its host."""
+        return {BROKER: self.broker.command()} if name == self.on else {}
+
+    def wait(self, timeout_s: float) -> None:
+        """Until the broker answers."""
+        topics.wait_ready(self.broker.servers, timeout_s)
+
+    # --- producers ------------------------------------------------------------------------------
+
+    def produce(self, workload: Workload, sources: Mapping[str, Sequence[str]]) -> None:
+        """Have sources replayed into the broker.
+
+        Args:
+            workload: sources of kind ``kafka``.
+            sources: their ids, by host.
+        """
+        with tempfile.TemporaryDirectory(prefix="nova-kafka-") as directory:
+            file = Path(directory) / "workload.json"
+            file.write_text(workload.to_json())
+
+            def start(name: str) -> None:
+                host, there = self.hosts[name], f"{WORK}/workload.json"
+                host.put(file, there)
+                words = [sys.executable, "-m", "nova_kafka.produce", there, *sources[name]]
+                command = f"exec {shlex.join(words)}"
+                host.start(command, name=PRODUCER, log=f"{WORK}/{PRODUCER}.out", keep=True)
+
+            self.hosts.map(lambda host: start(host.name) if host.name in sources else None)
+
+    def end_producers(self) -> None:
+        """End producers that still send."""
+
+        def end(name: str) -> None:
+            for job in self.hosts[name].jobs(PRODUCER):
+                job.stop(grace=0)
+                job.discard()
+
+        self.hosts.map(lambda host: end(host.name))
+
+    def complaints(self) -> list[str]:
+        """What producers could not do, a line each; empty where all was well."""
+        command = f"cat {WORK}/{PRODUCER}.out 2>/dev/null"
+        told = self.hosts.map(lambda host: host.run(command, check=False).stdout)
+        return [
+            f"{name}: {line.removeprefix(COMPLAINT)}"
+            for name, text in told.items()
+            for line in text.splitlines()
+            if line.startswith(COMPLAINT)
+        ]
+
+
+__all__ = ["BROKER", "PRODUCER", "KafkaDeployment"]

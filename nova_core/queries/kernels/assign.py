@@ -1,0 +1,345 @@
+"""Phase III of operator graphs: whole queries onto nodes with room, one query after the other.
+
+The operators of a query that feed each other form a tree, for which dynamic programming finds the
+best nodes among the candidates of each all at once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from nova_core.model.problem import Floats, Ints
+from nova_core.placement.kernels.capacity_tree import CapacityTree, nearest, search_for, set_free
+
+NONE = -1
+
+
+class Bodies(NamedTuple):
+    """What is placed, and its links.
+
+    Attributes:
+        required: (b,) tuples/s each takes of its node.
+        point: (b, d) virtual positions, ms.
+        parent: (b,) the body it feeds, of the tree, or -1.
+        weight: (b,) of the link to the parent.
+        child: bodies by parent.
+        child_at: (b + 1,) where each one's children begin.
+        end: at the far end of other links: a body, or -1 - node of a source or sink.
+        end_weight: of those links.
+        end_at: (b + 1,) where each body's begin.
+        member: bodies by tree, producers first.
+        member_at: (c + 1,) where each tree begins.
+    """
+
+    required: Floats
+    point: Floats
+    parent: Ints
+    weight: Floats
+    child: Ints
+    child_at: Ints
+    end: Ints
+    end_weight: Floats
+    end_at: Ints
+    member: Ints
+    member_at: Ints
+
+
+class Space(NamedTuple):
+    """The nodes.
+
+    Attributes:
+        position: (n, d) ms.
+        height: (n,) ms, of every way from or to the node.
+        penalty: (n,) ms per link of what runs there.
+        slot: (n,) place in the tree, -1 of nodes that host nothing.
+    """
+
+    position: Floats
+    height: Floats
+    penalty: Floats
+    slot: Ints
+
+
+@njit(cache=True, nogil=True)
+def apart(space: Space, one: int, other: int) -> float:
+    """What a link between two nodes costs, ms."""
+    if one == other:
+        return 0.0
+    square = 0.0
+    for k in range(space.position.shape[1]):
+        square += (space.position[one, k] - space.position[other, k]) ** 2
+    return float(math.sqrt(square) + space.height[one] + space.height[other])
+
+
+@njit(cache=True, nogil=True)
+def _to_point(space: Space, node: int, point: Floats) -> float:
+    square = 0.0
+    for k in range(len(point)):
+        square += (space.position[node, k] - point[k]) ** 2
+    return float(math.sqrt(square) + space.height[node])
+
+
+@njit(cache=True, nogil=True)
+def _own(space: Space, bodies: Bodies, host: Ints, body: int, node: int) -> float:
+    """Cost of a body's links outside its tree, and of hosting all its links."""
+    total, weight = 0.0, bodies.weight[body]
+    for n in range(bodies.end_at[body], bodies.end_at[body + 1]):
+        end = bodies.end[n]
+        weight += bodies.end_weight[n]
+        if end < 0:
+            total += bodies.end_weight[n] * apart(space, node, -1 - end)
+        elif host[end] != NONE:
+            total += bodies.end_weight[n] * apart(space, node, host[end])
+        else:
+            total += bodies.end_weight[n] * _to_point(space, node, bodies.point[end])
+    for n in range(bodies.child_at[body], bodies.child_at[body + 1]):
+        weight += bodies.weight[bodies.child[n]]
+    return float(total + weight * space.penalty[node])
+
+
+@njit(cache=True, nogil=True)
+def _room(tree: CapacityTree, space: Space, node: int) -> float:
+    if space.slot[node] < 0:
+        return -1.0
+    room: float = tree.slot[space.slot[node], tree.slot.shape[1] - 1]
+    return room
+
+
+@njit(cache=True, nogil=True)
+def _add(
+    listed: Ints, count: int, node: int, required: float, tree: CapacityTree, space: Space
+) -> int:
+    if count == len(listed) or _room(tree, space, node) < required:
+        return count
+    for n in range(count):
+        if listed[n] == node:
+            return count
+    listed[count] = node
+    return count + 1
+
+
+@njit(cache=True, nogil=True)
+def place_trees(
+    tree: CapacityTree,
+    space: Space,
+    bodies: Bodies,
+    host: Ints,
+    order: Ints,
+    nearby: int,
+    most: int,
+) -> float:
+    """Place the bodies of each tree anew where that is better.
+
+    Args:
+        tree: slots with their free capacity, kept up to date.
+        space: the nodes.
+        bodies: what to place.
+        host: (b,) node of each body, -1 for none yet; changed in place.
+        order: trees, in the order they choose.
+        nearby: candidates near each virtual position.
+        most: candidates of each body in all.
+
+    Returns:
+        Cost saved over trees that were placed before.
+    """
+    saved = 0.0
+    largest = 0
+    for t in order:
+        largest = max(largest, bodies.member_at[t + 1] - bodies.member_at[t])
+    listed = np.empty((largest, most), np.int64)
+    count = np.empty(largest, np.int64)
+    base = np.empty(largest, np.int64)
+    value = np.empty((largest, most))
+    old = np.empty(largest, np.int64)
+    here = np.empty(len(bodies.required), np.int64)
+    search = search_for(nearby, 1.0)
+    for t in order:
+        members = bodies.member[bodies.member_at[t] : bodies.member_at[t + 1]]
+        size = len(members)
+        for n in range(size):
+            here[members[n]] = n
+            old[n] = host[members[n]]
+        before = 0.0
+        complete = True
+        for n in range(size):
+            body = members[n]
+            if old[n] == NONE:
+                complete = False
+                continue
+            before += _own(space, bodies, host, body, old[n])
+            up = bodies.parent[body]
+            if up != NONE and host[up] != NONE:
+                before += bodies.weight[body] * apart(space, old[n], host[up])
+        for n in range(size):
+            if old[n] != NONE:
+                slot = space.slot[old[n]]
+                set_free(tree, slot, _room(tree, space, old[n]) + bodies.required[members[n]])
+        # Candidates: where it is, the ends of its links, what is near; then those of its relatives.
+        for n in range(size):
+            body, c = members[n], 0
+            required = bodies.required[body]
+            if old[n] != NONE:
+                c = _add(listed[n], c, old[n], required, tree, space)
+            found = nearest(tree, bodies.point[body], required, 0, search)
+            for f in range(found):
+                c = _add(listed[n], c, tree.node[search.slot[f]], required, tree, space)
+            for m in range(bodies.end_at[body], bodies.end_at[body + 1]):
+                end = bodies.end[m]
+                node = -1 - end if end < 0 else host[end]
+                if node != NONE and c < most // 2:
+                    c = _add(listed[n], c, node, required, tree, space)
+            count[n] = base[n] = c
+        for n in range(size):
+            body = members[n]
+            up = bodies.parent[body]
+            if up == NONE:
+                continue
+            u = here[up]
+            for m in range(base[u]):
+                count[n] = _add(
+                    listed[n], count[n], listed[u, m], bodies.required[body], tree, space
+                )
+            for m in range(base[n]):
+                count[u] = _add(listed[u], count[u], listed[n, m], bodies.required[up], tree, space)
+        # Upwards: the least cost of all below, for each candidate.
+        for n in range(size):
+            body = members[n]
+            for m in range(count[n]):
+                value[n, m] = _own(space, bodies, host, body, listed[n, m])
+            for x in range(bodies.child_at[body], bodies.child_at[body + 1]):
+                child = bodies.child[x]
+                k = here[child]
+                for m in range(count[n]):
+                    best = math.inf
+                    for j in range(count[k]):
+                        cost = value[k, j] + bodies.weight[child] * apart(
+                            space, listed[k, j], listed[n, m]
+                        )
+                        best = min(best, cost)
+                    if count[k] == 0:
+                        best = bodies.weight[child] * _to_point(
+                            space, listed[n, m], bodies.point[child]
+                        )
+                    value[n, m] += best
+        # Downwards: consumers choose first, as long as there is room.
+        for n in range(size - 1, -1, -1):
+            body = members[n]
+            up = bodies.parent[body]
+            chosen, least = NONE, math.inf
+            for m in range(count[n]):
+                node = listed[n, m]
+                if _room(tree, space, node) < bodies.required[body]:
+                    continue
+                cost = value[n, m]
+                if up != NONE and host[up] != NONE:
+                    cost += bodies.weight[body] * apart(space, node, host[up])
+                if cost < least:
+                    chosen, least = node, cost
+            if chosen == NONE and nearest(
+                tree, bodies.point[body], bodies.required[body], 0, search
+            ):
+                chosen = tree.node[search.slot[0]]
+            host[body] = chosen
+            if chosen != NONE:
+                room = _room(tree, space, chosen) - bodies.required[body]
+                set_free(tree, space.slot[chosen], room)
+        if not complete:
+            continue
+        after = 0.0
+        for n in range(size):
+            body = members[n]
+            if host[body] == NONE:
+                after = math.inf
+                break
+            after += _own(space, bodies, host, body, host[body])
+            up = bodies.parent[body]
+            if up != NONE and host[up] != NONE:
+                after += bodies.weight[body] * apart(space, host[body], host[up])
+        if after < before - 1e-12 * before:
+            saved += before - after
+            continue
+        for n in range(size):
+            body = members[n]
+            if host[body] != NONE:
+                room = _room(tree, space, host[body]) + bodies.required[body]
+                set_free(tree, space.slot[host[body]], room)
+        for n in range(size):
+            host[members[n]] = old[n]
+            room = _room(tree, space, old[n]) - bodies.required[members[n]]
+            set_free(tree, space.slot[old[n]], room)
+    return saved
+
+
+@njit(cache=True, nogil=True)
+def _all(space: Space, bodies: Bodies, host: Ints, body: int, node: int) -> float:
+    """Cost of all links of a body if it ran on a node."""
+    total = _own(space, bodies, host, body, node)
+    up = bodies.parent[body]
+    if up != NONE:
+        total += bodies.weight[body] * apart(space, node, host[up])
+    for n in range(bodies.child_at[body], bodies.child_at[body + 1]):
+        child = bodies.child[n]
+        total += bodies.weight[child] * apart(space, node, host[child])
+    return total
+
+
+@njit(cache=True, nogil=True)
+def improve(tree: CapacityTree, space: Space, bodies: Bodies, host: Ints, nearby: int) -> float:
+    """Move single bodies to better nodes near them, and swap pairs, where that fits and pays.
+
+    Args:
+        tree: slots with their free capacity, kept up to date.
+        space: the nodes.
+        bodies: what is placed; all have a node.
+        host: (b,) their nodes, changed in place.
+        nearby: nodes looked at for each.
+
+    Returns:
+        Cost saved.
+    """
+    saved = 0.0
+    search = search_for(nearby, 1.0)
+    count = len(host)
+    for a in range(count):
+        need = bodies.required[a]
+        now = _all(space, bodies, host, a, host[a])
+        found = nearest(tree, bodies.point[a], need, 0, search)
+        best, least = NONE, now * (1.0 - 1e-12)
+        for f in range(found):
+            node = tree.node[search.slot[f]]
+            if node != host[a]:
+                cost = _all(space, bodies, host, a, node)
+                if cost < least:
+                    best, least = node, cost
+        if best != NONE:
+            set_free(tree, space.slot[host[a]], _room(tree, space, host[a]) + need)
+            set_free(tree, space.slot[best], _room(tree, space, best) - need)
+            host[a] = best
+            saved += now - least
+            now = least
+        for b in range(count):
+            here, there = host[a], host[b]
+            more = bodies.required[b] - bodies.required[a]
+            if (
+                here == there
+                or _room(tree, space, here) < more
+                or _room(tree, space, there) < -more
+            ):
+                continue
+            before = _all(space, bodies, host, a, here) + _all(space, bodies, host, b, there)
+            host[a], host[b] = there, here
+            after = _all(space, bodies, host, a, there) + _all(space, bodies, host, b, here)
+            if after < before * (1.0 - 1e-12):
+                set_free(tree, space.slot[here], _room(tree, space, here) - more)
+                set_free(tree, space.slot[there], _room(tree, space, there) + more)
+                saved += before - after
+            else:
+                host[a], host[b] = here, there
+    return saved
+
+
+__all__ = ["Bodies", "Space", "apart", "improve", "place_trees"]

@@ -1,0 +1,462 @@
+"""Placing queries: Nova's phases II and III for operator graphs (paper, section 3.6)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nova_core.errors import InfeasibleError, ProblemError
+from nova_core.model.problem import Bools, Floats, Ints, Problem
+from nova_core.placement.objectives import OBJECTIVES
+from nova_core.placement.partitioning import (
+    maximum_partition_rate,
+    partition_rates,
+    sigma_for_bandwidth,
+)
+from nova_core.queries.document import Queries
+from nova_core.queries.expansion import QueryGraph, expand
+from nova_core.queries.plan import Instance, QueryPlan, instance_links, instance_weights
+from nova_core.queries.virtual import link_weights, virtual_positions
+
+if TYPE_CHECKING:
+    from nova_core.queries.kernels.assign import Bodies
+
+DEFAULT_SIGMA = 0.4
+# Small inputs afford more: candidates, orders, and aggregates both split and whole.
+FEW_BODIES = 300
+BODIES_AFFORDED = 400
+MOST_STARTS = 16
+MOST_SWEEPS = 8
+# Sweeps go on while they save this share of the cost.
+WORTHWHILE = 1e-3
+ON_FULL = ("expand", "spread")
+
+
+@dataclass(frozen=True)
+class QueryParameters:
+    """How queries are placed.
+
+    Attributes:
+        objective: what is minimized: ``latency``, ``network-usage`` or ``source-latency``.
+        sigma: how coarsely inputs may be cut, 0 (finest) to 1 (Eq. 7); None as for joins.
+        bandwidth: t_b, the most an instance may receive, tuples/s (Eq. 4); None for no limit.
+        c_min: C_min, the capacity a node must have to be chosen, tuples/s (Eq. 3).
+        on_full: when nothing has room: ``expand`` refuses, ``spread`` overloads near nodes.
+        push_filters: whether filters run before joins where what they read allows.
+        split_aggregates: whether decomposable aggregates get partial ones.
+        refine: whether queries are placed again while that improves.
+        seed: of the orders tried on small inputs.
+    """
+
+    objective: str = "latency"
+    sigma: float | None = None
+    bandwidth: float | None = None
+    c_min: float = 0.0
+    on_full: str = "expand"
+    push_filters: bool = True
+    split_aggregates: bool = True
+    refine: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("objective", OBJECTIVES), ("on_full", ON_FULL)):
+            if getattr(self, name) not in allowed:
+                raise ProblemError(
+                    f"queries: {name} is {getattr(self, name)!r}; expected one of "
+                    f"{', '.join(allowed)}"
+                )
+        if self.sigma is not None and not 0 <= self.sigma <= 1:
+            raise ProblemError(f"queries: sigma is {self.sigma:g}; expected 0 to 1")
+        if self.bandwidth is not None and not self.bandwidth > 0:
+            raise ProblemError(f"queries: bandwidth is {self.bandwidth:g}; expected more than 0")
+        if not 0 <= self.c_min < math.inf or self.seed < 0:
+            raise ProblemError("queries: c_min and seed must be 0 or more")
+
+
+def place_queries(
+    problem: Problem, queries: Queries, parameters: QueryParameters | None = None
+) -> QueryPlan:
+    """Decide where each operator of each query runs, and into how many pieces it is cut.
+
+    Args:
+        problem: nodes and sources; its own joins are not placed.
+        queries: what to place.
+        parameters: None for the defaults.
+
+    Raises:
+        ProblemError: for queries that do not fit the problem.
+        InfeasibleError: when ``on_full`` is ``expand`` and something fits nowhere.
+    """
+    p = parameters or QueryParameters()
+    best: _Attempt | None = None
+    for split in (True, False) if p.split_aggregates else (False,):
+        graph = expand(problem, queries, push_filters=p.push_filters, split_aggregates=split)
+        small = len(graph.bodies) <= FEW_BODIES
+        starts = BODIES_AFFORDED // max(1, len(graph.bodies)) if p.refine else 1
+        for start in range(max(1, min(MOST_STARTS, starts))):
+            attempt = _Attempt(problem, graph, p, start, split)
+            if best is None or attempt.score < best.score:
+                best = attempt
+        if not small or not any(o.expression for o in graph.graph.operators):
+            break
+    assert best is not None  # there is at least one
+    if best.missing > 0 and p.on_full == "expand":
+        raise InfeasibleError(
+            f"{queries.name}: operators find no room even when cut: {best.missing:g} tuples/s are "
+            "missing; add capacity, lower sigma to cut finer, or accept overload with "
+            "on_full=spread",
+            best.missing,
+        )
+    return best.plan(queries)
+
+
+class _Attempt:
+    """Phases II and III once, in one order."""
+
+    def __init__(
+        self, problem: Problem, graph: QueryGraph, p: QueryParameters, start: int, split: bool
+    ) -> None:
+        from nova_core.placement.kernels.capacity_tree import build, search_for
+
+        self._problem, self._graph, self._p = problem, graph, p
+        self._rewriting = {"push_filters": p.push_filters, "split_aggregates": split}
+        nodes = problem.nodes
+        self._virtual = virtual_positions(
+            graph, nodes.position, link_weights(graph, p.objective)
+        ).point
+        count = len(nodes)
+        self.hosts: Bools = nodes.worker & (nodes.capacity >= p.c_min) & (nodes.capacity > 0)
+        if not self.hosts.any():
+            raise InfeasibleError(f"{problem.name}: no node may run operators", 1.0)
+        height = np.zeros(count) if nodes.height is None else nodes.height
+        penalty = np.zeros(count) if nodes.penalty is None else nodes.penalty
+        rise = None
+        if height.any() or penalty.any():
+            rise = np.stack([height + penalty, height], axis=1)
+        self._free = np.minimum(nodes.capacity, 1e300)
+        self._tree = build(nodes.position, self._free, np.flatnonzero(self.hosts), rise=rise)
+        slot = np.full(count, -1)
+        slot[self._tree.node] = np.arange(len(self._tree.node))
+        from nova_core.queries.kernels.assign import Space
+
+        self._space = Space(nodes.position, height, penalty, slot)
+        self._nearest = search_for(1, 1.0)
+        self.shares: dict[int, tuple[Floats, Floats]] = {}
+        self.missing = 0.0
+        self._breaks = False
+        small = len(graph.bodies) <= FEW_BODIES
+        self._nearby, self._most = (16, 96) if small else (6, 24)
+        self._random = np.random.default_rng([p.seed, start]) if start else None
+        limit = math.inf if p.bandwidth is None else p.bandwidth
+        bodies = graph.bodies.tolist()
+        required = graph.required
+        self.instances = [
+            Instance(
+                one,
+                -1,
+                (0, 1) if graph.graph[one].kind == "join" else (0, len(graph.graph[one].inputs)),
+            )
+            for one in bodies
+            if required[one] <= limit
+        ]
+        self._sweep()
+        self._cut_what_is_left([one for one in bodies if required[one] > limit], limit)
+        if p.refine:
+            self._refine()
+        self.score = (self.missing, self.plan_of().cost)
+
+    # --- whole queries --------------------------------------------------------------------------
+
+    def _sweep(self) -> float:
+        """Place all trees of instances, or place them again where that is better."""
+        from nova_core.queries.kernels.assign import place_trees
+
+        if not self.instances:
+            return 0.0
+        bodies = self._bodies()
+        host = np.array([one.node for one in self.instances], np.int64)
+        order = np.arange(len(bodies.member_at) - 1)
+        if self._random is None:
+            total = np.add.reduceat(bodies.required[bodies.member], bodies.member_at[:-1])
+            order = np.argsort(-total, kind="stable")
+        else:
+            self._random.shuffle(order)
+            for body in self._random.permutation(np.flatnonzero(host < 0)).tolist():
+                # One by one, unlike the first attempt, which lets queries choose as a whole.
+                required = float(bodies.required[body])
+                host[body] = self._take(self.instances[body].operator, required)
+                if host[body] >= 0:
+                    self._charge(int(host[body]), required)
+        saved = 0.0
+        for _ in range(MOST_SWEEPS if self._p.refine else 1):
+            gained = place_trees(
+                self._tree, self._space, bodies, host, order, self._nearby, self._most
+            )
+            saved += gained
+            if gained <= WORTHWHILE * saved and (host >= 0).all():
+                break
+        self._run_on(host)
+        return saved
+
+    def _bodies(self) -> Bodies:
+        """Columns of the kernel: instances as trees, with what other links they have."""
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
+        from nova_core.queries.kernels.assign import Bodies
+
+        links = instance_links(self._graph, self.instances, self.shares)
+        weight = instance_weights(self._graph, links, self._p.objective)
+        many = len(self.instances)
+        point = self._virtual[[one.operator for one in self.instances]]
+        required = np.zeros(many)
+        inside = links.consumer >= 0
+        np.add.at(required, links.consumer[inside], links.rate[inside])
+        between = inside & (links.producer >= 0)
+        # An instance's first consumer is its parent; the others are ends like sources and sinks.
+        parent = np.full(many, -1)
+        up = np.zeros(many)
+        rows = np.flatnonzero(between)
+        first = rows[np.unique(links.producer[rows], return_index=True)[1]]
+        parent[links.producer[first]] = links.consumer[first]
+        same = rows[links.consumer[rows] == parent[links.producer[rows]]]
+        np.add.at(up, links.producer[same], weight[same])
+        other = np.ones(len(links.rate), bool)
+        other[same] = False
+        mine = [links.producer[other], links.consumer[other]]
+        body, end = np.concatenate(mine), np.concatenate(mine[::-1])
+        heavy = np.tile(weight[other], 2)
+        real = body >= 0
+        body, end, heavy = body[real], end[real], heavy[real]
+        at = np.argsort(body, kind="stable")
+        kids = np.flatnonzero(parent >= 0)
+        kids = kids[np.argsort(parent[kids], kind="stable")]
+        tree = coo_array(
+            (np.ones((parent >= 0).sum()), (np.flatnonzero(parent >= 0), parent[parent >= 0])),
+            shape=(many, many),
+        )
+        component = connected_components(tree, directed=False)[1]
+        depth = self._depth(parent)
+        members = np.lexsort((-depth, component))
+        bounds = np.arange(many + 1)
+        return Bodies(
+            required=required,
+            point=np.ascontiguousarray(point),
+            parent=parent,
+            weight=up,
+            child=kids,
+            child_at=np.searchsorted(parent[kids], bounds),
+            end=end[at],
+            end_weight=heavy[at],
+            end_at=np.searchsorted(body[at], bounds),
+            member=members,
+            member_at=np.searchsorted(component[members], np.arange(component.max() + 2)),
+        )
+
+    @staticmethod
+    def _depth(parent: Ints) -> Ints:
+        """Links from each instance to the root of its tree."""
+        depth, above = np.zeros(len(parent), np.int64), parent.copy()
+        while (above >= 0).any():
+            depth += above >= 0
+            above = np.where(above >= 0, parent[above], -1)
+        return depth
+
+    def _refine(self) -> None:
+        """Place queries with pieces again, then move and swap single instances of small inputs."""
+        from nova_core.queries.kernels.assign import improve
+
+        if self._breaks or not self.instances:
+            return
+        if self.shares or any(one.feeds >= 0 for one in self.instances):
+            self._sweep()
+        if len(self.instances) <= FEW_BODIES:
+            bodies = self._bodies()
+            host = np.array([one.node for one in self.instances], np.int64)
+            while improve(self._tree, self._space, bodies, host, self._most) > 0:
+                pass
+            self._run_on(host)
+            self._sweep()
+
+    def _run_on(self, host: Ints) -> None:
+        self.instances = [
+            one._replace(node=node) for one, node in zip(self.instances, host.tolist(), strict=True)
+        ]
+
+    # --- pieces ---------------------------------------------------------------------------------
+
+    def _cut_what_is_left(self, large: list[int], limit: float) -> None:
+        """Cut operators that no node takes whole."""
+        left = [one.operator for one in self.instances if one.node < 0] + large
+        if not left:
+            return
+        self.instances = [one for one in self.instances if one.node >= 0]
+        for operator in sorted(left, key=lambda one: -self._graph.required[one]):
+            kind = self._graph.graph[operator].kind
+            if kind == "join":
+                self._cut_join(operator, limit)
+            elif self._graph.parts[operator] > 1:
+                self._cut_shares(operator, limit)
+            else:
+                self._combine(operator, limit)
+
+    def _take(self, operator: int, required: float) -> int:
+        """The nearest node with room, or -1."""
+        from nova_core.placement.kernels.capacity_tree import nearest
+
+        point = np.ascontiguousarray(self._virtual[operator])
+        if not nearest(self._tree, point, required, 0, self._nearest):
+            return -1
+        return int(self._tree.node[self._nearest.slot[0]])
+
+    def _room(self, node: int) -> float:
+        return float(self._tree.slot[self._space.slot[node], -1])
+
+    def _charge(self, node: int, required: float) -> None:
+        from nova_core.placement.kernels.capacity_tree import set_free
+
+        set_free(self._tree, self._space.slot[node], self._room(node) - required)
+
+    def _nowhere(self, operator: int, required: float) -> int:
+        """Where a piece goes that fits nowhere: of the nearest nodes, the one with most left."""
+        self.missing += required
+        self._breaks = True
+        hosts = np.flatnonzero(self.hosts)
+        away = np.linalg.norm(self._problem.nodes.position[hosts] - self._virtual[operator], axis=1)
+        near = hosts[np.argsort(away, kind="stable")[:8]]
+        node = int(max(near.tolist(), key=self._room))
+        self._charge(node, required)
+        return node
+
+    def _cut_join(self, operator: int, limit: float) -> None:
+        graph = self._graph.graph
+        rates = [graph[one].output_rate for one in graph[operator].inputs]
+        columns = [np.array([rate]) for rate in rates]
+        sigma: Floats | float = DEFAULT_SIGMA if self._p.sigma is None else self._p.sigma
+        if self._p.sigma is None and self._p.bandwidth is not None:
+            sigma = sigma_for_bandwidth(columns[0], columns[1], self._p.bandwidth)
+        maximum = float(np.ravel(maximum_partition_rate(columns[0], columns[1], sigma))[0])
+        if limit < math.inf:
+            maximum = min(maximum, limit / 2)
+        left, right = (partition_rates(rate, maximum) for rate in rates)
+        self.shares[operator] = (left / rates[0], right / rates[1])
+        rest = [(0, len(left), 0, len(right))]
+        while rest:
+            a, b, c, d = rest.pop()
+            node = self._take(operator, float(left[a] + right[c]))
+            if node < 0:
+                i, j = b - a, d - c
+                required = float(left[a:b].sum() + right[c:d].sum())
+                node = self._nowhere(operator, required)
+            else:
+                room = min(self._room(node), limit) * (1 + 1e-12)
+                i, j = _largest(np.cumsum(left[a:b]), np.cumsum(right[c:d]), room)
+                required = float(left[a : a + i].sum() + right[c : c + j].sum())
+                self._charge(node, required)
+            self.instances.append(Instance(operator, node, (a, a + i), (c, c + j)))
+            if a + i < b:
+                rest.append((a + i, b, c, d))
+            if c + j < d:
+                rest.append((a, a + i, c + j, d))
+
+    def _cut_shares(self, operator: int, limit: float) -> None:
+        required = float(self._graph.required[operator])
+        sigma = DEFAULT_SIGMA if self._p.sigma is None else self._p.sigma
+        most = min(max(1.0, sigma * required), limit)
+        count = max(1, min(int(self._graph.parts[operator]), math.ceil(required / most)))
+        self.shares[operator] = (np.full(count, 1 / count), np.ones(1))
+        each, begin = required / count, 0
+        while begin < count:
+            node = self._take(operator, each)
+            if node < 0:
+                end = count
+                node = self._nowhere(operator, each * (end - begin))
+            else:
+                fits = int(min(self._room(node), limit) * (1 + 1e-12) / each)
+                end = min(count, begin + max(1, fits))
+                self._charge(node, each * (end - begin))
+            self.instances.append(Instance(operator, node, (begin, end)))
+            begin = end
+
+    def _combine(self, operator: int, limit: float) -> None:
+        """Partial instances over ranges of the inputs, and one that combines them."""
+        graph = self._graph.graph
+        inputs = [graph[one].output_rate for one in graph[operator].inputs]
+        total, most = float(sum(inputs)), graph[operator].output_rate
+        if not self._graph.combines[operator] or len(inputs) < 2:
+            node = self._nowhere(operator, total)
+            self.instances.append(Instance(operator, node, (0, len(inputs))))
+            return
+        ranges: list[tuple[int, int, int]] = []
+        begin, arriving = 0, 0.0
+        while begin < len(inputs):
+            node = self._take(operator, inputs[begin])
+            if node < 0:
+                end = len(inputs)
+                node = self._nowhere(operator, float(sum(inputs[begin:])))
+            else:
+                room = min(self._room(node), limit) * (1 + 1e-12)
+                sums = np.cumsum(inputs[begin:])
+                end = begin + max(1, int(np.searchsorted(sums, room, side="right")))
+                self._charge(node, float(sum(inputs[begin:end])))
+            arriving += min(float(sum(inputs[begin:end])), most)
+            ranges.append((begin, end, node))
+            begin = end
+        node = self._take(operator, arriving) if arriving <= limit else -1
+        if node < 0:
+            node = self._nowhere(operator, arriving)
+        else:
+            self._charge(node, arriving)
+        root = len(self.instances)
+        self.instances.append(Instance(operator, node, (0, 0)))
+        self.instances += [
+            Instance(operator, place, (begin, end), feeds=root) for begin, end, place in ranges
+        ]
+
+    # --- result ---------------------------------------------------------------------------------
+
+    def plan_of(self, queries: Queries | None = None) -> QueryPlan:
+        """The plan so far."""
+        p = self._p
+        return QueryPlan(
+            problem=self._problem,
+            queries=queries or Queries(()),
+            graph=self._graph,
+            instances=tuple(self.instances),
+            shares=self.shares,
+            strategy="nova",
+            objective=p.objective,
+            parameters=asdict(p),
+            rewriting=self._rewriting,
+            virtual=self._virtual,
+            breaks=("link", "capacity", "replica-bandwidth") if self._breaks else ("link",),
+            notes={"cut": len(self.shares) + sum(one.left == (0, 0) for one in self.instances)},
+        )
+
+    def plan(self, queries: Queries) -> QueryPlan:
+        """The plan, with instances by operator."""
+        order = sorted(range(len(self.instances)), key=lambda n: self.instances[n].operator)
+        rank = {old: new for new, old in enumerate(order)}
+        self.instances = [
+            self.instances[n]._replace(
+                feeds=rank[self.instances[n].feeds] if self.instances[n].feeds >= 0 else -1
+            )
+            for n in order
+        ]
+        return self.plan_of(queries)
+
+
+def _largest(left: Floats, right: Floats, room: float) -> tuple[int, int]:
+    """Rows and columns of the largest corner of a grid that fits, by sums of their rates."""
+    best = (1, 1)
+    for i in range(1, len(left) + 1):
+        j = int(np.searchsorted(right, room - left[i - 1], side="right"))
+        if j and i * j > best[0] * best[1]:
+            best = (i, j)
+    return best
+
+
+__all__ = ["QueryParameters", "place_queries"]

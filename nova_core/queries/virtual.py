@@ -1,0 +1,133 @@
+"""Phase II of operator graphs: all operators of a query relax together in the cost space.
+
+Links are springs whose pull is their weight however long they are (paper, section 3.6, after Rizou
+et al. 2010): the least sum of weight times distance, which is convex, found to a relative gap that
+is told. An operator alone between three ends has the closed form of a two-way join.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nova_core.errors import ProblemError
+from nova_core.model.problem import Floats, Ints
+from nova_core.placement.objectives import OBJECTIVES
+from nova_core.queries.expansion import QueryGraph
+
+
+@dataclass(frozen=True, eq=False)
+class Virtual:
+    """Where operators would be if every point were a node.
+
+    Attributes:
+        point: (o, d) of all operators, ms; sources and sinks are at their nodes.
+        gap: how far the sums of distances may be above the least, relative to them, at worst.
+        cost: sum of weight times distance.
+    """
+
+    point: Floats
+    gap: float
+    cost: float
+
+
+def link_weights(graph: QueryGraph, objective: str) -> Floats:
+    """(e,) weights of the links; those of a two-way join are those of a problem's pair.
+
+    ``latency`` weighs each link once (paper, Eq. 1), ``network-usage`` by its tuples/s, and
+    ``source-latency`` by the source-to-sink paths it is part of.
+
+    Raises:
+        ProblemError: for an unknown objective.
+    """
+    producer, _, _, rate = graph.links
+    if objective == "latency":
+        return np.ones(len(producer))
+    if objective == "network-usage":
+        return rate
+    if objective == "source-latency":
+        return graph.paths
+    raise ProblemError(f"objective: unknown {objective!r}; use one of {', '.join(OBJECTIVES)}")
+
+
+def virtual_positions(graph: QueryGraph, position: Floats, weight: Floats) -> Virtual:
+    """Positions that minimize the sum over links of weight times distance.
+
+    Args:
+        graph: what to place.
+        position: (n, d) nodes' coordinates, ms.
+        weight: (e,) of `QueryGraph.links`.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    from nova_core.placement.kernels.median import fermat_points
+    from nova_core.queries.kernels.springs import contract, relax
+
+    producer, consumer, _, _ = graph.links
+    many = len(graph.root)
+    pinned = graph.graph.pinned()
+    free = np.zeros(many, np.int64)
+    free[graph.bodies] = 1
+    point = np.zeros((many, position.shape[1]))
+    point[pinned >= 0] = position[pinned[pinned >= 0]]
+    ends = np.stack([producer, consumer], axis=1)
+    alive = np.ones(len(ends), np.int64)
+    bound = contract(ends, weight, alive, free)
+    moves = (free == 1) & (bound == np.arange(many))
+    ends, kept = ends[alive == 1], weight[alive == 1]
+    between = moves[ends].all(axis=1)
+    graph_of = coo_array((np.ones(between.sum()), ends[between].T), shape=(many, many))
+    component = connected_components(graph_of, directed=False)[1]
+    # Components are named by the free vertices; sources and sinks belong to none.
+    here = np.where(moves[ends[:, 0]], component[ends[:, 0]], component[ends[:, 1]])
+    touched = moves[ends].any(axis=1)
+    links = np.flatnonzero(touched)
+    links = links[np.argsort(here[links], kind="stable")]
+    members = np.flatnonzero(moves)
+    members = members[np.argsort(component[members], kind="stable")]
+    names, first, count = np.unique(component[members], return_index=True, return_counts=True)
+    link_first = np.searchsorted(here[links], names)
+    link_count = np.searchsorted(here[links], names, side="right") - link_first
+    single = (count == 1) & (link_count == 3)
+    if single.any():
+        rows = links[link_first[single][:, None] + np.arange(3)]
+        mine = members[first[single]][:, None]
+        others = np.where(ends[rows][..., 0] == mine, ends[rows][..., 1], ends[rows][..., 0])
+        point[mine[:, 0]] = fermat_points(point[others], kept[rows])
+    gap = 0.0
+    rest = np.flatnonzero(~single)
+    if len(rest):
+        place = np.full(many, -1)
+        place[members] = np.arange(len(members)) - np.repeat(first, count)
+        place[members[first[single]]] = -1
+        gaps = relax(
+            point,
+            ends,
+            kept,
+            _runs(members, first[rest], count[rest]),
+            np.append(0, np.cumsum(count[rest])),
+            _runs(links, link_first[rest], link_count[rest]),
+            np.append(0, np.cumsum(link_count[rest])),
+            place,
+        )
+        gap = float(gaps.max())
+    while True:  # bound to what is bound itself
+        further = bound[bound]
+        if np.array_equal(further, bound):
+            break
+        bound = further
+    point = point[bound[graph.root]]
+    distance = np.linalg.norm(point[producer] - point[consumer], axis=1)
+    return Virtual(point, gap, float(weight @ distance))
+
+
+def _runs(values: Ints, first: Ints, count: Ints) -> Ints:
+    """Stretches of an array, one after the other."""
+    offset = np.append(0, np.cumsum(count))
+    found: Ints = values[np.repeat(first - offset[:-1], count) + np.arange(offset[-1])]
+    return found
+
+
+__all__ = ["Virtual", "link_weights", "virtual_positions"]

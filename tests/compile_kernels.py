@@ -1,0 +1,33 @@
+"""Compiles the kernels that tests use, so that test processes side by side need not each do so.
+
+`./nova test` runs this while the linters leave a core idle. Nothing depends on it but time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nova_core.costspace import CostSpace, LiveCostSpace, embed, sample_pairs
+from nova_core.model.examples import load_example
+from nova_core.strategies import place
+from nova_harness import check_live
+from nova_workloads.topology import generate
+
+
+def main() -> None:
+    """Run what compiles them, the slowest first."""
+    problem = generate(400, heterogeneity=0.5, seed=0)
+    place(problem, "nova")
+    place(problem, "nova", refine=False)
+    check_live.main(["--nodes", "400", "--events", "300", "--every", "150"], standalone_mode=False)
+    for search in ("annealing", "reactive-tabu"):
+        place(load_example("running-example"), f"whitewater-{search}")
+    position = np.random.default_rng(0).uniform(size=(300, 2)) * 50
+    space = CostSpace(position, np.ones(300))
+    for height in (False, True):
+        embed(sample_pairs(space.matrix(), 20), 300, height=height)
+    LiveCostSpace(space).add(np.arange(20), np.full(20, 9.0))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Small topologies and queries over them, and every way to place them."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from nova_core.model.problem import Floats, JoinMatrix, Joins, Nodes, Problem, Sources
+from nova_core.queries import Instance, Queries, QueryPlan, queries_of
+from nova_core.queries.expansion import expand
+
+STREAMS = 4
+
+
+def topology(seed: int, nodes: int = 8, capacity: Floats | None = None) -> Problem:
+    """Nodes in a square of 200 ms, two sources of different keys per stream."""
+    rng = np.random.default_rng(seed)
+    many, none = 2 * STREAMS, np.empty(0, np.int64)
+    return Problem(
+        nodes=Nodes(
+            ids=np.array([f"n{i}" for i in range(nodes)]),
+            position=rng.uniform(0, 200, (nodes, 2)),
+            capacity=np.full(nodes, np.inf) if capacity is None else capacity,
+            worker=np.ones(nodes, bool),
+        ),
+        sources=Sources(
+            ids=np.array([f"s{i}" for i in range(many)]),
+            node=rng.integers(0, nodes, many),
+            stream=np.array([f"t{i // 2}" for i in range(many)]),
+            rate=rng.integers(5, 60, many).astype(float),
+            key=np.array([f"k{i % 2}" for i in range(many)]),
+        ),
+        joins=Joins(np.empty(0, np.str_), np.empty(0, np.str_), np.empty(0, np.str_), none),
+        matrix=JoinMatrix(none, none, none, np.empty(0)),
+    )
+
+
+def document(*operators: dict[str, Any], sink: str = "n0") -> dict[str, Any]:
+    return {
+        "nova_queries": 1,
+        "queries": [{"id": "q", "sink": sink, "operators": list(operators)}],
+    }
+
+
+def chain(reads: bool = True, decomposable: bool = True, groups: int = 2) -> dict[str, Any]:
+    """A filter, two joins by key, a filter on one input, and an aggregate of both keys."""
+    late = {"kind": "filter", "id": "late", "input": "abc", "selectivity": 0.4}
+    return document(
+        {"kind": "filter", "id": "hot", "input": "t0", "selectivity": 0.5},
+        {"kind": "join", "id": "ab", "inputs": ["hot", "t1"], "selectivity": 0.5},
+        {"kind": "join", "id": "abc", "inputs": ["ab", "t2"], "selectivity": 0.3},
+        late | ({"reads": "t1"} if reads else {}),
+        {
+            "kind": "aggregate",
+            "id": "mean",
+            "input": "late",
+            "window": 1,
+            "groups": groups,
+            "decomposable": decomposable,
+        },
+    )
+
+
+def queries(**options: Any) -> Queries:
+    return queries_of(chain(**options))
+
+
+def best_whole(problem: Problem, asked: Queries, objective: str, **rewriting: bool) -> float:
+    """The least objective of all placements that keep every operator whole; inf for none."""
+    graph = expand(problem, asked, **rewriting)
+    bodies, required = graph.bodies.tolist(), graph.required
+    least = np.inf
+    for nodes in product(range(len(problem.nodes)), repeat=len(bodies)):
+        load = np.bincount(nodes, required[bodies], len(problem.nodes))
+        if (load > problem.nodes.capacity).any():
+            continue
+        instances = tuple(
+            Instance(
+                one,
+                node,
+                (0, 1) if graph.graph[one].kind == "join" else (0, len(graph.graph[one].inputs)),
+            )
+            for one, node in zip(bodies, nodes, strict=True)
+        )
+        plan = QueryPlan(problem, asked, graph, instances, {}, "all", objective)
+        least = min(least, plan.cost)
+    return least

@@ -1,0 +1,88 @@
+"""Engines of experiments, as far as that needs none of them to run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from report_runs import change, write_run
+
+from nova_core.errors import NovaError
+from nova_harness.experiment.engine import Lead
+from nova_harness.report import make_report, page
+from nova_harness.spark_deployment import DRIVER, MASTER, ORDERS, WORKER, SparkDeployment
+from nova_harness.storm_deployment import JOBS, StormDeployment
+from nova_spark.driver import FLOWING, State
+from nova_spark.verification import Step
+from nova_storm.home import StormHome
+from nova_testbed.hosts import Hosts
+from nova_testbed.inventory import Inventory, read_inventory
+
+
+@pytest.fixture(scope="module")
+def inventory() -> Inventory:
+    found = read_inventory("virtual-8")
+    hosts = [replace(host, address=f"10.0.0.{i}") for i, host in enumerate(found.hosts, 1)]
+    return replace(found, hosts=tuple(hosts))
+
+
+def test_storm_on_hosts(inventory: Inventory, tmp_path: Path) -> None:
+    deployment = StormDeployment(Hosts(inventory), StormHome(tmp_path))
+    assert list(deployment.commands("sink")) == list(JOBS.values())
+    assert list(deployment.commands("worker1")) == [JOBS["supervisor"]]
+    assert deployment.files("worker1").keys() == {"supervisor.yaml"}
+    told = yaml.safe_load(deployment.files("worker3")["supervisor.yaml"])
+    assert told["supervisor.scheduler.meta"] == {"nova.node": "worker3"}
+    assert told["nimbus.seeds"] == ["10.0.0.1"]
+    assert told["storm.local.hostname"] == "10.0.0.8"
+
+
+def test_spark_on_hosts(inventory: Inventory) -> None:
+    deployment = SparkDeployment(Hosts(inventory))
+    assert list(deployment.commands("sink")) == [MASTER, WORKER, DRIVER]
+    assert list(deployment.commands("worker1")) == [WORKER]
+    command = deployment.commands("sink")[DRIVER]
+    assert ORDERS in command and "spark://10.0.0.1:7077" in command
+    # What Master and driver take on the sink's host is not its executor's.
+    heaps = deployment.configuration.heaps
+    assert heaps["worker1"] == heaps["source1"] == 656
+    assert heaps["sink"] == 2560 - 1000 - 864
+    with pytest.raises(NovaError, match="experiments on Spark need virtual hosts"):
+        SparkDeployment(Hosts(replace(inventory, virtual=False)))
+
+
+def test_a_driver_says_how_an_order_stands(tmp_path: Path) -> None:
+    state = State(FLOWING, start_ms=1000, steps=(Step("join a", "n", (3, 7)),))
+    state.write(tmp_path / "0.state.json")
+    assert State.from_json((tmp_path / "0.state.json").read_text()) == state
+
+
+def test_later_jobs_get_the_time_the_last_one_took() -> None:
+    lead = Lead(20.0, 9.0)
+    for expected in (9.0, 5.0):
+        lead.start_ms()
+        lead.runs()
+        assert lead.seconds == expected
+
+
+def test_a_report_sets_engines_apart(tmp_path: Path) -> None:
+    runs = []
+    for engine in ("flink", "spark"):
+        run = write_run(tmp_path / engine, windows=(100,), stress=(False,), duration_s=4)
+        for cell in run.glob("cells/*/cell.json"):
+            change(cell, engine=engine)
+        runs.append(run)
+    report = make_report(runs)
+    assert {group.setting.engine for group in report.groups} == {"flink", "spark"}
+    assert len(report.ratios) == 2 * 3
+    blocks = page.comparison_table(report.groups, report.strategies, report.subject)
+    assert [block["name"] for block in blocks] == [
+        "100 ms windows, calm, Flink",
+        "100 ms windows, calm, Spark",
+    ]
+    told = [n.text for n in page.notes(runs=report.runs, groups=report.groups,
+                                       found=report.ratios, subject="nova")]  # fmt: skip
+    assert any("0.6 s" in text for text in told)
+    assert any(text.startswith("2 engines ran the plans") for text in told)

@@ -1,0 +1,92 @@
+"""Experiments through Kafka, as far as that needs no broker."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from report_runs import change, write_run
+
+from nova_core.errors import NovaError
+from nova_flink.results import FIELDS
+from nova_harness.experiment.carried import carried_figures
+from nova_harness.experiment.cells import cells_of
+from nova_harness.experiment.document import Experiment, check_experiment
+from nova_harness.experiment.runner import default_folder
+from nova_harness.kafka_deployment import BROKER, KafkaDeployment
+from nova_harness.report import make_report, page
+from nova_kafka.measures import Sample
+from nova_testbed.hosts import Hosts
+from nova_testbed.inventory import read_inventory
+
+THROUGH = Experiment(name="a", strategies=["sink"], transport="kafka")
+
+
+def test_an_experiment_says_how_readings_come() -> None:
+    check_experiment(THROUGH, "x.yaml")
+    assert cells_of(THROUGH)[0].document(THROUGH)["transport"] == "kafka"
+    assert default_folder(THROUGH) == Path("runs/a-kafka")
+    spark = Experiment(name="a", strategies=["sink"], transport="kafka", engine="spark")
+    with pytest.raises(NovaError, match=r"x\.yaml: transport: kafka: engine 'spark' does not read"):
+        check_experiment(spark, "x.yaml")
+    with pytest.raises(NovaError, match="broker: only transport kafka has one"):
+        check_experiment(Experiment(name="a", strategies=["sink"], broker="hub"), "x.yaml")
+
+
+def test_the_broker_is_on_one_host() -> None:
+    found = read_inventory("virtual-8")
+    hosts = [replace(host, address=f"10.0.0.{i}") for i, host in enumerate(found.hosts, 1)]
+    inventory = replace(found, hosts=tuple(hosts))
+    assert list(KafkaDeployment(Hosts(inventory)).commands("sink")) == [BROKER]
+    deployment = KafkaDeployment(Hosts(inventory), "worker1")
+    assert deployment.broker.servers == "10.0.0.6:9092"
+    assert deployment.commands("sink") == deployment.files("sink") == {}
+    command = deployment.commands("worker1")[BROKER]
+    # Less than a core: no time for the optimizing compiler.
+    assert command.count("-XX:TieredStopAtLevel=1") == 2
+    assert (
+        "listeners=PLAINTEXT://10.0.0.6:9092," in deployment.files("worker1")["server.properties"]
+    )
+    with pytest.raises(NovaError, match="there is no host 'nowhere'; there are sink, source1"):
+        KafkaDeployment(Hosts(inventory), "nowhere")
+    with pytest.raises(NovaError, match="through Kafka need virtual hosts"):
+        KafkaDeployment(Hosts(replace(inventory, virtual=False)))
+
+
+def test_figures_are_of_the_measured_time() -> None:
+    records = np.zeros(4, np.dtype(list(FIELDS)))
+    records["left_emit_us"] = records["right_emit_us"] = 1_000_000
+    records["arrive_us"] = 1_000_000 + np.array([20_000, 20_000, 20_000, 80_000])
+    records["waited_us"] = 15_000
+    partition = ("pressure", 0)
+    samples = [Sample(t, {partition: 100 * t}, {partition: 90 * t}) for t in range(10)]
+    told = carried_figures(records, samples, (2_000_000, 6_000_000))
+    assert told["processing_ms"]["p50"] == pytest.approx(5, rel=0.01)
+    assert told["end_to_end_ms"]["max"] == 80
+    pressure = told["back_pressure"]
+    assert pressure["samples"] == 4
+    assert pressure["rate"] == pytest.approx(10)
+    assert (pressure["occurred"], pressure["backlog"], pressure["most"]) == (True, 50, 50)
+    assert carried_figures(records[:0], samples[:1], (0, 10))["back_pressure"] is None
+
+
+def test_a_report_sets_what_came_through_kafka_apart(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", windows=(10,), stress=(False,))
+    for cell in sorted((run / "cells").iterdir()):
+        change(cell / "cell.json", engine="flink", transport="kafka")
+        change(
+            cell / "summary.json",
+            kafka={
+                "processing_ms": {"p50": 12.0, "p99": 30.0},
+                "end_to_end_ms": {"p50": 18.0, "p99": None},
+                "back_pressure": {"rate": 3.25, "occurred": True, "backlog": 7, "most": 1234},
+            },
+        )
+    made = make_report([run])
+    assert {group.setting.engine for group in made.groups} == {"flink through Kafka"}
+    row = page.carried_rows(made.runs)[0]
+    assert row["setting"].endswith("Flink through Kafka")
+    assert (row["p_p50"], row["e_p50"], row["e_p99"]) == ("12.0", "18.0", "")
+    assert (row["rate"], row["most"]) == ("3.2", "1,234")

@@ -1,0 +1,206 @@
+"""A real broker between real producers and engines: nothing is lost, and waiting is measured."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from needs_flink import require
+from random_plans import random_plan, workload_of
+from test_builder_e2e import compare
+
+from nova_core.errors import NovaError
+from nova_core.model.partitioner import partition_of
+from nova_flink import results
+from nova_flink.client import Client
+from nova_flink.dataflow import from_plan
+from nova_flink.home import FlinkHome
+from nova_flink.local_cluster import LocalCluster
+from nova_flink.verification import verify
+from nova_flink.workload import Workload
+from nova_kafka import topics
+from nova_kafka.broker import Broker, local_broker
+from nova_kafka.home import broker_home, connectors_home
+from nova_kafka.measures import Sample, back_pressure, end_offsets, latencies
+from nova_spark import tasks
+
+pytestmark = pytest.mark.e2e
+NODES = [f"n_{i}.x" for i in range(3)]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    for home in (broker_home(), connectors_home()):
+        if not home.installed and not os.environ.get("CI"):
+            pytest.skip(f"needs Kafka: run `nova engines install {home.name}`")
+        home.install()
+    directory = tmp_path_factory.mktemp("kafka") / "broker"
+    with local_broker(directory) as running:
+        yield running
+    assert not directory.exists()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    home = FlinkHome.default()
+    require(home)
+    directory = tmp_path_factory.mktemp("cluster")
+    with LocalCluster(home, NODES, directory, extra_jars=connectors_home().jars) as running:
+        yield running
+
+
+def through(broker: Broker, workload: Workload, prefix: str) -> Workload:
+    """The same streams, from Kafka; topics are made."""
+    placed = topics.partitions_of([one.stream for one in workload.sources])
+    sources = tuple(
+        replace(
+            one, kind="kafka", address=broker.servers, topic=f"{prefix}-{topic}", partition=number
+        )
+        for one, (topic, number) in zip(workload.sources, placed, strict=True)
+    )
+    topics.create(broker.servers, topics.topics_of(sources))
+    return replace(workload, sources=sources)
+
+
+def test_flink_joins_what_comes_through_kafka(
+    broker: Broker, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    plan = random_plan(1, nodes=3, regions=1)
+    # About when the job runs: what is due before waits in the broker.
+    start = (int(time.time()) + 3) * 1000
+    given = workload_of(plan.problem, start, seconds=6, window_ms=50)
+    workload = through(broker, given, "plan")
+    dataflow = from_plan(plan, plan.problem, workload)
+    file = tmp_path / "results"
+    (tmp_path / "workload.json").write_text(workload.to_json())
+    sources = [one.source for one in workload.sources]
+    samples = []
+    with Client(cluster.home, cluster.rest.url, connectors_home().jars) as client:
+        producer = subprocess.Popen(
+            [sys.executable, "-m", "nova_kafka.produce", tmp_path / "workload.json", *sources],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        job = client.submit(dataflow, workload, file, "kafka")
+    partitions = [(one.topic, one.partition) for one in workload.sources]
+    placed = None
+    until = time.monotonic() + 60
+    while (state := cluster.rest.job(job)["state"]) not in ("FINISHED", "FAILED"):
+        assert time.monotonic() < until, state
+        read = cluster.rest.read_offsets(job)
+        samples.append(Sample(time.monotonic(), end_offsets(broker.servers, partitions), read))
+        if placed is None or not placed.ok:
+            placed = verify(cluster.rest, job, dataflow)
+        time.sleep(0.3)
+    assert state == "FINISHED", cluster.rest.exceptions(job)
+    assert workload.count is not None
+    told, _ = producer.communicate(timeout=30)
+    assert int(told) == len(sources) * workload.count
+    # All the engine's own account: where operators ran.
+    assert placed is not None
+    assert placed.ok, placed
+
+    compared = compare(plan, dataflow, workload, file)
+    assert compared.same, compared
+    assert compared.expected > 0
+
+    found = results.read(file)
+    measured = latencies(found)
+    assert (measured.processing > 0).all()
+    # Nothing is read before it is produced, and some waited while the job was being submitted.
+    assert (found["waited_us"] > 0).all()
+    assert (measured.end_to_end > measured.processing).all()
+    assert measured.end_to_end.max() - measured.processing.min() > 1000
+
+    # The broker's account: everything came, and the engine told of offsets up to the last.
+    assert end_offsets(broker.servers, partitions) == dict.fromkeys(partitions, workload.count)
+    assert all(s.backlog(p) <= workload.count for s in samples for p in partitions)
+    assert any(s.read.get(p, 0) > 0 for s in samples for p in partitions)
+
+
+def test_a_reader_that_does_not_keep_up_is_back_pressure(broker: Broker) -> None:
+    """500 tuples/s come and a consumer takes 200 of them."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    problem = random_plan(1, nodes=3, regions=1).problem
+    given = workload_of(problem, int(time.time() * 1000), seconds=30, window_ms=50)
+    given = replace(given, sources=(replace(given.sources[0], rate=500.0),), count=2000)
+    workload = through(broker, given, "slow")
+    one = workload.sources[0]
+    partition = (one.topic, one.partition)
+    samples = []
+    consumer = KafkaConsumer(bootstrap_servers=broker.servers, max_poll_records=50)
+    try:
+        consumer.assign([TopicPartition(*partition)])
+        consumer.seek_to_beginning()
+        sending = subprocess.Popen(
+            [sys.executable, "-c", SENDS, workload.to_json(), one.source], stdout=subprocess.DEVNULL
+        )
+        while end_offsets(broker.servers, [partition])[partition] == 0:
+            assert sending.poll() is None
+        begin = time.monotonic()
+        while sending.poll() is None and time.monotonic() < begin + 2.8:
+            time.sleep(0.25)
+            consumer.poll(timeout_ms=100)
+            read = {partition: consumer.position(TopicPartition(*partition))}
+            now = time.monotonic()
+            samples.append(Sample(now, end_offsets(broker.servers, [partition]), read))
+        assert sending.wait(30) == 0
+    finally:
+        consumer.close()
+    found = back_pressure(samples)
+    assert found.occurred
+    assert found.rate == pytest.approx(300, abs=150)
+    assert np.isclose(found.arrivals[partition], 500, atol=150)
+
+
+def test_spark_reads_what_is_due(broker: Broker) -> None:
+    """A span that is read again gives the same tuples: offsets are sequence numbers."""
+    problem = random_plan(1, nodes=3, regions=1).problem
+    start = int(time.time() * 1000)
+    given = replace(workload_of(problem, start, seconds=1, window_ms=50), count=100)
+    workload = through(broker, replace(given, sources=given.sources[:1]), "spark")
+    one = workload.sources[0]
+    sending = subprocess.Popen(
+        [sys.executable, "-c", SENDS, workload.to_json(), one.source], stdout=subprocess.DEVNULL
+    )
+    of = one.address, one.topic, one.partition, one.rate
+    found = tasks.fetch(*of, 100, [1.0, 2.0], [(0, 2)])
+    made = tasks.emit(one.rate, 100, one.values, [1.0, 2.0], [(0, 2)])
+    half = int(50 / one.rate * 1e6)
+    for spans in ([(0, half), (half, half), (half, 10**9)], [(0, half)]):
+        text = [f"{start} {begin} {end}" for begin, end in spans]
+        told = pa.RecordBatch.from_pydict({"value": pa.array(text)})
+        read, due = (pa.Table.from_batches(step(iter([told]))) for step in (found, made))
+        for name in ("ts", "sequence", "value", "part"):
+            assert read.column(name).to_pylist() == due.column(name).to_pylist(), name
+        assert min(read.column("waited_us").to_pylist()) > 0
+    assert sending.wait(30) == 0
+    cut = tasks.fetch(*of, 100, [1.0, 2.0], [(1, 2)])
+    table = pa.Table.from_batches(cut(iter([told])))
+    part = partition_of(np.arange(50), np.array([1.0, 2.0]))
+    assert table.column("sequence").to_pylist() == np.flatnonzero(part == 1).tolist()
+
+
+SENDS = """
+import sys
+from nova_flink.workload import Workload
+from nova_kafka.produce import produce
+produce(Workload.from_json(sys.argv[1]), sys.argv[2:])
+"""
+
+
+def test_what_the_broker_refuses_is_said(broker: Broker) -> None:
+    topics.create(broker.servers, {"twice": 1})
+    with pytest.raises(NovaError, match=r"topics twice: .*already exists"):
+        topics.create(broker.servers, {"twice": 1})
+    with pytest.raises(NovaError, match="does not answer after 1 s"):
+        topics.wait_ready("127.0.0.1:9", 1)

@@ -1,0 +1,76 @@
+"""Costream's definitions on made-up records and backlogs whose answers are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nova_core.errors import NovaError
+from nova_flink.results import FIELDS
+from nova_flink.workload import SourceStream
+from nova_kafka.measures import Sample, back_pressure, latencies
+from nova_kafka.topics import partitions_of, topics_of
+
+
+def test_latencies_begin_with_the_older_input() -> None:
+    records = np.zeros(2, np.dtype(list(FIELDS)))
+    records["left_emit_us"] = [1_000, 5_000]
+    records["right_emit_us"] = [2_000, 4_000]
+    records["arrive_us"] = [9_000, 9_000]
+    # Without a broker nothing waits.
+    records["waited_us"] = [3_000, 0]
+    found = latencies(records)
+    assert found.end_to_end.tolist() == [8_000, 5_000]
+    assert found.processing.tolist() == [5_000, 5_000]
+
+
+P, H = ("pressure", 0), ("humidity", 0)
+
+
+def samples(read_rate: float) -> list[Sample]:
+    """Two streams of 100 and 50 tuples/s; the engine is slower on the first only."""
+    return [
+        Sample(t, {P: int(100 * t), H: int(50 * t)}, {P: int(read_rate * t), H: int(50 * t - 3)})
+        for t in range(10, 20)
+    ]
+
+
+def test_back_pressure_is_what_arrives_less_what_is_read() -> None:
+    found = back_pressure(samples(70))
+    assert found.rates == {H: 0.0, P: pytest.approx(30)}
+    assert found.arrivals == {H: pytest.approx(50), P: pytest.approx(100)}
+    assert found.rate == pytest.approx(30)
+    assert found.occurred
+    assert found.backlog == found.most == 30 * 19 + 3
+
+
+@pytest.mark.parametrize("read_rate", [100, 99])
+def test_a_backlog_that_hardly_grows_is_none(read_rate: float) -> None:
+    found = back_pressure(samples(read_rate))
+    assert found.rate == 0
+    assert not found.occurred
+
+
+def test_what_is_read_after_it_was_counted_is_no_negative_backlog() -> None:
+    late = Sample(0.0, {P: 5}, {P: 7})
+    assert late.backlog(P) == 0
+    # What has not been read at all waits as a whole.
+    assert Sample(0.0, {P: 5}, {}).backlog(P) == 5
+
+
+def test_one_look_is_not_enough() -> None:
+    with pytest.raises(NovaError, match="at least two samples"):
+        back_pressure(samples(100)[:1])
+
+
+def test_a_topic_per_stream_with_a_partition_per_source() -> None:
+    found = partitions_of(["pressure", "humidity", "pressure"])
+    assert found == [("pressure", 0), ("humidity", 0), ("pressure", 1)]
+    sources = [
+        SourceStream(str(n), 1.0, kind="kafka", address="a:1", topic=topic, partition=partition)
+        for n, (topic, partition) in enumerate(found)
+    ]
+    assert topics_of([*sources, SourceStream("x", 1.0, values=(1.0,))]) == {
+        "pressure": 2,
+        "humidity": 1,
+    }
