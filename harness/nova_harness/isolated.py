@@ -50,7 +50,8 @@ def isolated(
     process.start()
     its.close()
     try:
-        seconds, begun = None, math.inf
+        seconds: float | None = None
+        begun = math.inf
         while True:
             if not mine.poll(seconds):
                 raise Limited(f"over {limit:g} s")
