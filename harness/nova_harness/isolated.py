@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import sys
+import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -48,18 +50,22 @@ def isolated(
     process.start()
     its.close()
     try:
-        seconds = None
+        seconds: float | None = None
+        begun = math.inf
         while True:
             if not mine.poll(seconds):
                 raise Limited(f"over {limit:g} s")
-            kind, value = mine.recv()
+            kind, value, when = mine.recv()
             if kind == "result":
                 return value
             if kind == "refused":
                 raise NovaError(value)
             if kind == "memory":
                 raise Limited(f"over {memory:g} GB")
-            seconds = limit if value == BEGIN else None
+            # By the worker's clock as well: this process may have slept longer than the limit.
+            if value == END and when - begun > limit:
+                raise Limited(f"over {limit:g} s")
+            seconds, begun = (limit, when) if value == BEGIN else (None, math.inf)
     except EOFError:
         process.join()
         raise Limited(f"ended by itself, exit code {process.exitcode}") from None
@@ -75,14 +81,18 @@ def _run(
     task: object,
     memory: float,
 ) -> None:
+    def send(kind: str, value: object) -> None:
+        connection.send((kind, value, time.monotonic()))
+
     _limit_memory(memory)
+    answer: tuple[str, object]
     try:
-        answer = ("result", work(task, lambda stage: connection.send(("stage", stage))))
+        answer = ("result", work(task, lambda stage: send("stage", stage)))
     except NovaError as error:
         answer = ("refused", str(error))
     except MemoryError:
         answer = ("memory", None)
-    connection.send(answer)
+    send(*answer)
 
 
 def _limit_memory(memory: float) -> None:

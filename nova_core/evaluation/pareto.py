@@ -123,18 +123,19 @@ class _Programs:
         """
         from scipy.sparse import csr_array, vstack
 
+        hosts = self._fits.shape[1]
         # Rows and costs about 1, so that the solver's tolerances mean the same of all.
-        rows = [csr_array((row / max(limit, 1e-300))[None, :]) for row, limit in limits]
+        scales = [max(limit, SAME * float(row.max()), 1e-300) for row, limit in limits]
+        rows = [csr_array((row / s)[None, :]) for (row, _), s in zip(limits, scales, strict=True)]
+        bounds = [limit / s + SAME / 10 for (_, limit), s in zip(limits, scales, strict=True)]
         scale = max(float(cost.max()), 1e-300)
         model = Model(
             cost=cost / scale,
             rows=vstack([self._rows, *rows], format="csr"),
             least=np.concatenate([self._least, np.full(len(limits), -np.inf)]),
-            most=np.concatenate([self._most, np.full(len(limits), 1.0 + SAME / 10)]),
+            most=np.concatenate([self._most, bounds]),
             integral=np.ones(len(cost), bool),
-            upper=np.concatenate(
-                [self._fits.ravel().astype(np.float64), np.ones(self._fits.shape[1])]
-            ),
+            upper=np.concatenate([self._fits.ravel().astype(np.float64), np.ones(hosts)]),
         )
         found = solve(model, self._deadline - time.monotonic(), GAP)
         if found.infeasible:
