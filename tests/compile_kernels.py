@@ -10,7 +10,7 @@ import numpy as np
 from nova_core.costspace import CostSpace, LiveCostSpace, embed, sample_pairs
 from nova_core.model.examples import load_example
 from nova_core.strategies import place
-from nova_harness import check_live
+from nova_harness import check_live, measure_queries
 from nova_workloads.topology import generate
 
 
@@ -22,6 +22,7 @@ def main() -> None:
     check_live.main(["--nodes", "400", "--events", "300", "--every", "150"], standalone_mode=False)
     for search in ("annealing", "reactive-tabu"):
         place(load_example("running-example"), f"whitewater-{search}")
+    measure_queries.measure(100, "latency", seed=0, repeat=1)
     position = np.random.default_rng(0).uniform(size=(300, 2)) * 50
     space = CostSpace(position, np.ones(300))
     for height in (False, True):
