@@ -155,9 +155,13 @@ class Rest:
     def read_offsets(self, job_id: str) -> dict[tuple[str, int], int]:
         """Per topic and partition that a job reads, the offset it has not read yet.
 
-        At most as old as the cluster's ``metrics.fetcher.update-interval`` and the time since this
-        was last asked.
+        Takes `SETTLE_S`; as old as what `counters` tells.
         """
+        self._read_offsets(job_id)
+        time.sleep(SETTLE_S)
+        return self._read_offsets(job_id)
+
+    def _read_offsets(self, job_id: str) -> dict[tuple[str, int], int]:
         found = {}
         for vertex in self.job(job_id)["vertices"]:
             # Each has hundreds of metrics, to be listed before one is asked for.

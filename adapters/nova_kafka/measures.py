@@ -75,7 +75,7 @@ class BackPressure:
     """How backlogs grew over a run (Definition 4).
 
     Attributes:
-        rates: per partition, tuples/s its backlog grew by; what is within the tolerance is 0.
+        rates: per partition, tuples/s its backlog grew by; 0 where that is not told from none.
         arrivals: per partition, tuples/s produced.
         backlog: messages of all partitions that waited at the last sample.
         most: the most that waited at any.
@@ -102,7 +102,8 @@ def back_pressure(samples: Sequence[Sample], tolerance: float = TOLERANCE) -> Ba
 
     Args:
         samples: at least two, at different times, while the producers send.
-        tolerance: share of a partition's arrival rate below which growth counts as none.
+        tolerance: share of a partition's arrival rate below which growth counts as none; so does
+            growth that its 95 % confidence interval does not set apart from none.
 
     Raises:
         NovaError: for too few samples.
@@ -115,16 +116,26 @@ def back_pressure(samples: Sequence[Sample], tolerance: float = TOLERANCE) -> Ba
     ended = np.array([[one.end[p] for p in partitions] for one in samples], float)
     rates, arrivals = {}, {}
     for column, partition in enumerate(partitions):
-        growth, arrival = (float(_slope(times, many[:, column])) for many in (waiting, ended))
-        rates[partition] = growth if growth > tolerance * arrival else 0.0
+        arrival = _slope(times, ended[:, column])[0]
+        growth, doubt = _slope(times, waiting[:, column])
+        rates[partition] = growth if growth > max(tolerance * arrival, doubt) else 0.0
         arrivals[partition] = arrival
     total = waiting.sum(axis=1)
     return BackPressure(rates, arrivals, int(total[-1]), int(total.max()))
 
 
-def _slope(times: NDArray[np.float64], values: NDArray[np.float64]) -> float:
+def _slope(times: NDArray[np.float64], values: NDArray[np.float64]) -> tuple[float, float]:
+    """Least squares: the slope, and half of its 95 % confidence interval."""
+    from scipy.stats import t
+
     centred = times - times.mean()
-    return float(centred @ (values - values.mean()) / (centred @ centred))
+    spread = float(centred @ centred)
+    slope = float(centred @ (values - values.mean())) / spread
+    left = len(times) - 2
+    if left == 0:
+        return slope, np.inf
+    off = values - values.mean() - slope * centred
+    return slope, float(t.ppf(0.975, left) * np.sqrt(float(off @ off) / left / spread))
 
 
 def end_offsets(servers: str, partitions: Sequence[Partition]) -> dict[Partition, int]:

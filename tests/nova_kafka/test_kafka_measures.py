@@ -51,6 +51,14 @@ def test_a_backlog_that_hardly_grows_is_none(read_rate: float) -> None:
     assert not found.occurred
 
 
+def test_growth_that_noise_may_be_is_none() -> None:
+    """As three looks in six seconds told of hosts that kept up, by metrics a second old."""
+    late = [261, 554, 330]
+    looks = [Sample(2.0 * i, {P: 200 * i}, {P: 200 * i - late[i]}) for i in range(3)]
+    assert not back_pressure(looks).occurred
+    assert not back_pressure(looks[:2]).occurred
+
+
 def test_what_is_read_after_it_was_counted_is_no_negative_backlog() -> None:
     late = Sample(0.0, {P: 5}, {P: 7})
     assert late.backlog(P) == 0
