@@ -126,7 +126,9 @@ def compare(
             assert (r[f"{side}_value"] == 1000 * source + sequence % 7).all()
             rate = np.array([one.rate for one in workload.sources])[source]
             due = start_ms * 1000 + np.floor(sequence * 1e6 / rate)
-            assert (r[f"{side}_emit_us"] == due).all()
+            # Spark's own sources emit on time; producers do as soon as they can.
+            late = r[f"{side}_emit_us"] - due
+            assert (late == 0 if workload.sources[0].kind == "replay" else late >= 0).all()
             assert (r[f"{side}_emit_us"] <= r["arrive_us"]).all()
         delivered.append(
             Results(
