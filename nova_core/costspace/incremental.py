@@ -220,7 +220,7 @@ class LiveCostSpace:
             0, 1, np.array([0, m]), np.arange(m, dtype=np.int32), latency, others, own, d,
             _TRIES_NEW if before is None else _TRIES_KNOWN, _STEPS,
             float(latency.mean()) or 1.0, float(np.median(latency)) or 1.0,
-            self._seed,
+            self._seed, True,
         )  # fmt: skip
         state = own[0]
         estimate = np.linalg.norm(others[:, :d] - state[:d], axis=1)

@@ -171,8 +171,9 @@ class _Sweeps:
 
         g = self._graph
         self._run(
-            place.place, self._dimensions, _TRIES, _STEPS, g.mean_latency, g.typical_latency, seed
-        )
+            place.place, self._dimensions, _TRIES, _STEPS, g.mean_latency, g.typical_latency, seed,
+            False,
+        )  # fmt: skip
 
     def _run(self, kernel: Callable[..., None], *arguments: object) -> None:
         g = self._graph

@@ -15,8 +15,7 @@ Floats64 = NDArray[np.float64]
 
 # Steps from each start.
 _SHORT = 6
-# What is added to the curvature at first, as a share of its trace; it falls with the smoothing, or
-# a node far out, whose height and distance are nearly one, would creep.
+# What is added to the curvature, as a share of its trace.
 _DAMPING = 0.02
 
 
@@ -24,12 +23,14 @@ _DAMPING = 0.02
 def _settle(
     steps: int, newton: bool, begin: int, end: int, neighbour: Rows, latency: Floats32,
     others: Floats32, own: Floats64, d: int, floor: float, rough: float, fine: float,
-    best: Floats64,
+    best: Floats64, settle: bool,
 ) -> float:  # fmt: skip
     """Move ``own`` downhill; put where it was lowest into ``best`` and return that loss.
 
     Steps are `relax.relax`'s, safe from anywhere; or Gauss and Newton's with a little damping,
-    quick once near, where a height and a distance are hard to tell apart.
+    quick once near, where a height and a distance are hard to tell apart. With ``settle`` the
+    damping falls with the smoothing: a node far out, whose height and distance are nearly one,
+    would creep otherwise.
     """
     width = others.shape[1]
     pulls = np.empty(width)
@@ -74,8 +75,11 @@ def _settle(
         if turn == steps:
             break
         if newton:
+            damping = _DAMPING * total
+            if settle:
+                damping *= smoothing / rough
             for k in range(width):
-                curvature[k, k] += _DAMPING * total * smoothing / rough
+                curvature[k, k] += damping
             _solve(curvature, pulls)
         else:
             for k in range(width):
@@ -111,7 +115,7 @@ def _solve(matrix: Floats64, vector: Floats64) -> None:
 def place(
     begin: int, end: int, start: Ints, neighbour: Rows, latency: Floats32,
     others: Floats32, own: Floats32, d: int,
-    tries: int, steps: int, floor: float, scale: float, seed: int,
+    tries: int, steps: int, floor: float, scale: float, seed: int, settle: bool,
 ) -> None:  # fmt: skip
     """Put each node in ``begin:end`` where its measurements fit best, alone and for itself.
 
@@ -132,6 +136,7 @@ def place(
         floor: c of the weights 1 / sqrt(d_ij + c), ms.
         scale: a typical latency, ms.
         seed: of the places tried.
+        settle: whether it stays where it ends, rather than being moved on with all others.
     """
     width = others.shape[1]
     trial = np.empty(width)
@@ -159,7 +164,7 @@ def place(
                     trial[k] = others[neighbour[entry], k] + reach * trial[k]
             loss = _settle(
                 _SHORT, False, first, last, neighbour, latency, others, trial, d, floor,
-                0.3 * scale, 0.03 * scale, settled,
+                0.3 * scale, 0.03 * scale, settled, False,
             )  # fmt: skip
             if loss < least:
                 least = loss
@@ -167,7 +172,7 @@ def place(
                     best[k] = settled[k]
         _settle(
             steps, True, first, last, neighbour, latency, others, best, d, floor,
-            0.03 * scale, 1e-4 * scale, settled,
+            0.03 * scale, 1e-4 * scale, settled, settle,
         )  # fmt: skip
         for k in range(width):
             own[i, k] = settled[k]
