@@ -1,0 +1,86 @@
+"""The best placement, exactly: ground truth for small problems."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from nova_core.errors import ProblemError
+from nova_core.model.plan import Plan
+from nova_core.model.problem import Problem
+from nova_core.placement.objectives import OBJECTIVES
+from nova_core.strategies.base import parameter_dict
+
+# Of a join and a node that may host it. Takes about a minute where capacity is scarce.
+MOST_COLUMNS = 1_000_000
+
+
+@dataclass(frozen=True)
+class IlpParameters:
+    """What is minimized, whether joins may be cut, and for how long the best is looked for.
+
+    Attributes:
+        objective: ``latency``, ``network-usage`` or ``source-latency``.
+        cut: whether a join may be cut into the grid of Eq. 7; for very small problems only.
+        sigma: the scaling factor of Eq. 7, from 0 to 1; used with ``cut``.
+        time_limit: seconds; then the best placement found so far is taken, which may be another
+            on another machine.
+        gap: share of its cost by which a placement may be from the optimum.
+    """
+
+    objective: str = "latency"
+    cut: bool = False
+    sigma: float = 0.4
+    time_limit: float = 60.0
+    gap: float = 1e-4
+
+    def __post_init__(self) -> None:
+        from nova_core.evaluation.exact import check_limits
+
+        if self.objective not in OBJECTIVES:
+            known = ", ".join(OBJECTIVES)
+            raise ProblemError(f"ilp: objective {self.objective!r}; expected one of {known}")
+        if not 0 <= self.sigma <= 1:
+            raise ProblemError(f"ilp: sigma {self.sigma!r}; use a value from 0 to 1")
+        check_limits(self.time_limit, self.gap)
+
+
+class Ilp:
+    """Solve a mixed-integer program (HiGHS): each join on one node, none over its capacity."""
+
+    name: ClassVar[str] = "ilp"
+    Parameters: ClassVar[type[IlpParameters]] = IlpParameters
+
+    def __init__(self, parameters: IlpParameters | None = None) -> None:
+        self.parameters = parameters or IlpParameters()
+
+    def place(self, problem: Problem) -> Plan:
+        """Place; the plan's notes have what it costs and ``bound``, below which none can be.
+
+        Raises:
+            InfeasibleError: when the joins do not fit, with what is lacking.
+            ProblemError: for a problem that is too large, or when time ran out before anything was
+                found.
+        """
+        from nova_core.evaluation import exact_optimum, exact_optimum_with_cuts
+
+        p, joins = self.parameters, len(problem.matrix)
+        hosts = int((problem.nodes.worker & (problem.nodes.capacity > 0)).sum())
+        if joins * hosts > MOST_COLUMNS:
+            raise ProblemError(
+                f"ilp: {joins:,} joins on {hosts:,} nodes; at most {MOST_COLUMNS:,} pairs of a "
+                "join and a node can be looked at: use a smaller problem"
+            )
+        if p.cut:
+            found = exact_optimum_with_cuts(problem, p.sigma, p.objective, p.time_limit, p.gap)
+        else:
+            found = exact_optimum(problem, p.objective, p.time_limit, p.gap)
+        return replace(
+            found.plan,
+            parameters=parameter_dict(p),
+            breaks=("requirement", "minimum-capacity", "link"),
+            notes={"cost": found.value, "bound": found.bound},
+        )
+
+
+__all__ = ["Ilp"]
