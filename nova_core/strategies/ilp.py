@@ -11,8 +11,8 @@ from nova_core.model.problem import Problem
 from nova_core.placement.objectives import OBJECTIVES
 from nova_core.strategies.base import parameter_dict
 
-# Of a join and a node that may host it. Takes about a minute where capacity is scarce.
-MOST_COLUMNS = 1_000_000
+# Of a join and a node that may host it: more can take minutes where capacity is scarce.
+MOST_COLUMNS = 100_000
 
 
 @dataclass(frozen=True)

@@ -48,4 +48,4 @@ def test_bad_parameters(parameters: dict[str, object], said: str) -> None:
 
 def test_large_problems_are_refused() -> None:
     with pytest.raises(ProblemError, match="use a smaller problem"):
-        place(generate(3000, seed=0), "ilp")
+        place(generate(1000, seed=0), "ilp")
