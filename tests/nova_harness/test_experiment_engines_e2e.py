@@ -14,6 +14,7 @@ from nova_harness.experiment.document import CapacityPart, Experiment, StrategyP
 from nova_harness.experiment.engine import prepare
 from nova_harness.experiment.runner import Watcher, run_experiment
 from nova_harness.report import make_report
+from nova_storm.home import StormHome
 from nova_testbed.hosts import connect
 from nova_testbed.inventory import read_inventory
 from nova_testbed.rack import VirtualRack
@@ -49,6 +50,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         skip_or_fail(str(lacking))
     for engine in ("storm", "spark"):
         try:
+            if engine == "storm" and os.environ.get("CI"):
+                StormHome.default().install()
             prepare(engine, print)
         except NovaError as error:
             skip_or_fail(str(error))
