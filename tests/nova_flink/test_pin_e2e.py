@@ -13,6 +13,7 @@ import pytest
 from needs_flink import require
 
 import nova_core
+import nova_engines
 import nova_flink
 from nova_flink import names
 from nova_flink.home import FlinkHome
@@ -47,7 +48,7 @@ def plan_of(places: dict[str, tuple[str, str, str]]) -> dict[str, Any]:
 def run(cluster: LocalCluster, tmp_path: Path, plan: dict[str, Any], regions: str) -> Any:
     modules = tmp_path / "modules"
     modules.mkdir()
-    for package in (nova_core, nova_flink):
+    for package in (nova_core, nova_engines, nova_flink):
         source = Path(str(package.__file__)).parent
         (modules / source.name).symlink_to(source)
     (tmp_path / "plan.json").write_text(json.dumps(plan))
