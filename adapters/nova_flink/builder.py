@@ -132,25 +132,35 @@ class _Job:
         number = self.workload.index(one.source)
         stream, workload = self.workload.sources[number], self.workload
         kind, group = self.java.SensorTuple.type(), self.group(one.node)
+        count = -1 if workload.count is None else workload.count
         watermarks = (workload.window_ms, workload.watermark_ms)
         if stream.kind == "kafka":
             strategy = self.java.MessageWatermarks(*watermarks)
             emitted = self.environment.fromSource(
                 self.kafka(number), strategy, one.name, kind
             ).slotSharingGroup(group)
-        elif stream.kind == "replay":
-            function = self.java.PacedSource(
-                number,
-                values_of(stream),
-                float(stream.rate),
-                workload.start_ms,
-                -1 if workload.count is None else workload.count,
-                TICK_US,
-                *watermarks,
-            )
-            emitted = self.environment.addSource(function, one.name, kind).slotSharingGroup(group)
         else:
-            raise NovaError(f"source {one.source!r}: kind {stream.kind!r} is not there yet")
+            if stream.kind == "socket":
+                function = self.java.SocketSource(
+                    number,
+                    stream.sensor or stream.source,
+                    stream.stream,
+                    *stream.endpoint,
+                    round(stream.connect_s * 1000),
+                    count,
+                    *watermarks,
+                )
+            else:
+                function = self.java.PacedSource(
+                    number,
+                    values_of(stream),
+                    float(stream.rate),
+                    workload.start_ms,
+                    count,
+                    TICK_US,
+                    *watermarks,
+                )
+            emitted = self.environment.addSource(function, one.name, kind).slotSharingGroup(group)
         return emitted.transform(f"send {one.source}", kind, self.java.Forward())
 
     def kafka(self, number: int) -> Any:

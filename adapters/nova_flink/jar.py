@@ -1,7 +1,7 @@
 """Nova's operators for Flink: Java sources of this package, compiled against an engine home.
 
-They are what Flink has not: a source that paces without bursts, the filter by partitions, the
-predicate of the join, and a sink that writes records as they arrive.
+They are what Flink has not: a source that paces without bursts, one that reads tuples as text, the
+filter by partitions, the predicate of the join, and a sink that writes records as they arrive.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # What the job script needs: standard library and pyflink only.
 MODULES = ("__init__", "builder", "dataflow", "documents", "names", "pin", "submit", "workload")
 NODE = "{node}"
+TOLD = 5  # of sources without address
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Options:
             repeats a few values at its rate, without end.
         window_ms: length of the windows, without a workload.
         keys: sequence numbers have to be equal modulo this, without a workload.
+        sockets: where every source connects and reads, ``SOURCE=HOST:PORT,...``; without, as the
+            workload says.
         home: the engine home as hosts see it.
         work: where a host keeps configuration and logs; ``{node}`` stands for its name.
         coordinator: the node that runs the JobManager; the first sink's, if not given.
@@ -45,6 +48,7 @@ class Options:
     workload: str = ""
     window_ms: int = 1000
     keys: int = 1
+    sockets: str = ""
     home: str = ""
     work: str = "/tmp/nova-flink"
     coordinator: str = ""
@@ -73,6 +77,8 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise NovaError(f"{directory}: is there already; give a directory to be made")
     workload = _workload(chosen, problem)
+    if chosen.sockets:
+        workload = _from_sockets(workload, chosen.sockets)
     dataflow = from_plan(plan, problem, workload)
     if not dataflow.operators:
         raise NovaError("plan: nothing runs in it")
@@ -123,6 +129,27 @@ def _workload(options: Options, problem: Problem) -> Workload:
         for i in joined
     )
     return Workload(streams, options.window_ms, start_ms=0, keys=options.keys)
+
+
+def _from_sockets(workload: Workload, text: str) -> Workload:
+    """The same streams, read from sockets."""
+    addresses: dict[str, str] = {}
+    for part in text.split(","):
+        source, _, address = part.strip().rpartition("=")
+        if not source or source in addresses:
+            wrong = "is there twice" if source else "expected SOURCE=HOST:PORT"
+            raise NovaError(f"option sockets: {part!r}: {wrong}")
+        workload.index(source)
+        addresses[source] = address
+    missing = [one.source for one in workload.sources if one.source not in addresses]
+    if missing:
+        more = ", ..." if len(missing) > TOLD else ""
+        raise NovaError(f"option sockets: no address for {', '.join(missing[:TOLD])}{more}")
+    sources = tuple(
+        replace(one, kind="socket", address=addresses[one.source], values=(), path=None)
+        for one in workload.sources
+    )
+    return replace(workload, sources=sources)
 
 
 def _write(
@@ -267,8 +294,8 @@ operators on {len(dataflow.nodes)} nodes.
 2. Copy each directory in `nodes` to its host and run `start.sh` there; the one of
    {configuration.coordinator.name} first, which also starts the JobManager. `stop.sh` ends it.
 3. Run `job/submit.sh` on a host that has the whole of `{home}` and reaches
-   {configuration.rest_url}; it prints the job's id. `job/workload.json` says what the sources emit
-   and how long windows are.
+   {configuration.rest_url}; it prints the job's id. `job/workload.json` says what the sources emit,
+   or where they read, and how long windows are.
 4. Results are written to `{results}` on {", ".join(one.node for one in dataflow.sinks)}, 80 bytes
    each (`nova_flink.results` reads them).
 5. `nova flink verify JOB` compares where operators run with the plan, as

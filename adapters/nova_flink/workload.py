@@ -10,6 +10,8 @@ from nova_core.errors import NovaError
 from nova_flink.documents import from_json, to_json
 
 KINDS = ("replay", "socket", "kafka")
+PORTS = 1 << 16
+LONGEST_S = 86400.0
 
 
 @dataclass(frozen=True)
@@ -24,10 +26,12 @@ class SourceStream:
         region: what it is joined within; the engine compares it.
         values: what a replay emits, from the first again when they are used up.
         path: file of little-endian 64-bit floats on the client's host, instead of ``values``.
-        kind: ``replay``; ``socket`` reads lines from ``address``, ``kafka`` a topic.
+        kind: ``replay``; ``socket`` reads lines of `nova_workloads.tuple_text` (CSV) from
+            ``address``, ``kafka`` a topic.
         address: ``host:port`` to connect to, or Kafka's bootstrap servers.
         topic: of Kafka.
         partition: of the topic; holds tuples of this source alone, in order.
+        connect_s: for how long to try to connect to a socket, s; then the job fails.
     """
 
     source: str
@@ -41,6 +45,7 @@ class SourceStream:
     address: str = ""
     topic: str = ""
     partition: int = 0
+    connect_s: float = 60.0
 
     def __post_init__(self) -> None:
         where = f"workload: source {self.source!r}"
@@ -54,10 +59,26 @@ class SourceStream:
             raise NovaError(f"{where}: values: expected finite numbers")
         if self.kind != "replay" and ":" not in self.address:
             raise NovaError(f"{where}: address {self.address!r}: expected host:port")
+        if self.kind == "socket":
+            host, port = self.endpoint
+            if not host or not 0 < port < PORTS:
+                raise NovaError(f"{where}: address {self.address!r}: expected host:port")
+            if not 0 < self.connect_s <= LONGEST_S:
+                raise NovaError(
+                    f"{where}: connect_s {self.connect_s:g}: expected 0 to {LONGEST_S:g} s"
+                )
         if self.kind == "kafka" and not self.topic:
             raise NovaError(f"{where}: topic is missing")
         if self.partition < 0:
             raise NovaError(f"{where}: partition {self.partition}: expected 0 or more")
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        """Host and port of a socket; port 0 where the address has no number."""
+        host, _, port = self.address.rpartition(":")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        return host, int(port) if port.isascii() and port.isdigit() else 0
 
 
 @dataclass(frozen=True)
@@ -73,7 +94,8 @@ class Workload:
         window_ms: length of the windows, which begin at its multiples since the epoch.
         start_ms: event time of every replay's first tuple, ms since the epoch; it is emitted then,
             or at once where that has passed.
-        count: tuples per source, after which the job ends by itself; None is without end.
+        count: tuples per source, after which the job ends by itself; None is without end. A
+            socket that is closed before that is connected to again.
         keys: 1 matches all tuples of a window.
         every: tuples of one in so many keys match at all.
         watermark_ms: watermarks are as far apart, or as windows end, whichever is rarer.

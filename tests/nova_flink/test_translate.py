@@ -38,6 +38,27 @@ def test_a_given_workload_is_used(tmp_path: Path) -> None:
     assert Workload.read(tmp_path / "out" / "job" / "workload.json") == workload
 
 
+def test_streams_come_from_sockets(tmp_path: Path) -> None:
+    plan = random_plan(2, regions=1)
+    ids = [str(one) for one in plan.problem.sources.ids]
+    text = ", ".join(f"{one}=10.0.0.{i}:{9000 + i}" for i, one in enumerate(ids))
+    translate(plan, plan.problem, tmp_path / "out", sockets=text)
+    made = Workload.read(tmp_path / "out" / "job" / "workload.json")
+    assert {one.source: (one.kind, *one.endpoint) for one in made.sources} == {
+        one: ("socket", f"10.0.0.{i}", 9000 + i) for i, one in enumerate(ids)
+    }
+    for bad, complaint in {
+        "pressure-0=a:1": "option sockets: no address for humidity-1, pressure-2",
+        "pressure-0=a:1,pressure-0=a:2": "option sockets: 'pressure-0=a:2': is there twice",
+        "pressure-9=a:1": "source 'pressure-9' is not there; there are pressure-0",
+        "a:1": "option sockets: 'a:1': expected SOURCE=HOST:PORT",
+        text.replace(":9001", ""): "address '10.0.0.1': expected host:port",
+    }.items():
+        with pytest.raises(NovaError, match=complaint):
+            translate(plan, plan.problem, tmp_path / "bad", sockets=bad)
+    assert not (tmp_path / "bad").exists()
+
+
 def test_hosts_are_reached_at_their_addresses(tmp_path: Path) -> None:
     plan = random_plan(2)
     nodes = replace(

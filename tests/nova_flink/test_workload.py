@@ -19,6 +19,14 @@ def test_round_trip() -> None:
     assert Workload.from_json(made.to_json()) == made
 
 
+def test_where_a_socket_is() -> None:
+    for address, endpoint in {
+        "here.x:9000": ("here.x", 9000),
+        "[::1]:65535": ("::1", 65535),
+    }.items():
+        assert SourceStream("p1", 1.0, kind="socket", address=address).endpoint == endpoint
+
+
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
@@ -43,6 +51,10 @@ def test_bad_workloads_are_refused(fields: dict[str, Any], complaint: str) -> No
         ({"values": (1.0, float("inf"))}, "values: expected finite"),
         ({"kind": "file"}, "expected one of replay, socket, kafka"),
         ({"kind": "socket", "address": "here"}, "address 'here': expected host:port"),
+        ({"kind": "socket", "address": ":9000"}, "address ':9000': expected host:port"),
+        ({"kind": "socket", "address": "here:x"}, "address 'here:x': expected host:port"),
+        ({"kind": "socket", "address": "here:65536"}, "address 'here:65536': expected host:port"),
+        ({"kind": "socket", "address": "a:1", "connect_s": 0.0}, "connect_s 0: expected 0 to"),
         ({"kind": "kafka", "address": "a:1"}, "topic is missing"),
     ],
 )
