@@ -44,7 +44,8 @@ def test_load_that_is_kept_and_stopped_later(inventory: Inventory, host: Host) -
     profile = StressProfile((host.name,), 10.0, 0.0)
     with connect(inventory, [host.name]) as hosts:
         first = start(hosts, profile, keep=True, at=time.time() + 3600)[host.name]
-        assert len(loaded(host)) <= 2  # the shell, which waits for sleep
+        waiting = host.run(f"cat {' '.join(f'/proc/{pid}/comm' for pid in loaded(host))}")
+        assert set(waiting.stdout.split()) == {"sh", "sleep"}
         second = start(hosts, profile, keep=True)[host.name]
         assert not first.alive()  # there is one load at a time
     with connect(inventory, [host.name]) as hosts:
