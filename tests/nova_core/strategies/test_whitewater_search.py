@@ -152,13 +152,10 @@ def test_exhaustive_is_the_best_of_everything_there_is(seed: int) -> None:
 
 
 def test_searches_find_the_optimum_as_often_as_asked() -> None:
-    """Section 6.1, on fewer queries than `nova reproduce whitewater` takes: two misses are a sixth.
-
-    On its 100 queries annealing finds 91.
-    """
-    queries = [random_query(SMALL, seed) for seed in range(12)]
+    """Section 6.1, on the 100 queries of `nova reproduce whitewater`; a dozen say too little."""
+    queries = [random_query(SMALL, seed) for seed in range(100)]
     best = np.array([optimize(*one, "exhaustive").value for one in queries])
-    for method, least in (("reactive-tabu", 0.98), ("annealing", 0.83), ("tabu", 0.88)):
+    for method, least in (("reactive-tabu", 0.98), ("annealing", 0.9), ("tabu", 0.88)):
         found = np.array([
             optimize(*one, method, Parameters(seed=seed)).value for seed, one in enumerate(queries)
         ])  # fmt: skip
