@@ -48,6 +48,7 @@ def start(
         profile: what load on which hosts.
         keep: let it go on when the hosts are closed.
         at: when it begins by the hosts' clocks, s since the epoch, in whole seconds; None is now.
+            Memory is filled at once in any case: that takes a while.
 
     Returns:
         The job on each of the profile's hosts.
@@ -68,8 +69,7 @@ def start(
     def one(host: Host) -> BackgroundJob:
         for job in host.jobs(JOB):
             job.end()
-        wait = "" if at is None else f"sleep $(({math.ceil(at)} - $(date +%s))) 2>/dev/null; "
-        job = host.start(wait + command(host, profile), name=JOB, keep=keep)
+        job = host.start(command(host, profile, at), name=JOB, keep=keep)
         time.sleep(SETTLE_SECONDS)
         if not job.alive():
             words = (job.output().strip() or "no output").splitlines()[-1]
@@ -100,8 +100,13 @@ def stop(hosts: Hosts, on: Sequence[str] | None = None) -> list[str]:
     return [name for name, was in hosts.map(one, on).items() if was]
 
 
-def command(host: Host, profile: StressProfile) -> str:
+def command(host: Host, profile: StressProfile, at: float | None = None) -> str:
     """What makes the load: shares of what the host may use, not of the machine it is on.
+
+    Args:
+        host: connected.
+        profile: what load.
+        at: when the load on the CPU begins, s since the epoch; None is now.
 
     Raises:
         HostError: when the host cannot tell how much it has.
@@ -113,14 +118,19 @@ def command(host: Host, profile: StressProfile) -> str:
     # A worker that is asked for 100 % does not pause; a limit then keeps it at its share.
     full = profile.cpu_percent >= 100
     load = 100.0 if full else profile.cpu_percent * cpu / workers
-    options = ["exec stress-ng", "--oomable"]
+    of_cpu = of_memory = ""
     if profile.cpu_percent > 0:
-        options.append(f"--cpu {workers} --cpu-load {max(1, round(load))}")
+        of_cpu = f" --cpu {workers} --cpu-load {max(1, round(load))}"
     if profile.memory_percent > 0:
         size = int(min(memory, host.spec.memory or memory) * profile.memory_percent / 100)
         # Written once, then held.
-        options.append(f"--vm 1 --vm-bytes {size} --vm-keep --vm-hang 0 --vm-method write64")
-    return " ".join(options)
+        of_memory = f" --vm 1 --vm-bytes {size} --vm-keep --vm-hang 0 --vm-method write64"
+    program = "stress-ng --oomable"
+    if at is None or not of_cpu:
+        return f"exec {program}{of_cpu}{of_memory}"
+    fill = f"{program}{of_memory} & " if of_memory else ""
+    wait = f"sleep $(({math.ceil(at)} - $(date +%s))) 2>/dev/null; "
+    return f"{fill}{wait}exec {program}{of_cpu}"
 
 
 __all__ = ["command", "start", "stop", "stress"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from nova_core.model.problem import Problem
 from nova_harness.experiment.calibration import (
     Calibration,
+    Setting,
     bottlenecks,
     calibration_plan,
     capacities,
@@ -31,7 +32,7 @@ from nova_harness.experiment.latencies import percentiles
 from nova_harness.experiment.limits import LEFT_CORES, Limits
 from nova_harness.experiment.problem import problem_document, problem_of, rtt_csv
 from nova_harness.experiment.stress import ROOM, profiles
-from nova_harness.experiment.usage import Reading, mean_cores, noted, usage_table
+from nova_harness.experiment.usage import Reading, engine_cores, mean_cores, noted, usage_table
 from nova_testbed.inventory import Inventory, read_inventory
 
 
@@ -80,8 +81,8 @@ def test_percentiles_are_within_a_thousandth(values: list[int]) -> None:
 
 def test_what_hosts_note_is_read_without_a_line_cut_short() -> None:
     text = (
-        "100.5 cpu 100 0 50 1000 10 0 0 0 0 0 1000000 400000\n"
-        "101.5 cpu 150 0 60 1040 10 0 0 0 0 0 1000000 300000\n"
+        "100.5 cpu 100 0 50 1000 10 0 0 0 0 0 1000000 400000 20\n"
+        "101.5 cpu 150 0 60 1040 10 0 0 0 0 0 1000000 300000 50\n"
         "102.5 cpu 151 0 6"
     )
     readings = noted(text)
@@ -89,6 +90,8 @@ def test_what_hosts_note_is_read_without_a_line_cut_short() -> None:
     assert readings[1].memory_bytes == 700_000 * 1024
     table = usage_table({"one": readings}, 100.0)
     assert table.column("cpu_cores").to_pylist() == [pytest.approx(0.6)]
+    assert table.column("load_cores").to_pylist() == [pytest.approx(0.3)]
+    assert engine_cores({"one": readings}, 100, 102)["one"] == pytest.approx(0.3)
     assert table.column("t_s").to_pylist() == [1.5]
 
 
@@ -104,9 +107,8 @@ def outcome(used: dict[str, float], results: int) -> Any:
         for name, cores in used.items()
     }
     arrive = np.linspace(0, 9_999_999, results).astype(np.int64)
-    return SimpleNamespace(
-        series=series, records={"arrive_us": arrive}, measured_us=(0, 10_000_000)
-    )
+    records = {"arrive_us": arrive, "instance": np.arange(results) % 4}
+    return SimpleNamespace(series=series, records=records, measured_us=(0, 10_000_000))
 
 
 def test_costs_come_from_what_hosts_with_one_kind_of_operator_used(
@@ -117,42 +119,74 @@ def test_costs_come_from_what_hosts_with_one_kind_of_operator_used(
     assert hosts == ["worker1", "worker2", "worker3", "worker4"]
     used = {h.name: {"source": 0.05, "sink": 0.1}.get(h.role, 0.06) for h in inventory.hosts}
     used["worker5"] = 0.02
-    found = costs(plan, outcome(used, 40_000), 1000, 100)
+    found = costs(plan, outcome(used, 40_000), Setting(1000), 100)
     assert found.idle_cores == pytest.approx(0.02)
     assert found.source_cores == pytest.approx(0.05)
     assert found.sink_cores == pytest.approx(0.1)
     assert found.join_us == pytest.approx(20.0)  # 0.04 cores for 2000 tuples/s
     assert found.results_per_s == 4000
     # What joins could not keep up with they have not used CPU for.
-    behind = costs(plan, outcome(used, 20_000), 1000, 100)
+    behind = costs(plan, outcome(used, 20_000), Setting(1000), 100)
     assert behind.kept_up == 0.5
     assert behind.join_us == pytest.approx(40.0)
     file = tmp_path / "calibration.json"
     file.write_text(json.dumps({"rates": [{"costs": asdict(found)}]}))
-    assert read_calibrations(file) == {1000: found}
+    assert read_calibrations(file) == {Setting(1000): found}
     file.write_text("{")
     assert read_calibrations(file) == {}
     used |= dict.fromkeys(hosts, 0.01)
     with pytest.raises(ExperimentError, match="no more CPU than one without"):
-        costs(plan, outcome(used, 40_000), 1000, 100)
+        costs(plan, outcome(used, 40_000), Setting(1000), 100)
     del used["source3"]
     with pytest.raises(ExperimentError, match="source3: CPU use is not known"):
-        costs(plan, outcome(used, 40_000), 1000, 100)
+        costs(plan, outcome(used, 40_000), Setting(1000), 100)
 
 
 def test_capacity_is_what_is_left_of_the_limit(inventory: Inventory) -> None:
     found = Calibration(0.02, 0.055, 0.16, 20.0, 1000, 4000, 100, {})
     cores = {host.name: host.cpu or 1.0 for host in inventory.hosts}
-    capacity = capacities(found, inventory, cores, safety=0.8, regions=4, output_rate=4000)
+    asked = {"rate": 1000.0, "safety": 0.8}
+    capacity = capacities(found, inventory, cores, **asked, regions=4, output_rate=4000)
     assert capacity["worker1"] == pytest.approx((0.2 - 0.02) / 20e-6)
     assert capacity["source1"] == pytest.approx((0.08 - 0.055) / 20e-6)
     assert capacity["source8"] == 0
     assert capacity["sink"] == 4000
     # With fewer regions the last sources' hosts have none.
-    fewer = capacities(found, inventory, cores, safety=0.8, regions=3, output_rate=3000)
+    fewer = capacities(found, inventory, cores, **asked, regions=3, output_rate=3000)
     assert fewer["source8"] == pytest.approx((0.04 - 0.02) / 20e-6)
-    told = bottlenecks(found, inventory, cores, 4)
+    told = bottlenecks(found, inventory, cores, 4, 1000)
     assert [line.split(":")[0] for line in told] == ["source7", "source8", "sink"]
+    # Sources that joins have held up need more than they have used.
+    held_up = replace(found, kept_up=0.5)
+    capacity = capacities(held_up, inventory, cores, **asked, regions=4, output_rate=4000)
+    assert capacity["source1"] == 0
+    assert held_up.source_at(500) == pytest.approx(0.055)
+
+
+def test_load_leaves_hosts_less_capacity(inventory: Inventory, tmp_path: Path) -> None:
+    loaded = {f"source{number}" for number in (7, 8)}
+    problem = placed(inventory, tmp_path, regions=3)
+    plan = calibration_plan(problem, loaded)
+    hosts = [str(problem.nodes.ids[node]) for node in plan.instances.node]
+    assert hosts == ["source7", "worker1", "source8"]
+    # Where all hosts under load have sources, theirs are taken; what sources use is no join's.
+    on_source = calibration_plan(problem, {"source1", "source3"})
+    hosts = [str(problem.nodes.ids[node]) for node in on_source.instances.node]
+    assert hosts == ["source1", "worker1", "source3"]
+    used = {h.name: {"source": 0.05, "sink": 0.1}.get(h.role, 0.02) for h in inventory.hosts}
+    used |= {"source7": 0.02, "source8": 0.02, "worker1": 0.04, "source1": 0.08, "source3": 0.06}
+    limits = {"source1": 0.1, "source3": 0.08}
+    # Of instance 2 half of the results came, of the others all.
+    found = outcome(used, 25_000)
+    found.records["instance"] = np.repeat([0, 1, 2], [10_000, 10_000, 5_000])
+    told = costs(on_source, found, Setting(1000, stress=True), 100, limits=limits)
+    assert told.left == pytest.approx(0.06 / 0.08)
+    assert told.join_us == pytest.approx(1e6 * (0.03 + 0.02 + 0.01) / 5000)
+    assert costs(on_source, found, Setting(1000), 100).left is None
+    cores = {host.name: host.cpu or 1.0 for host in inventory.hosts}
+    available = told.available(inventory, cores)
+    assert available["source1"] == pytest.approx(0.075)
+    assert available["worker1"] == cores["worker1"]
 
 
 @pytest.mark.parametrize(

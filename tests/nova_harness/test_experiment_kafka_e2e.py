@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from nova_core.errors import NovaError
+from nova_harness.experiment.bed import prepare_engine
 from nova_harness.experiment.document import CapacityPart, Experiment, WorkloadPart
-from nova_harness.experiment.runner import Watcher, prepare_engine, run_experiment
+from nova_harness.experiment.runner import Watcher, run_experiment
 from nova_testbed.hosts import connect
 from nova_testbed.inventory import read_inventory
 from nova_testbed.rack import VirtualRack

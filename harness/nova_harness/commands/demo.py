@@ -48,7 +48,8 @@ def demo(ctx: click.Context, data: Path | None, yes: bool, output: Path, as_json
     """
     from nova_harness.commands import experiment
     from nova_harness.commands.report import show
-    from nova_harness.experiment.runner import find_inventory, hosts_up, run_experiment
+    from nova_harness.experiment.bed import find_inventory, hosts_up
+    from nova_harness.experiment.runner import run_experiment
     from nova_harness.report import make_report, write_report
 
     if data is not None and not data.exists():

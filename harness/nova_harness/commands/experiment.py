@@ -142,8 +142,8 @@ def run(
 def cells(place: str, as_json: bool, **changes: Any) -> None:
     """Check an experiment and list its cells in the order they would be run."""
     asked, base = read(place, changes)
+    from nova_harness.experiment.bed import find_inventory
     from nova_harness.experiment.cells import cells_of
-    from nova_harness.experiment.runner import find_inventory
 
     with console.warnings_as_lines():
         inventory = find_inventory(asked, base)
@@ -171,47 +171,51 @@ def calibrate(place: str, as_json: bool, **changes: Any) -> None:
     from dataclasses import asdict
 
     asked, base = read(place, changes)
-    from nova_harness.experiment import runner
+    from nova_harness.experiment import bed as beds
+    from nova_harness.experiment.calibrated import found_line, measure_calibrations
     from nova_harness.experiment.calibration import capacities
 
     with shared.working(), watching() as watcher:
-        opener = runner.prepare_engine(asked, watcher.phase)
+        opener = beds.prepare_engine(asked, watcher.phase)
     with (
         shared.working(),
         watching() as watcher,
         tempfile.TemporaryDirectory(prefix="nova-calibration-") as scratch,
-        runner.hosts_up(runner.find_inventory(asked, base), watcher.phase) as inventory,
-        runner.engine_bed(asked, inventory, opener, watcher.phase, keep=False) as bed,
+        beds.hosts_up(beds.find_inventory(asked, base), watcher.phase) as inventory,
+        beds.engine_bed(asked, inventory, opener, watcher.phase, keep=False) as bed,
     ):
-        found, load = runner.measure_calibrations(bed, asked, base, Path(scratch), watcher.phase)
-        cores = runner.cores_of(bed)
+        found, load = measure_calibrations(bed, asked, base, Path(scratch), watcher.phase)
+        cores = beds.cores_of(bed)
         capacity = {
-            rate: capacities(
+            setting: capacities(
                 one,
                 inventory,
                 cores,
+                rate=setting.rate,
                 safety=asked.capacity.safety,
                 regions=asked.workload.regions,
                 output_rate=0.0,
             )
-            for rate, one in found.items()
+            for setting, one in found.items()
         }
     if as_json:
-        rates = [{"costs": asdict(one), "capacity": capacity[rate]} for rate, one in found.items()]
+        rates = [{"costs": asdict(one), "capacity": capacity[at]} for at, one in found.items()]
         told = {"cores": cores, "load": None if load is None else asdict(load), "rates": rates}
         console.print_json(told)
         return
     if load is not None:
-        console.show(runner.found_line(load))
-    for rate, one in found.items():
+        console.show(found_line(load))
+    for setting, one in found.items():
+        left = f", {one.left:.0%} of them where load is" if one.left is not None else ""
         table = console.table(
-            f"capacity at {asked.capacity.safety:.0%} of the CPU limits, {rate:g} tuples/s",
+            f"capacity at {asked.capacity.safety:.0%} of the CPU limits{left}, "
+            f"{setting.rate:g} tuples/s",
             ["host", ">cores", ">used when calibrated", ">tuples/s"],
             caption=f"a join takes {one.join_us:.1f} us of CPU per tuple, a source "
             f"{one.source_cores:.3f} cores, the sink and coordinator {one.sink_cores:.3f}, an "
             f"idle host {one.idle_cores:.3f} (windows of {one.window_ms} ms)",
         )
-        for name, value in capacity[rate].items():
+        for name, value in capacity[setting].items():
             used = f"{one.cores[name]:.3f}"
             table.add_row(name, f"{cores[name]:g}", used, console.number(value, 0))
         console.show(table, "")

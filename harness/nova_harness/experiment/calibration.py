@@ -5,6 +5,9 @@ runs one kind of operator, and tells from the hosts' CPU time what it costs ther
 that is waking up, not the tuples: a cost per tuple holds for joins of about that rate, is too high
 for several on one host, and too low for small pieces of one.
 
+Hosts under artificial load are calibrated with that load in force: what it leaves the engine there
+is what the engine gets while it wants more.
+
 Where an experiment asks for a load rather than a rate, a few runs find the rate: what a host takes
 decides on the rate, and the rate on what a tuple costs.
 """
@@ -12,15 +15,15 @@ decides on the rate, and the rate on what a tuple costs.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nova_harness.experiment.document import Experiment, ExperimentError
-from nova_harness.experiment.usage import mean_cores
+from nova_harness.experiment.usage import engine_cores
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
@@ -35,11 +38,28 @@ CLOSE = 0.05
 MOST_CALIBRATIONS = 3
 # Rates found are multiples of this, tuples/s.
 STEP = 100.0
+# A join that takes in less than this share of what it is sent would use more CPU if it got it.
+HUNGRY = 0.97
+# Where none under load is, it is sent so many times what its host could take without load.
+HUNGER = 1.5
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What hosts are calibrated for.
+
+    Attributes:
+        rate: of each source, tuples/s.
+        stress: whether the inventory's load is in force.
+    """
+
+    rate: float
+    stress: bool = False
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What operators cost on an engine, at one rate.
+    """What operators cost on an engine, at one rate; cores and CPU time are the engine's alone.
 
     Attributes:
         idle_cores: of a host that runs the engine's process and no operator.
@@ -51,6 +71,9 @@ class Calibration:
         window_ms: length of the windows.
         cores: of every host, as measured.
         kept_up: share of its tuples that joins took in; 1 where they kept up.
+        stress: whether the inventory's load was in force.
+        left: share of its CPU limit that the engine gets of a host under load; None where no join
+            wanted all it could get.
     """
 
     idle_cores: float
@@ -62,6 +85,24 @@ class Calibration:
     window_ms: int
     cores: dict[str, float]
     kept_up: float = 1.0
+    stress: bool = False
+    left: float | None = None
+
+    def source_at(self, rate: float) -> float:
+        """Cores of a host with a source of that rate, tuples/s.
+
+        Sources that were held up, because joins did not keep up, have sent less than was due.
+        """
+        return self.idle_cores + (self.source_cores - self.idle_cores) * rate / (
+            self.rate * self.kept_up
+        )
+
+    def available(self, inventory: Inventory, cores: Mapping[str, float]) -> dict[str, float]:
+        """Of the cores that hosts may use, what load leaves the engine."""
+        if not self.stress or self.left is None:
+            return dict(cores)
+        loaded = set(inventory.stress.hosts)
+        return {name: most * (self.left if name in loaded else 1) for name, most in cores.items()}
 
 
 @dataclass(frozen=True)
@@ -86,8 +127,13 @@ class FoundRate:
     calibrations: list[Calibration]
 
 
-def calibration_plan(problem: Problem) -> Plan:
+def calibration_plan(problem: Problem, loaded: Collection[str] = ()) -> Plan:
     """Each pair's join whole on a worker of its own, the most capable first.
+
+    Args:
+        problem: of the experiment.
+        loaded: hosts under load; they and the others are taken in turn then, those with a source
+            where no others are under load.
 
     Raises:
         ExperimentError: with fewer workers than pairs and none idle.
@@ -101,6 +147,17 @@ def calibration_plan(problem: Problem) -> Plan:
         if problem.nodes.worker[node] and node not in sources
     ]
     pairs = len(problem.matrix)
+    if loaded:
+        under_load = {
+            node for node, name in enumerate(problem.nodes.ids.tolist()) if name in loaded
+        }
+        under = [node for node in free if node in under_load] or sorted(sources & under_load)
+        calm = [node for node in free if node not in under_load] or under
+        free = [
+            group[turn % len(group)]
+            for turn in range(max(len(under), len(calm)))
+            for group in (under, calm)
+        ]
     if not free:
         raise ExperimentError("calibration: every host has a source or the sink; add a worker")
     # With few workers some pairs share one: what it costs counts by what it receives.
@@ -151,7 +208,12 @@ def warming_plan(problem: Problem) -> Plan:
 
 
 def costs(
-    plan: Plan, outcome: Outcome, rate: float, window_ms: int, matches: float = 1.0
+    plan: Plan,
+    outcome: Outcome,
+    setting: Setting,
+    window_ms: int,
+    matches: float = 1.0,
+    limits: Mapping[str, float] | None = None,
 ) -> Calibration:
     """Costs from a run of the calibration plan.
 
@@ -160,17 +222,18 @@ def costs(
     Args:
         plan: that was run.
         outcome: of the run.
-        rate: of each source, tuples/s.
+        setting: that it was run in.
         window_ms: of the run.
         matches: results per tuple of a source.
+        limits: cores that each host under load may use.
 
     Raises:
         ExperimentError: where hosts did not tell what they used, or joins cost nothing.
     """
-    p = plan.problem
+    p, rate = plan.problem, setting.rate
     names = [str(name) for name in p.nodes.ids]
     begin, end = (moment / 1e6 for moment in outcome.measured_us)
-    used = mean_cores(outcome.series, begin, end)
+    used = engine_cores(outcome.series, begin, end)
     silent = [name for name in names if name not in used]
     if silent:
         raise ExperimentError(f"calibration: {', '.join(silent)}: CPU use is not known")
@@ -183,8 +246,11 @@ def costs(
     ]
     # Where every host has something to do, engines' own use counts with the join's.
     base = float(np.mean(idle)) if idle else 0.0
-    hosting = np.flatnonzero(joins)
-    beyond = sum(used[names[node]] - base for node in hosting.tolist())
+    source = float(np.mean([used[names[node]] for node in sources if not joins[node]]))
+    beyond = sum(
+        used[names[node]] - (source if node in sources else base)
+        for node in np.flatnonzero(joins).tolist()
+    )
     arrived = outcome.records["arrive_us"]
     inside = (arrived >= outcome.measured_us[0]) & (arrived < outcome.measured_us[1])
     results_per_s = float(inside.sum() / (end - begin))
@@ -197,9 +263,16 @@ def costs(
             "calibration: hosts with joins use no more CPU than one without; is the machine busy "
             "with something else? Try again, or for longer (capacity.seconds)"
         )
+    left = None
+    if limits:
+        came = np.bincount(outcome.records["instance"][inside], minlength=len(plan.instances.node))
+        hungry = came < HUNGRY * rate * matches * (end - begin)
+        hosts = {names[node] for node in plan.instances.node[hungry].tolist()} & set(limits)
+        if hosts:
+            left = min(1.0, float(np.mean([used[name] / limits[name] for name in hosts])))
     return Calibration(
         idle_cores=base,
-        source_cores=float(np.mean([used[names[node]] for node in sources])),
+        source_cores=source,
         sink_cores=used[names[sink]],
         join_us=join_us,
         rate=rate,
@@ -207,6 +280,8 @@ def costs(
         window_ms=window_ms,
         cores=used,
         kept_up=kept_up,
+        stress=setting.stress,
+        left=left,
     )
 
 
@@ -215,6 +290,7 @@ def capacities(
     inventory: Inventory,
     cores: Mapping[str, float],
     *,
+    rate: float,
     safety: float,
     regions: int,
     output_rate: float,
@@ -225,19 +301,20 @@ def capacities(
         found: what operators cost.
         inventory: of the hosts.
         cores: each host may use.
+        rate: of each source, tuples/s.
         safety: share of them that may be planned with.
         regions: how many; their sources are on the first hosts of that role.
         output_rate: of all joins, tuples/s, which the sink takes beside joins of its own.
     """
     with_source = {host.name for host in inventory.with_role("source")[: 2 * regions]}
-    capacity = {}
+    capacity, available = {}, found.available(inventory, cores)
     for host in inventory.hosts:
         needed = found.idle_cores
         if host.role == "sink":
             needed = found.sink_cores
         elif host.name in with_source:
-            needed = found.source_cores
-        left = safety * cores[host.name] - needed
+            needed = found.source_at(rate)
+        left = safety * available[host.name] - needed
         capacity[host.name] = max(0.0, left) / (found.join_us * 1e-6)
         if host.role == "sink":
             # What it needs to take the results is no longer free for joins.
@@ -258,7 +335,7 @@ def strongest(
     takes = {
         name: amount
         for name, amount in capacities(
-            found, inventory, cores, safety=1.0, regions=regions, output_rate=0.0
+            found, inventory, cores, rate=found.rate, safety=1.0, regions=regions, output_rate=0.0
         ).items()
         if name not in taken
     }
@@ -298,73 +375,94 @@ def find_rate(
 
 
 def bottlenecks(
-    found: Calibration, inventory: Inventory, cores: Mapping[str, float], regions: int
+    found: Calibration,
+    inventory: Inventory,
+    cores: Mapping[str, float],
+    regions: int,
+    rate: float,
 ) -> list[str]:
-    """Hosts that need more than their limit for what every strategy has there, a line each."""
+    """Hosts that need more than they get for what every strategy has there, a line each."""
     sources = inventory.with_role("source")[: 2 * regions]
-    pinned = [(host.name, "source", found.source_cores) for host in sources]
+    pinned = [(host.name, "source", found.source_at(rate)) for host in sources]
     pinned += [(host.name, "sink", found.sink_cores) for host in inventory.with_role("sink")]
+    available = found.available(inventory, cores)
     return [
-        f"{name}: its {what} takes {needed:.3f} cores of {cores[name]:g}, whatever the placement"
+        f"{name}: its {what} takes {needed:.3f} cores of {available[name]:.3g}, whatever the "
+        "placement"
         for name, what, needed in pinned
-        if needed > cores[name]
+        if needed > available[name]
     ]
 
 
 def calibrate(
     bed: Bed,
     experiment: Experiment,
-    rate: float,
+    setting: Setting,
     problem: Problem,
     streams: Sequence[Stream],
     scratch: Path,
     tell: Callable[[str], None],
 ) -> Calibration:
-    """Measure what operators cost at a rate.
+    """Measure what operators cost in a setting.
 
     The hosts' limits are off meanwhile, so that joins keep up; with a load that is asked for they
-    are in force, as what joins cost when there is too much of them is what matters then.
+    are in force, as what joins cost when there is too much of them is what matters then; likewise
+    under artificial load, which takes its share of what the limit allows.
 
     Raises:
         NovaError: naming what failed.
     """
     from nova_harness.experiment.engine_run import Timing, run_plan
 
-    plan = calibration_plan(problem)
+    inventory = bed.deployment.hosts.inventory
+    loaded = inventory.stress.hosts if setting.stress else ()
+    limits = {name: inventory.host(name).cpu or 1.0 for name in loaded}
+    plan = calibration_plan(problem, loaded)
     # Short windows cost most per tuple.
     window = min(experiment.windows_ms)
-    keys = experiment.keys(window, rate)
-    outcome = run_plan(
-        bed,
-        plan,
-        streams,
-        Timing(experiment.capacity.warm_up_s, experiment.capacity.seconds, DRAIN_SECONDS),
-        rate=rate,
-        window_ms=window,
-        keys=keys,
-        every=experiment.every,
-        stress=False,
-        limited=experiment.load is not None,
-        name="nova calibration",
-        scratch=scratch,
-        tell=lambda what: tell(f"calibrating at {rate:g} tuples/s: {what}"),
-    )
-    return costs(plan, outcome, rate, window, experiment.matches(window, rate))
+
+    def measure(setting: Setting) -> Calibration:
+        rate = setting.rate
+        outcome = run_plan(
+            bed,
+            plan,
+            streams,
+            Timing(experiment.capacity.warm_up_s, experiment.capacity.seconds, DRAIN_SECONDS),
+            rate=rate,
+            window_ms=window,
+            keys=experiment.keys(window, rate),
+            every=experiment.every,
+            stress=setting.stress,
+            limited=experiment.load is not None or setting.stress,
+            name="nova calibration",
+            scratch=scratch,
+            tell=lambda what: tell(
+                f"calibrating at {rate:g} tuples/s{' under load' * setting.stress}: {what}"
+            ),
+        )
+        return costs(plan, outcome, setting, window, experiment.matches(window, rate), limits)
+
+    found = measure(setting)
+    if limits and found.left is None:
+        # Joins kept up: more is sent to tell what they could have got.
+        most = max(limits.values()) / (2 * found.join_us * 1e-6)
+        found = replace(found, left=measure(Setting(round(HUNGER * most), stress=True)).left)
+    return found
 
 
 # --- kept with a run ----------------------------------------------------------------------------
 
 
-def read_calibrations(path: Path) -> dict[float, Calibration]:
-    """What holds for each rate of a run that was begun; none where there is no file."""
+def read_calibrations(path: Path) -> dict[Setting, Calibration]:
+    """What holds for each setting of a run that was begun; none where there is no file."""
     import msgspec
 
     try:
         rows = json.loads(path.read_text())["rates"]
-        found = [(row.get("rate"), msgspec.convert(row["costs"], Calibration)) for row in rows]
+        found = [(row, msgspec.convert(row["costs"], Calibration)) for row in rows]
     except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):
         return {}
-    return {one.rate if rate is None else rate: one for rate, one in found}
+    return {Setting(row.get("rate", one.rate), one.stress): one for row, one in found}
 
 
 def read_found_rate(path: Path) -> FoundRate | None:
@@ -380,6 +478,7 @@ def read_found_rate(path: Path) -> FoundRate | None:
 __all__ = [
     "Calibration",
     "FoundRate",
+    "Setting",
     "bottlenecks",
     "calibrate",
     "calibration_plan",

@@ -63,13 +63,18 @@ class Cell:
         }
 
 
+def loads_of(experiment: Experiment) -> tuple[bool, ...]:
+    """Without load, with it, or both."""
+    return (False, True) if experiment.stress == "both" else (bool(experiment.stress),)
+
+
 def cells_of(experiment: Experiment) -> list[Cell]:
     """All cells, in the order they are run.
 
     Repetitions follow each other, so that an interrupted run has whole ones; within one the order
     is random, so that what changes on the hosts meanwhile does not favour a strategy.
     """
-    loads = {"both": (False, True)}.get(str(experiment.stress), (bool(experiment.stress),))
+    loads = loads_of(experiment)
     order = random.Random(experiment.seed)
     cells: list[Cell] = []
     for repetition in range(1, experiment.repetitions + 1):
@@ -131,4 +136,5 @@ def same_experiment(a: Experiment, b: Experiment) -> bool:
     return rest(a) == rest(b)
 
 
-__all__ = ["DONE", "Cell", "CellDirectory", "cells_of", "directory_of", "same_experiment"]
+__all__ = ["DONE", "Cell", "CellDirectory", "cells_of", "directory_of", "loads_of",
+           "same_experiment"]  # fmt: skip

@@ -73,11 +73,14 @@ class CapacityPart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         safety: share of its CPU limit that a host may be planned to use.
         seconds: how long a calibration measures, once for each rate.
         warm_up_s: time before it, in which the engine compiles what it runs.
+        stress_known: whether cells under load are planned with capacities under load, or with
+            those of calm hosts: load that nobody has told of.
     """
 
     safety: Annotated[float, Meta(gt=0, le=1)] = 0.7
     seconds: Annotated[float, Meta(ge=1, le=600)] = 10
     warm_up_s: Annotated[float, Meta(ge=0, le=600)] = 14
+    stress_known: bool = True
 
 
 class EnginePart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -72,12 +72,14 @@ class Bed:
         """The engine's processes on the hosts."""
         return self.engine.deployment
 
-    def recorder(self) -> UsageRecorder:
-        """What notes the hosts' use of CPU."""
+    def recorder(self, *, stress: bool) -> UsageRecorder:
+        """What notes the hosts' use of CPU, and of it that of the inventory's load."""
         from nova_harness.experiment.usage import NotedUsage
 
         hosts = self.deployment.hosts
-        return RackUsage(hosts.inventory) if hosts.inventory.virtual else NotedUsage(hosts)
+        if not hosts.inventory.virtual:
+            return NotedUsage(hosts)
+        return RackUsage(hosts.inventory, hosts.inventory.stress.hosts if stress else ())
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,7 +281,7 @@ def run_plan(
     begin = start_ms / 1000 + timing.warm_up_s
     end = begin + timing.duration_s
     tightened = start_ms / 1000 + timing.warm_up_s / 2
-    recorder = bed.recorder()
+    recorder = bed.recorder(stress=stress)
     watch = _Watch(job)
     try:
         verification = job.verify()

@@ -5,16 +5,24 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from nova_core.errors import InfeasibleError
 from nova_harness.experiment import calibration as calibrating
+from nova_harness.experiment.bed import engine_bed, find_inventory, hosts_up, prepare_engine
+from nova_harness.experiment.calibrated import (
+    CALIBRATION_FILE,
+    data_of,
+    found_line,
+    measure_calibrations,
+    setting_told,
+    write_problems,
+)
 from nova_harness.experiment.cell_run import (
     VERDICT,
     CellReport,
@@ -24,23 +32,14 @@ from nova_harness.experiment.cell_run import (
 )
 from nova_harness.experiment.cells import Cell, cells_of, directory_of, same_experiment
 from nova_harness.experiment.document import Experiment, ExperimentError, read_experiment
-from nova_harness.experiment.engine import prepare
 from nova_harness.experiment.environment import environment
-from nova_harness.experiment.limits import Limits
-from nova_harness.experiment.problem import problem_document, problem_of, rtt_csv, streams_of
+from nova_harness.experiment.problem import streams_of
 
 if TYPE_CHECKING:
-    from nova_core.model.problem import Problem
-    from nova_harness.experiment.calibration import Calibration, FoundRate
-    from nova_harness.experiment.engine import Opener
+    from nova_harness.experiment.calibration import FoundRate
     from nova_harness.experiment.engine_run import Bed
-    from nova_testbed.inventory import Inventory
-    from nova_workloads.streams import Stream
 
 EXPERIMENT_FILE = "experiment.yaml"
-CALIBRATION_FILE = "calibration.json"
-# Of each source, tuples/s, while the engine warms up.
-WARMING_RATE = 1000.0
 
 
 @dataclass
@@ -130,179 +129,6 @@ class Run:
         )
 
 
-def find_inventory(experiment: Experiment, base: Path) -> Inventory:
-    """The experiment's inventory: beside its file, or one that comes with Nova.
-
-    Raises:
-        NovaError: where there is none, or it cannot be used.
-    """
-    from nova_testbed.inventory import read_inventory
-
-    beside = base / experiment.inventory
-    return read_inventory(beside if beside.is_file() else experiment.inventory)
-
-
-@contextmanager
-def hosts_up(
-    inventory: Inventory, tell: Callable[[str], None], *, keep: bool = False
-) -> Iterator[Inventory]:
-    """The inventory's hosts, reachable; a virtual rack that was down is taken down again.
-
-    Args:
-        inventory: of the hosts.
-        tell: is told what is being done.
-        keep: leave a rack up in any case.
-
-    Raises:
-        NovaError: naming what is in the way.
-    """
-    if not inventory.virtual:
-        yield inventory
-        return
-    from nova_testbed.rack import VirtualRack
-
-    rack = VirtualRack(inventory)
-    was = rack.status().state
-    tell("bringing hosts up")
-    reachable = rack.up()
-    try:
-        yield reachable
-    finally:
-        if was == "down" and not keep:
-            tell("taking hosts down")
-            rack.down()
-
-
-def prepare_engine(experiment: Experiment, tell: Callable[[str], None]) -> Opener:
-    """The experiment's engine, and its broker where it has one.
-
-    Args:
-        experiment: what is run.
-        tell: is told what is being done.
-
-    Raises:
-        NovaError: when something of it is not installed.
-    """
-    if experiment.transport == "kafka":
-        from nova_harness.experiment import on_flink_kafka
-
-        return on_flink_kafka.prepare(tell, experiment.broker)
-    return prepare(experiment.engine, tell)
-
-
-@contextmanager
-def engine_bed(
-    experiment: Experiment,
-    inventory: Inventory,
-    opener: Opener,
-    tell: Callable[[str], None],
-    *,
-    keep: bool,
-) -> Iterator[Bed]:
-    """The engine on the hosts; limits are back in force at the end, however it ends.
-
-    Args:
-        experiment: what is run.
-        inventory: of reachable hosts.
-        opener: of the engine, from `nova_harness.experiment.engine.prepare`.
-        tell: is told what is being done.
-        keep: whether the engine goes on running.
-
-    Raises:
-        NovaError: naming what failed.
-    """
-    from nova_harness.experiment.engine_run import Bed
-    from nova_testbed.hosts import connect
-
-    with ExitStack() as stack:
-        tell("connecting")
-        limits = Limits(inventory)
-        stack.enter_context(limits.off())
-        hosts = stack.enter_context(connect(inventory))
-        engine = stack.enter_context(opener(hosts, tell, keep))
-        yield Bed(engine, limits, experiment.settings)
-
-
-def cores_of(bed: Bed) -> dict[str, float]:
-    """Cores each host may use: its limit, or those of the machine."""
-    hosts = bed.deployment.hosts
-    told = hosts.run("nproc")
-    return {host.spec.name: host.spec.cpu or float(told[host.spec.name].stdout) for host in hosts}
-
-
-def measure_calibrations(
-    bed: Bed,
-    experiment: Experiment,
-    base: Path,
-    scratch: Path,
-    tell: Callable[[str], None],
-    known: Mapping[float, Calibration] = MappingProxyType({}),
-) -> tuple[dict[float, Calibration], FoundRate | None]:
-    """What operators cost at each rate of an experiment, once the engine is warm.
-
-    Args:
-        bed: what it runs on.
-        experiment: what is run.
-        base: directory that paths in the experiment are relative to.
-        scratch: directory for files on the way.
-        tell: is told what is being done.
-        known: rates that need no calibration, of a run that is gone on with.
-
-    Returns:
-        Calibrations by rate; with a load that is asked for, by the rate that was found, which is
-        the other value then.
-
-    Raises:
-        NovaError: naming what failed.
-    """
-    from nova_harness.experiment.engine_run import warm_up
-
-    inventory, cores = bed.deployment.hosts.inventory, cores_of(bed)
-    workload, data = experiment.workload, data_of(experiment, base)
-
-    def at(rate: float) -> tuple[Problem, list[Stream]]:
-        # Only the order of the workers' capacities matters here.
-        guess = {name: 1e6 * value for name, value in cores.items()}
-        document = problem_document(inventory, guess, rate, workload.regions, workload.matches)
-        problem = problem_of(document, scratch / "calibration-problem.yaml")
-        (scratch / "calibration-problem.yaml").unlink()
-        return problem, streams_of(problem, data, experiment.seed)
-
-    def measure(rate: float) -> Calibration:
-        return calibrating.calibrate(bed, experiment, rate, *at(rate), scratch, tell)
-
-    if bed.engine.stays_warm:
-        # Slowly, as every host gets all of a source.
-        rate, window = min(WARMING_RATE, *experiment.rates), min(experiment.windows_ms)
-        problem, streams = at(rate)
-        warm_up(
-            bed,
-            calibrating.warming_plan(problem),
-            streams,
-            experiment.capacity.warm_up_s,
-            rate=rate,
-            window_ms=window,
-            keys=experiment.keys(window, rate),
-            tell=tell,
-        )
-    if experiment.load is None or known:
-        missing = [rate for rate in experiment.rates if rate not in known]
-        return {**known, **{rate: measure(rate) for rate in missing}}, None
-    found = calibrating.find_rate(
-        experiment.load,
-        experiment.rates[0],
-        measure,
-        lambda one: calibrating.strongest(one, inventory, cores, workload.regions),
-    )
-    return {found.rate: found.calibrations[-1]}, found
-
-
-def data_of(experiment: Experiment, base: Path) -> Path | None:
-    """The readings to replay, or None for made-up ones."""
-    data = experiment.workload.data
-    return None if data is None else base / Path(data).expanduser()
-
-
 def run_experiment(
     experiment: Experiment,
     base: Path,
@@ -383,13 +209,13 @@ def _run_cells(run: Run, bed: Bed, found: FoundRate | None, watcher: Watcher) ->
     if found is not None:
         watcher.phase(found_line(found))
     experiment, cells = run.experiment, run.open_cells()
-    problems = write_problems(run, bed, costs, found)
+    problems = write_problems(run.path, experiment, bed, costs, found)
     data = data_of(experiment, run.base)
     for number, cell in enumerate(cells, 1):
         directory = directory_of(run.path, cell)
         if directory.done:
             continue
-        problem = problems[cell.rate]
+        problem = problems[setting_told(experiment, cell.rate, cell.stress)]
         streams = streams_of(problem, data, experiment.seed)
 
         def tell(what: str, name: str = cell.name, number: int = number) -> None:
@@ -411,16 +237,6 @@ def _run_cells(run: Run, bed: Bed, found: FoundRate | None, watcher: Watcher) ->
         watcher.cell(report, number, len(cells))
 
 
-def found_line(found: FoundRate) -> str:
-    """What a rate that was found stands for."""
-    tried = ", ".join(f"{one.rate:g}" for one in found.calibrations)
-    return (
-        f"load {found.asked:g}: {found.rate:g} tuples/s of each source, whose join asks "
-        f"{found.load:.2f} times the {found.takes:,.0f} tuples/s that {found.host} takes "
-        f"(calibrated at {tried})"
-    )
-
-
 def footprint_line(up: Mapping[str, Any]) -> str:
     """How soon the engine was there, and what it takes."""
     came = "was running" if up["seconds"] is None else f"is up in {up['seconds']:.1f} s"
@@ -440,67 +256,6 @@ def _live(bed: Bed, watcher: Watcher) -> Iterator[None]:
         yield
 
 
-def write_problems(
-    run: Run, bed: Bed, found: Mapping[float, Calibration], load: FoundRate | None = None
-) -> dict[float, Problem]:
-    """Problems by rate, with what they come from; the first rate's is the run's.
-
-    Args:
-        run: whose folder they are written into.
-        bed: what it runs on.
-        found: calibrations by rate.
-        load: where the rate was found for one.
-
-    Raises:
-        NovaError: for an inventory that does not suit, or when something cannot be written.
-    """
-    from nova_core.model.files import write_text
-
-    experiment, inventory = run.experiment, bed.deployment.hosts.inventory
-    regions, cores = experiment.workload.regions, cores_of(bed)
-    problems, rows = {}, []
-    for rate in experiment.rates:
-        capacity = calibrating.capacities(
-            found[rate],
-            inventory,
-            cores,
-            safety=experiment.capacity.safety,
-            regions=regions,
-            output_rate=regions * rate * experiment.workload.matches,
-        )
-        name = "problem.yaml" if rate == experiment.rates[0] else f"problem-r{rate:g}.yaml"
-        document = problem_document(inventory, capacity, rate, regions, experiment.workload.matches)
-        problems[rate] = problem_of(document, run.path / name)
-        rows.append(
-            {
-                "rate": rate,
-                "costs": asdict(found[rate]),
-                "capacity": capacity,
-                "bottlenecks": calibrating.bottlenecks(found[rate], inventory, cores, regions),
-            }
-        )
-    told = {
-        "engine": experiment.engine,
-        "version": bed.deployment.version,
-        "safety": experiment.capacity.safety,
-        "cores": cores,
-        "load": None if load is None else asdict(load),
-        "rates": rows,
-    }
-    write_json(run.path / CALIBRATION_FILE, told)
-    hosts = [
-        {"name": h.name, "role": h.role, "cpu": cores[h.name], "memory": h.memory, "position": p}
-        for h, p in zip(
-            inventory.hosts,
-            problems[experiment.rates[0]].nodes.position.tolist(),
-            strict=True,
-        )
-    ]
-    write_json(run.path / "hosts.json", hosts)
-    write_text(run.path / "rtt.csv", rtt_csv(inventory))
-    return problems
-
-
 def default_folder(experiment: Experiment) -> Path:
     """Where results go unless something else is said."""
     engine = "" if experiment.engine == "flink" else f"-{experiment.engine}"
@@ -508,15 +263,4 @@ def default_folder(experiment: Experiment) -> Path:
     return Path("runs") / f"{experiment.name.replace(os.sep, '-')}{engine}"
 
 
-__all__ = [
-    "Run",
-    "Watcher",
-    "default_folder",
-    "engine_bed",
-    "find_inventory",
-    "found_line",
-    "hosts_up",
-    "measure_calibrations",
-    "prepare_engine",
-    "run_experiment",
-]
+__all__ = ["Run", "Watcher", "default_folder", "run_experiment"]

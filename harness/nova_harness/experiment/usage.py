@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -17,11 +19,17 @@ if TYPE_CHECKING:
 
 EVERY_SECONDS = 1.0
 JOB = "nova_usage"
-# One line per second: time, ticks of CPU by kind, memory total and available in kB.
-NOTE = """while sleep 1; do
+# What processes of artificial load are called.
+LOAD = "stress-ng"
+# One line per second: time, ticks of CPU by kind, memory total and available in kB, ticks of load.
+NOTE = r"""while sleep 1; do
   echo $(date +%s.%N) $(head -n 1 /proc/stat) \
-    $(awk '/^(MemTotal|MemAvailable):/ {print $2}' /proc/meminfo)
+    $(awk '/^(MemTotal|MemAvailable):/ {print $2}' /proc/meminfo) \
+    $(cat /proc/[0-9]*/stat 2>/dev/null |
+      awk '/^[0-9]+ \(stress-ng/ {sub(/^.*\) /, ""); s += $12 + $13} END {print s + 0}')
 done"""
+# Words of such a line: the time, "cpu" with ten kinds, memory twice, load.
+NOTED_WORDS = 15
 TICKS_PER_SECOND = 100.0
 
 
@@ -34,15 +42,19 @@ class Reading:
         cpu_seconds: used so far.
         throttled_seconds: held back by the CPU limit so far.
         memory_bytes: in use.
+        load_seconds: of the CPU time, what artificial load has used.
     """
 
     time: float
     cpu_seconds: float
     throttled_seconds: float
     memory_bytes: int
+    load_seconds: float = 0.0
 
 
 Series = dict[str, list[Reading]]
+
+COLUMNS = ("t_s", "host", "cpu_cores", "throttled_share", "memory_bytes", "load_cores")
 
 
 class UsageRecorder(Protocol):
@@ -63,10 +75,12 @@ class RackUsage:
 
     Attributes:
         inventory: of the rack.
+        loaded: hosts whose load is told apart.
         series: readings by host.
     """
 
     inventory: Inventory
+    loaded: Collection[str] = ()
     series: Series = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -91,8 +105,24 @@ class RackUsage:
                 usage.cpu_seconds or 0.0,
                 usage.throttled_seconds or 0.0,
                 usage.memory_bytes or 0,
+                self._load_seconds(host.name) if host.name in self.loaded else 0.0,
             )
         return found
+
+    def _load_seconds(self, host: str) -> float:
+        """CPU time of the processes of load that run on a host."""
+        assert self._groups is not None
+        total = 0.0
+        for process in self._groups.processes(self._prefix, host):
+            try:
+                text = Path(f"/proc/{process}/stat").read_text()
+            except OSError:
+                continue  # has ended meanwhile
+            begin, _, rest = text.partition("(")[2].rpartition(")")
+            if begin.startswith(LOAD):
+                words = rest.split()
+                total += (int(words[11]) + int(words[12])) / TICKS_PER_SECOND
+        return total
 
     def start(self) -> None:
         """Read once a second from now on."""
@@ -149,14 +179,20 @@ def noted(text: str) -> list[Reading]:
     found = []
     for line in text.splitlines():
         words = line.split()
-        if len(words) < 12 or words[1] != "cpu":
+        if len(words) < NOTED_WORDS or words[1] != "cpu":
             continue
         # user, nice, system, idle, iowait, irq, softirq, steal
         ticks = [int(word) for word in words[2:10]]
         busy = sum(ticks) - ticks[3] - ticks[4]
-        total, available = int(words[-2]), int(words[-1])
+        total, available, load = (int(word) for word in words[-3:])
         found.append(
-            Reading(float(words[0]), busy / TICKS_PER_SECOND, 0.0, 1024 * (total - available))
+            Reading(
+                float(words[0]),
+                busy / TICKS_PER_SECOND,
+                0.0,
+                1024 * (total - available),
+                load / TICKS_PER_SECOND,
+            )
         )
     return found
 
@@ -169,13 +205,12 @@ def usage_table(series: Series, origin: float) -> pa.Table:
         origin: s since the epoch that ``t_s`` counts from.
 
     Returns:
-        Columns t_s (end of the interval), host, cpu_cores, throttled_share, memory_bytes.
+        Columns t_s (end of the interval), host, cpu_cores, throttled_share, memory_bytes,
+        load_cores (of cpu_cores, that of artificial load).
     """
     import pyarrow as pa
 
-    columns: dict[str, list[Any]] = {
-        name: [] for name in ("t_s", "host", "cpu_cores", "throttled_share", "memory_bytes")
-    }
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     for host, readings in series.items():
         for before, after in pairwise(readings):
             seconds = after.time - before.time
@@ -188,7 +223,8 @@ def usage_table(series: Series, origin: float) -> pa.Table:
                 (after.throttled_seconds - before.throttled_seconds) / seconds
             )
             columns["memory_bytes"].append(after.memory_bytes)
-    types = [pa.float64(), pa.string(), pa.float64(), pa.float64(), pa.int64()]
+            columns["load_cores"].append((after.load_seconds - before.load_seconds) / seconds)
+    types = [pa.float64(), pa.string(), pa.float64(), pa.float64(), pa.int64(), pa.float64()]
     return pa.table(
         {
             name: pa.array(values, t)
@@ -199,14 +235,25 @@ def usage_table(series: Series, origin: float) -> pa.Table:
 
 def mean_cores(series: Series, begin: float, end: float) -> dict[str, float]:
     """Cores each host used on average between two times, s since the epoch, as far as was read."""
+    return _means(series, begin, end, lambda reading: reading.cpu_seconds)
+
+
+def engine_cores(series: Series, begin: float, end: float) -> dict[str, float]:
+    """Likewise without what artificial load used."""
+    return _means(series, begin, end, lambda reading: reading.cpu_seconds - reading.load_seconds)
+
+
+def _means(
+    series: Series, begin: float, end: float, value: Callable[[Reading], float]
+) -> dict[str, float]:
     found = {}
     for host, readings in series.items():
         inside = [r for r in readings if begin - EVERY_SECONDS / 2 <= r.time <= end + EVERY_SECONDS]
         if len(inside) >= 2 and inside[-1].time > inside[0].time:
-            used = inside[-1].cpu_seconds - inside[0].cpu_seconds
+            used = value(inside[-1]) - value(inside[0])
             found[host] = used / (inside[-1].time - inside[0].time)
     return found
 
 
-__all__ = ["NotedUsage", "RackUsage", "Reading", "UsageRecorder", "mean_cores", "noted",
-           "usage_table"]  # fmt: skip
+__all__ = ["NotedUsage", "RackUsage", "Reading", "UsageRecorder", "engine_cores", "mean_cores",
+           "noted", "usage_table"]  # fmt: skip

@@ -294,7 +294,7 @@ class RunFolder:
         return str(self.experiment.get("name") or self.path.resolve().name)
 
     def plan(self, cell: CellFolder) -> Plan:
-        """The plan a cell ran; the problem of every rate but the first has a file of its own.
+        """The plan a cell ran; of other rates than the first, and of load, problems have own files.
 
         Raises:
             NovaError: when the plan or its problem cannot be read, or do not fit each other.
@@ -304,11 +304,15 @@ class RunFolder:
         from nova_core.errors import ProblemWarning
         from nova_core.model.files import read_plan, read_problem
 
-        own = self.path / f"problem-r{cell.facts.rate:g}.yaml"
+        names = [f"problem-r{cell.facts.rate:g}", "problem"]
+        if cell.facts.stress:
+            # Where strategies were not told of the load, there are none.
+            names = [*(f"{name}-stress" for name in names), *names]
+        files = [self.path / f"{name}.yaml" for name in names]
         with warnings.catch_warnings():
             # That positions are worked out from latencies is no surprise here.
             warnings.simplefilter("ignore", ProblemWarning)
-            problem = read_problem(own if own.is_file() else self.path / "problem.yaml")
+            problem = read_problem(next((file for file in files if file.is_file()), files[-1]))
         return read_plan(cell.path / "plan.json", problem)
 
 

@@ -137,16 +137,16 @@ class Cgroups(ABC):
         found = (path.name for root in self.roots for path in root.glob(f"{PREFIX}*"))
         return {name for name in found if re.fullmatch(rf"{PREFIX}\d+", name)}
 
-    def directories(self, rack: str) -> list[Path]:
-        """All groups of a rack, the innermost first."""
-        tops = [root / rack for root in self.roots]
+    def directories(self, rack: str, host: str = "") -> list[Path]:
+        """All groups of a rack, or of one of its hosts, the innermost first."""
+        tops = [root / rack / host for root in self.roots]
         below = [path for top in tops for path in top.glob("**/") if path.is_dir()]
         return sorted(set(below), key=lambda path: (-len(path.parts), str(path)))
 
-    def processes(self, rack: str) -> set[int]:
-        """Processes in any group of a rack."""
+    def processes(self, rack: str, host: str = "") -> set[int]:
+        """Processes in any group of a rack, or of one of its hosts."""
         found: set[int] = set()
-        for directory in self.directories(rack):
+        for directory in self.directories(rack, host):
             try:
                 found.update(map(int, (directory / "cgroup.procs").read_text().split()))
             except (FileNotFoundError, OSError):

@@ -1,0 +1,121 @@
+"""What an experiment runs on: its hosts, reachable, and its engine on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from nova_harness.experiment.document import Experiment
+from nova_harness.experiment.engine import prepare
+from nova_harness.experiment.limits import Limits
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nova_harness.experiment.engine import Opener
+    from nova_harness.experiment.engine_run import Bed
+    from nova_testbed.inventory import Inventory
+
+
+def find_inventory(experiment: Experiment, base: Path) -> Inventory:
+    """The experiment's inventory: beside its file, or one that comes with Nova.
+
+    Raises:
+        NovaError: where there is none, or it cannot be used.
+    """
+    from nova_testbed.inventory import read_inventory
+
+    beside = base / experiment.inventory
+    return read_inventory(beside if beside.is_file() else experiment.inventory)
+
+
+@contextmanager
+def hosts_up(
+    inventory: Inventory, tell: Callable[[str], None], *, keep: bool = False
+) -> Iterator[Inventory]:
+    """The inventory's hosts, reachable; a virtual rack that was down is taken down again.
+
+    Args:
+        inventory: of the hosts.
+        tell: is told what is being done.
+        keep: leave a rack up in any case.
+
+    Raises:
+        NovaError: naming what is in the way.
+    """
+    if not inventory.virtual:
+        yield inventory
+        return
+    from nova_testbed.rack import VirtualRack
+
+    rack = VirtualRack(inventory)
+    was = rack.status().state
+    tell("bringing hosts up")
+    reachable = rack.up()
+    try:
+        yield reachable
+    finally:
+        if was == "down" and not keep:
+            tell("taking hosts down")
+            rack.down()
+
+
+def prepare_engine(experiment: Experiment, tell: Callable[[str], None]) -> Opener:
+    """The experiment's engine, and its broker where it has one.
+
+    Args:
+        experiment: what is run.
+        tell: is told what is being done.
+
+    Raises:
+        NovaError: when something of it is not installed.
+    """
+    if experiment.transport == "kafka":
+        from nova_harness.experiment import on_flink_kafka
+
+        return on_flink_kafka.prepare(tell, experiment.broker)
+    return prepare(experiment.engine, tell)
+
+
+@contextmanager
+def engine_bed(
+    experiment: Experiment,
+    inventory: Inventory,
+    opener: Opener,
+    tell: Callable[[str], None],
+    *,
+    keep: bool,
+) -> Iterator[Bed]:
+    """The engine on the hosts; limits are back in force at the end, however it ends.
+
+    Args:
+        experiment: what is run.
+        inventory: of reachable hosts.
+        opener: of the engine, from `nova_harness.experiment.engine.prepare`.
+        tell: is told what is being done.
+        keep: whether the engine goes on running.
+
+    Raises:
+        NovaError: naming what failed.
+    """
+    from nova_harness.experiment.engine_run import Bed
+    from nova_testbed.hosts import connect
+
+    with ExitStack() as stack:
+        tell("connecting")
+        limits = Limits(inventory)
+        stack.enter_context(limits.off())
+        hosts = stack.enter_context(connect(inventory))
+        engine = stack.enter_context(opener(hosts, tell, keep))
+        yield Bed(engine, limits, experiment.settings)
+
+
+def cores_of(bed: Bed) -> dict[str, float]:
+    """Cores each host may use: its limit, or those of the machine."""
+    hosts = bed.deployment.hosts
+    told = hosts.run("nproc")
+    return {host.spec.name: host.spec.cpu or float(told[host.spec.name].stdout) for host in hosts}
+
+
+__all__ = ["cores_of", "engine_bed", "find_inventory", "hosts_up", "prepare_engine"]
