@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from nova_harness.experiment.engine_run import Bed
     from nova_testbed.inventory import Inventory
 
+# In a rack's state directory: an experiment brought it up, and left it.
+KEPT = "kept"
+
 
 def find_inventory(experiment: Experiment, base: Path) -> Inventory:
     """The experiment's inventory: beside its file, or one that comes with Nova.
@@ -36,6 +39,8 @@ def hosts_up(
 ) -> Iterator[Inventory]:
     """The inventory's hosts, reachable; a virtual rack that was down is taken down again.
 
+    So is one that an earlier run was to keep.
+
     Args:
         inventory: of the hosts.
         tell: is told what is being done.
@@ -50,13 +55,16 @@ def hosts_up(
     from nova_testbed.rack import VirtualRack
 
     rack = VirtualRack(inventory)
-    was = rack.status().state
+    mark = rack.state.path / KEPT
+    own = rack.status().state == "down" or mark.exists()
     tell("bringing hosts up")
     reachable = rack.up()
     try:
         yield reachable
     finally:
-        if was == "down" and not keep:
+        if own and keep:
+            mark.touch()
+        elif own:
             tell("taking hosts down")
             rack.down()
 

@@ -166,6 +166,7 @@ def write_outcome(
         "start_ms": outcome.start_ms,
         "measured_us": list(outcome.measured_us),
         "late_s": outcome.late_s,
+        "counted_s": outcome.counted_s,
         "truncated_bytes": outcome.truncated_bytes,
     }
     write_json(path / "cell.json", {**document, **more})

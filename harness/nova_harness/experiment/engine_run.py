@@ -98,6 +98,7 @@ class Outcome:
         start_ms: when sources began, ms since the epoch.
         measured_us: begin and end of the measured time, us since the epoch.
         finished: whether the job came to its end by itself.
+        counted_s: how long operators' counters were counted for.
         late_s: how long after the sources' start the job was running; 0 when it was in time.
         samples: looks at the broker that carried the streams, where one did.
     """
@@ -113,6 +114,7 @@ class Outcome:
     start_ms: int
     measured_us: tuple[int, int]
     finished: bool
+    counted_s: float
     late_s: float
     samples: Sequence[Sample] = ()
 
@@ -289,7 +291,7 @@ def run_plan(
         hosts, taken = bed.deployment.hosts, bed.engine.engine_bytes
         with stressed(hosts, taken, on=stress, at=tightened):
             watch.until(tightened)
-            before = job.counters()
+            before, counting = job.counters(), time.time()
             if limited:
                 bed.limits.impose()
             overdue = time.time() - begin
@@ -308,7 +310,7 @@ def run_plan(
             finally:
                 recorder.stop()
         bed.limits.lift(busy)
-        after = job.counters()
+        after, counted_s = job.counters(), time.time() - counting
         # Operators may have moved since.
         verification = job.verify() if verification.ok else verification
     finally:
@@ -327,6 +329,7 @@ def run_plan(
         start_ms=start_ms,
         measured_us=(round(begin * 1e6), round(end * 1e6)),
         finished=finished,
+        counted_s=counted_s,
         late_s=late,
         # Of jobs that read from a broker.
         samples=getattr(job, "samples", ()),

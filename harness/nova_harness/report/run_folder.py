@@ -37,6 +37,7 @@ class CellFacts(msgspec.Struct, frozen=True, kw_only=True):
         repetition: from 1.
         duration_s: measured time.
         warm_up_s: time before it.
+        counted_s: how long operators' counters were counted for; None where the run does not tell.
         expected_rate: results of all regions when everything keeps up, results/s.
         keys: sequence numbers are compared modulo this.
         sources: how many.
@@ -51,6 +52,7 @@ class CellFacts(msgspec.Struct, frozen=True, kw_only=True):
     repetition: int
     duration_s: float
     warm_up_s: float = 0.0
+    counted_s: float | None = None
     expected_rate: float
     keys: int = 1
     sources: int = 0

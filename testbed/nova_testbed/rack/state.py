@@ -42,7 +42,7 @@ LOCK_SECONDS = 60.0
 # All that may be in a state directory, besides temporary files, whose names start with a dot.
 FILES = {
     *("rack.json", "id_ed25519", "id_ed25519.pub", "known_hosts", "switch.conf", "switch.log"),
-    *("switch.socket", "logs", "disks"),
+    *("switch.socket", "logs", "disks", "kept"),
 }
 
 
