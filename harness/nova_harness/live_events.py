@@ -86,7 +86,8 @@ class RandomEvents:
         self._sources: dict[str, tuple[str, str]] = {}
         self._on_sink = set(self._sinks.values())
         self._by_stream: dict[str, _Bag] = {}
-        self._on_node: dict[str, set[str]] = {}
+        # Not a set: the order of its names differs from process to process.
+        self._on_node: dict[str, dict[str, None]] = {}
         for name, node, stream in zip(
             sources.ids.tolist(), sources.node.tolist(), sources.stream.tolist(), strict=True
         ):
@@ -149,12 +150,12 @@ class RandomEvents:
     def _add_source(self, name: str, node: str, stream: str) -> None:
         self._sources[name] = (node, stream)
         self._by_stream.setdefault(stream, _Bag()).add(name)
-        self._on_node.setdefault(node, set()).add(name)
+        self._on_node.setdefault(node, {})[name] = None
 
     def _drop_source(self, name: str) -> None:
         node, stream = self._sources.pop(name)
         self._by_stream[stream].discard(name)
-        self._on_node[node].discard(name)
+        del self._on_node[node][name]
 
     def _name(self, prefix: str) -> str:
         self._number += 1

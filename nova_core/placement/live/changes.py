@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from nova_core.model.plan_delta import (
     Cut,
     CutRow,
@@ -12,6 +14,7 @@ from nova_core.model.plan_delta import (
     RerouteRow,
     VirtualRow,
 )
+from nova_core.placement.kernels.live.columns import HOST, JOIN, LEFT, MOVED, RIGHT, SINK
 from nova_core.placement.live.pieces import Piece, Pieces
 from nova_core.placement.live.state import Before, LiveState
 from nova_core.placement.live.tables import NOWHERE
@@ -30,27 +33,37 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
     cuts: list[CutRow] = []
     virtual: list[VirtualRow] = []
     p, ids, sources, cuts_now = state.pairs, state.nodes.ids, state.sources.ids, state.cuts
-    for pair, before in sorted(state.before.items()):
-        alive = p.alive.item(pair)
+    pairs = sorted(state.before)
+    # One row after the other, each would be a wait for memory.
+    rows = np.array(pairs, np.int64)
+    now = zip(
+        pairs,
+        p.alive.take(rows).tolist(),
+        p.row.take(rows, axis=0).tolist(),
+        p.point.take(rows, axis=0).tolist(),
+        strict=True,
+    )
+    for pair, alive, row, point_now in now:
+        before = state.before[pair]
         if not alive and not before.alive:
             continue
         ref = PairRef(
-            operator=state.join_ids[p.join.item(pair)],
-            left=sources[p.left.item(pair)],
-            right=sources[p.right.item(pair)],
+            operator=state.join_ids[row[JOIN]],
+            left=sources[row[LEFT]],
+            right=sources[row[RIGHT]],
         )
-        host, cut = p.host.item(pair), cuts_now.get(pair)
+        host, cut = row[HOST], cuts_now.get(pair)
         if cut is not before.cut and _rates(before.cut) != _rates(cut):
             cuts.append(CutRow(pair=ref, old=_rates(before.cut), new=_rates(cut)))
         if not alive:
             removed.append(ref)
         elif not before.alive:
             added.append(ref)
-        point: list[float] | None = p.point[pair].tolist() if alive else None
+        point: list[float] | None = point_now if alive else None
         old_point = before.point if before.alive else None
         if point != old_point:
             virtual.append(VirtualRow(pair=ref, old=old_point, new=point))
-        sink = p.ends.item(pair, 2)
+        sink = row[SINK]
         rerouted = sink != before.sink and alive and before.alive
         running = len(start) + len(move)
         staying: tuple[int, ...] = ()
@@ -79,8 +92,8 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
                 for node in staying
             ]
         if len(start) + len(move) > running:
-            state.done(p.moved.__setitem__, pair, p.moved.item(pair))
-            p.moved[pair] = state.version
+            state.done(p.row.__setitem__, (pair, MOVED), row[MOVED])
+            p.row[pair, MOVED] = state.version
     return PlanDelta(
         old_version=old_version,
         new_version=state.version,

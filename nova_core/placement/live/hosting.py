@@ -13,6 +13,7 @@ import numpy as np
 
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.live import hosts as kernels
+from nova_core.placement.kernels.live.columns import HOST, JOIN, MOVED
 from nova_core.placement.live.pieces import Piece, Pieces, Share, merged, part_rate
 from nova_core.placement.live.policy import Policy
 from nova_core.placement.live.state import LiveState
@@ -81,15 +82,11 @@ class Hosting:
 
     def _search(self, pair: int, weights: Floats, need: float, node: Ints, cost: Floats) -> int:
         s = self.state
-        tree = s.index_for(pair).tree_at(s.pairs.point[pair])
         found: int = kernels.cheapest(
-            tree.row,
-            tree.node,
-            tree.box,
-            tree.link,
+            *s.index_for(pair).searched,
             s.nodes.position,
             s.nodes.extra,
-            s.pairs.ends,
+            s.pairs.row,
             s.pairs.point,
             pair,
             weights,
@@ -132,14 +129,14 @@ class Hosting:
         """Objective of a share of a pair on a node."""
         s = self.state
         cost: float = kernels.host_cost(
-            s.nodes.position, s.nodes.extra, s.pairs.ends, pair, weights, node
+            s.nodes.position, s.nodes.extra, s.pairs.row, pair, weights, node
         )
         return cost
 
     def cost(self, pair: int) -> float:
         """Objective of a pair where it runs."""
         s, weights = self.state, self.state.weights(pair)
-        host = s.pairs.host.item(pair)
+        host = s.pairs.row.item(pair, HOST)
         if host != IN_PIECES:
             return self.cost_on(pair, weights, host)
         pieces = s.cuts[pair]
@@ -241,7 +238,7 @@ class Hosting:
     def is_pinned(self, pair: int) -> bool:
         """Whether a pair's operator stays where it is."""
         s = self.state
-        return bool(self.pinned) and s.join_ids[s.pairs.join.item(pair)] in self.pinned
+        return bool(self.pinned) and s.join_ids[s.pairs.row.item(pair, JOIN)] in self.pinned
 
     # --- cutting ----------------------------------------------------------------------------------
 
@@ -407,7 +404,7 @@ class Hosting:
         policy, s = self.policy, self.state
         threshold = policy.gain + policy.gain_share * cost
         if policy.state_bytes:
-            state = policy.state_bytes.get(s.join_ids[s.pairs.join.item(pair)], 0.0)
+            state = policy.state_bytes.get(s.join_ids[s.pairs.row.item(pair, JOIN)], 0.0)
             threshold += policy.gain_per_byte * state
         return threshold
 
@@ -415,7 +412,7 @@ class Hosting:
         """Whether a pair moved so recently that it stays."""
         if self.policy.cooldown == 0:
             return False
-        moved = self.state.pairs.moved.item(pair)
+        moved = self.state.pairs.row.item(pair, MOVED)
         return moved >= 0 and self.state.version - moved < self.policy.cooldown
 
     def improve_all(self, pairs: Sequence[int]) -> None:
@@ -426,7 +423,8 @@ class Hosting:
                 self.improve(pair)
             return
         for run, other in self._runs(pairs):
-            self._settle(run)
+            if run:
+                s.settle(run, self._limits, NEARBY)
             if other is not None:
                 self.improve(other)
 
@@ -443,7 +441,7 @@ class Hosting:
         for run, other in self._runs(pairs):
             rest = run
             while rest:
-                done = self._settle(rest)
+                done = self.state.settle(rest, self._limits, NEARBY)
                 if done < len(rest):
                     self.place(rest[done], overload)
                 rest = rest[done + 1 :]
@@ -458,52 +456,16 @@ class Hosting:
         return not s.link_free and len(s.indexes) == 1 and s.objective != "network-usage"
 
     def _runs(self, pairs: Sequence[int]) -> Iterator[tuple[list[int], int | None]]:
-        """Pairs in order: those in a row that `_settle` may take, and one after them that not."""
-        s, hubs = self.state, self.state.indexes[0].hubs
+        """Pairs in order: those in a row that run whole, and one after them that is in pieces."""
+        cuts = self.state.cuts
         run: list[int] = []
-        points: list[list[float]] = []
-        if hubs and pairs:
-            points = s.pairs.point.take(pairs, axis=0).tolist()
-        for number, pair in enumerate(pairs):
-            if pair in s.cuts or (hubs and tuple(points[number]) in hubs):
+        for pair in pairs:
+            if pair in cuts:
                 yield run, pair
                 run = []
             else:
                 run.append(pair)
         yield run, None
-
-    def _settle(self, pairs: list[int]) -> int:
-        """Place or improve whole joins whose virtual positions are no hubs; how many, in order.
-
-        The first that is left fits nowhere as a whole.
-        """
-        if not pairs:
-            return 0
-        s, n, p = self.state, self.state.nodes, self.state.pairs
-        s.touch(*pairs)
-        rows, before = np.array(pairs), np.empty((len(pairs), 2))
-        old = p.host.take(rows).tolist()
-        done: int = kernels.settle(
-            *s.indexes[0].tree[:-1],
-            n.position,
-            n.extra,
-            n.free,
-            p.ends,
-            p.point,
-            p.host,
-            p.left,
-            p.right,
-            s.sources.rate,
-            rows,
-            s.weights(0),
-            self._limits,
-            NEARBY,
-            before,
-        )
-        changed = s.settled(pairs[:done], old, p.host.take(rows).tolist(), before.tolist())
-        if changed:
-            s.indexes[0].tell_hubs(changed, n.free)
-        return done
 
     def improve(self, pair: int) -> bool:
         """Move a pair to a cheaper host if that gains enough; whether it moved."""

@@ -15,8 +15,8 @@ _MANY = 256
 class Incidence:
     """A table of rows by key: compact as built, a dict per key that has changed since.
 
-    Rows that a key gains are kept apart until someone asks for its rows: in a large table, finding
-    what it had before is a wait for memory.
+    What a key gains and loses is kept apart until someone asks for its rows: in a large table,
+    finding what it had before is a wait for memory.
     """
 
     def __init__(self, keys: Ints, rows: Ints) -> None:
@@ -30,7 +30,8 @@ class Incidence:
         self._rows = rows[order]
         self._offset = np.searchsorted(keys[order], np.arange(int(keys.max(initial=-1)) + 2))
         self._changed: dict[int, dict[int, None]] = {}
-        self._gained: dict[int, dict[int, None]] = {}
+        # Whether each row is gained or lost, by key.
+        self._pending: dict[int, dict[int, bool]] = {}
         for key in np.flatnonzero(np.diff(self._offset) > _MANY).tolist():
             self._own(key)
 
@@ -39,32 +40,38 @@ class Incidence:
         own = self._changed.get(key)
         if own is not None:
             return own
-        return self._own(key) if key in self._gained else self._base(key)
+        return self._own(key) if key in self._pending else self._base(key)
 
     def add(self, key: int, row: int) -> None:
         """A row refers to a key from now on."""
         own = self._changed.get(key)
         if own is not None:
             own[row] = None
-        elif key in self._gained:
-            self._gained[key][row] = None
         else:
-            self._gained[key] = {row: None}
+            self._differ(key, row, True)
 
     def discard(self, key: int, row: int) -> None:
         """A row refers to a key no longer."""
         own = self._changed.get(key)
-        if own is None:
-            gained = self._gained.get(key)
-            if gained is not None and row in gained:
-                del gained[row]
-                return
-            own = self._own(key)
-        del own[row]
+        if own is not None:
+            del own[row]
+        else:
+            self._differ(key, row, False)
+
+    def _differ(self, key: int, row: int, gained: bool) -> None:
+        pending = self._pending.get(key)
+        if pending is None:
+            self._pending[key] = {row: gained}
+        elif pending.pop(row, gained) is gained:
+            pending[row] = gained
 
     def _own(self, key: int) -> dict[int, None]:
         own = self._changed[key] = dict.fromkeys(self._base(key))
-        own.update(self._gained.pop(key, {}))
+        for row, gained in self._pending.pop(key, {}).items():
+            if gained:
+                own[row] = None
+            else:
+                del own[row]
         return own
 
     def _base(self, key: int) -> list[int]:

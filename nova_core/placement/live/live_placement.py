@@ -125,9 +125,9 @@ class LivePlacement:
 
     def searchable(self) -> dict[str, float]:
         """Hosts as searches see them, and what is left of their capacity, tuples/s."""
-        ids, tree = self._state.nodes.ids, self._state.indexes[0].tree
-        found = np.flatnonzero(tree.node >= 0)
-        free = zip(tree.node[found].tolist(), tree.row[found, -1].tolist(), strict=True)
+        ids = self._state.nodes.ids
+        hosts, rows = self._state.indexes[0].hosts()
+        free = zip(hosts.tolist(), rows[:, -1].tolist(), strict=True)
         return {ids[node]: left for node, left in free}
 
     def reach(self, event: Event) -> int:

@@ -40,7 +40,7 @@ def rebalance(hosting: Hosting, event: Rebalance, overload: bool) -> None:
     whole = np.flatnonzero(p.alive[: p.used] & (p.host[: p.used] != IN_PIECES))
     weights = _all_weights(hosting, whole)
     loss = kernels.losses(
-        s.nodes.position, s.nodes.extra, p.ends, p.point, weights, whole, p.host[whole]
+        s.nodes.position, s.nodes.extra, p.row, p.point, weights, whole, p.host[whole]
     )
     # What a pair could gain at most orders the queue; what it gains replaces that once known.
     queue = [(-value, pair) for value, pair in zip(loss.tolist(), whole.tolist(), strict=True)]

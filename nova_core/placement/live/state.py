@@ -16,10 +16,13 @@ from nova_core.errors import PlanError
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints, Problem
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
+from nova_core.placement.kernels.live import hosts as kernels
+from nova_core.placement.kernels.live.columns import HOST, JOIN, LEFT, LEFT_NODE, RIGHT, SINK
 from nova_core.placement.kernels.median import fermat_points
 from nova_core.placement.live.incidence import Incidence
 from nova_core.placement.live.index import HostIndex
 from nova_core.placement.live.pieces import Piece, Pieces, Share
+from nova_core.placement.live.residents import Residents
 from nova_core.placement.live.tables import (
     IN_PIECES,
     NOWHERE,
@@ -134,7 +137,7 @@ class LiveState:
 
     # --- taking over a plan -----------------------------------------------------------------------
 
-    def _take_over(self, plan: Plan) -> Incidence:
+    def _take_over(self, plan: Plan) -> Residents:
         i, pairs = plan.instances, self.pairs
         replicas = plan.replica_count
         if (replicas == 0).any():
@@ -155,7 +158,8 @@ class LiveState:
                 int(i.right_end[k]),
             )
             found.setdefault(int(i.pair[k]), []).append(piece)
-        free, cut_pairs, cut_nodes = self.nodes.free, [], []
+        residents = Residents(self.nodes, pairs, i.node[rows], i.pair[rows])
+        free = self.nodes.free
         size = plan.problem.required_capacity
         np.subtract.at(free, i.node[rows], size[i.pair[rows]])
         for pair, pieces in found.items():
@@ -165,8 +169,7 @@ class LiveState:
             self.cuts[pair] = cut
             for node, share in self.shares(pair).items():
                 free[node] -= share.size
-                cut_pairs.append(pair)
-                cut_nodes.append(node)
+                residents.add(node, pair)
         for node in np.flatnonzero(free < -TOLERANCE * self.nodes.capacity).tolist():
             self.overloaded[node] = None
         if self.budget:
@@ -177,10 +180,7 @@ class LiveState:
             for link, left_over in self.link_free.items():
                 if left_over < -TOLERANCE * self.budget[link]:
                     self.overfull[link] = None
-        return Incidence(
-            np.concatenate([i.node[rows], np.array(cut_nodes, np.int64)]),
-            np.concatenate([i.pair[rows], np.array(cut_pairs, np.int64)]),
-        )
+        return residents
 
     def _index(self, met: NDArray[np.bool_], requirement: int) -> HostIndex:
         n = self.nodes
@@ -225,12 +225,12 @@ class LiveState:
         """Remember how to take back a change that was made otherwise."""
         self._undo.append((undo, *arguments))
 
-    def bind(self, incidence: Incidence, key: int, row: int) -> None:
+    def bind(self, incidence: Incidence | Residents, key: int, row: int) -> None:
         """A row refers to a key from now on."""
         incidence.add(key, row)
         self._undo.append((incidence.discard, key, row))
 
-    def unbind(self, incidence: Incidence, key: int, row: int) -> None:
+    def unbind(self, incidence: Incidence | Residents, key: int, row: int) -> None:
         """A row refers to a key no longer."""
         incidence.discard(key, row)
         self._undo.append((incidence.add, key, row))
@@ -249,6 +249,10 @@ class LiveState:
                 entry[0](*entry[1:])
             else:
                 entry[0][entry[1]] = entry[2]
+        p = self.pairs
+        for pair, before in self.before.items():
+            if before.alive:
+                p.point[pair], p.row[pair, SINK] = before.point, before.sink
         self.before.clear()
         self.sinks_changed.clear()
 
@@ -270,8 +274,8 @@ class LiveState:
 
     def size(self, pair: int) -> float:
         """C_r of a whole join, tuples/s."""
-        p, rate = self.pairs, self.sources.rate
-        return rate.item(p.left.item(pair)) + rate.item(p.right.item(pair))
+        row, rate = self.pairs.row, self.sources.rate
+        return rate.item(row.item(pair, LEFT)) + rate.item(row.item(pair, RIGHT))
 
     def weights(self, pair: int) -> Floats:
         """(3,) weights of a whole join's legs, see `leg_weights`."""
@@ -291,18 +295,18 @@ class LiveState:
         """The hosts that meet a join's requirement."""
         if len(self.indexes) == 1:
             return self.indexes[0]
-        requirement = self.requirement_of_join[self.pairs.join.item(pair)]
+        requirement = self.requirement_of_join[self.pairs.row.item(pair, JOIN)]
         return self.indexes[requirement + 1]
 
     def whole_share(self, pair: int) -> Share:
         """What the host of a whole join receives and emits."""
         p, rate = self.pairs, self.sources.rate
-        left, right = rate.item(p.left.item(pair)), rate.item(p.right.item(pair))
-        return Share(left, right, p.output.item(pair))
+        left, right = p.row.item(pair, LEFT), p.row.item(pair, RIGHT)
+        return Share(rate.item(left), rate.item(right), p.output.item(pair))
 
     def shares(self, pair: int) -> dict[int, Share]:
         """What each node that runs a pair receives and emits for it."""
-        host, whole = self.pairs.host.item(pair), self.whole_share(pair)
+        host, whole = self.pairs.row.item(pair, HOST), self.whole_share(pair)
         if host == IN_PIECES:
             return self.cuts[pair].shares(*whole)
         return {} if host == NOWHERE else {host: whole}
@@ -320,25 +324,27 @@ class LiveState:
 
     # --- placing ----------------------------------------------------------------------------------
 
-    def touch(self, *pairs: int) -> None:
+    def touch(self, pairs: list[int]) -> None:
         """Keep what a delta needs to know of pairs, before their first change in an event."""
         p, before, cut = self.pairs, self.before, self.cuts.get
-        for pair in pairs:
-            if pair not in before:
-                before[pair] = Before(
-                    p.alive.item(pair),
-                    p.host.item(pair),
-                    cut(pair),
-                    p.point[pair].tolist(),
-                    p.ends.item(pair, 2),
-                )
+        new = [pair for pair in pairs if pair not in before]
+        if not new:
+            return
+        # One row after the other, each would be a wait for memory.
+        rows = np.array(new)
+        known = p.row.take(rows, axis=0).tolist()
+        for pair, row, point in zip(new, known, p.point.take(rows, axis=0).tolist(), strict=True):
+            before[pair] = Before(True, row[HOST], cut(pair), point, row[SINK])
 
     def set_free(self, node: int, free: float) -> None:
         """Change what is left of a node's capacity."""
         n = self.nodes
         self._undo.append((self._restore_free, node, n.free.item(node)))
         self._restore_free(node, free)
-        if free < 0 and free < -TOLERANCE * n.capacity.item(node):
+        self._note_load(node, free)
+
+    def _note_load(self, node: int, free: float) -> None:
+        if free < 0 and free < -TOLERANCE * self.nodes.capacity.item(node):
             if node not in self.overloaded:
                 self.put(self.overloaded, node, None)
         elif self.overloaded:
@@ -381,93 +387,99 @@ class LiveState:
             whole: its `whole_share`, if that is known.
         """
         if pair not in self.before:
-            self.touch(pair)
-        host, whole = self.pairs.host, whole or self.whole_share(pair)
-        # What has no place has none to go back to but this.
-        self._undo.append((host, pair, NOWHERE))
-        if isinstance(placed, Pieces):
-            self.put(self.cuts, pair, placed)
-            host[pair] = IN_PIECES
-            for node, share in placed.shares(*whole).items():
-                self._charge(pair, node, share)
-        else:
-            host[pair] = placed
-            self._charge(pair, placed, whole)
-
-    def _charge(self, pair: int, node: int, share: Share) -> None:
-        self.bind(self.residents, node, pair)
-        self.set_free(node, self.nodes.free.item(node) - share.size)
-        if self.link_free:
+            self.touch([pair])
+        whole = whole or self.whole_share(pair)
+        if not isinstance(placed, Pieces):
+            self._move(pair, NOWHERE, placed, whole)
+            return
+        self.set(self.pairs.row, (pair, HOST), IN_PIECES)
+        self.put(self.cuts, pair, placed)
+        for node, share in placed.shares(*whole).items():
+            self.bind(self.residents, node, pair)
+            self.set_free(node, self.nodes.free.item(node) - share.size)
             self.use_links(pair, node, share, 1)
-
-    def _discharge(self, pair: int, node: int, share: Share) -> None:
-        self.unbind(self.residents, node, pair)
-        # See `settled`.
-        if self.residents.of(node):
-            self.set_free(node, self.nodes.free.item(node) + share.size)
-        else:
-            self.set_free(node, self.nodes.capacity.item(node))
-        if self.link_free:
-            self.use_links(pair, node, share, -1)
 
     def detach(self, pair: int) -> int | Pieces | None:
         """Take a pair off its nodes; where it was, None for one without a place."""
         if pair not in self.before:
-            self.touch(pair)
-        host = self.pairs.host.item(pair)
+            self.touch([pair])
+        host = self.pairs.row.item(pair, HOST)
         if host == NOWHERE:
             return None
         whole = self.whole_share(pair)
-        self._undo.append((self.pairs.host, pair, host))
-        self.pairs.host[pair] = NOWHERE
         if host != IN_PIECES:
-            self._discharge(pair, host, whole)
+            self._move(pair, host, NOWHERE, whole)
             return host
-        pieces = self.cuts[pair]
+        self.set(self.pairs.row, (pair, HOST), NOWHERE)
+        pieces, n = self.cuts[pair], self.nodes
         for node, share in pieces.shares(*whole).items():
-            self._discharge(pair, node, share)
+            self.unbind(self.residents, node, pair)
+            # See `kernels.live.hosts.move`.
+            some = self.residents.any_on(node)
+            self.set_free(node, n.free.item(node) + share.size if some else n.capacity.item(node))
+            self.use_links(pair, node, share, -1)
         self.drop(self.cuts, pair)
         return pieces
 
-    def settled(
-        self, pairs: list[int], old: list[int], new: list[int], free: list[list[float]]
-    ) -> list[int]:
-        """Follow up what `kernels.live.hosts.settle` has done to whole pairs, touched before.
+    def _move(self, pair: int, old: int, new: int, share: Share) -> None:
+        """Take a whole join, touched before, off a node or put it on one; the other is nowhere."""
+        n, p, first = self.nodes, self.pairs, self.indexes[0]
+        before = kernels.move(
+            *first.told, n.capacity, n.free, n.hosted, p.chain, p.row, pair, share.size, new
+        )
+        self._undo.append((self._move_back, pair, old, new, *before))
+        node, sign = (old, -1) if new == NOWHERE else (new, 1)
+        free = n.free.item(node)
+        for index in self.indexes[1:]:
+            index.set_free(node, free)
+        if free < 0 or self.overloaded:
+            self._note_load(node, free)
+        if self.link_free:
+            self.use_links(pair, node, share, sign)
 
-        Args:
-            pairs: their rows.
-            old: their hosts before, or `NOWHERE`.
-            new: their hosts now.
-            free: what was free on the old and on the new one, tuples/s, where they differ.
+    def _move_back(self, pair: int, old: int, new: int, free_old: float, free_new: float) -> None:
+        if new != NOWHERE:
+            self.residents.leave(new, pair)
+            self._restore_free(new, free_new)
+        if old != NOWHERE:
+            self.residents.enter(old, pair)
+            self._restore_free(old, free_old)
+        self.pairs.row[pair, HOST] = old
 
-        Returns:
-            Nodes that have more or less room than before.
+    def settle(self, pairs: list[int], limits: Floats, nearby: int) -> int:
+        """Place or improve whole joins, see `kernels.live.hosts.settle`; how many, in order.
+
+        For problems without links' budgets or requirements, where nothing is overloaded.
         """
-        given: list[int] = []
-        emptier: list[int] = []
-        for pair, left, taken, before in zip(pairs, old, new, free, strict=False):
-            if left == taken:
-                continue
-            self._undo.append((self._unsettle, pair, left, taken, before))
-            if left != NOWHERE:
-                self.residents.discard(left, pair)
-                emptier.append(left)
-            self.residents.add(taken, pair)
-            given.append(taken)
-        for node in emptier:
-            # An empty node has its capacity to the last bit: rounding does not add up for ever.
-            capacity = self.nodes.capacity.item(node)
-            if self.nodes.free.item(node) != capacity and not self.residents.of(node):
-                self.set_free(node, capacity)
-        return given + emptier
+        n, p, index = self.nodes, self.pairs, self.indexes[0]
+        self.touch(pairs)
+        rows, said = np.array(pairs), np.empty((len(pairs), 4))
+        done: int = kernels.settle(
+            *index.forest[:-2],
+            index.forest.hub,
+            n.position,
+            n.extra,
+            n.capacity,
+            n.free,
+            n.hosted,
+            p.chain,
+            p.row,
+            p.point,
+            self.sources.rate,
+            rows,
+            self.weights(0),
+            limits,
+            nearby,
+            said,
+        )
+        self._undo.append((self._unsettle, rows, said, done))
+        return done
 
-    def _unsettle(self, pair: int, left: int, taken: int, before: list[float]) -> None:
-        self.residents.discard(taken, pair)
-        self.pairs.host[pair] = left
-        self._restore_free(taken, before[1])
-        if left != NOWHERE:
-            self.residents.add(left, pair)
-            self._restore_free(left, before[0])
+    def _unsettle(self, pairs: Ints, said: Floats, done: int) -> None:
+        changes = zip(pairs[:done].tolist(), said[:done].tolist(), strict=True)
+        for pair, (old, new, free_old, free_new) in reversed(list(changes)):
+            if old != new:
+                self._move_back(pair, int(old), int(new), free_old, free_new)
 
     def emit(self, sink: int, rate: float) -> None:
         """More (or less, below 0) arrives at a sink, tuples/s."""
@@ -481,18 +493,15 @@ class LiveState:
         """Work out the virtual positions of pairs anew, after an end or a weight has changed."""
         if not pairs:
             return
-        self.touch(*pairs)
+        self.touch(pairs)
         p, rows = self.pairs, np.array(pairs)
         if self.objective == "network-usage":
             weights = np.stack([self.weights(pair) for pair in pairs])
         else:
-            weights = _FIXED_WEIGHTS[self.objective][None]
-            if len(pairs) > 1:
-                weights = weights.repeat(len(pairs), axis=0)
+            weights = _FIXED_WEIGHTS[self.objective][None].repeat(len(pairs), axis=0)
         # `take` is several times quicker than indexing for so few rows.
-        anchors = self.nodes.position.take(p.ends.take(rows, axis=0), axis=0)
-        self._undo.append((p.point, rows, p.point.take(rows, axis=0)))
-        p.point[rows] = fermat_points(anchors, weights)
+        ends = p.row.take(rows, axis=0)[:, LEFT_NODE : SINK + 1]
+        p.point[rows] = fermat_points(self.nodes.position.take(ends, axis=0), weights)
 
     @property
     def breaks(self) -> tuple[str, ...]:

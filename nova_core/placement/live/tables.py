@@ -13,9 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nova_core.model.problem import Bools, Floats, Ints, Problem
+from nova_core.placement.kernels.live import columns
+from nova_core.placement.kernels.live.columns import HOST, JOIN, LEFT, LEFT_NODE, RIGHT, SINK
 
 # Value of `PairRows.host` for a pair that has no place, and for one that runs in pieces.
 NOWHERE, IN_PIECES = -1, -2
+# Value of `NodeRows.hosted` for a node that runs nothing.
+NOBODY = np.array([-1, 0])
 
 
 @dataclass
@@ -55,6 +59,7 @@ class NodeRows(_Rows):
         capacity: (n,) tuples/s.
         free: (n,) what is left of it; below 0 where a node is overloaded.
         worker: (n,) may host.
+        hosted: (n, 2) who runs there, see `nova_core.placement.kernels.live.residents`.
         memory: (n,) bytes, NaN for not known.
         cost: (n,) money, NaN for not known.
         tags: comma-separated labels.
@@ -67,6 +72,7 @@ class NodeRows(_Rows):
     capacity: Floats
     free: Floats
     worker: Bools
+    hosted: Ints
     memory: Floats
     cost: Floats
     tags: list[str]
@@ -84,6 +90,7 @@ class NodeRows(_Rows):
             capacity=np.array(n.capacity),
             free=np.array(n.capacity),
             worker=np.array(n.worker),
+            hosted=np.tile(NOBODY, (count, 1)),
             memory=_filled(n.memory, count, np.nan),
             cost=_filled(n.cost, count, np.nan),
             tags=[""] * count if n.tags is None else n.tags.tolist(),
@@ -133,39 +140,61 @@ class PairRows(_Rows):
     """Pairs of the join matrix.
 
     Attributes:
-        join: (p,) logical join.
-        left: (p,) left source.
-        right: (p,) right source.
+        row: (p, 8) whole numbers, see `nova_core.placement.kernels.live.columns`: logical join,
+            left and right source, their nodes and the sink, the node a whole join runs on
+            (`NOWHERE` or `IN_PIECES`), and the version at which it last moved.
         output: (p,) tuples/s.
-        ends: (p, 3) nodes of the left source, the right source and the sink.
         point: (p, d) virtual position, ms.
-        host: (p,) node a whole join runs on, `NOWHERE` or `IN_PIECES`.
-        moved: (p,) version at which it last moved.
+        chain: (p, 2) neighbours on the host, see `nova_core.placement.kernels.live.residents`.
     """
 
-    join: Ints
-    left: Ints
-    right: Ints
+    row: Ints
     output: Floats
-    ends: Ints
     point: Floats
-    host: Ints
-    moved: Ints
+    chain: Ints
+
+    @property
+    def join(self) -> Ints:
+        """(p,) logical join."""
+        return self.row[:, JOIN]
+
+    @property
+    def left(self) -> Ints:
+        """(p,) left source."""
+        return self.row[:, LEFT]
+
+    @property
+    def right(self) -> Ints:
+        """(p,) right source."""
+        return self.row[:, RIGHT]
+
+    @property
+    def ends(self) -> Ints:
+        """(p, 3) nodes of the left source, the right source and the sink."""
+        return self.row[:, LEFT_NODE : SINK + 1]
+
+    @property
+    def host(self) -> Ints:
+        """(p,) node a whole join runs on, `NOWHERE` or `IN_PIECES`."""
+        return self.row[:, HOST]
+
+    @property
+    def moved(self) -> Ints:
+        """(p,) version at which it last moved."""
+        return self.row[:, columns.MOVED]
 
     @classmethod
     def of(cls, problem: Problem, point: Floats) -> Self:
         """Rows of a problem's pairs, none placed."""
         m, count = problem.matrix, len(problem.matrix)
+        ends = problem.left_node, problem.right_node, problem.sink_node
+        none = np.full(count, NOWHERE)
         return cls(
             used=count,
-            join=np.array(m.join),
-            left=np.array(m.left),
-            right=np.array(m.right),
+            row=np.stack([m.join, m.left, m.right, *ends, none, none], axis=1),
             output=np.array(m.output_rate),
-            ends=np.stack([problem.left_node, problem.right_node, problem.sink_node], axis=1),
             point=np.array(point),
-            host=np.full(count, NOWHERE),
-            moved=np.full(count, -1),
+            chain=np.full((count, 2), -1),
             alive=np.ones(count, bool),
         )
 
@@ -174,4 +203,4 @@ def _filled(column: Floats | None, count: int, missing: float) -> Floats:
     return np.full(count, missing) if column is None else np.array(column)
 
 
-__all__ = ["IN_PIECES", "NOWHERE", "NodeRows", "PairRows", "SourceRows"]
+__all__ = ["IN_PIECES", "NOBODY", "NOWHERE", "NodeRows", "PairRows", "SourceRows"]

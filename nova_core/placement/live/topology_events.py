@@ -24,6 +24,7 @@ from nova_core.placement.live.events import (
 from nova_core.placement.live.hosting import Hosting, NoRoomError
 from nova_core.placement.live.index import HostIndex
 from nova_core.placement.live.state import TOLERANCE, Link, LiveState
+from nova_core.placement.live.tables import NOBODY
 from nova_core.placement.live.workload_events import drop_source
 
 
@@ -99,7 +100,7 @@ def add_worker(hosting: Hosting, event: AddWorker, overload: bool) -> None:
     n.capacity[row] = n.free[row] = finite(given.capacity, where)
     n.worker[row] = True if given.worker is UNSET else given.worker
     n.memory[row], n.cost[row] = _or_nan(given.memory), _or_nan(given.cost)
-    n.alive[row] = True
+    n.alive[row], n.hosted[row] = True, NOBODY
     s.put(s.node_index, given.id, row)
     _enlist(s, row)
 
@@ -182,7 +183,7 @@ def change_capacity(hosting: Hosting, event: ChangeCapacity, overload: bool) -> 
     s, n = hosting.state, hosting.state.nodes
     node = node_of(s, event.node)
     capacity = finite(event.capacity, "change-capacity: capacity")
-    if s.residents.of(node):
+    if s.residents.any_on(node):
         old = float(n.capacity[node])
         free = float(n.free[node]) + (capacity - old)
         if math.isinf(capacity) or math.isinf(old):
@@ -193,7 +194,7 @@ def change_capacity(hosting: Hosting, event: ChangeCapacity, overload: bool) -> 
     s.sinks_changed.add(node)
     s.set_free(node, free)
     _enlist(s, node)
-    if s.residents.of(node) and not _may_host(s, node):
+    if s.residents.any_on(node) and not _may_host(s, node):
         evict(hosting, s.residents.of(node), overload, node)
     relieve(hosting, node, overload)
 

@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from nova_core.errors import ProblemError
 from nova_core.model.syntax import unknown
+from nova_core.placement.kernels.live.columns import SINK
 from nova_core.placement.live.events import (
     AddSource,
     ChangeRate,
@@ -19,7 +20,7 @@ from nova_core.placement.live.events import (
 )
 from nova_core.placement.live.hosting import Hosting, NoRoomError
 from nova_core.placement.live.state import NOT_THERE, TOLERANCE, LiveState
-from nova_core.placement.live.tables import NOWHERE
+from nova_core.placement.live.tables import NOWHERE, SourceRows
 
 
 def source_of(state: LiveState, name: str) -> int:
@@ -63,12 +64,12 @@ def add_source(hosting: Hosting, event: AddSource, overload: bool) -> None:
         raise ProblemError(f"{where}: {unknown('node', given.node, s.node_index)}")
     rate = _positive(given.rate, f"{where}: rate")
     row = rows.used
-    s.done(setattr, rows, "used", row)
     rows.used = row + 1
     key = "" if given.key is UNSET or given.key is None else given.key
-    for column, value in ((rows.ids, given.id), (rows.stream, given.stream), (rows.key, key)):
-        column.append(value)
-        s.done(column.pop)
+    rows.ids.append(given.id)
+    rows.stream.append(given.stream)
+    rows.key.append(key)
+    s.done(_forget_source, rows, row)
     size = given.tuple_bytes
     rows.node[row], rows.rate[row], rows.alive[row] = node, rate, True
     rows.tuple_bytes[row] = math.nan if size is UNSET or size is None else size
@@ -76,23 +77,48 @@ def add_source(hosting: Hosting, event: AddSource, overload: bool) -> None:
     s.put(s.stream_sources, given.stream, s.stream_sources.get(given.stream, 0) + 1)
     s.drop(s.emptied, given.stream)
     s.bind(s.sources_on, node, row)
-    added = [_add_pair(s, row, join, where) for join in event.joins]
+    s.done(setattr, s.pairs, "used", s.pairs.used)
+    s.put(s.alive_pairs, 0, s.alive_pairs[0] + len(event.joins))
+    ends: set[tuple[int, int, int]] = set()
+    added = [_add_pair(s, row, node, join, ends, where) for join in event.joins]
     s.renew_points(added)
     if len(added) > 1:
         added.sort(key=lambda pair: (-s.size(pair), pair))
     hosting.place_all(added, overload)
 
 
-def _add_pair(state: LiveState, source: int, given: JoinWith, where: str) -> int:
-    """A row for a new pair, without a place."""
+def _forget_source(rows: SourceRows, row: int) -> None:
+    rows.used = row
+    for column in (rows.ids, rows.stream, rows.key):
+        column.pop()
+
+
+def _add_pair(
+    state: LiveState,
+    source: int,
+    node: int,
+    given: JoinWith,
+    known: set[tuple[int, int, int]],
+    where: str,
+) -> int:
+    """A row for a new pair of a new source on a node, without a place.
+
+    Args:
+        state: where it is added.
+        source: the new source.
+        node: where that is.
+        given: the pair.
+        known: joins and sources of the new source's pairs so far; added to.
+        where: what errors call the event.
+    """
     s, p = state, state.pairs
     join, other = join_of(s, given.operator), source_of(s, given.other)
     streams = s.join_left[join], s.join_right[join]
     stream, other_stream = s.sources.stream[source], s.sources.stream[other]
     if (stream, other_stream) == streams:
-        left, right = source, other
+        left, right, left_node, right_node = source, other, node, s.sources.node.item(other)
     elif (other_stream, stream) == streams:
-        left, right = other, source
+        left, right, left_node, right_node = other, source, s.sources.node.item(other), node
     else:
         raise ProblemError(
             f"{where}: {given.operator!r} joins {streams[0]!r} with {streams[1]!r}; "
@@ -100,20 +126,16 @@ def _add_pair(state: LiveState, source: int, given: JoinWith, where: str) -> int
         )
     if left == right:
         raise ProblemError(f"{where}: pairs the source with itself")
-    for pair in s.pairs_of_source.of(source):
-        if (p.join.item(pair), p.left.item(pair), p.right.item(pair)) == (join, left, right):
-            raise ProblemError(f"{where}: the pair with {given.other!r} is given twice")
-    row = p.used
-    s.done(setattr, p, "used", row)
+    if (join, left, right) in known:
+        raise ProblemError(f"{where}: the pair with {given.other!r} is given twice")
+    known.add((join, left, right))
+    row, sink = p.used, s.sink[join]
     p.used = row + 1
-    p.host[row], p.moved[row] = NOWHERE, -1
-    p.join[row], p.left[row], p.right[row] = join, left, right
+    p.row[row] = join, left, right, left_node, right_node, sink, NOWHERE, -1
     p.output[row] = output = _positive(given.output_rate, f"{where}: output_rate")
-    p.ends[row] = s.sources.node.item(left), s.sources.node.item(right), s.sink[join]
-    s.before[row] = NOT_THERE
     p.alive[row] = True
-    s.emit(s.sink[join], output)
-    s.put(s.alive_pairs, 0, s.alive_pairs[0] + 1)
+    s.before[row] = NOT_THERE
+    s.emit(sink, output)
     s.bind(s.pairs_of_source, left, row)
     s.bind(s.pairs_of_source, right, row)
     s.bind(s.pairs_of_join, join, row)
@@ -128,14 +150,17 @@ def remove_source(hosting: Hosting, event: RemoveSource, overload: bool) -> None
 def drop_source(hosting: Hosting, source: int) -> None:
     """Take a source and its pairs out."""
     s, rows, p = hosting.state, hosting.state.sources, hosting.state.pairs
-    for pair in sorted(s.pairs_of_source.of(source)):
+    pairs = sorted(s.pairs_of_source.of(source))
+    s.touch(pairs)
+    for pair in pairs:
         s.detach(pair)
         s.set(p.alive, pair, False)
-        s.emit(p.ends.item(pair, 2), -p.output.item(pair))
-        s.put(s.alive_pairs, 0, s.alive_pairs[0] - 1)
-        s.unbind(s.pairs_of_source, p.left.item(pair), pair)
-        s.unbind(s.pairs_of_source, p.right.item(pair), pair)
-        s.unbind(s.pairs_of_join, p.join.item(pair), pair)
+        join, left, right, _, _, sink, _, _ = p.row[pair].tolist()
+        s.emit(sink, -p.output.item(pair))
+        # Nobody asks any more for the pairs of the source itself.
+        s.unbind(s.pairs_of_source, right if left == source else left, pair)
+        s.unbind(s.pairs_of_join, join, pair)
+    s.put(s.alive_pairs, 0, s.alive_pairs[0] - len(pairs))
     s.set(rows.alive, source, False)
     s.drop(s.source_index, rows.ids[source])
     stream = rows.stream[source]
@@ -157,7 +182,7 @@ def change_rate(hosting: Hosting, event: ChangeRate, overload: bool) -> None:
     for pair in pairs:
         output = s.pairs.output.item(pair)
         s.set(s.pairs.output, pair, output * ratio)
-        s.emit(s.pairs.ends.item(pair, 2), output * ratio - output)
+        s.emit(s.pairs.row.item(pair, SINK), output * ratio - output)
     by_rate = s.objective == "network-usage"
     if by_rate:
         s.renew_points(pairs)
@@ -178,7 +203,7 @@ def move_sink(hosting: Hosting, event: MoveSink, overload: bool) -> None:
     node = s.node_index.get(event.node)
     if node is None:
         raise ProblemError(f"move-sink: {unknown('node', event.node, s.node_index)}")
-    pairs, ends = sorted(s.pairs_of_join.of(join)), s.pairs.ends
+    pairs, p = sorted(s.pairs_of_join.of(join)), s.pairs
     limited = bool(s.link_free)
     placed = {pair: s.detach(pair) if limited else None for pair in pairs}
     old = s.sink[join]
@@ -186,14 +211,14 @@ def move_sink(hosting: Hosting, event: MoveSink, overload: bool) -> None:
     s.set(s.sink, join, node)
     s.bind(s.sinks_on, node, join)
     if pairs:
-        s.touch(*pairs)
+        s.touch(pairs)
         rows = np.array(pairs)
-        output = float(s.pairs.output.take(rows).sum())
+        output = float(p.output.take(rows).sum())
         s.emit(old, -output)
         s.emit(node, output)
         if not s.sinks_on.of(old):
             s.put(s.arriving, old, 0.0)  # to the last bit
-        s.set(ends, (rows, 2), node)
+        p.row[rows, SINK] = node
         s.renew_points(pairs)
     if limited:
         for pair in sorted(pairs, key=lambda pair: (-s.size(pair), pair)):

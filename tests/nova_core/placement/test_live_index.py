@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from nova_core.placement.kernels.live import hosts
+from nova_core.placement.kernels.live.tree import tree_at
 from nova_core.placement.live.index import HostIndex
 
 
@@ -22,11 +23,11 @@ def nearest_of_all(
 
 def found(index: HostIndex, point: np.ndarray, need: float, k: int) -> list[int]:
     slot, key = np.empty(k, np.int64), np.empty(k)
-    tree = index.tree_at(point)
-    if tree is not index.tree:
-        point = np.zeros(1)
-    count = hosts.nearest(tree.row, tree.node, tree.box, tree.link, point, need, slot, key)
-    return tree.node[slot[:count]].tolist()
+    forest = index.forest
+    h = tree_at(forest.hub, point)
+    arrays = (forest.row[h], forest.node[h], forest.box[h], forest.link[h])
+    count = hosts.nearest(*arrays, np.zeros(len(point)) if h else point, need, slot, key)
+    return forest.node[h, slot[:count]].tolist()
 
 
 @pytest.mark.parametrize(("dimensions", "grid"), [(1, 3.0), (2, 1.0), (2, 1e-9), (3, 10.0)])
@@ -42,7 +43,7 @@ def test_it_finds_the_nearest_with_room_whatever_happened(dimensions: int, grid:
     rows = {node: row() for node in range(0, nodes, 2)}
     hubs = np.array([row()[:-2], rows[0][:-2]])
     index = HostIndex(np.array(list(rows.values())), np.array(list(rows)), nodes, hubs)
-    assert len(index.hubs) == (2 if dimensions > 1 else 0)
+    assert index.hubs == (2 if dimensions > 1 else 0)
     for step in range(3000):
         node = int(rng.integers(nodes))
         if node not in rows:
@@ -76,12 +77,12 @@ def test_hosts_in_one_place_do_not_make_it_deep() -> None:
     index = HostIndex(np.empty((0, 4)), np.empty(0, np.int64), 20_000)
     for node in range(20_000):
         index.insert(node, np.array([1.0, 2.0, 0.0, float(node % 7)]))
-    tree = index.tree
+    parent, owner, used = index.forest.parent[0], index.forest.owner[0], index.forest.used[0]
 
     def depth(t: int) -> int:
-        return 0 if t < 0 else 1 + depth(int(tree.parent[t]))
+        return 0 if t < 0 else 1 + depth(int(parent[t]))
 
-    assert max(depth(int(t)) for t in tree.owner[: tree.used[1]]) < 20
+    assert max(depth(int(t)) for t in owner[: used[1]]) < 20
     assert found(index, np.zeros(2), 6.0, 2) == [6, 13]
 
 

@@ -5,6 +5,6 @@ from __future__ import annotations
 from nova_core.kernel_cache import kernel_cache
 
 with kernel_cache(__file__):
-    from nova_core.placement.kernels.live import hosts, tree
+    from nova_core.placement.kernels.live import columns, hosts, residents, tree
 
-__all__ = ["hosts", "tree"]
+__all__ = ["columns", "hosts", "residents", "tree"]

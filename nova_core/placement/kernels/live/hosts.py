@@ -8,7 +8,9 @@ import numpy as np
 from numba import njit
 
 from nova_core.model.problem import Floats, Ints
-from nova_core.placement.kernels.live.tree import LEAF, NONE, set_free
+from nova_core.placement.kernels.live.columns import HOST, LEFT, LEFT_NODE, RIGHT
+from nova_core.placement.kernels.live.residents import FIRST, PIECES, enter, leave
+from nova_core.placement.kernels.live.tree import LEAF, NONE, set_free, tree_at
 
 # Levels a search can go down; the caller keeps trees far flatter.
 _LEVELS = 256
@@ -16,21 +18,21 @@ _LEVELS = 256
 
 @njit(cache=True, nogil=True)
 def host_cost(
-    position: Floats, extra: Floats, ends: Ints, pair: int, weights: Floats, host: int
+    position: Floats, extra: Floats, table: Ints, pair: int, weights: Floats, host: int
 ) -> float:
     """Objective of a piece of a join on a host, see `nova_core.placement.objectives.leg_cost`.
 
     Args:
         position: (n, d) coordinates of all nodes, ms.
         extra: (n, 2) their height and penalty, ms.
-        ends: (p, 3) nodes of the left source, the right source and the sink of each pair.
-        pair: row of ``ends``.
+        table: (p, 8) columns of pairs.
+        pair: row of ``table``.
         weights: (3,) of the legs.
         host: node index.
     """
     cost = 0.0
     for i in range(3):
-        end = ends[pair, i]
+        end = table[pair, LEFT_NODE + i]
         square = 0.0
         for k in range(position.shape[1]):
             square += (position[end, k] - position[host, k]) ** 2
@@ -141,9 +143,10 @@ def cheapest(
     nodes: Ints,
     box: Floats,
     link: Ints,
+    hub: Floats,
     position: Floats,
     extra: Floats,
-    ends: Ints,
+    table: Ints,
     points: Floats,
     pair: int,
     weights: Floats,
@@ -154,13 +157,14 @@ def cheapest(
     """Of the nearest hosts with room for a piece of a join the cheapest first; how many.
 
     Args:
-        rows: of a `LiveTree` of hosts by place, or by distance if the virtual position is a hub.
+        rows: of a `Forest`, as the next four.
         nodes: its hosts.
         box: its boxes.
         link: its links.
+        hub: its hubs.
         position: (n, d) coordinates of all nodes, ms.
         extra: (n, 2) their height and penalty, ms.
-        ends: (p, 3) nodes of the sources and the sink of each pair.
+        table: (p, 8) columns of pairs.
         points: (p, d) virtual positions, ms.
         pair: whose piece it is.
         weights: (3,) of the piece's legs.
@@ -168,27 +172,28 @@ def cheapest(
         node: (k,) filled with hosts.
         cost: (k,) filled with the objective on each.
     """
-    d, dimensions = position.shape[1], rows.shape[1] - 2
-    point = points[pair] if dimensions == d else np.zeros(dimensions)
-    found = nearest(rows, nodes, box, link, point, need, node, cost)
-    tall = False
+    d = position.shape[1]
+    h = tree_at(hub, points[pair])
+    point = points[pair] if h == 0 else np.zeros(d)
+    found = nearest(rows[h], nodes[h], box[h], link[h], point, need, node, cost)
+    tall = h > 0
     for i in range(found):
-        tall |= rows[node[i], dimensions] > 0.0
+        tall |= rows[h, node[i], d] > 0.0
     for i in range(3):
-        tall |= extra[ends[pair, i], 0] > 0.0
+        tall |= extra[table[pair, LEFT_NODE + i], 0] > 0.0
     for i in range(found):
         slot = node[i]
-        host = nodes[slot]
-        if tall or dimensions != d:
-            value = host_cost(position, extra, ends, pair, weights, host)
+        host = nodes[h, slot]
+        if tall:
+            value = host_cost(position, extra, table, pair, weights, host)
         else:
             # The tree has what the search has just looked at.
             value = 0.0
             for leg in range(3):
-                end = ends[pair, leg]
+                end = table[pair, LEFT_NODE + leg]
                 square = 0.0
                 for k in range(d):
-                    square += (position[end, k] - rows[slot, k]) ** 2
+                    square += (position[end, k] - rows[h, slot, k]) ** 2
                 value += weights[leg] * math.sqrt(square)
         at = i
         while at > 0 and (cost[at - 1] > value or (cost[at - 1] == value and node[at - 1] > host)):
@@ -199,15 +204,72 @@ def cheapest(
 
 
 @njit(cache=True, nogil=True)
-def _ideal(position: Floats, ends: Ints, point: Floats, weights: Floats) -> float:
+def _ideal(position: Floats, table: Ints, pair: int, point: Floats, weights: Floats) -> float:
     """Objective of a join at its virtual position, heights left out."""
     cost = 0.0
     for i in range(3):
+        end = table[pair, LEFT_NODE + i]
         square = 0.0
         for k in range(len(point)):
-            square += (position[ends[i], k] - point[k]) ** 2
+            square += (position[end, k] - point[k]) ** 2
         cost += weights[i] * math.sqrt(square)
     return cost
+
+
+@njit(cache=True, nogil=True)
+def move(
+    rows: Floats,
+    slot: Ints,
+    box: Floats,
+    link: Ints,
+    parent: Ints,
+    owner: Ints,
+    capacity: Floats,
+    free: Floats,
+    hosted: Ints,
+    chain: Ints,
+    table: Ints,
+    pair: int,
+    size: float,
+    new: int,
+) -> tuple[float, float]:
+    """Take a whole join off its host, if it has one, and put it on another, or nowhere.
+
+    Args:
+        rows: of a `Forest`, as the next five.
+        slot: its slots.
+        box: its boxes.
+        link: its links.
+        parent: its parents.
+        owner: its owners.
+        capacity: (n,) tuples/s.
+        free: (n,) what is left of it; changed, as in the forest.
+        hosted: (n, 2) see `residents`; changed.
+        chain: (p, 2) see `residents`; changed.
+        table: (p, 8) columns of pairs; the host is changed.
+        pair: the join.
+        size: what it takes of a host, tuples/s.
+        new: the other host, or `NONE`.
+
+    Returns:
+        What was free on the old and on the new host, tuples/s; 0 for none.
+    """
+    old = table[pair, HOST]
+    before_old = before_new = 0.0
+    if old != NONE:
+        before_old = free[old]
+        leave(hosted, chain, old, pair)
+        # An empty node has its capacity to the last bit: rounding does not add up for ever.
+        empty = hosted[old, FIRST] == NONE and hosted[old, PIECES] == 0
+        free[old] = capacity[old] if empty else before_old + size
+        set_free(rows, slot, box, link, parent, owner, old, free[old])
+    if new != NONE:
+        before_new = free[new]
+        enter(hosted, chain, new, pair)
+        free[new] = before_new - size
+        set_free(rows, slot, box, link, parent, owner, new, free[new])
+    table[pair, HOST] = new
+    return before_old, before_new
 
 
 @njit(cache=True, nogil=True)
@@ -219,39 +281,41 @@ def settle(
     link: Ints,
     parent: Ints,
     owner: Ints,
+    hub: Floats,
     position: Floats,
     extra: Floats,
+    capacity: Floats,
     free: Floats,
-    ends: Ints,
+    hosted: Ints,
+    chain: Ints,
+    table: Ints,
     points: Floats,
-    host: Ints,
-    left: Ints,
-    right: Ints,
     rate: Floats,
     pairs: Ints,
     weights: Floats,
     limits: Floats,
     nearby: int,
-    before: Floats,
+    said: Floats,
 ) -> int:
     """Place whole joins, one after the other; move those that have a place if that gains enough.
 
     Args:
-        rows: of a `LiveTree` of hosts by place, as the next six.
+        rows: of a `Forest`, as the next seven.
         nodes: its hosts.
         slot: its slots.
         box: its boxes.
         link: its links.
         parent: its parents.
         owner: its owners.
+        hub: its hubs.
         position: (n, d) coordinates of all nodes, ms.
         extra: (n, 2) their height and penalty, ms.
-        free: (n,) what is left of their capacity, tuples/s; changed, as in the tree.
-        ends: (p, 3) nodes of the sources and the sink of each pair.
+        capacity: (n,) tuples/s.
+        free: (n,) what is left of it; changed, as in the forest.
+        hosted: (n, 2) see `residents`; changed.
+        chain: (p, 2) see `residents`; changed.
+        table: (p, 8) columns of pairs; hosts are changed.
         points: (p, d) virtual positions, ms.
-        host: (p,) where pairs run, `NONE` for nowhere; changed.
-        left: (p,) left source of each pair.
-        right: (p,) right source of each pair.
         rate: rates of sources, tuples/s.
         pairs: (k,) those to settle.
         weights: (3,) of their legs.
@@ -259,8 +323,8 @@ def settle(
             must have and largest join that may be whole, tuples/s; share of a need that counts as
             room for all of it.
         nearby: hosts compared.
-        before: (k, 2) filled, for a pair whose host changes, with what was free on the old one
-            and on the new one, tuples/s.
+        said: (k, 4) filled with the old and the new host of each, and with what was free on them
+            before, tuples/s.
 
     Returns:
         How many were settled: all, or those before the first that has no place and finds none.
@@ -268,36 +332,34 @@ def settle(
     node, cost = np.empty(nearby, np.int64), np.empty(nearby)
     for k in range(len(pairs)):
         pair = pairs[k]
-        old = host[pair]
-        size = rate[left[pair]] + rate[right[pair]]
+        old = table[pair, HOST]
+        said[k, 0] = said[k, 1] = old
+        size = rate[table[pair, LEFT]] + rate[table[pair, RIGHT]]
         if size > limits[3]:
             if old == NONE:
                 return k
             continue
         most = math.inf
         if old != NONE:
-            now = host_cost(position, extra, ends, pair, weights, old)
+            now = host_cost(position, extra, table, pair, weights, old)
             most = now - max(limits[0] + limits[1] * now, 1e-9 * now)
             # No host is cheaper than the virtual position itself.
-            if _ideal(position, ends[pair], points[pair], weights) >= most:
+            if _ideal(position, table, pair, points[pair], weights) >= most:
                 continue
         need = max(size, limits[2]) * limits[4]
         found = cheapest(
-            rows, nodes, box, link, position, extra, ends, points, pair, weights, need, node, cost
-        )
+            rows, nodes, box, link, hub, position, extra, table, points, pair, weights, need, node,
+            cost,
+        )  # fmt: skip
         if found == 0 or cost[0] >= most:
             if old == NONE:
                 return k
             continue
-        new = node[0]
-        if old != NONE:
-            before[k, 0] = free[old]
-            free[old] += size
-            set_free(rows, slot, box, link, parent, owner, old, free[old])
-        before[k, 1] = free[new]
-        free[new] -= size
-        set_free(rows, slot, box, link, parent, owner, new, free[new])
-        host[pair] = new
+        said[k, 1] = node[0]
+        said[k, 2], said[k, 3] = move(
+            rows, slot, box, link, parent, owner, capacity, free, hosted, chain, table, pair, size,
+            node[0],
+        )  # fmt: skip
     return len(pairs)
 
 
@@ -305,7 +367,7 @@ def settle(
 def losses(
     position: Floats,
     extra: Floats,
-    ends: Ints,
+    table: Ints,
     points: Floats,
     weights: Floats,
     pair: Ints,
@@ -316,7 +378,7 @@ def losses(
     Args:
         position: (n, d) coordinates of all nodes, ms.
         extra: (n, 2) their height and penalty, ms.
-        ends: (p, 3) nodes of the sources and the sink of each pair.
+        table: (p, 8) columns of pairs.
         points: (p, d) virtual positions, ms.
         weights: (k, 3) of the legs of each pair to look at.
         pair: (k,) those pairs.
@@ -324,6 +386,6 @@ def losses(
     """
     result = np.empty(len(pair))
     for row in range(len(pair)):
-        ideal = _ideal(position, ends[pair[row]], points[pair[row]], weights[row])
-        result[row] = host_cost(position, extra, ends, pair[row], weights[row], host[row]) - ideal
+        ideal = _ideal(position, table, pair[row], points[pair[row]], weights[row])
+        result[row] = host_cost(position, extra, table, pair[row], weights[row], host[row]) - ideal
     return result

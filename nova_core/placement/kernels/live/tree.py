@@ -1,4 +1,4 @@
-"""A k-d tree of hosts that come, go and move, whose nodes carry the greatest room below them.
+"""K-d trees of hosts that come, go and move, whose nodes carry the greatest room below them.
 
 The static tree (`capacity_tree`) fixes its hosts when it is built. This one keeps them in leaves
 with spare slots: an insertion goes down one path and now and then splits a leaf, a removal empties
@@ -8,7 +8,7 @@ many hosts have changed, which makes a constant share of each change.
 In a large topology an event finds little of the tree in the processor's caches, and waits for
 memory. So what a search looks at lies together: both children of a tree node side by side, in two
 dimensions each a cache line. Kernels that events call take the arrays one by one, which numba
-passes on in half the time of a tuple.
+passes on in half the time of a tuple, and change all trees of a `Forest` in one call.
 """
 
 from __future__ import annotations
@@ -58,28 +58,60 @@ class LiveTree(NamedTuple):
     used: Ints
 
 
-def empty_tree(nodes: int, hosts: int, dimensions: int) -> LiveTree:
-    """Room for a topology of ``nodes`` of which ``hosts``, and some more, are in the tree."""
+class Forest(NamedTuple):
+    """Trees of the same hosts: the arrays of a `LiveTree` with one more axis in front.
+
+    The first has hosts by place; any other by their distance from a hub, as first coordinate, the
+    others being zero.
+
+    Attributes:
+        row: (k, slots, d + 2).
+        node: (k, slots).
+        slot: (k, n).
+        box: (k, t, 2 d + 4).
+        link: the memory of ``box``.
+        parent: (k, t).
+        owner: (k, l).
+        used: (k, 2).
+        hub: (k - 1, d) coordinates of the hubs, ms.
+    """
+
+    row: Floats
+    node: Ints
+    slot: Ints
+    box: Floats
+    link: Ints
+    parent: Ints
+    owner: Ints
+    used: Ints
+    hub: Floats
+
+
+def empty_forest(nodes: int, hosts: int, hub: Floats) -> Forest:
+    """Room for a topology of ``nodes`` of which ``hosts``, and some more, are in the trees."""
     # Halving down to FILL leaves more than FILL / 2 hosts in each leaf.
     leaves = max(4, 2 * hosts // FILL + 2) * 5 // 4 + 16
-    box = _aligned(2 * leaves, 2 * dimensions + 4)
-    return LiveTree(
-        row=_aligned(leaves * LEAF, dimensions + 2),
-        node=np.full(leaves * LEAF, -1, np.int64),
-        slot=np.full(nodes, -1, np.int64),
+    trees, dimensions = len(hub) + 1, hub.shape[1]
+    box = _aligned(trees, 2 * leaves, 2 * dimensions + 4)
+    return Forest(
+        row=_aligned(trees, leaves * LEAF, dimensions + 2),
+        node=np.full((trees, leaves * LEAF), -1, np.int64),
+        slot=np.full((trees, nodes), -1, np.int64),
         box=box,
         link=box.view(np.int64),
-        parent=np.full(2 * leaves, -1, np.int64),
-        owner=np.full(leaves, -1, np.int64),
-        used=np.zeros(2, np.int64),
+        parent=np.full((trees, 2 * leaves), -1, np.int64),
+        owner=np.full((trees, leaves), -1, np.int64),
+        used=np.zeros((trees, 2), np.int64),
+        hub=hub,
     )
 
 
-def _aligned(rows: int, columns: int) -> Floats:
-    """(rows, columns) of anything, beginning with a cache line."""
-    raw = np.empty(rows * columns + _CACHE_LINE // 8)
+def _aligned(*shape: int) -> Floats:
+    """An array of anything, beginning with a cache line."""
+    size = math.prod(shape)
+    raw = np.empty(size + _CACHE_LINE // 8)
     first = -raw.ctypes.data % _CACHE_LINE // 8
-    return raw[first : first + rows * columns].reshape(rows, columns)
+    return raw[first : first + size].reshape(shape)
 
 
 @njit(cache=True, nogil=True)
@@ -110,11 +142,11 @@ def _select(rows: Floats, node: Ints, begin: int, end: int, middle: int, axis: i
 
 
 @njit(cache=True, nogil=True)
-def build(tree: LiveTree, rows: Floats, node: Ints) -> None:
+def _build(tree: LiveTree, rows: Floats, node: Ints) -> None:
     """Fill an empty tree.
 
     Args:
-        tree: from `empty_tree`, large enough.
+        tree: large enough.
         rows: (n, d + 2) rows of the hosts, see `LiveTree.row`; reordered.
         node: (n,) their node indices; reordered.
     """
@@ -203,6 +235,63 @@ def _find_room(row: Floats, box: Floats, link: Ints, parent: Ints, t: int) -> No
 
 
 @njit(cache=True, nogil=True)
+def _tree(forest: Forest, number: int) -> LiveTree:
+    return LiveTree(
+        forest.row[number],
+        forest.node[number],
+        forest.slot[number],
+        forest.box[number],
+        forest.link[number],
+        forest.parent[number],
+        forest.owner[number],
+        forest.used[number],
+    )
+
+
+@njit(cache=True, nogil=True)
+def _values(hub: Floats, number: int, values: Floats) -> Floats:
+    """A host's row in a tree, from that in the tree by place."""
+    if number == 0:
+        return values
+    d = hub.shape[1]
+    found = np.zeros(d + 2)
+    square = 0.0
+    for k in range(d):
+        square += (values[k] - hub[number - 1, k]) ** 2
+    found[0] = math.sqrt(square)
+    found[d], found[d + 1] = values[d], values[d + 1]
+    return found
+
+
+@njit(cache=True, nogil=True)
+def build(forest: Forest, rows: Floats, node: Ints) -> None:
+    """Fill an empty forest.
+
+    Args:
+        forest: from `empty_forest`, large enough.
+        rows: (n, d + 2) rows of the hosts, see `LiveTree.row`.
+        node: (n,) their node indices.
+    """
+    for number in range(len(forest.row)):
+        values = np.empty_like(rows)
+        for i in range(len(rows)):
+            values[i] = _values(forest.hub, number, rows[i])
+        _build(_tree(forest, number), values, node.copy())
+
+
+@njit(cache=True, nogil=True)
+def tree_at(hub: Floats, point: Floats) -> int:
+    """Number of the tree to search from a (d,) point: that of the hub it is, else the first."""
+    for number in range(len(hub)):
+        same = True
+        for k in range(len(point)):
+            same &= hub[number, k] == point[k]
+        if same:
+            return number + 1
+    return 0
+
+
+@njit(cache=True, nogil=True)
 def set_free(
     row: Floats,
     slot: Ints,
@@ -213,35 +302,20 @@ def set_free(
     node: int,
     free: float,
 ) -> None:
-    """Change the free capacity of a host in the tree; nothing for a node that is not in it."""
-    at = slot[node]
-    if at == NONE:
-        return
-    old = row[at, row.shape[1] - 1]
-    row[at, row.shape[1] - 1] = free
-    t = owner[at // LEAF]
-    column = box.shape[1] - 3
-    if old == box[t, column] and free < old:
-        _find_room(row, box, link, parent, t)
-    while t != NONE and box[t, column] < free:
-        box[t, column] = free
-        t = parent[t]
-
-
-@njit(cache=True, nogil=True)
-def set_some_free(
-    row: Floats,
-    slot: Ints,
-    box: Floats,
-    link: Ints,
-    parent: Ints,
-    owner: Ints,
-    nodes: Ints,
-    free: Floats,
-) -> None:
-    """`set_free` of some ``nodes`` to what an array over all nodes says."""
-    for node in nodes:
-        set_free(row, slot, box, link, parent, owner, node, free[node])
+    """Change the free capacity of a host in all trees; nothing for a node that is not there."""
+    last, column = row.shape[2] - 1, box.shape[2] - 3
+    for h in range(len(row)):
+        at = slot[h, node]
+        if at == NONE:
+            return
+        old = row[h, at, last]
+        row[h, at, last] = free
+        t = owner[h, at // LEAF]
+        if old == box[h, t, column] and free < old:
+            _find_room(row[h], box[h], link[h], parent[h], t)
+        while t != NONE and box[h, t, column] < free:
+            box[h, t, column] = free
+            t = parent[h, t]
 
 
 @njit(cache=True, nogil=True)
@@ -255,26 +329,28 @@ def remove(
     owner: Ints,
     node: int,
 ) -> None:
-    """Take a host out; nothing for a node that is not in the tree."""
-    at = slot[node]
-    if at == NONE:
-        return
-    slot[node] = NONE
-    leaf, count = at // LEAF, link.shape[1] - 1
-    t = owner[leaf]
-    last = leaf * LEAF + link[t, count] - 1
-    room = row[at, row.shape[1] - 1]
-    if at != last:
-        row[at] = row[last]
-        hosts[at] = hosts[last]
-        slot[hosts[at]] = at
-    hosts[last] = NONE
-    above = t
-    while above != NONE:
-        link[above, count] -= 1
-        above = parent[above]
-    if room == box[t, box.shape[1] - 3]:
-        _find_room(row, box, link, parent, t)
+    """Take a host out of all trees; nothing for a node that is not there."""
+    free, room, count = row.shape[2] - 1, box.shape[2] - 3, link.shape[2] - 1
+    for h in range(len(row)):
+        at = slot[h, node]
+        if at == NONE:
+            return
+        slot[h, node] = NONE
+        leaf = at // LEAF
+        t = owner[h, leaf]
+        last = leaf * LEAF + link[h, t, count] - 1
+        had = row[h, at, free]
+        if at != last:
+            row[h, at] = row[h, last]
+            hosts[h, at] = hosts[h, last]
+            slot[h, hosts[h, at]] = at
+        hosts[h, last] = NONE
+        above = t
+        while above != NONE:
+            link[h, above, count] -= 1
+            above = parent[h, above]
+        if had == box[h, t, room]:
+            _find_room(row[h], box[h], link[h], parent[h], t)
 
 
 @njit(cache=True, nogil=True)
@@ -323,42 +399,11 @@ def _split(tree: LiveTree, t: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def insert(
-    row: Floats,
-    hosts: Ints,
-    slot: Ints,
-    box: Floats,
-    link: Ints,
-    parent: Ints,
-    owner: Ints,
-    used: Ints,
-    node: int,
-    values: Floats,
-    deepest: int,
-) -> int:
-    """Put a host in.
-
-    Args:
-        row: of a `LiveTree`, as all arrays but ``values``.
-        hosts: its ``node``.
-        slot: has a row for the node.
-        box: its boxes.
-        link: its links.
-        parent: its parents.
-        owner: its owners.
-        used: what is in use.
-        node: one that is not in the tree.
-        values: (d + 2,) its row, see `LiveTree.row`.
-        deepest: levels beyond which the tree counts as unbalanced.
-
-    Returns:
-        ``DONE``; ``TOO_DEEP`` when done but the tree should be built anew; ``NO_ROOM`` when there
-        is no leaf left to split into, and nothing was done.
-    """
+def _insert(tree: LiveTree, node: int, values: Floats) -> int:
+    """Put a host into one tree that has a leaf to split into; its depth."""
+    row, box, link = tree.row, tree.box, tree.link
     d = row.shape[1] - 2
     rise, room, below, count = 2 * d, 2 * d + 1, 2 * d + 2, 2 * d + 3
-    if used[1] + 1 >= len(owner):
-        return NO_ROOM
     t = 0
     depth = 0
     while True:
@@ -368,7 +413,7 @@ def insert(
         if link[t, below] < 0:
             if link[t, count] < LEAF:
                 break
-            _split(LiveTree(row, hosts, slot, box, link, parent, owner, used), t)
+            _split(tree, t)
         link[t, count] += 1
         near = link[t, below]
         to_near, to_far = _gap(box, near, values, d), _gap(box, near + 1, values, d)
@@ -380,6 +425,52 @@ def insert(
     at = (NONE - link[t, below]) * LEAF + link[t, count]
     link[t, count] += 1
     row[at] = values
-    hosts[at] = node
-    slot[node] = at
-    return TOO_DEEP if depth > deepest else DONE
+    tree.node[at] = node
+    tree.slot[node] = at
+    return depth
+
+
+@njit(cache=True, nogil=True)
+def insert(
+    row: Floats,
+    hosts: Ints,
+    slot: Ints,
+    box: Floats,
+    link: Ints,
+    parent: Ints,
+    owner: Ints,
+    used: Ints,
+    hub: Floats,
+    node: int,
+    values: Floats,
+    deepest: int,
+) -> int:
+    """Put a host into all trees.
+
+    Args:
+        row: of a `Forest`, as all arrays but ``values``.
+        hosts: its ``node``.
+        slot: has a row for the node.
+        box: its boxes.
+        link: its links.
+        parent: its parents.
+        owner: its owners.
+        used: what is in use.
+        hub: its hubs.
+        node: one that is not there.
+        values: (d + 2,) its row, see `LiveTree.row`.
+        deepest: levels beyond which a tree counts as unbalanced.
+
+    Returns:
+        ``DONE``; ``TOO_DEEP`` when done but the forest should be built anew; ``NO_ROOM`` when
+        there is no leaf left to split into somewhere, and nothing was done.
+    """
+    forest = Forest(row, hosts, slot, box, link, parent, owner, used, hub)
+    for h in range(len(row)):
+        if used[h, 1] + 1 >= owner.shape[1]:
+            return NO_ROOM
+    answer = DONE
+    for h in range(len(row)):
+        if _insert(_tree(forest, h), node, _values(hub, h, values)) > deepest:
+            answer = TOO_DEEP
+    return answer
