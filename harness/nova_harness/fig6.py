@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
+from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from nova_harness.measurement import Case
-from nova_harness.simulation import Limits, instance_directory, run_cells, shown
+from nova_harness.simulation import (
+    Cell,
+    Limits,
+    Placing,
+    instance_directory,
+    run_cells,
+    seeded,
+    shown,
+)
 from nova_workloads.topology import HETEROGENEITY_LEVELS
 
 if TYPE_CHECKING:
@@ -38,6 +48,7 @@ class Fig6(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
     capacities: list[str]
     synthetic_nodes: int
     seed: int
+    seeds: int = 1
     strategies: list[str] = []
     leave_out: list[str] = []
 
@@ -50,7 +61,9 @@ class Row:
         strategy: its name.
         capacities: the distribution.
         variation: coefficient of variation of the capacities.
-        overloaded: overloaded nodes in percent of those that receive tuples.
+        overloaded: overloaded nodes in percent of those that receive tuples; the mean of all runs.
+        spread: their standard deviation; None for one run.
+        runs: with a seed each, of a strategy that draws at random.
         published: the same in the paper, on the same instance.
         error: why there is no figure.
     """
@@ -59,6 +72,8 @@ class Row:
     capacities: str
     variation: float | None = None
     overloaded: float | None = None
+    spread: float | None = None
+    runs: int = 1
     published: float | None = None
     error: str = ""
 
@@ -106,19 +121,35 @@ def run(
     else:
         problem = asked.instance
         cases = {c: Case(path=str(directory), capacity=c) for c in asked.capacities}
-    cells = run_cells(
-        ((case, strategy) for strategy in strategies for case in cases.values()),
-        limits,
-        kept,
-        advance,
-    )
     labels = [(s, c) for s in strategies for c in cases]
+    placings = {
+        (s, c): [Placing(cases[c], s, chosen) for chosen in seeded(s, asked.seeds)]
+        for s, c in labels
+    }
+    cells = iter(run_cells(chain.from_iterable(placings.values()), limits, kept, advance))
     return Result(
         problem,
         [
-            Row(s, c, cell.variation, cell.overloaded, _published(problem, s, c), cell.error)
-            for (s, c), cell in zip(labels, cells, strict=True)
+            _row(s, c, list(islice(cells, len(placings[s, c]))), _published(problem, s, c))
+            for s, c in labels
         ],
+    )
+
+
+def _row(strategy: str, capacities: str, cells: Sequence[Cell], published: float | None) -> Row:
+    """What runs with different seeds come to together; nothing if one of them failed."""
+    error = next((cell.error for cell in cells if cell.error), "")
+    found = [cell.overloaded for cell in cells if cell.overloaded is not None]
+    whole = len(found) == len(cells)
+    return Row(
+        strategy,
+        capacities,
+        cells[0].variation,
+        mean(found) if whole else None,
+        stdev(found) if whole and len(found) > 1 else None,
+        len(cells),
+        published,
+        error,
     )
 
 

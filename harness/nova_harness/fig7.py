@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nova_harness.measurement import Case
-from nova_harness.simulation import Limits, instance_directory, run_cells, shown
+from nova_harness.simulation import Limits, Placing, instance_directory, run_cells, shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -129,7 +129,7 @@ def run(
                 capacity = None if limited else "unlimited"
                 case = Case(asked.synthetic_nodes, seed=asked.seed, capacity=capacity)
             labels.append((name, strategy))
-            wanted.append((case, NOVA if limited else strategy))
+            wanted.append(Placing(case, NOVA if limited else strategy))
     cells = run_cells(wanted, limits, kept, advance)
     rows = []
     for (problem, strategy), cell in zip(labels, cells, strict=True):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import multiprocessing
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +18,8 @@ GB = 1e9
 PRELOAD = ["numba", "scipy.optimize", "scipy.spatial", "nova_core.evaluation.metrics"]
 # What a worker says before the work whose time is limited, and after it.
 BEGIN, END = "begin", "end"
+# Work that sleeps ends as well, after so many times its processor time.
+PATIENCE = 10.0
 
 
 class Limited(Exception):  # noqa: N818 - an outcome, not a mistake
@@ -33,7 +35,8 @@ def isolated(
         work: a function of a module. It calls ``tell(BEGIN)`` and ``tell(END)`` around what is
             limited in time, or neither.
         task: what it works on; pickled, as its result is.
-        limit: seconds between the two.
+        limit: seconds of processor time between the two, so that what else the machine does
+            matters little.
         memory: GB that the process may take beyond what it has when it begins.
 
     Returns:
@@ -46,28 +49,28 @@ def isolated(
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
     mine, its = context.Pipe(duplex=False)
-    process = context.Process(target=_run, args=(its, work, task, memory), daemon=True)
+    process = context.Process(target=_run, args=(its, work, task, limit, memory), daemon=True)
     process.start()
     its.close()
     try:
         seconds: float | None = None
-        begun = math.inf
         while True:
             if not mine.poll(seconds):
                 raise Limited(f"over {limit:g} s")
-            kind, value, when = mine.recv()
+            kind, value = mine.recv()
             if kind == "result":
                 return value
             if kind == "refused":
                 raise NovaError(value)
             if kind == "memory":
                 raise Limited(f"over {memory:g} GB")
-            # By the worker's clock as well: this process may have slept longer than the limit.
-            if value == END and when - begun > limit:
+            if kind == "time":
                 raise Limited(f"over {limit:g} s")
-            seconds, begun = (limit, when) if value == BEGIN else (None, math.inf)
+            seconds = limit * PATIENCE if value == BEGIN else None
     except EOFError:
         process.join()
+        if process.exitcode == -signal.SIGPROF:
+            raise Limited(f"over {limit:g} s") from None
         raise Limited(f"ended by itself, exit code {process.exitcode}") from None
     finally:
         process.kill()
@@ -79,20 +82,35 @@ def _run(
     connection: Connection,
     work: Callable[[Any, Callable[[str], None]], Any],
     task: object,
+    limit: float,
     memory: float,
 ) -> None:
-    def send(kind: str, value: object) -> None:
-        connection.send((kind, value, time.monotonic()))
+    begun = 0.0
+
+    def tell(stage: str) -> None:
+        nonlocal begun
+        if stage == BEGIN:
+            connection.send(("stage", stage))
+            begun = time.process_time()
+            signal.setitimer(signal.ITIMER_PROF, limit)  # its signal ends the process
+            return
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        # The timer counts in ticks of the system.
+        if time.process_time() - begun > limit:
+            raise TimeoutError
+        connection.send(("stage", stage))
 
     _limit_memory(memory)
     answer: tuple[str, object]
     try:
-        answer = ("result", work(task, lambda stage: send("stage", stage)))
+        answer = ("result", work(task, tell))
     except NovaError as error:
         answer = ("refused", str(error))
     except MemoryError:
         answer = ("memory", None)
-    send(*answer)
+    except TimeoutError:
+        answer = ("time", None)
+    connection.send(answer)
 
 
 def _limit_memory(memory: float) -> None:

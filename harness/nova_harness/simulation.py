@@ -7,22 +7,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from nova_core.errors import NovaError, ProblemError
-from nova_core.strategies.base import create, names
+from nova_core.model.plan import Plan
+from nova_core.model.problem import Problem
+from nova_core.strategies.base import Strategy, create, load, names
 from nova_harness.figure_inputs import DATA
 from nova_harness.isolated import BEGIN, END, Limited, isolated
 from nova_harness.kept_runs import KeptRuns
 from nova_harness.measurement import Case
 
 INSTANCES = "instances"
-# A strategy that took less is run again, so that its time tells the work and not the first load.
+# A strategy that took less is run again, so that its time tells the work and not the first load ...
 SECOND_RUN_BELOW = 5.0
+# ... until that took so long, as processor time may come in ticks.
+MEASURED_FOR = 0.2
 # What the figures tell between the runs of two sizes.
 LARGER = "not tried"
 
@@ -31,12 +36,33 @@ class Limits(msgspec.Struct, frozen=True):
     """What a cell may take.
 
     Attributes:
-        seconds: for placing, without making the problem and evaluating the plan.
+        seconds: of processor time for placing, without making the problem and evaluating the plan.
         memory: GB.
     """
 
     seconds: float = 600.0
     memory: float = 8.0
+
+
+@dataclass(frozen=True)
+class Placing:
+    """A strategy that places a problem.
+
+    Attributes:
+        case: the problem.
+        strategy: the strategy's name.
+        parameters: those of its parameters that are not the default.
+    """
+
+    case: Case
+    strategy: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells it from all others: problem, strategy and parameters."""
+        parameters = msgspec.json.encode(self.parameters, order="sorted").decode()
+        return msgspec.json.encode(asdict(self.case)).decode(), self.strategy, parameters
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,11 +71,14 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         problem: the problem's description.
         strategy: the strategy's name.
+        parameters: its parameters as JSON, but for those that are the default.
         limits: within which it was tried.
         nodes: of the problem; 0 where it was not even made.
         variation: coefficient of variation of the capacities of all nodes but sinks, where they
             are limited.
-        seconds: that placing took; of a second run where the first was quick.
+        seconds: of processor time that placing took, of all threads together; of further runs
+            where the first was quick.
+        wall: seconds by the clock.
         overloaded: overloaded nodes in percent of those that receive tuples, as published
             percentages have it.
         p90: 90th percentile of the sources' latency, ms.
@@ -60,10 +89,12 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
     problem: str
     strategy: str
+    parameters: str
     limits: Limits
     nodes: int = 0
     variation: float | None = None
     seconds: float | None = None
+    wall: float | None = None
     overloaded: float | None = None
     p90: float | None = None
     direct_p90: float | None = None
@@ -77,22 +108,17 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def place(task: tuple[Case, str], tell: Callable[[str], None]) -> dict[str, float | None]:
-    """The fields of a cell that a strategy on a problem comes to; for `isolated`."""
+def place(placing: Placing, tell: Callable[[str], None]) -> dict[str, float | None]:
+    """The fields of a cell that it comes to; for `isolated`."""
     from nova_core.evaluation import evaluate
 
-    case, strategy = task
-    problem = case.problem()
-    made = create(strategy)
+    problem = placing.case.problem()
+    made = create(placing.strategy, **placing.parameters)
     tell(BEGIN)
-    begin = time.perf_counter()
-    plan = made.place(problem)
-    seconds = time.perf_counter() - begin
+    plan, seconds, wall = _timed(made, problem, 0.0)
     tell(END)
     if seconds < SECOND_RUN_BELOW:
-        begin = time.perf_counter()
-        made.place(problem)
-        seconds = time.perf_counter() - begin
+        _, seconds, wall = _timed(made, problem, MEASURED_FOR)
     found = evaluate(plan)
     capacity = np.delete(problem.nodes.capacity, np.unique(problem.joins.sink))
     finite = np.isfinite(capacity).all()
@@ -100,19 +126,28 @@ def place(task: tuple[Case, str], tell: Callable[[str], None]) -> dict[str, floa
         "nodes": len(problem.nodes),
         "variation": float(capacity.std() / capacity.mean()) if finite else None,
         "seconds": seconds,
+        "wall": wall,
         "overloaded": found.arriving.overloaded_percent,
         "p90": found.estimated.p90,
         "direct_p90": found.estimated.direct_p90,
     }
 
 
-def described(case: Case) -> str:
-    """What tells a case from all others."""
-    return msgspec.json.encode(asdict(case)).decode()
+def _timed(strategy: Strategy, problem: Problem, least: float) -> tuple[Plan, float, float]:
+    """A plan, seconds of processor time it took, and seconds by the clock.
+
+    The times are means of as many runs as take ``least`` seconds together.
+    """
+    begin, begin_wall = time.process_time(), time.perf_counter()
+    runs, wall = 0, 0.0
+    while runs == 0 or wall < least:
+        plan = strategy.place(problem)
+        runs, wall = runs + 1, time.perf_counter() - begin_wall
+    return plan, (time.process_time() - begin) / runs, wall / runs
 
 
 def run_cells(
-    wanted: Iterable[tuple[Case, str]],
+    wanted: Iterable[Placing],
     limits: Limits,
     kept: Path | None,
     advance: Callable[[int, int], None],
@@ -121,7 +156,7 @@ def run_cells(
     """Every cell, in the order asked for; those that are kept are not run again.
 
     Args:
-        wanted: problems and names of strategies.
+        wanted: what is placed with what.
         limits: of each cell.
         kept: file of cells; None keeps none.
         advance: called with cells done and cells in all.
@@ -129,41 +164,47 @@ def run_cells(
             the next ones.
     """
     asked = list(wanted)
-    runs = KeptRuns(kept, Cell, b'{"cells":1}')
-    done = {(one.problem, one.strategy): one for one in runs}
+    runs = KeptRuns(kept, Cell, b'{"cells":2}')
+    done = {(one.problem, one.strategy, one.parameters): one for one in runs}
     found: list[Cell] = []
-    ended: dict[str, Cell] = {}
-    for number, (case, strategy) in enumerate(asked):
+    ended: dict[tuple[str, str], Cell] = {}
+    for number, placing in enumerate(asked):
         advance(number, len(asked))
-        key = described(case), strategy
-        if strategy in ended:
-            why = f"{LARGER}: {ended[strategy].error} on fewer nodes"
+        key = placing.key
+        if key[1:] in ended:
+            why = f"{LARGER}: {ended[key[1:]].error} on fewer nodes"
             found.append(_cell(key, limits, error=why, limited=True))
             continue
         if key not in done or not done[key].stands(limits):
-            done[key] = _run(case, strategy, limits)
+            done[key] = _run(placing, limits)
             runs.add(done[key])
         found.append(done[key])
         if growing and done[key].limited:
-            ended[strategy] = done[key]
+            ended[key[1:]] = done[key]
     advance(len(asked), len(asked))
     return found
 
 
-def _run(case: Case, strategy: str, limits: Limits) -> Cell:
-    key = described(case), strategy
+def _run(placing: Placing, limits: Limits) -> Cell:
     try:
-        told = isolated(place, (case, strategy), limits.seconds, limits.memory)
+        told = isolated(place, placing, limits.seconds, limits.memory)
     except Limited as error:
-        return _cell(key, limits, error=str(error), limited=True)
+        return _cell(placing.key, limits, error=str(error), limited=True)
     except NovaError as error:
-        return _cell(key, limits, error=str(error))
-    return _cell(key, limits, **told)
+        return _cell(placing.key, limits, error=str(error))
+    return _cell(placing.key, limits, **told)
 
 
-def _cell(key: tuple[str, str], limits: Limits, **fields: object) -> Cell:
+def _cell(key: tuple[str, str, str], limits: Limits, **fields: object) -> Cell:
+    problem, strategy, parameters = key
     return msgspec.convert(
-        {"problem": key[0], "strategy": key[1], "limits": msgspec.to_builtins(limits), **fields},
+        {
+            "problem": problem,
+            "strategy": strategy,
+            "parameters": parameters,
+            "limits": msgspec.to_builtins(limits),
+            **fields,
+        },
         Cell,
     )
 
@@ -179,6 +220,16 @@ def shown(strategies: Sequence[str], leave_out: Sequence[str]) -> list[str]:
         if name not in installed:
             raise ProblemError(f"strategy: unknown {name!r}; installed are {', '.join(installed)}")
     return list(dict.fromkeys(strategies)) or [n for n in installed if n not in leave_out]
+
+
+def seeded(strategy: str, count: int) -> list[dict[str, Any]]:
+    """Parameters of as many runs with a seed each; of one where a strategy draws nothing.
+
+    The first run's are the default ones.
+    """
+    if "seed" not in {one.name for one in fields(load(strategy).Parameters)}:
+        return [{}]
+    return [{}, *({"seed": seed} for seed in range(1, count))]
 
 
 def instance_directory(data: Path | None, instance: str) -> Path | None:
@@ -201,4 +252,13 @@ def instance_directory(data: Path | None, instance: str) -> Path | None:
     return None
 
 
-__all__ = ["Cell", "Limits", "instance_directory", "place", "run_cells", "shown"]
+__all__ = [
+    "Cell",
+    "Limits",
+    "Placing",
+    "instance_directory",
+    "place",
+    "run_cells",
+    "seeded",
+    "shown",
+]

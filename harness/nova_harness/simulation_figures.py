@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 COLOURS = {
     "nova": "#D55E00",
     "nova(p)": "#E69F00",
+    "nova, not refined": "#E69F00",
     "sink": "#000000",
     "source": "#0072B2",
     "top-c": "#009E73",

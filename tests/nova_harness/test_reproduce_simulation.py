@@ -19,7 +19,7 @@ from nova_harness import fig6, fig7
 from nova_harness.figure_inputs import read_parameters
 from nova_harness.isolated import BEGIN, END, Limited, isolated
 from nova_harness.measurement import Case
-from nova_harness.simulation import Limits, run_cells
+from nova_harness.simulation import Limits, Placing, run_cells
 
 
 def nova(*arguments: str | Path) -> Result:
@@ -31,6 +31,9 @@ def work(task: str, tell: Callable[[str], None]) -> str:
     tell(BEGIN)
     if task == "sleep":
         time.sleep(60)
+    if task == "work":
+        while True:
+            pass
     if task == "fill":
         np.ones(10**9).sum()
     if task == "die":
@@ -45,6 +48,7 @@ def test_work_runs_apart() -> None:
     assert isolated(work, "all", 60, 1) == "all done"
     for task, limit, told in (
         ("sleep", 0.2, "over 0.2 s"),
+        ("work", 0.2, "over 0.2 s"),
         ("fill", 60, "over 1 GB"),
         ("die", 60, "ended by itself, exit code 3"),
     ):
@@ -56,7 +60,7 @@ def test_work_runs_apart() -> None:
 
 def test_kept_cells_stand_within_their_limits(tmp_path: Path) -> None:
     kept, steps = tmp_path / "cells.jsonl", []
-    wanted = [(Case(n), s) for n in (30, 40) for s in ("sink", "source")]
+    wanted = [Placing(Case(n), s) for n in (30, 40) for s in ("sink", "source")]
 
     def run(seconds: float) -> list[Any]:
         return run_cells(wanted, Limits(seconds), kept, lambda *n: steps.append(n), growing=True)
@@ -88,9 +92,9 @@ def test_kept_cells_stand_within_their_limits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("figure", "other", "options", "rows"),
     [
-        ("fig6", "source", ("--nodes", 40), 2 * 6),
+        ("fig6", "sbon-producer", ("--nodes", 40, "--seeds", 2), 2 * 6),
         ("fig7", "nova", ("--nodes", 40), 3),
-        ("fig10", "nova", ("--nodes", 40, "--nodes", 30), 2 * 2),
+        ("fig10", "nova", ("--nodes", 40, "--nodes", 30), 3 * 2),
     ],
 )
 def test_a_figure_is_written_and_told(
@@ -116,6 +120,12 @@ def test_a_figure_is_written_and_told(
     else:
         assert {row["overloaded"] for row in numbers["rows"] if row["strategy"] == "sink"} == {100}
         assert found[other]["overloaded"] < 100
+    if figure == "fig6":
+        assert (found["sink"]["runs"], found["sink"]["spread"]) == (1, None)
+        assert found["sbon-producer"]["runs"] == 2
+        assert found["sbon-producer"]["spread"] > 0
+    if figure == "fig10":
+        assert found["nova, not refined"]["overloaded"] == 0
     # Everything is finished, so the times, too, are those of before.
     again = nova(*common, "--json")
     assert json.loads(again.stdout) == {**numbers, "written": written}

@@ -46,7 +46,7 @@ def cell_options(command: F) -> F:
                 type=click.FloatRange(min=0, min_open=True),
                 default=600.0,
                 show_default=True,
-                help="Seconds that placing may take, each time.",
+                help="Seconds of processor time that placing may take.",
             ),
             click.option(
                 "--memory",
@@ -84,22 +84,27 @@ nodes_option = click.option(
 
 @click.command()
 @nodes_option
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    help="Runs of every strategy that draws at random [default: that of the parameters].",
+)
 @cell_options
 @figure_options("fig6", *INSTANCES)
 def fig6(
-    nodes: int | None, strategies: tuple[str, ...], limit: float, memory: float, data: Path | None,
-    synthetic: bool, parameters: Path | None, output: Path, as_json: bool,
+    nodes: int | None, seeds: int | None, strategies: tuple[str, ...], limit: float, memory: float,
+    data: Path | None, synthetic: bool, parameters: Path | None, output: Path, as_json: bool,
 ) -> None:  # fmt: skip
     """Overloaded nodes while capacities become more unequal (Fig. 6).
 
-    Every strategy on six distributions of capacities. What is finished in the output directory is
-    not done again.
+    Every strategy on six distributions of capacities, and means and standard deviations of those
+    that draw at random. What is finished in the output directory is not done again.
     """
     from nova_harness import fig6 as figure
     from nova_harness.figure_inputs import read_parameters
 
     asked = read_parameters("fig6", figure.Fig6, parameters)
-    asked = _changed(asked, strategies, synthetic_nodes=nodes)
+    asked = _changed(asked, strategies, synthetic_nodes=nodes, seeds=seeds)
     source = data_directory(data, synthetic or nodes is not None)
     with shared.working(), shared.progress("placing") as advance:
         result = figure.run(asked, source, _limits(limit, memory), output / CELLS, advance)
@@ -194,10 +199,15 @@ def overload_table(result: sixth.Result) -> Any:
     )
     for strategy in dict.fromkeys(row.strategy for row in result.rows):
         rows = [row for row in result.rows if row.strategy == strategy]
-        table.add_row(strategy, *(_number(row.overloaded) for row in rows))
+        table.add_row(strategy, *(_with_spread(row) for row in rows))
         if any(row.published is not None for row in rows):
             table.add_row("  published", *(_number(row.published, 0) for row in rows))
     return table
+
+
+def _with_spread(row: sixth.Row) -> str:
+    spread = "" if row.spread is None else f" ± {_number(row.spread)}"
+    return _number(row.overloaded) + spread
 
 
 def delta_table(result: seventh.Result) -> Any:
@@ -223,7 +233,7 @@ def time_table(result: tenth.Result) -> Any:
     """Figure 10 as a table: a row per strategy, a column per size."""
     sizes = list(dict.fromkeys(row.nodes for row in result.rows))
     table = console.table(
-        "Seconds to place, by nodes (in brackets as published)",
+        "Processor seconds to place, by nodes (in brackets as published)",
         ["strategy", *(f">{size:,}" for size in sizes)],
         caption=_caption(result.rows),
     )
