@@ -8,6 +8,7 @@ with kernel_cache(__file__):
     from nova_core.placement.kernels import (
         assign,
         capacity_tree,
+        cheapest,
         cut,
         fill,
         items,
@@ -16,4 +17,14 @@ with kernel_cache(__file__):
         refine,
     )
 
-__all__ = ["assign", "capacity_tree", "cut", "fill", "items", "median", "merge", "refine"]
+__all__ = [
+    "assign",
+    "capacity_tree",
+    "cheapest",
+    "cut",
+    "fill",
+    "items",
+    "median",
+    "merge",
+    "refine",
+]

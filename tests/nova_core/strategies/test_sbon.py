@@ -14,6 +14,7 @@ from problem_families import FAMILIES, with_nodes
 from nova_core.errors import InfeasibleError, NovaError, ProblemError
 from nova_core.evaluation import evaluate
 from nova_core.model.operator_graph import Operator, OperatorGraph
+from nova_core.placement.objectives import leg_weights
 from nova_core.strategies import create, place
 from nova_core.strategies.sbon_comparators import (
     consumer,
@@ -183,6 +184,28 @@ def test_a_problems_plan_is_never_better_than_the_optimum(family: str) -> None:
     best = usage("sbon-optimal")
     for name in ("relaxation", "producer", "consumer", "random", "ip-multicast"):
         assert usage(f"sbon-{name}") >= best * (1 - 1e-12)
+
+
+@pytest.mark.parametrize(
+    "family", ["four dimensions", "heights", "few hosts", "requirements", "all at one place"]
+)
+def test_a_problems_optimum_is_the_least_of_all_nodes(family: str) -> None:
+    for seed in range(5):
+        problem = FAMILIES[family](seed)
+        every = np.arange(len(problem.nodes))
+        chosen = place(problem, "sbon-optimal").instances.node
+        requirement = problem.requirements.of_pairs(problem)
+        for pair, weight in enumerate(leg_weights(problem, "network-usage")):
+            ends = (problem.left_node[pair], problem.right_node[pair], problem.sink_node[pair])
+            cost = sum(
+                w * problem.distance(np.full(len(every), end), every)
+                for w, end in zip(weight, ends, strict=True)
+            )
+            fit = problem.nodes.worker
+            if requirement[pair] >= 0:
+                fit = fit & problem.requirements.met[requirement[pair]]
+            assert fit[chosen[pair]]
+            assert cost[chosen[pair]] == pytest.approx(cost[fit].min(), abs=1e-9)
 
 
 def test_a_problem_is_the_operator_graph_of_it() -> None:
