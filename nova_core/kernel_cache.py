@@ -16,14 +16,17 @@ import numba
 
 
 @contextmanager
-def kernel_cache(package: str) -> Iterator[None]:
+def kernel_cache(package: str, *called: str) -> Iterator[None]:
     """Cache the kernels defined inside, in ``__pycache__`` or the user's cache if read-only.
 
     Args:
         package: the ``__file__`` of the kernels' ``__init__``; all ``*.py`` beside it count.
+        called: those of other packages whose kernels they call; all ``*.py`` beside them, too.
     """
     here = Path(package).parent
-    sources = sorted(here.glob("*.py"))
+    sources = [
+        file for each in (package, *called) for file in sorted(Path(each).parent.glob("*.py"))
+    ]
     digest = hashlib.blake2b(b"".join(s.read_bytes() for s in sources), digest_size=8).hexdigest()
     base = here / "__pycache__"
     if not os.access(base if base.exists() else here, os.W_OK):

@@ -180,20 +180,26 @@ def _events(problem: Problem, plan: Plan, count: int, seed: int) -> tuple[list[E
 
 @contextmanager
 def _service(directory: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """`nova serve` on a free port; its URL."""
+    """`nova serve` on a free port, and on a core of its own where there are two; its URL."""
+    cores = os.sched_getaffinity(0)
+    own = {max(cores)} if len(cores) > 1 else set()
     command = [sys.executable, "-c", "from nova_core.cli import main; main()", "serve"]
+    # A process begins with the cores of the one that starts it.
+    os.sched_setaffinity(0, own or cores)
     with subprocess.Popen(
         [*command, str(directory / "data"), "--port", "0", "--max-body", "1024", "--json"],
         stdout=subprocess.PIPE,
         env={**os.environ, **ONE_THREAD},
     ) as process:
         try:
+            os.sched_setaffinity(0, cores - own)
             assert process.stdout is not None
             line = process.stdout.readline()
             if not line:
                 raise NovaError("bench serve: the service did not start")
             yield msgspec.json.decode(line)["url"], process
         finally:
+            os.sched_setaffinity(0, cores)
             process.send_signal(signal.SIGTERM)
             process.wait()
 

@@ -22,7 +22,8 @@ VERSION = 1
 Bounds = Annotated[tuple[int, int], Meta(description="first partition, one past the last, from 0")]
 
 
-class _Struct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+# There are many rows, and no way back from one to itself that a collector would have to find.
+class _Struct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
     pass
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 from fastapi.routing import APIRoute
 from msgspec import UNSET
+from starlette.types import Receive, Scope, Send
 
 from nova_core.commands.explain import find_node, find_pairs
 from nova_core.commands.shared import parameters_of
@@ -64,10 +65,15 @@ _TEXT = {"type": "string", "minLength": 1}
 
 
 class _Route(APIRoute):
-    """A route whose operation reads the request itself: nothing to be resolved for each."""
+    """A route whose operation reads the request itself: nothing to be resolved or closed after."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        return self.endpoint
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, endpoint, **options)
+        self.app = self._answered
+
+    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self.endpoint(Request(scope, receive, send))
+        await response(scope, receive, send)
 
 
 def add_routes(router: APIRouter, store: Store, limit: int) -> None:

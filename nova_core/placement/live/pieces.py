@@ -88,6 +88,20 @@ def part_rate(rates: Sequence[float], begin: int, end: int, whole: float) -> flo
     return fsum(rates[begin:end])
 
 
+def piece_size(cut: Pieces, piece: Piece, whole: Share) -> float:
+    """What a host is charged for a piece of a join, tuples/s."""
+    return part_rate(cut.left, piece.left, piece.left_end, whole.left) + part_rate(
+        cut.right, piece.right, piece.right_end, whole.right
+    )
+
+
+def piece_share(cut: Pieces, piece: Piece, whole: Share) -> Share:
+    """What the host of a piece of a join receives and emits."""
+    left = part_rate(cut.left, piece.left, piece.left_end, whole.left)
+    right = part_rate(cut.right, piece.right, piece.right_end, whole.right)
+    return Share(left, right, whole.output * (left / whole.left) * (right / whole.right))
+
+
 def distinct_rate(rates: Sequence[float], ranges: Sequence[tuple[int, int]], whole: float) -> float:
     """Rate of the partitions that occur in any of some ranges."""
     if len(ranges) == 1:
@@ -126,4 +140,13 @@ def _united(a: Piece, b: Piece) -> Piece | None:
     return Piece(a.node, a.left, b.left_end, a.right, b.right_end) if below or beside else None
 
 
-__all__ = ["Piece", "Pieces", "Share", "distinct_rate", "merged", "part_rate"]
+__all__ = [
+    "Piece",
+    "Pieces",
+    "Share",
+    "distinct_rate",
+    "merged",
+    "part_rate",
+    "piece_share",
+    "piece_size",
+]

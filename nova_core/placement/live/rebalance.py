@@ -72,10 +72,10 @@ def swap(hosting: Hosting, pair: int) -> bool:
     """
     s, p = hosting.state, hosting.state.pairs
     share, weights = s.whole_share(pair), s.weights(pair)
-    here, now = int(p.host[pair]), hosting.cost(pair)
-    need = hosting.need(share.size)
+    here, now = int(p.host[pair]), hosting.search.cost(pair)
+    need = hosting.search.need(share.size)
     best, choice = 0.0, None
-    for node, cost in hosting.near(pair, weights, -math.inf, _SWAPS):
+    for node, cost in hosting.search.near(pair, weights, -math.inf, _SWAPS):
         gain = now - cost
         if gain <= best + hosting.threshold(pair, now):
             break
@@ -87,16 +87,16 @@ def swap(hosting: Hosting, pair: int) -> bool:
             other_share, other_weights = s.whole_share(other), s.weights(other)
             if s.nodes.free[node] + other_share.size < need:
                 continue
-            other_now = hosting.cost(other)
+            other_now = hosting.search.cost(other)
             margin = hosting.threshold(pair, now) + hosting.threshold(other, other_now)
             places = []
-            found = hosting.elsewhere(other, node)
+            found = hosting.search.elsewhere(other, node)
             if found is not None:
                 places.append(found)
-            if s.nodes.free[here] + share.size >= hosting.need(other_share.size) and (
+            if s.nodes.free[here] + share.size >= hosting.search.need(other_share.size) and (
                 here in s.index_for(other) and s.links_fit(other, here, other_share)
             ):
-                places.append((here, hosting.cost_on(other, other_weights, here)))
+                places.append((here, hosting.search.cost_on(other, other_weights, here)))
             for target, target_cost in places:
                 total = gain + other_now - target_cost - margin
                 if total > max(best, 1e-9 * now):

@@ -6,8 +6,8 @@ cannot be satisfied leaves no trace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,12 @@ from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints, Problem
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.placement.kernels.live import hosts as kernels
-from nova_core.placement.kernels.live.columns import HOST, JOIN, LEFT, LEFT_NODE, RIGHT, SINK
-from nova_core.placement.kernels.median import fermat_points
+from nova_core.placement.kernels.live.columns import HOST, JOIN, LEFT, RIGHT, SINK
 from nova_core.placement.live.incidence import Incidence
 from nova_core.placement.live.index import HostIndex
 from nova_core.placement.live.pieces import Piece, Pieces, Share
 from nova_core.placement.live.residents import Residents
+from nova_core.placement.live.reversible import Reversible
 from nova_core.placement.live.tables import (
     IN_PIECES,
     NOWHERE,
@@ -56,7 +56,7 @@ class Before(NamedTuple):
 NOT_THERE = Before(False, NOWHERE, None, [], -1)
 
 
-class LiveState:
+class LiveState(Reversible):
     """All that live placement knows; see the tables for what is in the columns."""
 
     def __init__(self, problem: Problem, plan: Plan) -> None:
@@ -70,6 +70,7 @@ class LiveState:
                 f"live: the plan of {plan.strategy!r} relays through other nodes; live placement "
                 "follows plans whose flows are direct"
             )
+        super().__init__()
         self.base = problem
         self.strategy, self.objective = plan.strategy, plan.objective
         self.parameters = dict(plan.parameters)
@@ -124,7 +125,6 @@ class LiveState:
         self.overfull: dict[Link, None] = {}
         self.cuts: dict[int, Pieces] = {}
         self.residents = self._take_over(plan)
-        self._undo: list[tuple[Any, ...]] = []
         self.before: dict[int, Before] = {}
         c_min = self.parameters.get("c_min")
         self.c_min = float(c_min) if c_min else 0.0
@@ -200,55 +200,17 @@ class LiveState:
         busiest = np.argsort(-count, kind="stable")[:_HUBS]
         return np.unique(position[busiest[count[busiest] >= HUB_JOINS]], axis=0)
 
-    # --- changing, with a way back ----------------------------------------------------------------
-
-    def set(self, column: Any, row: Any, value: Any) -> None:
-        """``column[row] = value`` in a numpy column or a list, remembering the value before."""
-        old = column[row]
-        self._undo.append((column, row, old.copy() if isinstance(old, np.ndarray) else old))
-        column[row] = value
-
-    def put(self, table: MutableMapping[Any, Any], key: Any, value: Any) -> None:
-        """``table[key] = value``, remembering what was there."""
-        if key in table:
-            self._undo.append((table, key, table[key]))
-        else:
-            self._undo.append((table.pop, key))
-        table[key] = value
-
-    def drop(self, table: MutableMapping[Any, Any], key: Any) -> None:
-        """Remove a key, if it is there, remembering its value."""
-        if key in table:
-            self._undo.append((table, key, table.pop(key)))
-
-    def done(self, undo: Callable[..., Any], *arguments: Any) -> None:
-        """Remember how to take back a change that was made otherwise."""
-        self._undo.append((undo, *arguments))
-
-    def bind(self, incidence: Incidence | Residents, key: int, row: int) -> None:
-        """A row refers to a key from now on."""
-        incidence.add(key, row)
-        self._undo.append((incidence.discard, key, row))
-
-    def unbind(self, incidence: Incidence | Residents, key: int, row: int) -> None:
-        """A row refers to a key no longer."""
-        incidence.discard(key, row)
-        self._undo.append((incidence.add, key, row))
+    # --- changing ---------------------------------------------------------------------------------
 
     def commit(self) -> None:
         """Forget how to go back."""
-        self._undo.clear()
+        super().commit()
         self.before.clear()
         self.sinks_changed.clear()
 
     def roll_back(self) -> None:
         """Go back to the last commit."""
-        while self._undo:
-            entry = self._undo.pop()
-            if callable(entry[0]):
-                entry[0](*entry[1:])
-            else:
-                entry[0][entry[1]] = entry[2]
+        super().roll_back()
         p = self.pairs
         for pair, before in self.before.items():
             if before.alive:
@@ -339,7 +301,7 @@ class LiveState:
     def set_free(self, node: int, free: float) -> None:
         """Change what is left of a node's capacity."""
         n = self.nodes
-        self._undo.append((self._restore_free, node, n.free.item(node)))
+        self.done(self._restore_free, node, n.free.item(node))
         self._restore_free(node, free)
         self._note_load(node, free)
 
@@ -427,7 +389,7 @@ class LiveState:
         before = kernels.move(
             *first.told, n.capacity, n.free, n.hosted, p.chain, p.row, pair, share.size, new
         )
-        self._undo.append((self._move_back, pair, old, new, *before))
+        self.done(self._move_back, pair, old, new, *before)
         node, sign = (old, -1) if new == NOWHERE else (new, 1)
         free = n.free.item(node)
         for index in self.indexes[1:]:
@@ -472,7 +434,7 @@ class LiveState:
             nearby,
             said,
         )
-        self._undo.append((self._unsettle, rows, said, done))
+        self.done(self._unsettle, rows, said, done)
         return done
 
     def _unsettle(self, pairs: Ints, said: Floats, done: int) -> None:
@@ -483,10 +445,7 @@ class LiveState:
 
     def emit(self, sink: int, rate: float) -> None:
         """More (or less, below 0) arrives at a sink, tuples/s."""
-        arriving = self.arriving
-        old = arriving.get(sink)
-        self._undo.append((arriving.pop, sink) if old is None else (arriving, sink, old))
-        arriving[sink] = rate if old is None else old + rate
+        self.put(self.arriving, sink, self.arriving.get(sink, 0.0) + rate)
         self.sinks_changed.add(sink)
 
     def renew_points(self, pairs: list[int]) -> None:
@@ -494,14 +453,12 @@ class LiveState:
         if not pairs:
             return
         self.touch(pairs)
-        p, rows = self.pairs, np.array(pairs)
         if self.objective == "network-usage":
             weights = np.stack([self.weights(pair) for pair in pairs])
         else:
-            weights = _FIXED_WEIGHTS[self.objective][None].repeat(len(pairs), axis=0)
-        # `take` is several times quicker than indexing for so few rows.
-        ends = p.row.take(rows, axis=0)[:, LEFT_NODE : SINK + 1]
-        p.point[rows] = fermat_points(self.nodes.position.take(ends, axis=0), weights)
+            weights = _FIXED_WEIGHTS[self.objective][None]
+        p = self.pairs
+        kernels.renew(self.nodes.position, p.row, p.point, np.array(pairs), weights)
 
     @property
     def breaks(self) -> tuple[str, ...]:

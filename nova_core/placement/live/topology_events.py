@@ -50,15 +50,14 @@ def _may_host(state: LiveState, node: int) -> bool:
 def _enlist(state: LiveState, node: int) -> None:
     """Bring the indexes up to date with whether and for what a node may host, and where it is."""
     n = state.nodes
-    hosts = _may_host(state, node)
-    row = np.empty(n.position.shape[1] + 2)
-    row[:-2] = n.position[node]
-    row[-2] = n.extra.item(node, 0) + n.extra.item(node, 1)
-    row[-1] = n.free.item(node)
+    row = None
+    if _may_host(state, node):
+        rise = n.extra.item(node, 0) + n.extra.item(node, 1)
+        row = np.array([*n.position[node].tolist(), rise, n.free.item(node)])
     for number, index in enumerate(state.indexes):
         old = index.row_of(node)
-        new = row if hosts and (number == 0 or state.meets(node, number - 1)) else None
-        if old is not None and new is not None and old.tobytes() == new.tobytes():
+        new = row if number == 0 or state.meets(node, number - 1) else None
+        if old is new or (old is not None and new is not None and (old == new).all()):
             continue
         if old is not None:
             index.remove(node)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from nova_core.kernel_cache import kernel_cache
+from nova_core.placement.kernels import median
 
-with kernel_cache(__file__):
+with kernel_cache(__file__, median.__file__):
     from nova_core.placement.kernels.live import columns, hosts, residents, tree
 
 __all__ = ["columns", "hosts", "residents", "tree"]

@@ -11,6 +11,7 @@ from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.live.columns import HOST, LEFT, LEFT_NODE, RIGHT
 from nova_core.placement.kernels.live.residents import FIRST, PIECES, enter, leave
 from nova_core.placement.kernels.live.tree import LEAF, NONE, set_free, tree_at
+from nova_core.placement.kernels.median import fermat_points
 
 # Levels a search can go down; the caller keeps trees far flatter.
 _LEVELS = 256
@@ -214,6 +215,27 @@ def _ideal(position: Floats, table: Ints, pair: int, point: Floats, weights: Flo
             square += (position[end, k] - point[k]) ** 2
         cost += weights[i] * math.sqrt(square)
     return cost
+
+
+@njit(cache=True, nogil=True)
+def renew(position: Floats, table: Ints, points: Floats, pairs: Ints, weights: Floats) -> None:
+    """Work out virtual positions anew.
+
+    Args:
+        position: (n, d) coordinates of all nodes, ms.
+        table: (p, 8) columns of pairs.
+        points: (p, d) virtual positions, ms; changed.
+        pairs: (k,) those to work out.
+        weights: (k, 3) of their legs, or (1, 3) of all.
+    """
+    anchors, weight = np.empty((len(pairs), 3, position.shape[1])), np.empty((len(pairs), 3))
+    for k in range(len(pairs)):
+        weight[k] = weights[min(k, len(weights) - 1)]
+        for i in range(3):
+            anchors[k, i] = position[table[pairs[k], LEFT_NODE + i]]
+    found = fermat_points(anchors, weight)
+    for k in range(len(pairs)):
+        points[pairs[k]] = found[k]
 
 
 @njit(cache=True, nogil=True)

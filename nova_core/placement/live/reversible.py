@@ -1,0 +1,67 @@
+"""Changes that remember what was there before, so that they can be taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+import numpy as np
+
+from nova_core.placement.live.incidence import Incidence
+from nova_core.placement.live.residents import Residents
+
+
+class Reversible:
+    """Something that changes in steps, each of which may be taken back until it is committed."""
+
+    def __init__(self) -> None:
+        self._undo: list[tuple[Any, ...]] = []
+
+    def set(self, column: Any, row: Any, value: Any) -> None:
+        """``column[row] = value`` in a numpy column or a list, remembering the value before."""
+        old = column[row]
+        self._undo.append((column, row, old.copy() if isinstance(old, np.ndarray) else old))
+        column[row] = value
+
+    def put(self, table: MutableMapping[Any, Any], key: Any, value: Any) -> None:
+        """``table[key] = value``, remembering what was there."""
+        if key in table:
+            self._undo.append((table, key, table[key]))
+        else:
+            self._undo.append((table.pop, key))
+        table[key] = value
+
+    def drop(self, table: MutableMapping[Any, Any], key: Any) -> None:
+        """Remove a key, if it is there, remembering its value."""
+        if key in table:
+            self._undo.append((table, key, table.pop(key)))
+
+    def done(self, undo: Callable[..., Any], *arguments: Any) -> None:
+        """Remember how to take back a change that was made otherwise."""
+        self._undo.append((undo, *arguments))
+
+    def bind(self, incidence: Incidence | Residents, key: int, row: int) -> None:
+        """A row refers to a key from now on."""
+        incidence.add(key, row)
+        self._undo.append((incidence.discard, key, row))
+
+    def unbind(self, incidence: Incidence | Residents, key: int, row: int) -> None:
+        """A row refers to a key no longer."""
+        incidence.discard(key, row)
+        self._undo.append((incidence.add, key, row))
+
+    def commit(self) -> None:
+        """Forget how to go back."""
+        self._undo.clear()
+
+    def roll_back(self) -> None:
+        """Go back to the last commit."""
+        while self._undo:
+            entry = self._undo.pop()
+            if callable(entry[0]):
+                entry[0](*entry[1:])
+            else:
+                entry[0][entry[1]] = entry[2]
+
+
+__all__ = ["Reversible"]
