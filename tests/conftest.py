@@ -21,7 +21,6 @@ WAITING = (
     "tests/nova_harness/test_experiment_e2e.py",
     "tests/nova_harness/test_experiment_engines_e2e.py",
     "tests/nova_harness/test_flink_commands_e2e",
-    "tests/nova_harness/test_experiment_kafka_e2e.py",
     "tests/nova_kafka/",
     "tests/nova_spark/",
     "tests/nova_storm/",

@@ -59,6 +59,7 @@ class EngineDeployment(ABC):
         self.sink = hosts.inventory.with_role("sink")[0].name
         self.reused = False
         self.up_seconds: float | None = None
+        self._begun = 0.0
 
     # --- what engines differ in -----------------------------------------------------------------
 
@@ -106,11 +107,12 @@ class EngineDeployment(ABC):
 
     # --- up -------------------------------------------------------------------------------------
 
-    def up(self, tell: Tell = lambda message: None) -> None:
+    def up(self, tell: Tell = lambda message: None, *, wait: bool = True) -> None:
         """Bring the engine up, or use the one that runs with the same configuration.
 
         Args:
             tell: is told what is being done, one line at a time.
+            wait: until it is there; otherwise `await_up` is still to be called.
 
         Raises:
             NovaError: naming the host that cannot run it, or what does not answer.
@@ -127,14 +129,29 @@ class EngineDeployment(ABC):
             tell("writing configuration")
             self.hosts.map(lambda host: self._configure(host, stamp))
             tell(f"starting {self.ENGINE}")
-            begin = time.monotonic()
+            self._begun = time.monotonic()
             self.launch()
-            tell(f"waiting for {self.ENGINE} on {len(self.hosts)} hosts")
-            self._await()
-            self.up_seconds = time.monotonic() - begin
         except BaseException:
             self.down()
             raise
+        if wait:
+            self.await_up(tell)
+
+    def await_up(self, tell: Tell = lambda message: None) -> None:
+        """Wait for what `up` has started, if it has.
+
+        Raises:
+            NovaError: naming what does not answer.
+        """
+        if self.reused:
+            return
+        tell(f"waiting for {self.ENGINE} on {len(self.hosts)} hosts")
+        try:
+            self._await()
+        except BaseException:
+            self.down()
+            raise
+        self.up_seconds = time.monotonic() - self._begun
 
     def launch(self) -> None:
         """Start the processes of all hosts."""

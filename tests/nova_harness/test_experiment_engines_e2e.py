@@ -1,4 +1,4 @@
-"""The same small experiment on Storm and on Spark, on a virtual rack."""
+"""The same small experiment on Storm, on Spark and through Kafka, on a virtual rack."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from pathlib import Path
 import pytest
 
 from nova_core.errors import NovaError
+from nova_flink.home import FlinkHome
+from nova_harness.experiment.bed import engine_bed, prepare_engine
+from nova_harness.experiment.cell_run import run_cell
+from nova_harness.experiment.cells import CellDirectory, cells_of
 from nova_harness.experiment.document import CapacityPart, Experiment, StrategyPart, WorkloadPart
 from nova_harness.experiment.engine import prepare
+from nova_harness.experiment.problem import problem_document, problem_of, streams_of
 from nova_harness.experiment.runner import Watcher, run_experiment
 from nova_harness.report import make_report
+from nova_kafka.home import broker_home, connectors_home
 from nova_storm.home import StormHome
 from nova_testbed.hosts import connect
 from nova_testbed.inventory import read_inventory
@@ -48,13 +54,13 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     lacking = missing()
     if lacking:
         skip_or_fail(str(lacking))
-    for engine in ("storm", "spark"):
-        try:
-            if engine == "storm" and os.environ.get("CI"):
-                StormHome.default().install()
+    try:
+        if os.environ.get("CI"):
+            StormHome.default().install()
+        for engine in ("storm", "spark"):
             prepare(engine, print)
-        except NovaError as error:
-            skip_or_fail(str(error))
+    except NovaError as error:
+        skip_or_fail(str(error))
     directory = tmp_path_factory.mktemp("engines")
     file = directory / "four.yaml"
     file.write_text(INVENTORY.format(name=f"novaeng-{os.getpid()}"))
@@ -105,3 +111,45 @@ def test_an_experiment_on_another_engine(base: Path, tmp_path: Path, engine: str
     reachable = VirtualRack(read_inventory(base / "four.yaml")).reachable()
     with connect(reachable) as hosts:
         assert all(not jobs for jobs in hosts.map(lambda host: host.jobs()).values())
+
+
+def test_a_cell_through_kafka(base: Path, tmp_path: Path) -> None:
+    """Nothing is lost between producers, broker and Flink, and the wait is measured."""
+    if os.environ.get("CI"):
+        for home in (FlinkHome.default(), broker_home(), connectors_home()):
+            home.install()
+    experiment = Experiment(
+        name="small",
+        inventory="four.yaml",
+        transport="kafka",
+        strategies=["sink"],
+        workload=WorkloadPart(regions=1),
+        windows_ms=[100],
+        rates=[100.0],
+        duration_s=6,
+        warm_up_s=4,
+        drain_s=30,
+    )
+    try:
+        opener = prepare_engine(experiment, print)
+    except NovaError as error:
+        skip_or_fail(str(error))
+    reachable = VirtualRack(read_inventory(base / "four.yaml")).reachable()
+    # Every host has room: where the join runs is not what is looked at, so nothing is calibrated.
+    capacity = dict.fromkeys((host.name for host in reachable.hosts), 1e6)
+    problem = problem_of(problem_document(reachable, capacity, 100.0, 1, 1), tmp_path / "p.yaml")
+    streams = streams_of(problem, None, experiment.seed)
+    (cell,) = cells_of(experiment)
+    with engine_bed(experiment, reachable, opener, print, keep=False) as bed:
+        directory = CellDirectory(tmp_path / "cell")
+        report = run_cell(bed, experiment, cell, problem, streams, directory, print)
+    with connect(reachable) as hosts:
+        assert all(not jobs for jobs in hosts.map(lambda host: host.jobs()).values())
+    assert report.placed
+    assert not report.broken, report.check
+    assert report.check["finished"]
+    assert report.check["expected"] == report.check["delivered"] == 10 * 100
+    told = report.summary["kafka"]
+    # A reading crosses from its host to the broker and back, and its result from host to sink.
+    assert told["end_to_end_ms"]["p50"] > told["processing_ms"]["p50"] + 10 > 20
+    assert told["back_pressure"]["samples"] >= 2

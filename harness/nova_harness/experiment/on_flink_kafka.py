@@ -61,8 +61,9 @@ def prepare(tell: Tell, broker: str = "") -> Opener:
         kafka = KafkaDeployment(hosts, broker)
         deployment = FlinkDeployment(hosts, home, extra_jars=connectors.jars)
         try:
-            kafka.up(tell)
+            kafka.up(tell, wait=False)
             deployment.up(tell)
+            kafka.await_up(tell)
             with Client(home, deployment.rest.url, connectors.jars) as client:
                 yield CarriedEngine(deployment, client, kafka)
         finally:
