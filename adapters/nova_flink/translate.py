@@ -39,6 +39,10 @@ class Options:
         keys: sequence numbers have to be equal modulo this, without a workload.
         sockets: where every source connects and reads, ``SOURCE=HOST:PORT,...``; without, as the
             workload says.
+        kafka: ``HOST:PORT`` of a broker that all sources are read from: a topic for each logical
+            stream, with a partition for each of its sources in their order.
+        topics: of sources that lie elsewhere there, ``SOURCE=TOPIC:PARTITION,...``.
+        connectors: the home of Flink's connector for Kafka as hosts see it.
         home: the engine home as hosts see it.
         work: where a host keeps configuration and logs; ``{node}`` stands for its name.
         coordinator: the node that runs the JobManager; the first sink's, if not given.
@@ -49,6 +53,9 @@ class Options:
     window_ms: int = 1000
     keys: int = 1
     sockets: str = ""
+    kafka: str = ""
+    topics: str = ""
+    connectors: str = ""
     home: str = ""
     work: str = "/tmp/nova-flink"
     coordinator: str = ""
@@ -77,8 +84,14 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise NovaError(f"{directory}: is there already; give a directory to be made")
     workload = _workload(chosen, problem)
+    if chosen.sockets and chosen.kafka:
+        raise NovaError("options sockets and kafka: give one; a workload may have sources of both")
     if chosen.sockets:
         workload = _from_sockets(workload, chosen.sockets)
+    if chosen.kafka:
+        workload = _from_kafka(workload, chosen.kafka, chosen.topics)
+    elif chosen.topics:
+        raise NovaError("option topics: there is no broker: give kafka as well")
     dataflow = from_plan(plan, problem, workload)
     if not dataflow.operators:
         raise NovaError("plan: nothing runs in it")
@@ -131,16 +144,22 @@ def _workload(options: Options, problem: Problem) -> Workload:
     return Workload(streams, options.window_ms, start_ms=0, keys=options.keys)
 
 
+def _of_sources(workload: Workload, option: str, text: str, form: str) -> dict[str, str]:
+    """What an option says of sources, as ``SOURCE=...,SOURCE=...``."""
+    told: dict[str, str] = {}
+    for part in text.split(","):
+        source, _, value = part.strip().rpartition("=")
+        if not source or source in told:
+            wrong = "is there twice" if source else f"expected SOURCE={form}"
+            raise NovaError(f"option {option}: {part!r}: {wrong}")
+        workload.index(source)
+        told[source] = value
+    return told
+
+
 def _from_sockets(workload: Workload, text: str) -> Workload:
     """The same streams, read from sockets."""
-    addresses: dict[str, str] = {}
-    for part in text.split(","):
-        source, _, address = part.strip().rpartition("=")
-        if not source or source in addresses:
-            wrong = "is there twice" if source else "expected SOURCE=HOST:PORT"
-            raise NovaError(f"option sockets: {part!r}: {wrong}")
-        workload.index(source)
-        addresses[source] = address
+    addresses = _of_sources(workload, "sockets", text, "HOST:PORT")
     missing = [one.source for one in workload.sources if one.source not in addresses]
     if missing:
         more = ", ..." if len(missing) > TOLD else ""
@@ -152,12 +171,50 @@ def _from_sockets(workload: Workload, text: str) -> Workload:
     return replace(workload, sources=sources)
 
 
+def _from_kafka(workload: Workload, servers: str, text: str) -> Workload:
+    """The same streams, read from a broker."""
+    from nova_kafka.topics import partitions_of
+
+    placed = partitions_of([one.stream or one.source for one in workload.sources])
+    topics = {one.source: at for one, at in zip(workload.sources, placed, strict=True)}
+    for source, told in (
+        _of_sources(workload, "topics", text, "TOPIC:PARTITION").items() if text else ()
+    ):
+        topic, _, number = told.rpartition(":")
+        if not topic or not number.isdecimal():
+            raise NovaError(f"option topics: {source}={told}: expected SOURCE=TOPIC:PARTITION")
+        topics[source] = topic, int(number)
+    sources = tuple(
+        replace(
+            one,
+            kind="kafka",
+            address=servers,
+            topic=topics[one.source][0],
+            partition=topics[one.source][1],
+        )
+        for one in workload.sources
+    )
+    return replace(workload, sources=sources)
+
+
+def _connectors(workload: Workload, options: Options) -> list[str]:
+    """Jars that jobs of a workload need beside Flink's and Nova's, as hosts see them."""
+    if all(one.kind != "kafka" for one in workload.sources):
+        return []
+    from nova_kafka.home import connectors_home
+
+    home = connectors_home()
+    directory = options.connectors or str(home.path)
+    return [f"{directory}/lib/{artifact.file}" for artifact in home.artifacts]
+
+
 def _write(
     made: Path, dataflow: Dataflow, workload: Workload, problem: Problem, options: Options
 ) -> None:
     home = options.home or str(FlinkHome.default().path)
     coordinator = options.coordinator or dataflow.sinks[0].node
-    configuration = _configuration(dataflow, problem, home, coordinator)
+    connectors = _connectors(workload, options)
+    configuration = _configuration(dataflow, problem, home, coordinator, connectors)
     for node in configuration.nodes:
         work = options.work.replace(NODE, names.sanitised(node.name))
         _write_node(
@@ -168,11 +225,12 @@ def _write(
     results = options.results or f"{options.work}/results"
     results = results.replace(NODE, names.sanitised(dataflow.sinks[0].node))
     _write_job(made / "job", dataflow, workload, configuration, home, results)
-    (made / "README.md").write_text(_readme(dataflow, configuration, home, results), "utf-8")
+    text = _readme(dataflow, workload, configuration, home, results)
+    (made / "README.md").write_text(text, "utf-8")
 
 
 def _configuration(
-    dataflow: Dataflow, problem: Problem, home: str, coordinator: str
+    dataflow: Dataflow, problem: Problem, home: str, coordinator: str, connectors: list[str]
 ) -> ClusterConfiguration:
     index, known = problem.node_index, problem.nodes
     if coordinator not in index:
@@ -190,7 +248,7 @@ def _configuration(
                 role=COORDINATOR if name == coordinator else "worker",
             )
         )
-    return ClusterConfiguration(nodes, home)
+    return ClusterConfiguration(nodes, home, extra_jars=connectors)
 
 
 def _write_node(directory: Path, configuration: ClusterConfiguration, node: Node) -> None:
@@ -249,13 +307,14 @@ def _write_job(
     (directory / "dataflow.json").write_text(dataflow.to_json(), "utf-8")
     (directory / "workload.json").write_text(workload.to_json(), "utf-8")
     quoted = shlex.quote(home)
+    path = [f"{home}/{EXTENSION}", *map(str, configuration.extra_jars)]
     submit = [
         "#!/bin/sh",
         "# Starts the job; prints its id. Options: see submit.sh --help.",
         "set -eu",
         'here=$(cd "$(dirname "$0")" && pwd)',
         'export PYTHONPATH="$here/modules" PYTHONDONTWRITEBYTECODE=1',
-        f"export FLINK_HOME={quoted}/flink HADOOP_CLASSPATH={quoted}/{EXTENSION}",
+        f"export FLINK_HOME={quoted}/flink HADOOP_CLASSPATH={shlex.quote(':'.join(path))}",
         f"export JVM_ARGS={shlex.quote(JVM)}",
         # Flink's own log of the client.
         'export FLINK_LOG_DIR="${FLINK_LOG_DIR:-${TMPDIR:-/tmp}}"',
@@ -272,13 +331,37 @@ def _script(path: Path, lines: list[str]) -> None:
 
 
 def _readme(
-    dataflow: Dataflow, configuration: ClusterConfiguration, home: str, results: str
+    dataflow: Dataflow,
+    workload: Workload,
+    configuration: ClusterConfiguration,
+    home: str,
+    results: str,
 ) -> str:
     rows = "\n".join(
         f"| {node.name} | {node.address} | {names.sanitised(node.name)} | "
         f"{', '.join(one.name for one in dataflow.operators if one.node == node.name)} |"
         for node in configuration.nodes
     )
+    read = [one for one in workload.sources if one.kind == "kafka"]
+    through = ""
+    if read:
+        lines = "\n".join(
+            f"| {one.source} | {one.address} | {one.topic} | {one.partition} |" for one in read
+        )
+        jars = ", ".join(f"`{jar}`" for jar in configuration.extra_jars)
+        through = f"""
+Sources that read from Kafka, from the first message of a partition of their own:
+
+| source | broker | topic | partition |
+|---|---|---|---|
+{lines}
+
+Every host also needs {jars} (`nova engines install connectors`).
+A message is 24 bytes, little endian: sequence number (int64), time of production (int64, us since
+the epoch), value (float64); its timestamp is the event time.
+`python -m nova_kafka.produce job/workload.json SOURCE ...` sends such: the values of a workload,
+from its `start_ms` on.
+"""
     return f"""\
 # A plan by {dataflow.strategy or "hand"} for Apache Flink
 
@@ -300,7 +383,7 @@ operators on {len(dataflow.nodes)} nodes.
    each (`nova_flink.results` reads them).
 5. `nova flink verify JOB` compares where operators run with the plan, as
    {configuration.rest_url}/jobs/ID and the TaskManagers' ids (tm-NODE) tell.
-"""
+{through}"""
 
 
 __all__ = ["Options", "translate"]

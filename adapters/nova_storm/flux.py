@@ -100,7 +100,8 @@ def _source(one: Operator, workload: Workload) -> list[Any]:
     stream = workload.sources[number]
     if stream.kind != "replay":
         raise NovaError(
-            f"workload: source {stream.source!r}: kind {stream.kind!r}: on Storm sources replay"
+            f"workload: source {stream.source!r}: kind {stream.kind!r}: on Storm sources replay; "
+            "Flink reads from Kafka and sockets, Spark from Kafka"
         )
     return [
         number,

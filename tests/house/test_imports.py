@@ -33,9 +33,15 @@ ALLOWED: dict[str, tuple[str, set[str]]] = {
     "nova_core": ("nova_core", set()),
     **{name: (f"adapters/{name}", CORE | SHARED) for name in ADAPTERS},
     "nova_engines": ("adapters/nova_engines", CORE),
+    # Jobs that are written out name the connector's jar, and the partitions they read.
+    "nova_flink": (
+        "adapters/nova_flink",
+        CORE | SHARED | {"nova_kafka.home", "nova_kafka.topics"},
+    ),
     # It measures what sinks have written.
     "nova_kafka": ("adapters/nova_kafka", CORE | SHARED | NEUTRAL),
-    "nova_spark": ("adapters/nova_spark", CORE | SHARED | NEUTRAL),
+    # Its Scala is packed as Flink's Java is.
+    "nova_spark": ("adapters/nova_spark", CORE | SHARED | NEUTRAL | {"nova_flink.jar"}),
     # What is an operator there is a component here, and an engine home is made alike.
     "nova_storm": (
         "adapters/nova_storm",

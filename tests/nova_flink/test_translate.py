@@ -59,6 +59,35 @@ def test_streams_come_from_sockets(tmp_path: Path) -> None:
     assert not (tmp_path / "bad").exists()
 
 
+def test_streams_come_from_kafka(tmp_path: Path) -> None:
+    plan = random_plan(2, regions=1)
+    given = {"kafka": "10.0.0.9:9092", "connectors": "/opt/connectors", "home": "/opt/flink"}
+    translate(plan, plan.problem, tmp_path / "out", topics="pressure-2=other:7", **given)
+    job = tmp_path / "out" / "job"
+    made = Workload.read(job / "workload.json")
+    assert {
+        one.source: (one.kind, one.address, one.topic, one.partition) for one in made.sources
+    } == {
+        "pressure-0": ("kafka", "10.0.0.9:9092", "pressure", 0),
+        "humidity-1": ("kafka", "10.0.0.9:9092", "humidity", 0),
+        "pressure-2": ("kafka", "10.0.0.9:9092", "other", 7),
+    }
+    jar = "/opt/connectors/lib/flink-sql-connector-kafka-5.0.0-2.2.jar"
+    assert jar in (job / "submit.sh").read_text()
+    for script in (tmp_path / "out").rglob("taskmanager.sh"):
+        assert jar in script.read_text()
+    assert "| pressure-2 | 10.0.0.9:9092 | other | 7 |" in (tmp_path / "out/README.md").read_text()
+    for bad, complaint in {
+        "topics": "there is no broker: give kafka",
+        "sockets": "options sockets and kafka: give one",
+    }.items():
+        options = {"topics": "pressure-0=a:0"} if bad == "topics" else {**given, "sockets": "x"}
+        with pytest.raises(NovaError, match=complaint):
+            translate(plan, plan.problem, tmp_path / "bad", **options)
+    with pytest.raises(NovaError, match="pressure-0=a: expected SOURCE=TOPIC:PARTITION"):
+        translate(plan, plan.problem, tmp_path / "bad", topics="pressure-0=a", **given)
+
+
 def test_hosts_are_reached_at_their_addresses(tmp_path: Path) -> None:
     plan = random_plan(2)
     nodes = replace(

@@ -21,9 +21,10 @@ from nova_core.errors import NovaError
 from nova_core.model.partitioner import partition_of
 from nova_flink import results
 from nova_flink.client import Client
-from nova_flink.dataflow import from_plan
+from nova_flink.dataflow import Dataflow
 from nova_flink.home import FlinkHome
 from nova_flink.local_cluster import LocalCluster
+from nova_flink.translate import translate
 from nova_flink.verification import verify
 from nova_flink.workload import Workload
 from nova_kafka import topics
@@ -77,15 +78,20 @@ def test_flink_joins_what_comes_through_kafka(
     # About when the job runs: what is due before waits in the broker.
     start = (int(time.time()) + 3) * 1000
     given = workload_of(plan.problem, start, seconds=6, window_ms=50)
-    workload = through(broker, given, "plan")
-    dataflow = from_plan(plan, plan.problem, workload)
+    # As `nova translate` writes it.
+    (tmp_path / "given.json").write_text(given.to_json())
+    written = {"workload": tmp_path / "given.json", "kafka": broker.servers}
+    translate(plan, plan.problem, tmp_path / "made", **written)
+    job_file = tmp_path / "made" / "job" / "workload.json"
+    workload = Workload.read(job_file)
+    dataflow = Dataflow.read(job_file.with_name("dataflow.json"))
+    topics.create(broker.servers, topics.topics_of(workload.sources))
     file = tmp_path / "results"
-    (tmp_path / "workload.json").write_text(workload.to_json())
     sources = [one.source for one in workload.sources]
     samples = []
     with Client(cluster.home, cluster.rest.url, connectors_home().jars) as client:
         producer = subprocess.Popen(
-            [sys.executable, "-m", "nova_kafka.produce", tmp_path / "workload.json", *sources],
+            [sys.executable, "-m", "nova_kafka.produce", job_file, *sources],
             stdout=subprocess.PIPE,
             text=True,
         )
