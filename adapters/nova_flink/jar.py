@@ -83,7 +83,7 @@ def compiled(
     with as_file(files(package) / "java") as directory:
         found = sources(directory)
         stamp = _digest(directory, found, f"{version} {release}")
-        if _stamp_of(target) == stamp:
+        if stamp_of(target) == stamp:
             return target
         if progress is not None:
             progress(f"compiling Nova's operators for {engine}")
@@ -95,7 +95,7 @@ def compiled(
         with tempfile.TemporaryDirectory() as scratch:
             classes = Path(scratch)
             _compile(found, jars, classes, engine, release)
-            _pack(classes, stamp, target)
+            pack(classes, stamp, target)
     return target
 
 
@@ -107,7 +107,8 @@ def _digest(directory: Path, found: list[Path], version: str) -> str:
     return digest.hexdigest()
 
 
-def _stamp_of(jar: Path) -> str | None:
+def stamp_of(jar: Path) -> str | None:
+    """What a jar of Nova's says it was made of; None where there is none that says so."""
     try:
         with zipfile.ZipFile(jar) as archive:
             return archive.read(STAMP).decode()
@@ -148,7 +149,8 @@ def _compile(found: list[Path], jars: list[Path], classes: Path, engine: str, re
         raise CompileError(f"javac ended with code {done.returncode}: {wrong}")
 
 
-def _pack(classes: Path, stamp: str, target: Path) -> None:
+def pack(classes: Path, stamp: str, target: Path) -> None:
+    """Make a jar of the classes below a directory, whole or not at all."""
     temporary = target.with_name(f"{target.name}.{os.getpid()}.new")
     try:
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -161,4 +163,4 @@ def _pack(classes: Path, stamp: str, target: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-__all__ = ["CompileError", "build", "compiled", "compiler", "sources"]
+__all__ = ["CompileError", "build", "compiled", "compiler", "pack", "sources", "stamp_of"]

@@ -11,16 +11,22 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
 from nova_flink.workload import Workload
+from nova_spark import realtime
 from nova_spark.flow import Flow
 from nova_spark.place import SLOTS, Placement
 from nova_spark.session import session
 from nova_spark.streaming_join import StreamingJoin
 from nova_spark.verification import Step
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 POLL_S = 0.2
 # From the first micro-batch of a plan, which holds nothing, to its first tuple.
@@ -62,13 +68,60 @@ class State:
     def from_json(cls, text: str) -> State:
         """Read what `write` has written."""
         plain = json.loads(text)
-        steps = tuple(
-            Step(one["name"], one["node"], tuple(one["stages"])) for one in plain["steps"]
-        )
+        steps = tuple(Step(**{**one, "stages": tuple(one["stages"])}) for one in plain["steps"])
         return cls(**{**plain, "steps": steps})
 
 
-def serve(directory: Path, placement: Placement) -> None:
+@dataclass(frozen=True)
+class Prepared:
+    """An order's queries.
+
+    Attributes:
+        join: not started yet.
+        steps: how far its stages are known.
+        lead_s: from its first batch, which holds nothing, to its first tuple.
+    """
+
+    join: StreamingJoin | realtime.RealTimeJoin
+    steps: Callable[[], tuple[Step, ...]]
+    lead_s: float
+
+
+# What an order says, and its flow and workload.
+Prepare = Callable[[dict[str, Any], Flow, Workload], Prepared]
+
+
+def in_batches(spark: SparkSession, slots: int) -> Prepare:
+    """Orders run in micro-batches."""
+
+    def prepare(told: dict[str, Any], flow: Flow, workload: Workload) -> Prepared:
+        # Each order has steps of its own.
+        own = Placement(spark, slots=slots, heap=told["heaps"])
+
+        def steps() -> tuple[Step, ...]:
+            stages = own.stages
+            return tuple(Step(name, node, tuple(stages[name])) for name, node in own.nodes.items())
+
+        join = StreamingJoin(own, flow, workload, told["results"], told["checkpoints"])
+        return Prepared(join, steps, LEAD_S)
+
+    return prepare
+
+
+def in_real_time(spark: SparkSession, addresses: dict[str, str]) -> Prepare:
+    """Orders run in Real-Time Mode."""
+
+    def prepare(told: dict[str, Any], flow: Flow, workload: Workload) -> Prepared:
+        join = realtime.RealTimeJoin(
+            spark, addresses, flow, workload, told["results"], told["checkpoints"]
+        )
+        # Sources begin with a batch, and one may have begun just now.
+        return Prepared(join, lambda: join.steps, LEAD_S + realtime.BATCH_S)
+
+    return prepare
+
+
+def serve(directory: Path, prepare: Prepare) -> None:
     """Run orders in the order of their numbers, for ever."""
     number = 0
     while True:
@@ -78,7 +131,7 @@ def serve(directory: Path, placement: Placement) -> None:
             continue
         state = directory / f"{number}.state.json"
         try:
-            _run(order, state, directory / f"{number}.end", placement)
+            _run(order, state, directory / f"{number}.end", prepare)
         except Exception as error:
             # Whatever it is, the next order may fare better.
             lines = str(error).strip().splitlines() or [type(error).__name__]
@@ -86,23 +139,20 @@ def serve(directory: Path, placement: Placement) -> None:
         number += 1
 
 
-def _run(order: Path, file: Path, end: Path, placement: Placement) -> None:
+def _run(order: Path, file: Path, end: Path, prepare: Prepare) -> None:
     told = json.loads(order.read_text("utf-8"))
     flow = Flow.from_json(told["flow"], "flow")
     workload = Workload.from_json(told["workload"])
-    # Each order has steps of its own.
-    own = Placement(placement.spark, slots=placement.slots, heap=told["heaps"])
-    join = StreamingJoin(own, flow, workload, told["results"], told["checkpoints"])
+    prepared = prepare(told, flow, workload)
+    join = prepared.join
     start, state = 0, FLOWING
 
     def tell() -> None:
-        stages = own.stages
-        steps = tuple(Step(name, node, tuple(stages[name])) for name, node in own.nodes.items())
-        State(state, start_ms=start, steps=steps).write(file)
+        State(state, start_ms=start, steps=prepared.steps()).write(file)
 
     try:
         join.prepare(PREPARE_S)
-        start = int(time.time() + LEAD_S) * 1000
+        start = int(time.time() + prepared.lead_s) * 1000
         join.begin(start)
         tell()
         due = time.monotonic() + TELL_S
@@ -127,17 +177,23 @@ def main() -> int:
     parser.add_argument("--heaps", required=True, help="of the nodes' executors, MiB: JSON")
     parser.add_argument("--slots", type=int, default=SLOTS)
     parser.add_argument("--set", dest="settings", required=True, help="of Spark: JSON")
+    parser.add_argument("--real-time", help="addresses of the nodes: JSON; for Real-Time Mode")
     given = parser.parse_args()
     ready = given.directory / "driver.json"
     heaps = json.loads(given.heaps)
     try:
         with session(given.master, json.loads(given.settings)) as spark:
-            placement = Placement(spark, heap=heaps, slots=given.slots)
-            placement.ready(heaps, READY_S)
+            if given.real_time is None:
+                Placement(spark, heap=heaps, slots=given.slots).ready(heaps, READY_S)
+                prepare = in_batches(spark, given.slots)
+            else:
+                addresses = json.loads(given.real_time)
+                realtime.await_executors(spark, addresses, READY_S)
+                prepare = in_real_time(spark, addresses)
             context = spark.sparkContext
             url, application = str(context.uiWebUrl), str(context.applicationId)
             State(READY, url=url, application=application).write(ready)
-            serve(given.directory, placement)
+            serve(given.directory, prepare)
     except (NovaError, OSError) as error:
         State(FAILED, str(error)).write(ready)
         return 2

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,15 @@ class Step:
         name: as in the flow, or as the user called it.
         node: where it is to run.
         stages: ids of Spark's stages it has been part of, ascending.
+        task: number of its task in those; None where they have no other.
+        host: address of its node, for executors that hold no node's resource.
     """
 
     name: str
     node: str
     stages: tuple[int, ...]
+    task: int | None = None
+    host: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,23 +133,29 @@ def verify(
     told = {step.name: step for step in steps}
     if planned is None:
         planned = {step.name: step.node for step in steps}
+    at_address = {step.host: step.node for step in steps if step.host}
     homes: dict[str, tuple[str, str]] = {}
     for one in rest.executors():
         host = str(one["hostPort"]).rpartition(":")[0]
         held = (names.node_of_resource(name) for name in one.get("resources", {}))
-        homes[str(one["id"])] = next((node for node in held if node), f"host {host}"), host
+        node_there = at_address.get(host, f"host {host}")
+        homes[str(one["id"])] = next((node for node in held if node), node_there), host
     attempts: dict[int, list[int]] = {}
     titles: dict[int, str] = {}
     for one in rest.stages():
         attempts.setdefault(int(one["stageId"]), []).append(int(one["attemptId"]))
         titles[int(one["stageId"])] = str(one["name"])
 
-    def row(name: str, node: str | None, stages: Sequence[int]) -> Row:
+    # Steps may share a stage.
+    tasks_of = cache(rest.tasks)
+
+    def row(name: str, node: str | None, stages: Sequence[int], number: int | None = None) -> Row:
         on = [
             homes.get(str(task["executorId"]), (f"executor {task['executorId']}", "?"))
             for stage in stages
             for attempt in attempts.get(stage, ())
-            for task in rest.tasks(stage, attempt)
+            for task in tasks_of(stage, attempt)
+            if number is None or int(task["index"]) == number
         ]
         nodes = Counter(at for at, _ in on)
         return Row(name, node, tuple(sorted(nodes)), tuple(sorted({h for _, h in on})), len(on))
@@ -152,10 +163,10 @@ def verify(
     rows = []
     for name, node in planned.items():
         known = [stage for stage in told[name].stages if stage in attempts] if name in told else []
-        rows.append(row(name, node, known[-LAST:]))
+        rows.append(row(name, node, known[-LAST:], told[name].task if name in told else None))
     claimed = {stage for step in steps for stage in step.stages}
     strays = (step for step in steps if step.name not in planned)
-    rows += [row(step.name, None, step.stages[-LAST:]) for step in strays]
+    rows += [row(step.name, None, step.stages[-LAST:], step.task) for step in strays]
     for stage in sorted(set(attempts) - claimed):
         found = row(f"stage {stage}: {titles[stage]}", None, [stage])
         # Stages that only have an executor started, or that a step has not reported yet, run in a

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
 from nova_harness.deployment import EngineDeployment
+from nova_spark import realtime
 from nova_spark.configuration import MB, ClusterConfiguration, Node
 from nova_spark.driver import READY, State
 from nova_spark.engine import check, spark_home
+from nova_spark.place import SLOTS
 from nova_testbed.connection import HostError
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ class SparkDeployment(EngineDeployment):
     """A standalone cluster with one session on the hosts of an inventory.
 
     Attributes:
+        real_time: whether jobs run in Real-Time Mode.
         configuration: of the cluster.
     """
 
@@ -51,11 +54,12 @@ class SparkDeployment(EngineDeployment):
     PROCESSES = (DRIVER, WORKER, MASTER)
     REMOTE_HOME = ""
 
-    def __init__(self, hosts: Hosts) -> None:
+    def __init__(self, hosts: Hosts, *, real_time: bool = False) -> None:
         """Configure it.
 
         Args:
             hosts: connected; of a virtual rack.
+            real_time: whether jobs run in Real-Time Mode.
 
         Raises:
             NovaError: for real hosts, or hosts with too little memory.
@@ -75,7 +79,14 @@ class SparkDeployment(EngineDeployment):
                 memory, role = memory and memory - DRIVER_MB * MB, "coordinator"
             nodes.append(Node(host.name, host.address, memory, role))
         self._home = Path(str(spark_home()))
-        self.configuration = ClusterConfiguration(nodes, str(self._home), sys.executable, WORK)
+        self.real_time = real_time
+        self.configuration = ClusterConfiguration(
+            nodes,
+            str(self._home),
+            sys.executable,
+            WORK,
+            slots=realtime.SLOTS if real_time else SLOTS,
+        )
 
     @property
     def version(self) -> str:
@@ -136,6 +147,9 @@ class SparkDeployment(EngineDeployment):
             # A run on hosts with part of a core is slow, not dead.
             "spark.network.timeout": "300s",
         }
+        if self.real_time:
+            # All executors are alike.
+            settings |= realtime.settings(min(c.heaps.values()))
         environment = {
             "SPARK_HOME": c.spark_home,
             "SPARK_CONF_DIR": f"{WORK}/conf",
@@ -148,6 +162,9 @@ class SparkDeployment(EngineDeployment):
         words += [c.python, "-m", "nova_spark.driver", "--directory", ORDERS]
         words += ["--master", c.master_url, "--slots", str(c.slots)]
         words += ["--heaps", json.dumps(c.heaps), "--set", json.dumps(settings)]
+        if self.real_time:
+            addresses = {node.name: node.address for node in c.nodes}
+            words += ["--real-time", json.dumps(addresses)]
         return f"mkdir -p {ORDERS} {WORK}/tmp && cd {WORK} && exec env {shlex.join(words)}"
 
     def launch(self) -> None:

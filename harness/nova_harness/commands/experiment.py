@@ -33,7 +33,7 @@ def changing_options(command: Any) -> Any:
             click.option("--inventory", "-i", metavar="FILE|NAME", help="Other hosts."),
             click.option(
                 "--engine",
-                type=click.Choice(["flink", "spark", "storm"]),
+                type=click.Choice(["flink", "spark", "spark-realtime", "storm"]),
                 help="What runs the plans, instead of what the file says.",
             ),
             click.option(

@@ -128,7 +128,7 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
     name: str
     workload: WorkloadPart = WorkloadPart()
     inventory: str = "virtual-14"
-    engine: Literal["flink", "spark", "storm"] = "flink"
+    engine: Literal["flink", "spark", "spark-realtime", "storm"] = "flink"
     transport: Literal["direct", "kafka"] = "direct"
     broker: str = ""
     settings: EnginePart = EnginePart()

@@ -155,13 +155,13 @@ def prepare(name: str, tell: Tell) -> Opener:
     To be asked for before virtual hosts come up, which do not see what changes later.
 
     Args:
-        name: ``flink``, ``spark`` or ``storm``.
+        name: ``flink``, ``spark``, ``spark-realtime`` or ``storm``.
         tell: is told what is being done, one line at a time.
 
     Raises:
         NovaError: when the engine is not installed, or its classes cannot be compiled.
     """
-    module = import_module(f"nova_harness.experiment.on_{name}")
+    module = import_module(f"nova_harness.experiment.on_{name.replace('-', '_')}")
     opener: Opener = module.prepare(tell)
     return opener
 

@@ -1,4 +1,4 @@
-"""Experiments on Spark: micro-batches of Structured Streaming."""
+"""Experiments on Spark: Structured Streaming in micro-batches, or in Real-Time Mode."""
 
 from __future__ import annotations
 
@@ -35,19 +35,33 @@ PREPARE_SECONDS = 200.0
 END_SECONDS = 60.0
 POLL_SECONDS = 0.5
 RESULTS = "results"
+METRICS = {
+    "records_in": "shuffleReadRecords",
+    "records_out": "shuffleWriteRecords",
+    "busy_ms": "executorRunTime",
+}
 
 
-def prepare(tell: Tell) -> Opener:
-    """See `nova_harness.experiment.engine.prepare`."""
+def prepare(tell: Tell, *, real_time: bool = False) -> Opener:
+    """See `nova_harness.experiment.engine.prepare`.
+
+    Args:
+        tell: as there.
+        real_time: whether jobs run in Real-Time Mode.
+    """
     from nova_spark.engine import check
 
     check()
+    if real_time:
+        from nova_spark.extension import build
+
+        build(tell)
 
     @contextmanager
     def opener(hosts: Hosts, tell: Tell, keep: bool) -> Iterator[Engine]:
         from nova_harness.spark_deployment import SparkDeployment
 
-        deployment = SparkDeployment(hosts)
+        deployment = SparkDeployment(hosts, real_time=real_time)
         try:
             # The driver counts its orders from the first.
             deployment.down()
@@ -93,13 +107,13 @@ class Placed:
 class SparkEngine:
     """See `nova_harness.experiment.engine.Engine`."""
 
-    name = "spark"
     # A Worker, an executor and Python.
     engine_bytes = 900 << 20
     stays_warm = False
 
     def __init__(self, deployment: SparkDeployment) -> None:
         self.deployment = deployment
+        self.name = "spark-realtime" if deployment.real_time else "spark"
         self._orders = 0
 
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> SparkJob:
@@ -208,19 +222,15 @@ class SparkJob:
     ) -> list[dict[str, Any]]:
         """What each step's stages did that came between two answers."""
         new = {number: one for number, one in after.items() if number not in before}
-        rows = []
+        rows: list[dict[str, Any]] = []
         for step in self.await_state().steps:
             mine = [new[number] for number in step.stages if number in new]
-            rows.append(
-                {
-                    "name": step.name,
-                    "node": step.node,
-                    "records_in": sum(int(one["shuffleReadRecords"]) for one in mine),
-                    "records_out": sum(int(one["shuffleWriteRecords"]) for one in mine),
-                    "busy_ms": sum(int(one["executorRunTime"]) for one in mine),
-                    "back_pressured_ms": None,
-                }
-            )
+            told: dict[str, Any] = {"name": step.name, "node": step.node, "back_pressured_ms": None}
+            for name, metric in METRICS.items():
+                # In Real-Time Mode stages are several steps', and last as long as a batch.
+                alone = step.task is None
+                told[name] = sum(int(one[metric]) for one in mine) if alone else None
+            rows.append(told)
         return rows
 
     def end(self) -> None:

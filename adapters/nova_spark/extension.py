@@ -1,0 +1,73 @@
+"""Nova's Scala for Spark's Real-Time Mode, compiled once against Spark's own jars.
+
+It is what Real-Time Mode needs and PySpark has not: sources that pace on their hosts, a join of
+two sides of a union by state, a sink that writes as results come, and preferred hosts for a stage.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import tempfile
+from collections.abc import Callable
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from nova_core.errors import NovaError
+from nova_engines.installing import engines_directory, java, locked
+from nova_flink.jar import CompileError, pack, stamp_of
+from nova_spark.engine import check, spark_home
+
+EXTENSIONS = "org.apache.spark.sql.nova.Extensions"
+TIMEOUT_S = 300
+QUOTED = 5
+
+
+def build(progress: Callable[[str], None] = lambda message: None) -> Path:
+    """Make ``nova-spark.jar``, unless it is there and made of these sources for this Spark.
+
+    Args:
+        progress: told when something is compiled.
+
+    Returns:
+        Its path, in a directory beside the engine homes.
+
+    Raises:
+        NovaError: without Spark or Java, or when the compiler refuses the sources.
+    """
+    check()
+    home = spark_home()
+    if home is None:
+        raise NovaError("Spark needs PySpark: pip install 'nova-placement[spark]'")
+    jars = sorted((home / "jars").glob("*.jar"))
+    target = engines_directory() / "spark-extension" / "nova-spark.jar"
+    with as_file(files("nova_spark") / "scala") as directory:
+        sources = sorted(directory.glob("*.scala"))
+        digest = hashlib.sha256("\n".join(jar.name for jar in jars).encode())
+        for source in sources:
+            digest.update(f"\0{source.name}\0".encode() + source.read_bytes())
+        stamp = digest.hexdigest()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with locked(target.with_name(".lock"), progress):
+            if stamp_of(target) != stamp:
+                progress("compiling Nova's operators for Spark's Real-Time Mode")
+                with tempfile.TemporaryDirectory() as scratch:
+                    _compile(sources, jars, Path(scratch))
+                    pack(Path(scratch), stamp, target)
+    return target
+
+
+def _compile(sources: list[Path], jars: list[Path], classes: Path) -> None:
+    path = ":".join(map(str, jars))
+    command = [
+        *(java("Spark"), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xss8m"),
+        *("-cp", path, "scala.tools.nsc.Main", "-cp", path, "-nowarn", "-d", str(classes)),
+        *map(str, sources),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    if done.returncode != 0:
+        wrong = "; ".join((done.stdout or done.stderr).strip().splitlines()[:QUOTED])
+        raise CompileError(f"scalac ended with code {done.returncode}: {wrong}")
+
+
+__all__ = ["EXTENSIONS", "build"]
