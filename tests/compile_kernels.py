@@ -1,4 +1,4 @@
-"""Compiles the kernels that tests use, so that test processes side by side need not each do so.
+"""Compiles the kernels that tests use, and the tests, once for all processes of tests side by side.
 
 `./nova test` runs this while the linters leave a core idle. Nothing depends on it but time.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from nova_core.costspace import CostSpace, LiveCostSpace, embed, sample_pairs
 from nova_core.model.examples import load_example
@@ -28,6 +29,8 @@ def main() -> None:
     for height in (False, True):
         embed(sample_pairs(space.matrix(), 20), 300, height=height)
     LiveCostSpace(space).add(np.arange(20), np.full(20, 9.0))
+    # pytest compiles tests, and its plugins, in a way of its own.
+    pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider"])
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,33 +17,62 @@ settings.load_profile("nova")
 ROOT = Path(__file__).resolve().parent.parent
 # Directories whose tests name things on this machine, and so must not run side by side.
 ONE_AT_A_TIME = ("tests/nova_testbed/",)
-# End-to-end tests that wait more than they work; the others, on one worker, can go on meanwhile.
-WAITING = (
-    "tests/nova_harness/test_experiment_e2e.py",
-    "tests/nova_harness/test_experiment_engines_e2e.py",
-    "tests/nova_harness/test_flink_commands_e2e",
-    "tests/nova_kafka/",
-    "tests/nova_spark/",
-    "tests/nova_storm/",
-)
+# What takes longest begins first, so that no worker is left with it while the others are done.
+SLOW = ("tests/nova_workloads/test_spark_pipeline.py", "tests/nova_harness/test_reproduce")
+# End-to-end tests, in what may go on side by side, a worker each. They wait more than they work:
+# experiments on virtual racks, engines on loopback, and the rest.
+LANES = {
+    "racks": (
+        "tests/nova_harness/test_experiment_",
+        "tests/nova_harness/test_flink_commands_e2e.py",
+    ),
+    "engines": (
+        "tests/nova_flink/",
+        "tests/nova_kafka/",
+        "tests/nova_spark/",
+        "tests/nova_storm/",
+    ),
+}
 
 # Workers of pytest-xdist are told of a terminal 80 columns wide.
 os.environ.pop("COLUMNS", None)
 
 
+def scope_of(config: pytest.Config, nodeid: str) -> str:
+    """What stays on one worker: a lane of end-to-end tests, else a file, or a page of examples."""
+    if config.getoption("markexpr") == "e2e":
+        lanes = (lane for lane, files in LANES.items() if nodeid.startswith(files))
+        return next(lanes, "rest")
+    if nodeid.startswith("tests/house/test_docs.py::test_examples_work["):
+        return nodeid
+    together = (name for name in ONE_AT_A_TIME if nodeid.startswith(name))
+    return next(together, nodeid.partition("::")[0])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On a worker: by scope, slow ones first, then those of many tests."""
+    if not hasattr(config, "workerinput"):
+        return
+    scope = {item.nodeid: scope_of(config, item.nodeid) for item in items}
+    size = Counter(scope.values())
+    order = {
+        name: (not name.startswith(SLOW), -count, number)
+        for number, (name, count) in enumerate(size.items())
+    }
+    items.sort(key=lambda item: order[scope[item.nodeid]])
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With several workers, tests of one file (or of such a directory) stay on one worker."""
+    """With several workers, what belongs together stays on one, in the order of the collection."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByFile(LoadScopeScheduling):
+    class ByScope(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            if config.getoption("markexpr") == "e2e":
-                return "waiting" if nodeid.startswith(WAITING) else "working"
-            together = (name for name in ONE_AT_A_TIME if nodeid.startswith(name))
-            return next(together, nodeid.partition("::")[0])
+            return scope_of(config, nodeid)
 
-    return ByFile(config, log)
+    config.option.loadscopereorder = False
+    return ByScope(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -3,22 +3,27 @@
 Blocks of a page run in order, in one empty directory with `nova` on PATH:
 
 * ```yaml NAME: saved as NAME;
-* ```console: the lines after ``$`` run, one by one (``>`` continues a command), and must succeed.
-  Lines of output that are shown must occur in the real output in that order, where figures may
-  differ; ``...`` stands for anything;
+* ```console: its commands are run, and what they print is compared: see `doc_examples`;
 * ```python: a program of its own.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from doc_examples import (
+    Block,
+    blocks_of,
+    commands_of,
+    environment_of_examples,
+    missing_line,
+    run,
+    run_and_compare,
+    run_warm,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -26,87 +31,36 @@ RUN = {"console", "python", "yaml"}
 # What needs a checkout or another machine; `./nova ...` is tested in test_launcher.py.
 NOT_RUN = {"sh", "text"}
 
-FENCE = re.compile(r"^```(\S*) ?(.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FIGURE = re.compile(r"[-+]?\d[\d,.]*(e-?\d+)?( ?(µs|ms|s|min)\b)?")
-
-
-@dataclass(frozen=True)
-class Block:
-    language: str
-    title: str
-    text: str
-
-
-def blocks_of(text: str) -> list[Block]:
-    return [Block(*match.groups()) for match in FENCE.finditer(text)]
-
-
-def commands_of(block: Block) -> list[tuple[str, list[str]]]:
-    """Each command with the lines of output shown below it."""
-    found: list[tuple[list[str], list[str]]] = []
-    for line in block.text.splitlines():
-        if line.startswith("$ "):
-            found.append(([line[2:]], []))
-        elif line.startswith("> ") and found and not found[-1][1]:
-            found[-1][0].append(line[2:])
-        else:
-            assert found, f"output without a command: {line!r}"
-            found[-1][1].append(line)
-    return [("\n".join(command), output) for command, output in found]
-
-
-def skeleton(line: str) -> str:
-    """A line without what may differ: figures, units of time, spacing, the drawing of tables."""
-    line = FIGURE.sub("#", line)
-    return " ".join(re.sub(r"[─━│┃]+", " ", line).split())
-
-
-def missing_line(shown: list[str], real: str) -> str | None:
-    """The first line shown that the real output does not have after those before it."""
-    rest = iter([skeleton(line) for line in real.splitlines()])
-    for line in shown:
-        wanted = skeleton(line)
-        if wanted in ("", "..."):
-            continue
-        pattern = re.compile(re.escape(wanted).replace(re.escape("..."), ".*"))
-        if not any(pattern.fullmatch(candidate) for candidate in rest):
-            return line
-    return None
-
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_examples_work(page: Path, tmp_path: Path) -> None:
-    scripts = Path(sys.executable).parent
-    environment = os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}", "COLUMNS": "120"}
+    environment = environment_of_examples()
     for block in blocks_of(page.read_text()):
         if block.language == "yaml" and block.title:
             (tmp_path / block.title).write_text(block.text)
         elif block.language == "python":
             run([sys.executable, "-c", block.text], tmp_path, environment)
         elif block.language == "console":
-            for command, shown in commands_of(block):
-                output = run(["bash", "-c", command], tmp_path, environment)
-                missing = missing_line(shown, output)
-                assert missing is None, (
-                    f"$ {command}\ndoes not print this line, or not here:\n{missing}\n"
-                    f"but:\n{output}"
-                )
+            run_and_compare(block, tmp_path, environment, warm=True)
 
 
-def run(command: list[str], directory: Path, environment: dict[str, str]) -> str:
-    """Run; return what it printed."""
-    done = subprocess.run(
-        command,
-        cwd=directory,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{command[-1]}\nended with {done.returncode}:\n{done.stdout}"
-    assert "Traceback" not in done.stdout
-    return done.stdout
+def test_a_warm_command_does_what_the_command_does(tmp_path: Path) -> None:
+    """Its directory, environment, output, warnings and exit code."""
+    environment = environment_of_examples() | {"COLUMNS": "60"}
+    (tmp_path / "problem.yaml").write_text("nova: 1\n")
+    for command in ("nova --version", "nova plan --help", "nova engines list"):
+        real = run(["bash", "-c", command], tmp_path, environment)
+        assert run_warm(command.split()[1:], tmp_path, environment) == real
+    said = []
+    for arguments in (["plan", "problem.yaml"], ["no-such-command"]):
+        for attempt in (
+            lambda a=arguments: run(["bash", "-c", f"nova {' '.join(a)}"], tmp_path, environment),
+            lambda a=arguments: run_warm(a, tmp_path, environment),
+        ):
+            with pytest.raises(AssertionError, match="ended with 2:") as raised:
+                attempt()
+            said.append(str(raised.value))
+    assert said[0] == said[1] and said[2] == said[3]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

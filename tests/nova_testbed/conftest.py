@@ -1,170 +1,21 @@
-"""Hosts to test on: an ordinary sshd on loopback, a virtual rack, and whatever SSH hosts there are.
+"""Hosts to run the same tests on: on loopback, a virtual rack, and whatever SSH hosts there are.
 
-``NOVA_TEST_INVENTORY`` names an inventory of real hosts to run the same tests on.
+``NOVA_TEST_INVENTORY`` names an inventory of real hosts.
 """
 
 from __future__ import annotations
 
-import getpass
 import os
-import shutil
-import socket
-import subprocess
-import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
+from loopback_hosts import loopback_inventory, rack_inventory, sshds
+from needs import need_namespaces
 
 from nova_testbed.hosts import Hosts, connect
-from nova_testbed.inventory import HostSpec, Inventory, Link, read_inventory
+from nova_testbed.inventory import Inventory, read_inventory
 from nova_testbed.rack import VirtualRack
-
-SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
-
-
-def skip_or_fail(reason: str) -> None:
-    """Skip, saying why; in continuous integration everything must be there."""
-    if os.environ.get("CI"):
-        pytest.fail(f"in CI this must run, but {reason}")
-    pytest.skip(reason)
-
-
-def need_namespaces() -> None:
-    """Skip or fail where there can be no virtual rack."""
-    if subprocess.run(["unshare", "-n", "true"], capture_output=True).returncode:
-        skip_or_fail("a virtual rack needs root and namespaces")
-
-
-class LoopbackSshd:
-    """An ordinary sshd of the current user on a free port of 127.0.0.1, with keys of its own."""
-
-    def __init__(self, directory: Path, name: str) -> None:
-        self.name = name
-        self.directory = directory / name
-        self.directory.mkdir()
-        self.key = make_key(self.directory / "key")
-        host_key = make_key(self.directory / "host_key")
-        (self.directory / "authorized_keys").write_text(public(self.key))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
-        self.known_hosts = self.directory / "known_hosts"
-        self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {public(host_key)}")
-        self.temporary = self.directory / "tmp"
-        self.temporary.mkdir()
-        self.config = self.directory / "sshd_config"
-        self.config.write_text(
-            f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {host_key}\n"
-            f"AuthorizedKeysFile {self.directory}/authorized_keys\nStrictModes no\nUsePAM no\n"
-            "PasswordAuthentication no\nKbdInteractiveAuthentication no\nPidFile none\n"
-            # The first keeps bash from reading the user's own .bashrc, which may take its time;
-            # the other keeps loopback hosts, which are all this machine, apart.
-            f"SetEnv SHLVL=1 TMPDIR={self.temporary}\n"
-        )
-        self.process: subprocess.Popen[bytes] | None = None
-        self.start()
-
-    def start(self) -> None:
-        log = (self.directory / "log").open("wb")
-        command = [SSHD, "-D", "-e", "-f", str(self.config)]
-        self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        log.close()
-        deadline = time.monotonic() + 10
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return
-            except OSError:
-                said = (self.directory / "log").read_text()
-                assert self.process.poll() is None and time.monotonic() < deadline, said
-                time.sleep(0.02)
-
-    def stop(self) -> None:
-        """End the listener and the sessions it serves."""
-        assert self.process is not None
-        for pid in (*descendants(self.process.pid), self.process.pid):
-            if command_of(pid).startswith("sshd"):
-                os.kill(pid, 9)
-        self.process.wait()
-
-    def spec(self) -> HostSpec:
-        return HostSpec(
-            self.name,
-            role="sink" if self.name == "one" else "worker",
-            address="127.0.0.1",
-            port=self.port,
-            user=getpass.getuser(),
-            key_file=self.key,
-            known_hosts=self.known_hosts,
-        )
-
-
-def make_key(path: Path) -> Path:
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
-    return path
-
-
-def public(key: Path) -> str:
-    return key.with_suffix(".pub").read_text()
-
-
-def command_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text()
-    except OSError:
-        return ""
-
-
-def descendants(pid: int) -> list[int]:
-    """Processes below one, the deepest first."""
-    try:
-        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    except OSError:
-        return []
-    children = [int(word) for word in text.split()]
-    return [one for child in children for one in (*descendants(child), child)]
-
-
-@contextmanager
-def sshds(*names: str) -> Iterator[list[LoopbackSshd]]:
-    """Loopback hosts for a while."""
-    if not Path(SSHD).exists():
-        skip_or_fail("there is no sshd; apt-get install openssh-server")
-    separation = Path("/run/sshd")
-    made = os.geteuid() == 0 and not separation.exists()
-    if made:
-        separation.mkdir(mode=0o755)
-    running: list[LoopbackSshd] = []
-    with tempfile.TemporaryDirectory(prefix="nova-sshd-") as directory:
-        try:
-            running.extend(LoopbackSshd(Path(directory), name) for name in names)
-            yield running
-        finally:
-            for sshd in running:
-                sshd.stop()
-            if made:
-                separation.rmdir()
-
-
-def loopback_inventory(running: list[LoopbackSshd]) -> Inventory:
-    return Inventory("loopback", tuple(sshd.spec() for sshd in running))
-
-
-def rack_inventory(name: str = "novatest") -> Inventory:
-    hosts = (
-        HostSpec("one", "sink", cpu=0.5, memory=1 << 29),
-        HostSpec("two", "source", cpu=0.3, memory=1 << 28),
-        HostSpec("three", "worker", cpu=0.1, memory=1 << 28),
-    )
-    links = {
-        ("one", "two"): Link(10.0),
-        ("one", "three"): Link(25.0, bandwidth_mbit=50.0),
-        ("two", "three"): Link(40.0),
-    }
-    return Inventory(f"{name}-{os.getpid()}", hosts, links, virtual=True)
 
 
 @contextmanager

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from conftest import need_namespaces, rack_inventory
+from loopback_hosts import rack_inventory
+from needs import need_namespaces
 
 from nova_testbed import netem
 from nova_testbed.connection import HostError

@@ -18,16 +18,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import (
+from loopback_hosts import (
     LoopbackSshd,
     loopback_inventory,
     make_key,
-    need_namespaces,
     public,
     rack_inventory,
-    skip_or_fail,
     sshds,
 )
+from needs import need_namespaces, skip_or_fail
 
 from nova_testbed import connection
 from nova_testbed.connection import HostError, UnreachableError

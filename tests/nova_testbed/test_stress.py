@@ -4,7 +4,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from conftest import skip_or_fail
+from needs import skip_or_fail
 
 from nova_testbed.host import Host
 from nova_testbed.hosts import Hosts, connect

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from conftest import LoopbackSshd, need_namespaces, skip_or_fail, sshds
+from loopback_hosts import LoopbackSshd, sshds
+from needs import need_namespaces, skip_or_fail
 
 from nova_core.cli import cli
 from nova_core.model.files import read_problem
