@@ -147,15 +147,21 @@ def test_a_clean_run_is_called_clean_and_cut_off_results_are_named(run: Path) ->
     assert any("had not arrived when their run was ended" in text for text in said["plain"])
 
 
+# Of the CPU limits, what load leaves the engine: without load, and with it.
+LEFT = ((False, None), (True, 0.55))
+
+
 def test_the_rate_that_was_found_for_a_load_is_told(tmp_path: Path) -> None:
-    run = fresh(tmp_path)
+    run = write_run(tmp_path / "run", TWO, windows=(10,), repetitions=1, duration_s=3)
     found = {"asked": 1.2, "rate": 17000, "host": "fog-1", "takes": 28300, "load": 1.201}
     found["calibrations"] = [{"rate": 9000}, {"rate": 16800}]
-    write_json(run / "calibration.json", {"load": found, "rates": []})
+    rows = [{"rate": 17000, "stress": stress, "costs": {"left": left}} for stress, left in LEFT]
+    write_json(run / "calibration.json", {"load": found, "rates": rows})
     (text,) = (text for text in told(run)["plain"] if "17,000 readings" in text)
     assert "1.20 times" in text and "(fog-1)" in text and "2 calibrations" in text
     (fact,) = (text for name, text in run_facts(read_run(run)) if name == "rate found")
     assert fact.endswith("calibrated at 9000, 16800")
+    assert any("leaves the engine 55 % of a host's CPU limit" in t for t in told(run)["plain"])
 
 
 def test_what_is_lost_misplaced_or_unfinished_is_said_first(tmp_path: Path) -> None:

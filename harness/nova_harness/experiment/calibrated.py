@@ -80,10 +80,9 @@ def measure_calibrations(
         problem, streams = at(setting.rate)
         return calibrating.calibrate(bed, experiment, setting, problem, streams, scratch, tell)
 
-    if bed.engine.stays_warm:
-        # Slowly, as every host gets all of a source.
-        rate, window = min(WARMING_RATE, *experiment.rates), min(experiment.windows_ms)
+    def warm(rate: float) -> None:
         problem, streams = at(rate)
+        window = min(experiment.windows_ms)
         warm_up(
             bed,
             calibrating.warming_plan(problem),
@@ -94,6 +93,10 @@ def measure_calibrations(
             keys=experiment.keys(window, rate),
             tell=tell,
         )
+
+    if bed.engine.stays_warm:
+        # Slowly, as every host gets all of a source.
+        warm(min(WARMING_RATE, *experiment.rates))
     settings, found, load = settings_of(experiment), dict(known), None
     if experiment.load is not None and not known:
         stress = settings[0].stress
@@ -105,7 +108,12 @@ def measure_calibrations(
         )
         settings = [Setting(load.rate, setting.stress) for setting in settings]
         found = {settings[0]: load.calibrations[-1]}
-    return found | {s: measure(s) for s in settings if s not in found}, load
+    found |= {setting: measure(setting) for setting in settings if setting not in found}
+    most = max(setting.rate for setting in settings)
+    if bed.engine.stays_warm and most > WARMING_RATE:
+        # What hosts see for the first time, Java makes room and code for: not within a cell.
+        warm(most)
+    return found, load
 
 
 def found_line(found: FoundRate) -> str:

@@ -229,7 +229,7 @@ def _of(ratio: Ratio, figure: Value) -> str:
 
 
 def _loads(runs: Sequence[RunFolder]) -> list[Note]:
-    """How much a rate asks of hosts, where it was found for a load."""
+    """How much a rate asks of hosts, where it was found, and what artificial load leaves them."""
     made = []
     for run in runs:
         if (found := run.load) is not None:
@@ -241,6 +241,16 @@ def _loads(runs: Sequence[RunFolder]) -> list[Note]:
                 f"{count(len(found.calibrations), 'calibration')} before the first strategy ran."
             )
             made.append(Note("plain", text))
+        if any(cell.facts.stress for cell in run.cells):
+            where = f"{run.name}: " if len(runs) > 1 else ""
+            left = run.calibrated.left
+            told = (
+                "Strategies placed them as if hosts were calm."
+                if left is None
+                else f"Load leaves the engine {100 * left:.0f} % of a host's CPU limit, measured "
+                "before the first strategy ran; every strategy was told."
+            )
+            made.append(Note("plain", f"{where}Some runs were under artificial load. {told}"))
     return made
 
 

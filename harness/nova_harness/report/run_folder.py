@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -153,10 +153,29 @@ class FoundLoad(msgspec.Struct, frozen=True, kw_only=True):
     calibrations: list[dict[str, Any]] = []
 
 
+class Costs(msgspec.Struct, frozen=True, kw_only=True):
+    """What operators cost: of the CPU limits, the share that load leaves the engine."""
+
+    left: float | None = None
+
+
+class CalibratedSetting(msgspec.Struct, frozen=True, kw_only=True):
+    """What was calibrated for a rate, without or under load."""
+
+    stress: bool = False
+    costs: Costs = Costs()
+
+
 class Calibrated(msgspec.Struct, frozen=True):
     """What was calibrated at first (``calibration.json``), as far as reports tell it."""
 
     load: FoundLoad | None = None
+    rates: list[CalibratedSetting] = []
+
+    @property
+    def left(self) -> float | None:
+        """Of the CPU limits, the least share that load leaves the engine; None without load."""
+        return min((one.costs.left for one in self.rates if one.costs.left), default=None)
 
 
 class HostRow(msgspec.Struct, frozen=True):
@@ -278,7 +297,7 @@ class RunFolder:
         environment: what it ran on.
         hosts: that took part.
         planned: cells it was to have, None where that is not known.
-        load: the rate that was found, where a load was asked for.
+        calibrated: what strategies were told of the hosts.
     """
 
     path: Path
@@ -288,7 +307,12 @@ class RunFolder:
     environment: Mapping[str, Any]
     hosts: list[HostRow]
     planned: int | None
-    load: FoundLoad | None = None
+    calibrated: Calibrated = field(default_factory=Calibrated)
+
+    @property
+    def load(self) -> FoundLoad | None:
+        """The rate that was found, where a load was asked for."""
+        return self.calibrated.load
 
     @property
     def name(self) -> str:
@@ -341,7 +365,7 @@ def read_run(path: Path) -> RunFolder:
         environment=_optional(path / "environment.json", dict[str, Any], {}),
         hosts=_optional(path / "hosts.json", list[HostRow], []),
         planned=_planned(experiment),
-        load=_optional(path / "calibration.json", Calibrated, Calibrated()).load,
+        calibrated=_optional(path / "calibration.json", Calibrated, Calibrated()),
     )
 
 
