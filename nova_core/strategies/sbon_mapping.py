@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 NEAREST = 10
 """k of the text: nodes that are asked what they have room for."""
 
+_UNLIMITED = 1e300
+
 
 class Mapper:
     """Nodes of a cost space, and what each still has room for.
@@ -144,11 +146,38 @@ class Mapper:
         if len(points) == 0:
             return np.empty(0, np.int64)
         limited = self.room is not None or any(one is not None for one in allowed)
+        if limited and self._one_resource and all(one is None for one in allowed):
+            return self._in_turn(points, needs[:, 0])
         near = self.nearest(points, self._k if limited else 1)
         if not limited:
             return near[:, 0]
         rows = zip(points, needs, allowed, near, strict=True)
         return np.array([self.place(*row) for row in rows], np.int64)
+
+    @property
+    def _one_resource(self) -> bool:
+        """Whether nodes lack nothing but the first resource."""
+        return self.room is not None and bool(np.isinf(self.room[:, 1:]).all())
+
+    def _in_turn(self, points: Floats, required: Floats) -> Ints:
+        """`place` of one point after the other, with a tree that knows what is left where.
+
+        Doubling k finds the same nodes, but looks at all full ones on the way.
+
+        Raises:
+            InfeasibleError: when no node may run operators.
+        """
+        from nova_core.placement.kernels.capacity_tree import build
+        from nova_core.placement.kernels.hosts import map_in_turn
+
+        assert self.room is not None
+        if len(self._host) == 0:
+            raise InfeasibleError("no node may run operators; make one a worker", 1.0)
+        tree = build(self._place, np.minimum(self.room[:, 0], _UNLIMITED), self._host)
+        nodes, overloaded = map_in_turn(tree, self._target(points), required)
+        np.subtract.at(self.room[:, 0], nodes, required)
+        self.overloaded += overloaded
+        return np.asarray(nodes)
 
     def _roomiest(self, need: Floats, allowed: Bools | None) -> int:
         nodes = self._host if allowed is None else self._host[allowed[self._host]]

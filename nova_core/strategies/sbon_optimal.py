@@ -225,7 +225,7 @@ def _cheapest(problem: Problem, fit: Ints, ends: Ints, weights: Floats) -> Ints:
     Costs may differ from those of trying all in their last digits.
     """
     from nova_core.placement.kernels.capacity_tree import build
-    from nova_core.placement.kernels.cheapest import cheapest
+    from nova_core.placement.kernels.hosts import cheapest
 
     position, height = problem.latency_position, problem.nodes.height
     count = len(position)

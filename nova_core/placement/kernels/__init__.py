@@ -8,9 +8,9 @@ with kernel_cache(__file__):
     from nova_core.placement.kernels import (
         assign,
         capacity_tree,
-        cheapest,
         cut,
         fill,
+        hosts,
         items,
         median,
         merge,
@@ -20,9 +20,9 @@ with kernel_cache(__file__):
 __all__ = [
     "assign",
     "capacity_tree",
-    "cheapest",
     "cut",
     "fill",
+    "hosts",
     "items",
     "median",
     "merge",

@@ -153,6 +153,23 @@ def test_mapping_takes_the_nearest_with_room() -> None:
         mapper.place(point, np.array([1.0, 1.0]), np.zeros(40, bool))
 
 
+@pytest.mark.parametrize("enough", [3.0, 0.5])
+def test_mapping_all_is_mapping_one_after_the_other(enough: float) -> None:
+    random = np.random.default_rng(4)
+    room = np.stack([random.exponential(size=80), np.full(80, np.inf)], axis=1)
+    points, axes = random.uniform(0, 9, (60, 2)), random.exponential(size=(80, 1))
+    needs = np.stack([random.random(60), np.zeros(60)], axis=1)
+    needs[:, 0] *= room[:, 0].sum() / needs[:, 0].sum() / enough
+    nodes = random.uniform(0, 9, (80, 2))
+    hosts = random.random(80) < 0.9
+    together = Mapper(nodes, axes=axes, hosts=hosts, room=room)
+    apart = Mapper(nodes, axes=axes, hosts=hosts, room=room)
+    found = together.place_all(points, needs, [None] * 60)
+    assert found.tolist() == [apart.place(*row) for row in zip(points, needs, strict=True)]
+    assert together.overloaded == apart.overloaded
+    np.testing.assert_allclose(together.room, apart.room)
+
+
 def test_loaded_nodes_move_away_in_the_cost_space() -> None:
     position = np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 50.0]])
     load = np.array([[10.0], [0.0], [0.0]])

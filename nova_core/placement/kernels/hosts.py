@@ -1,4 +1,4 @@
-"""The node with the least weighted sum of distances to three others, exact: branch and bound."""
+"""Exact searches that other strategies make on the same tree, one operator after the other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ import numpy as np
 from numba import njit
 
 from nova_core.model.problem import Floats, Ints
-from nova_core.placement.kernels.capacity_tree import CapacityTree, _box_distance
+from nova_core.placement.kernels.capacity_tree import (
+    CapacityTree,
+    _box_distance,
+    nearest,
+    search_for,
+    set_free,
+)
 
 LEGS = 3
 
@@ -93,4 +99,33 @@ def cheapest(
     return found
 
 
-__all__ = ["cheapest"]
+@njit(cache=True, nogil=True)
+def map_in_turn(tree: CapacityTree, points: Floats, required: Floats) -> tuple[Ints, int]:
+    """Give each point the nearest slot with room, or where none has, the one with most of it.
+
+    Args:
+        tree: slots with their free capacity, which is taken off.
+        points: (m, d) ms.
+        required: (m,) tuples/s.
+
+    Returns:
+        (m,) nodes, and how many points found no room.
+    """
+    found, overloaded = np.empty(len(points), np.int64), 0
+    search, free = search_for(1, 1.0), tree.slot.shape[1] - 1
+    for row in range(len(points)):
+        if nearest(tree, points[row], required[row], 0, search) > 0:
+            slot = search.slot[0]
+        else:
+            overloaded += 1
+            slot = 0
+            for other in range(1, len(tree.slot)):
+                more = tree.slot[other, free] - tree.slot[slot, free]
+                if more > 0.0 or (more == 0.0 and tree.node[other] < tree.node[slot]):
+                    slot = other
+        found[row] = tree.node[slot]
+        set_free(tree, slot, tree.slot[slot, free] - required[row])
+    return found, overloaded
+
+
+__all__ = ["cheapest", "map_in_turn"]
