@@ -124,7 +124,8 @@ def test_random_plans_without_relays_deliver_the_reference_from_their_nodes(
     assert [row.step for row in wrong.rows if not row.ok] == [name]
 
 
-def test_relays_are_refused(driver: Driver) -> None:
+def test_an_order_that_cannot_run_leaves_the_driver(driver: Driver) -> None:
     plan = random_plan(2, nodes=NUMBER, routes=True)
     _, state, _ = driver.run(plan, flowing(2, plan.problem, 0), FAILED)
-    assert "Real-Time Mode has no relays; plan without routes" in state.why
+    assert "Real-Time Mode has no relays" in state.why
+    assert driver.process.poll() is None
