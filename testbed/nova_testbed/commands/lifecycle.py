@@ -62,20 +62,23 @@ def down(place: str, as_json: bool) -> None:
     "-i",
     "place",
     metavar="FILE",
-    help="Clean these real hosts [default: all virtual racks of this machine].",
+    help="Clean these real hosts [default: the virtual racks of this machine].",
 )
+@click.option("--all", "running", is_flag=True, help="Remove racks that are up, too.")
 @shared.json_option
-def clean(place: str | None, as_json: bool) -> None:
-    """Remove whatever crashed runs have left, running racks included.
+def clean(place: str | None, running: bool, as_json: bool) -> None:
+    """Remove whatever crashed runs have left.
 
     Without an inventory: namespaces, control groups, mounts, routes and processes of all virtual
-    racks. With one: links and background jobs on its hosts.
+    racks but those that are up with all their hosts. With one: links and background jobs on its
+    hosts.
     """
     inventory = None if place is None else shared.read(place)
     if inventory is None or inventory.virtual:
         from nova_testbed import rack
 
-        removed = list(rack.clean())
+        with console.warnings_as_lines():
+            removed = list(rack.clean(running=running))
     else:
         removed = _tidied(inventory)
     if as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import warnings
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from nova_testbed.rack.state import (
     Names,
     RackError,
     RackRecord,
+    RackWarning,
     StateDirectory,
     default_state_root,
     locked,
@@ -112,10 +114,13 @@ def remove(number: int | None, state: StateDirectory | None, disks: Path | None 
         raise RackError(f"not all of the rack could be removed: {', '.join(refused)}")
 
 
-def clean(*, all_racks: bool = True, state_root: Path | None = None) -> tuple[str, ...]:
+def clean(
+    *, running: bool = True, all_racks: bool = True, state_root: Path | None = None
+) -> tuple[str, ...]:
     """Remove racks: everything that any of them, running or crashed, has left on this machine.
 
     Args:
+        running: False leaves those that are up with all their hosts, with a warning.
         all_racks: False leaves those whose state directory is elsewhere and still there, which are
             other people's.
         state_root: directory of state directories; by default the user's.
@@ -125,16 +130,20 @@ def clean(*, all_racks: bool = True, state_root: Path | None = None) -> tuple[st
 
     Raises:
         RackError: when something cannot be removed, or root's rights are missing.
+
+    Warns:
+        RackWarning: for each rack that is left because it is up.
     """
     root = state_root or default_state_root()
     make_directory(root)
     if not is_root():
-        return as_root("clean", {"all_racks": all_racks, "state_root": root}, tuple)
+        arguments = {"running": running, "all_racks": all_racks, "state_root": root}
+        return as_root("clean", arguments, tuple)
     with locked(root):
-        return _clean(all_racks, root)
+        return _clean(running, all_racks, root)
 
 
-def _clean(all_racks: bool, root: Path) -> tuple[str, ...]:
+def _clean(running: bool, all_racks: bool, root: Path) -> tuple[str, ...]:
     recorded: dict[int, Path] = {}
     loose: list[Path] = []
     for path in sorted(root.iterdir()):
@@ -152,8 +161,16 @@ def _clean(all_racks: bool, root: Path) -> tuple[str, ...]:
         others = state is not None and state.parent != root and state.exists()
         if others and not all_racks:
             continue
-        kinds = Counter(item.kind for item in leftovers(number))
         record = None if state is None else _record_of(state)
+        if not running and record is not None and _is_up(record):
+            warnings.warn(
+                f"rack {record.name} ({state}) is up and stays; `nova testbed clean --all` "
+                "removes it too",
+                RackWarning,
+                stacklevel=3,
+            )
+            continue
+        kinds = Counter(item.kind for item in leftovers(number))
         try:
             remove(
                 number,
@@ -171,6 +188,11 @@ def _clean(all_racks: bool, root: Path) -> tuple[str, ...]:
     if refused:
         raise RackError("; ".join(refused))
     return tuple(done)
+
+
+def _is_up(record: RackRecord) -> bool:
+    """Whether it was brought up completely, and all its hosts run."""
+    return record.complete and {host.name for host in record.hosts} <= marked(record.number).keys()
 
 
 def _record_of(state: Path) -> RackRecord | None:

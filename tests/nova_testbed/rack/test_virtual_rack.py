@@ -19,7 +19,16 @@ import pytest
 
 from nova_testbed import netem
 from nova_testbed.inventory import HostSpec, Inventory, Link
-from nova_testbed.rack import RackError, RackStatus, VirtualRack, clean, leftovers, missing, switch
+from nova_testbed.rack import (
+    RackError,
+    RackStatus,
+    RackWarning,
+    VirtualRack,
+    clean,
+    leftovers,
+    missing,
+    switch,
+)
 from nova_testbed.rack.network import state_directory_of
 from nova_testbed.rack.processes import local_run, marked
 
@@ -516,6 +525,22 @@ def test_clean_removes_what_a_crashed_run_left(rack: VirtualRack, tmp_path: Path
     assert leftovers(number, [root / "broken"]) == ()
     assert any(f"rack {number} ({root / 'broken'}): " in line for line in cleaned)
     assert rack.status().state == "up"
+
+
+def test_clean_can_leave_what_is_up(tmp_path: Path) -> None:
+    root = tmp_path / "racks"
+    used = VirtualRack(inventory("used", HostSpec("a"), HostSpec("b")), root / "used")
+    used.up()
+    try:
+        with pytest.warns(RackWarning, match=r"rack used .* is up and stays; .*clean --all"):
+            assert clean(running=False, all_racks=False, state_root=root) == ()
+        assert used.status().state == "up"
+        used.kill_host("b")
+        (removed,) = clean(running=False, all_racks=False, state_root=root)
+        assert str(used.state.path) in removed
+        assert used.status().state == "down"
+    finally:
+        used.down()
 
 
 def test_up_starts_afresh_after_a_crash(tmp_path: Path) -> None:
