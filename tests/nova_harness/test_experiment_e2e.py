@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -81,9 +82,24 @@ def small(**changes: object) -> Experiment:
     experiment = msgspec.structs.replace(
         experiment,
         workload=msgspec.structs.replace(experiment.workload, regions=1),
-        capacity=msgspec.structs.replace(experiment.capacity, seconds=2.0, warm_up_s=2.0),
+        capacity=msgspec.structs.replace(experiment.capacity, seconds=2.0, warm_up_s=1.0),
     )
     return msgspec.structs.replace(experiment, **changes)
+
+
+def keep_calibration(base: Path, run: Path) -> None:
+    """Keep what a run has calibrated for later tests."""
+    kept = base / "calibrated"
+    kept.mkdir(exist_ok=True)
+    for name in ("experiment.yaml", "calibration.json"):
+        shutil.copy(run / name, kept)
+
+
+def begun(base: Path, tmp_path: Path) -> Path:
+    """A folder to run in, calibrated where an earlier test has been."""
+    if (base / "calibrated").is_dir():
+        shutil.copytree(base / "calibrated", tmp_path / "run")
+    return tmp_path / "run"
 
 
 def at_measuring(do: Callable[[], None]) -> Watcher:
@@ -135,6 +151,7 @@ def test_an_experiment_and_its_faults(base: Path, tmp_path: Path) -> None:
         run_experiment(both, base, run, watcher)
     assert state(run)["state"] == "interrupted"
     assert_clean(base)
+    keep_calibration(base, run)
     (report,) = finished
     assert report.name == names[0]
     assert report.placed
@@ -189,7 +206,7 @@ def test_a_full_disk_ends_the_run(base: Path, tmp_path: Path) -> None:
         with connect(reachable(base), ["hub"]) as hosts:
             hosts["hub"].run(line)
 
-    run, results = tmp_path / "run", f"{WORK}/results"
+    run, results = begun(base, tmp_path), f"{WORK}/results"
     watcher = Watcher(
         phase=lambda text: (
             # Room for 819 of the 1200 results.
@@ -208,7 +225,7 @@ def test_a_full_disk_ends_the_run(base: Path, tmp_path: Path) -> None:
 
 def test_a_host_that_fails_ends_the_run(base: Path, tmp_path: Path) -> None:
     rack = VirtualRack(read_inventory(base / "small.yaml"))
-    run = tmp_path / "run"
+    run = begun(base, tmp_path)
     with pytest.raises(NovaError):
         run_experiment(small(), base, run, at_measuring(lambda: rack.kill_host("right")))
     assert state(run)["state"] == "failed"
