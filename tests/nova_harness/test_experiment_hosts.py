@@ -21,13 +21,11 @@ from nova_harness.experiment.calibration import (
     calibration_plan,
     capacities,
     costs,
-    find_rate,
     read_calibrations,
-    read_found_rate,
-    strongest,
     warming_plan,
 )
 from nova_harness.experiment.document import ExperimentError
+from nova_harness.experiment.found_rate import find_rate, read_found_rate, strongest
 from nova_harness.experiment.latencies import percentiles
 from nova_harness.experiment.limits import LEFT_CORES, Limits
 from nova_harness.experiment.problem import problem_document, problem_of, rtt_csv

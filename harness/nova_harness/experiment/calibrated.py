@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from nova_harness.experiment import calibration as calibrating
+from nova_harness.experiment import found_rate as finding
 from nova_harness.experiment.bed import cores_of
 from nova_harness.experiment.calibration import Setting
 from nova_harness.experiment.cell_run import write_json
@@ -18,8 +19,9 @@ from nova_harness.experiment.problem import problem_document, problem_of, rtt_cs
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
-    from nova_harness.experiment.calibration import Calibration, FoundRate
+    from nova_harness.experiment.calibration import Calibration
     from nova_harness.experiment.engine_run import Bed
+    from nova_harness.experiment.found_rate import FoundRate
     from nova_workloads.streams import Stream
 
 CALIBRATION_FILE = "calibration.json"
@@ -100,11 +102,11 @@ def measure_calibrations(
     settings, found, load = settings_of(experiment), dict(known), None
     if experiment.load is not None and not known:
         stress = settings[0].stress
-        load = calibrating.find_rate(
+        load = finding.find_rate(
             experiment.load,
             experiment.rates[0],
             lambda rate: measure(Setting(rate, stress)),
-            lambda one: calibrating.strongest(one, inventory, cores, workload.regions),
+            lambda one: finding.strongest(one, inventory, cores, workload.regions),
         )
         settings = [Setting(load.rate, setting.stress) for setting in settings]
         found = {settings[0]: load.calibrations[-1]}

@@ -33,11 +33,12 @@ from nova_harness.experiment.cell_run import (
 from nova_harness.experiment.cells import Cell, cells_of, directory_of, same_experiment
 from nova_harness.experiment.document import Experiment, ExperimentError, read_experiment
 from nova_harness.experiment.environment import environment
+from nova_harness.experiment.found_rate import read_found_rate
 from nova_harness.experiment.problem import streams_of
 
 if TYPE_CHECKING:
-    from nova_harness.experiment.calibration import FoundRate
     from nova_harness.experiment.engine_run import Bed
+    from nova_harness.experiment.found_rate import FoundRate
 
 EXPERIMENT_FILE = "experiment.yaml"
 
@@ -156,7 +157,7 @@ def run_experiment(
     run = Run(path, experiment, base)
     run.prepare()
     # A run that is gone on with keeps the rate it found at first.
-    found = calibrating.read_found_rate(path / CALIBRATION_FILE)
+    found = read_found_rate(path / CALIBRATION_FILE)
     if found is not None:
         run.settle(found.rate)
     # Of a rate that is yet to be found there are no cells.
