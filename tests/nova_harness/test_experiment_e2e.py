@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from nova_core.errors import NovaError
+from nova_harness.experiment.bed import hosts_up
 from nova_harness.experiment.cell_run import CellReport
 from nova_harness.experiment.cells import cells_of
 from nova_harness.experiment.document import Experiment
@@ -38,6 +39,15 @@ hosts:
   - {{name: between, role: worker}}
   - {{name: idle, role: worker}}
 network: {{rtt_ms: 20}}
+"""
+
+TWO = """
+inventory: 1
+name: {name}
+virtual: true
+hosts:
+  - {{name: hub, role: sink}}
+  - {{name: left, role: source}}
 """
 
 
@@ -199,6 +209,22 @@ def test_an_experiment_and_its_faults(base: Path, tmp_path: Path) -> None:
     assert 0 < up["seconds"] < 180
     assert up["processes"][TASK_MANAGER]["number"] == 5
     assert 5 * (50 << 20) < up["processes"][TASK_MANAGER]["bytes"] < 5 * (320 << 20)
+
+
+def test_hosts_that_were_kept_are_taken_down_by_the_next(base: Path, tmp_path: Path) -> None:
+    file = tmp_path / "two.yaml"
+    file.write_text(TWO.format(name=f"novakept-{os.getpid()}"))
+    inventory = read_inventory(file)
+    rack = VirtualRack(inventory)
+    try:
+        with hosts_up(inventory, print, keep=True):
+            pass
+        assert rack.status().state == "up"
+        with hosts_up(inventory, print):
+            pass
+        assert rack.status().state == "down"
+    finally:
+        rack.down()
 
 
 def test_a_full_disk_ends_the_run(base: Path, tmp_path: Path) -> None:

@@ -61,6 +61,12 @@ def test_shares_are_of_what_a_host_may_use(host: Host) -> None:
         line = command(limited, StressProfile((host.name,), 40.0, 25.0))
         assert "--cpu 1 --cpu-load 20 " in line
         assert f"--vm-bytes {25 << 20} " in line
+        # Memory takes a while to fill: it does not wait.
+        before, after = command(limited, StressProfile((host.name,), 40.0, 25.0), 9e9).split(
+            "sleep"
+        )
+        assert f"--vm-bytes {25 << 20} " in before and before.endswith(" & ")
+        assert "exec stress-ng" in after and "--cpu 1 " in after and "--vm" not in after
         assert "--cpu 1 --cpu-load 100" in command(limited, StressProfile((host.name,), 100.0, 0.0))
         assert "--vm" not in command(limited, StressProfile((host.name,), 100.0, 0.0))
     finally:
