@@ -71,6 +71,8 @@ class RandomEvents:
         self._chances = shares / shares.sum()
         ids, sources = problem.nodes.ids.tolist(), problem.sources
         self._position = {name: problem.nodes.position[i] for i, name in enumerate(ids)}
+        # Kept: going through many thousands for each event would empty the processor's caches.
+        self._operators: list[str] = problem.joins.ids.tolist()
         self._sinks = {
             name: ids[problem.joins.sink[i]] for i, name in enumerate(problem.joins.ids.tolist())
         }
@@ -161,6 +163,9 @@ class RandomEvents:
         self._number += 1
         return f"{prefix}-new-{self._number}"
 
+    def _some_operator(self) -> str:
+        return self._operators[int(self._random.integers(len(self._operators)))]
+
     def _some_rate(self) -> float:
         return float(self._random.integers(round(self._rate[0]), round(self._rate[1]) + 1))
 
@@ -191,8 +196,7 @@ class RandomEvents:
         return None if node in self._on_sink else FailNode(node=node)
 
     def _new_source(self) -> Event | None:
-        operators = list(self._streams)
-        operator = operators[int(self._random.integers(len(operators)))]
+        operator = self._some_operator()
         streams = self._streams[operator]
         side = int(self._random.integers(2))
         others = self._by_stream.get(streams[1 - side])
@@ -234,8 +238,7 @@ class RandomEvents:
 
     def _move_sink(self) -> Event:
         """To a node that takes any output: few others could."""
-        operators = list(self._sinks)
-        operator = operators[int(self._random.integers(len(operators)))]
+        operator = self._some_operator()
         if self._targets:
             node = self._targets[int(self._random.integers(len(self._targets)))]
             return MoveSink(operator=operator, node=node)

@@ -213,7 +213,7 @@ def move_sink(hosting: Hosting, event: MoveSink, overload: bool) -> None:
     if pairs:
         s.touch(pairs)
         rows = np.array(pairs)
-        output = float(p.output.take(rows).sum())
+        output = math.fsum(p.output.take(rows).tolist())
         s.emit(old, -output)
         s.emit(node, output)
         if not s.sinks_on.of(old):
