@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+from typing import NoReturn
 
 import pytest
 
 
-def skip_or_fail(reason: str) -> None:
+def skip_or_fail(reason: str) -> NoReturn:
     """Skip, saying why; in continuous integration everything must be there."""
     if os.environ.get("CI"):
         pytest.fail(f"in CI this must run, but {reason}")

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import skip_or_fail
 from PIL import Image
 from report_runs import BEHAVIOURS, change, write_json, write_run
 
@@ -90,10 +91,7 @@ document.body.append(found);
 def browser() -> str:
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is None:
-        message = f"no browser here: none of {', '.join(NAMES)} in PATH"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
+        skip_or_fail(f"there is no browser: none of {', '.join(NAMES)} in PATH")
     return found
 
 

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 
 import pytest
+from needs import skip_or_fail
 
 from nova_testbed import netem
 from nova_testbed.inventory import HostSpec, Inventory, Link
@@ -54,10 +55,7 @@ def test_numbers_of_many_peers_are_hexadecimal() -> None:
 def namespace_run() -> netem.Run:
     """Runs each script in a new network namespace with a veth `d0`; needs root."""
     if os.geteuid() or not shutil.which("tc") or local_run("unshare --net true")[0]:
-        reason = "traffic control needs root, namespaces and iproute2"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        skip_or_fail("traffic control needs root, namespaces and iproute2")
 
     def run(script: str) -> tuple[int, str]:
         start = "ip link add d0 type veth peer name d1; ip link set d0 up; ip link set d1 up\n"
