@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from report_runs import Behaviour, write_run
+from small_spark import OPTIONS, SETTINGS
 
 from nova_harness import aggregate
 from nova_harness.commands.report import report
@@ -34,8 +35,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def test_spark_and_one_process_agree(runs: list[Path]) -> None:
     cells = finished_cells([read_run(run) for run in runs])
     alone = distributions(cells)
-    settings = (("spark.driver.defaultJavaOptions", "-XX:TieredStopAtLevel=1"),)
-    with spark_session(SparkOptions("local[2]", "1g", settings)) as spark:
+    with spark_session(SparkOptions("local[2]", "1g", tuple(SETTINGS.items()))) as spark:
         found = aggregate.distributions(spark, cells)
         assert aggregate.distributions(spark, {}) == {}
     assert list(found) == list(alone)
@@ -50,7 +50,7 @@ def test_spark_and_one_process_agree(runs: list[Path]) -> None:
 
 def test_a_report_of_several_runs(runs: list[Path], tmp_path: Path) -> None:
     arguments = [*map(str, runs), "-o", str(tmp_path / "all.html"), "--json", "--memory", "1g"]
-    result = CliRunner().invoke(report, [*arguments, "--master", "local[2]"])
+    result = CliRunner().invoke(report, [*arguments, "--master", "local[2]", *OPTIONS])
     assert result.exit_code == 0, result.output
     answer = json.loads(result.stdout)
     assert len(answer["groups"]) == 8

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from small_spark import SETTINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -13,12 +14,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Spark on two threads; for inputs as small as tests have, compiled in a hurry."""
+    """Spark on two threads."""
     from nova_workloads.spark import SparkOptions, spark_session
 
-    settings = {
-        "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
-        "spark.sql.shuffle.partitions": "2",
-    }
-    with spark_session(SparkOptions("local[2]", "1g", tuple(settings.items()))) as session:
+    with spark_session(SparkOptions("local[2]", "1g", tuple(SETTINGS.items()))) as session:
         yield session

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow.dataset as ds
 import pytest
+from small_spark import OPTIONS
 
 from nova_core.errors import NovaError
 from nova_harness import duckdb_pipeline
@@ -337,7 +338,7 @@ def test_files_only_spark_can_reach(spark: SparkSession, pair: Path, tmp_path: P
 
 def start(archive: Path, output: Path) -> subprocess.Popen[str]:
     arguments = [NOVA, "workload", "prepare", str(archive), "-o", str(output)]
-    options = ["--master", "local[2]", "--memory", "1g"]
+    options = ["--master", "local[2]", "--memory", "1g", *OPTIONS]
     return subprocess.Popen(
         [*arguments, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
