@@ -19,8 +19,8 @@ from pathlib import Path
 
 FENCE = re.compile(r"^```(\S*) ?(.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FIGURE = re.compile(r"[-+]?\d[\d,.]*(e-?\d+)?( ?(µs|ms|s|min)\b)?")
-# Commands of ours that mean to a shell what they say.
-PLAIN = re.compile(r"nova [\w ./=:,@%+'\"-]*")
+# Commands of ours that mean to a shell what they say, and start no processes themselves.
+PLAIN = re.compile(r"nova (?!reproduce |bench )[\w ./=:,@%+'\"-]*")
 # What most commands import: most of the time that they take.
 PRELOAD = [
     "matplotlib.backends.backend_agg",
