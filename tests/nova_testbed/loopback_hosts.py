@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -67,9 +68,11 @@ class LoopbackSshd:
     def stop(self) -> None:
         """End the listener and the sessions it serves."""
         assert self.process is not None
+        # Stopped, it begins no session that would be missed, and hold the port a while longer.
+        os.kill(self.process.pid, signal.SIGSTOP)
         for pid in (*descendants(self.process.pid), self.process.pid):
             if command_of(pid).startswith("sshd"):
-                os.kill(pid, 9)
+                os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
     def spec(self) -> HostSpec:

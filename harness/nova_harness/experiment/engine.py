@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 RUNNING_SECONDS = 90.0
 # From submitting the first job to its first tuple: time to deploy it on hosts without limits, with
 # classes that are loaded for the first time. Later jobs get what the last one took, and some more.
-LEAST_LEAD_SECONDS = 3.0
+LEAST_LEAD_SECONDS = 5.0
 
 
 class RunError(NovaError):
