@@ -84,9 +84,10 @@ def test_an_experiment_on_another_engine(base: Path, tmp_path: Path, engine: str
         windows_ms=[100],
         rates=[100.0],
         duration_s=5,
-        warm_up_s=6,
+        # A busy machine takes seconds to ask nimbus, and longer for a first micro-batch.
+        warm_up_s=14,
         drain_s=60,
-        capacity=CapacityPart(safety=1.0, seconds=3, warm_up_s=6),
+        capacity=CapacityPart(safety=1.0, seconds=6, warm_up_s=12),
     )
     run = tmp_path / "run"
     reports = run_experiment(experiment, base, run, Watcher(phase=print))
@@ -95,7 +96,7 @@ def test_an_experiment_on_another_engine(base: Path, tmp_path: Path, engine: str
         assert report.placed, report.name
         assert not report.broken, report.check
         assert report.check["finished"]
-        assert report.check["expected"] == report.check["delivered"] == 11 * 100
+        assert report.check["expected"] == report.check["delivered"] == 19 * 100
         assert report.summary["results"] == 5 * 100
         # Two links of 10 ms; a busy machine takes its time.
         assert report.summary["latency_ms"]["p50"] > 10
@@ -126,7 +127,8 @@ def test_a_cell_through_kafka(base: Path, tmp_path: Path) -> None:
         workload=WorkloadPart(regions=1),
         windows_ms=[100],
         rates=[100.0],
-        duration_s=6,
+        # Flink tells how far it has read every few seconds.
+        duration_s=16,
         warm_up_s=4,
         drain_s=30,
     )
@@ -148,7 +150,7 @@ def test_a_cell_through_kafka(base: Path, tmp_path: Path) -> None:
     assert report.placed
     assert not report.broken, report.check
     assert report.check["finished"]
-    assert report.check["expected"] == report.check["delivered"] == 10 * 100
+    assert report.check["expected"] == report.check["delivered"] == 20 * 100
     told = report.summary["kafka"]
     # A reading crosses from its host to the broker and back, and its result from host to sink.
     assert told["end_to_end_ms"]["p50"] > told["processing_ms"]["p50"] + 10 > 20

@@ -75,9 +75,10 @@ def test_flink_joins_what_comes_through_kafka(
     broker: Broker, cluster: LocalCluster, tmp_path: Path
 ) -> None:
     plan = random_plan(1, nodes=3, regions=1)
-    # About when the job runs: what is due before waits in the broker.
+    # About when the job runs: what is due before waits in the broker. A job that came late to
+    # shorter streams would have read all before it tells how far.
     start = (int(time.time()) + 3) * 1000
-    given = workload_of(plan.problem, start, seconds=6, window_ms=50)
+    given = workload_of(plan.problem, start, seconds=14, window_ms=50)
     # As `nova translate` writes it.
     (tmp_path / "given.json").write_text(given.to_json())
     written = {"workload": tmp_path / "given.json", "kafka": broker.servers}
