@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pyarrow.parquet as pq
 import pytest
+from needs import skip_or_fail
 
 from nova_core.errors import NovaError
 from nova_harness.experiment.bed import hosts_up
@@ -49,12 +50,6 @@ hosts:
   - {{name: hub, role: sink}}
   - {{name: left, role: source}}
 """
-
-
-def skip_or_fail(reason: str) -> None:
-    if os.environ.get("CI"):
-        pytest.fail(f"in CI this must run, but {reason}")
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="module")

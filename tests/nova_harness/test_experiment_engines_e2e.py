@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from needs import skip_or_fail
 
 from nova_core.errors import NovaError
 from nova_flink.home import FlinkHome
@@ -40,12 +41,6 @@ hosts:
   - {{name: between, role: worker}}
 network: {{rtt_ms: 20}}
 """
-
-
-def skip_or_fail(reason: str) -> None:
-    if os.environ.get("CI"):
-        pytest.fail(f"in CI this must run, but {reason}")
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="module")

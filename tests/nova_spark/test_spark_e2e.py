@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from needs import skip_or_fail
 from random_plans import flowing, plan_of, random_plan, seeds, workload_of
 
 from nova_core.errors import NovaError
@@ -60,7 +61,7 @@ class Running:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     if not SPARK.installed() and not os.environ.get("CI"):
-        pytest.skip("needs PySpark and Java: pip install 'nova-placement[spark]'")
+        skip_or_fail("PySpark and Java are missing: pip install 'nova-placement[spark]'")
     directory = tmp_path_factory.mktemp("cluster")
     with LocalCluster(NODES, directory, python=sys.executable, slots=2) as cluster:
         settings = {

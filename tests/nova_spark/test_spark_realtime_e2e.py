@@ -13,6 +13,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from needs import skip_or_fail
 from random_plans import NODES as NUMBER
 from random_plans import flowing, random_plan, seeds
 from test_spark_e2e import QUICK, compare
@@ -72,7 +73,7 @@ class Driver:
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     if not SPARK.installed() and not os.environ.get("CI"):
-        pytest.skip("needs PySpark and Java: pip install 'nova-placement[spark]'")
+        skip_or_fail("PySpark and Java are missing: pip install 'nova-placement[spark]'")
     settings = realtime.settings(512)
     directory = tmp_path_factory.mktemp("cluster")
     slots = realtime.SLOTS
