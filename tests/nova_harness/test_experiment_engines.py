@@ -11,7 +11,7 @@ from report_runs import change, write_run
 
 from nova_core.errors import NovaError
 from nova_harness.experiment.engine import Lead
-from nova_harness.report import make_report, page
+from nova_harness.report import make_report, summary, tables
 from nova_harness.spark_deployment import DRIVER, MASTER, ORDERS, WORKER, SparkDeployment
 from nova_harness.storm_deployment import JOBS, StormDeployment
 from nova_spark.driver import FLOWING, State
@@ -77,12 +77,12 @@ def test_a_report_sets_engines_apart(tmp_path: Path) -> None:
     report = make_report(runs)
     assert {group.setting.engine for group in report.groups} == {"flink", "spark"}
     assert len(report.ratios) == 2 * 3
-    blocks = page.comparison_table(report.groups, report.strategies, report.subject)
+    blocks = tables.comparison_table(report.groups, report.strategies, report.subject)
     assert [block["name"] for block in blocks] == [
         "100 ms windows, calm, Flink",
         "100 ms windows, calm, Spark",
     ]
-    told = [n.text for n in page.notes(runs=report.runs, groups=report.groups,
+    told = [n.text for n in summary.notes(runs=report.runs, groups=report.groups,
                                        found=report.ratios, subject="nova")]  # fmt: skip
     assert any("0.6 s" in text for text in told)
     assert any(text.startswith("2 engines ran the plans") for text in told)

@@ -15,6 +15,7 @@ from report_runs import Behaviour, change, write_json, write_run
 from nova_core.errors import NovaError
 from nova_harness.report import make_report
 from nova_harness.report.comparison import Value, ratios, relative, subject_of, value
+from nova_harness.report.facts import run_facts
 from nova_harness.report.figures import Trend
 from nova_harness.report.groups import (
     LEVELS,
@@ -23,8 +24,8 @@ from nova_harness.report.groups import (
     groups_of,
     latency_of,
 )
-from nova_harness.report.page import notes, run_facts
 from nova_harness.report.run_folder import read_run
+from nova_harness.report.summary import notes
 
 TWO = {"nova": Behaviour(40), "sink": Behaviour(60, climb_ms=400)}
 

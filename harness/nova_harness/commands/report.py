@@ -87,7 +87,8 @@ def _made(runs: list[Path], strategy: str | None, spark: bool, options: dict[str
 def show(made: Report) -> None:
     """Print what a report says in figures."""
     from nova_harness.report.figures import name_of
-    from nova_harness.report.page import milliseconds, notes
+    from nova_harness.report.summary import notes
+    from nova_harness.report.wording import milliseconds
 
     table = console.table(
         "Latency and throughput",
@@ -115,7 +116,7 @@ def show(made: Report) -> None:
 def _ratios_table(made: Report) -> Any:
     from nova_harness.report.comparison import METRICS
     from nova_harness.report.figures import name_of
-    from nova_harness.report.page import times
+    from nova_harness.report.wording import times
 
     table = console.table(
         f"{made.subject} against the best other strategy: how many times better",
@@ -135,7 +136,7 @@ def _ratios_table(made: Report) -> Any:
 def _answer(made: Report, written: list[Path]) -> dict[str, Any]:
     import msgspec
 
-    from nova_harness.report.page import notes
+    from nova_harness.report.summary import notes
 
     return {
         "written": [str(path) for path in written],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
 from nova_core.plotting.parts import BY_PAIR
-from nova_harness.report import page
+from nova_harness.report import facts, summary, tables
 from nova_harness.report.comparison import Ratio, ratios, subject_of
 from nova_harness.report.figures import (
     Mark,
@@ -36,6 +36,7 @@ from nova_harness.report.groups import (
 from nova_harness.report.inline_svg import COLOURS, inline_svg
 from nova_harness.report.placement_map import draw_map
 from nova_harness.report.run_folder import CellFolder, RunError, RunFolder, read_run
+from nova_harness.report.wording import count
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -146,20 +147,20 @@ def _render(report: Report, drawn: _Drawn) -> str:
         title=", ".join(names) if len(names) < 4 else f"{len(names)} experiments",
         version=version("nova-placement"),
         style=style,
-        facts=page.facts_line(runs, groups),
-        tiles=page.tiles(report.ratios, subject) if subject else [],
-        notes=page.notes(runs, groups, report.ratios, subject),
-        strategies=page.descriptions(report.strategies, runs),
+        facts=facts.facts_line(runs, groups),
+        tiles=summary.tiles(report.ratios, subject) if subject else [],
+        notes=summary.notes(runs, groups, report.ratios, subject),
+        strategies=facts.descriptions(report.strategies, runs),
         colours={name: COLOURS[mark.colour] for name, mark in drawn.marks.items()},
         stress=any(group.setting.stress for group in groups),
         subject=subject,
-        table=page.comparison_table(groups, report.strategies, subject),
-        table_note=page.table_note(groups) if groups else "",
+        table=tables.comparison_table(groups, report.strategies, subject),
+        table_note=tables.table_note(groups) if groups else "",
         scenes=drawn.scenes(),
-        cells=page.cell_rows(runs),
-        carried=page.carried_rows(runs),
-        busy=page.busy_rows(runs, report.strategies),
-        runs=[{"name": r.name, "path": str(r.path), "facts": page.run_facts(r)} for r in runs],
+        cells=tables.cell_rows(runs),
+        carried=tables.carried_rows(runs),
+        busy=tables.busy_rows(runs, report.strategies),
+        runs=[{"name": r.name, "path": str(r.path), "facts": facts.run_facts(r)} for r in runs],
         pooled=" over all repetitions" + (" and runs" if len(runs) > 1 else ""),
     )
 
@@ -278,11 +279,11 @@ class _Drawn:
             hosts = len(set(plan.instances.node.tolist()))
             over = int((plan.load > plan.problem.nodes.capacity * (1 + 1e-9)).sum())
             told = (
-                f"{page.count(len(matrix), 'join')} in {page.count(len(plan.instances), 'piece')} "
-                f"on {page.count(hosts, 'host')}"
+                f"{count(len(matrix), 'join')} in {count(len(plan.instances), 'piece')} "
+                f"on {count(hosts, 'host')}"
             )
             if over:
-                told += f"; {page.count(over, 'host is', 'hosts are')} given more than it can take"
+                told += f"; {count(over, 'host is', 'hosts are')} given more than it can take"
             kept = {(c.path / "plan.json").read_bytes() for _, c in cells}
             if len(kept) > 1:
                 told += f". The plan of {name_of(key_of(cell)[1])}; others differ"

@@ -1,0 +1,97 @@
+"""What ran, on what: experiments, machines, hosts and strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nova_core.errors import NovaError
+from nova_harness.report.groups import Group
+from nova_harness.report.run_folder import RunFolder
+from nova_harness.report.wording import count
+
+# What a strategy's own description takes for granted.
+DESCRIPTIONS = {
+    "nova": "Run each join near the point from which its readings and results have the shortest "
+    "ways, on hosts with room for it; cut it into pieces where no single host has enough.",
+}
+# Descriptions longer than this are cut in tables of facts.
+MOST_TEXT = 400
+
+
+def run_facts(run: RunFolder) -> list[tuple[str, str]]:
+    """The experiment, the machine and the hosts of a run."""
+    facts = [(name, _text(content)) for name, content in run.experiment.items()]
+    if (found := run.load) is not None:
+        text = f"{found.rate:g} tuples/s, {found.load:.2f} of {found.takes:g} ({found.host})"
+        at = ", ".join(f"{one.get('rate', 0):g}" for one in found.calibrations)
+        facts.append(("rate found", f"{text}; calibrated at {at}"))
+    facts += [(name, _text(content)) for name, content in run.environment.items()]
+    if run.hosts:
+        facts.append(("hosts", "; ".join(_host(host) for host in run.hosts)))
+    return facts
+
+
+def _host(host: Any) -> str:
+    parts = [host.role] if host.role else []
+    if host.cpu is not None:
+        parts.append(f"{host.cpu:g} cores")
+    if host.memory is not None:
+        parts.append(f"{host.memory / 2**20:,.0f} MiB")
+    return f"{host.name} ({', '.join(parts)})" if parts else host.name
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, Mapping):
+        text = ", ".join(f"{name} {_text(inner)}" for name, inner in content.items())
+    elif isinstance(content, (list, tuple)):
+        text = ", ".join(_text(inner) for inner in content)
+    else:
+        text = f"{content:g}" if isinstance(content, float) else str(content)
+    return text if len(text) <= MOST_TEXT else text[:MOST_TEXT] + " …"
+
+
+def descriptions(strategies: Sequence[str], runs: Sequence[RunFolder]) -> list[tuple[str, str]]:
+    """What each strategy does, in its own words where it is installed."""
+    from inspect import getdoc
+
+    from nova_core.strategies.base import create
+
+    names: dict[str, str] = {}
+    for run in runs:
+        for part in run.experiment.get("strategies", []):
+            if isinstance(part, Mapping):
+                names[str(part.get("label") or part.get("name"))] = str(part.get("name"))
+    made = []
+    for label in strategies:
+        name = names.get(label, label)
+        try:
+            doc = DESCRIPTIONS.get(name) or getdoc(type(create(name))) or ""
+        except NovaError:
+            doc = "(not installed where this report was made)"
+        made.append((label, doc.partition("\n")[0]))
+    return made
+
+
+def facts_line(runs: Sequence[RunFolder], groups: Sequence[Group]) -> str:
+    """When and how much was run, in a line."""
+    cells = [cell for run in runs for cell in run.cells]
+    done = sum(cell.done for cell in cells)
+    parts = [f"{done} finished {'cell' if done == 1 else 'cells'}"]
+    lengths = sorted({cell.facts.duration_s for cell in cells})
+    if lengths:
+        parts.append("measured for " + " or ".join(f"{length:g} s" for length in lengths) + " each")
+    results = sum(group.results for group in groups)
+    parts.append(count(results, "result"))
+    hosts = max((len(run.hosts) for run in runs), default=0)
+    if hosts:
+        parts.append(count(hosts, "host"))
+    engines = {str(run.experiment["engine"]) for run in runs if "engine" in run.experiment}
+    parts += sorted(engines)
+    made = sorted(str(run.environment["time"]) for run in runs if run.environment.get("time"))
+    if made:
+        parts.append(made[0] if len(made) == 1 else f"{made[0]} to {made[-1]}")
+    return " · ".join(parts)
+
+
+__all__ = ["descriptions", "facts_line", "run_facts"]

@@ -1,0 +1,223 @@
+"""The top of the report: the main figures, and what has to be known before any other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from nova_core.console import number
+from nova_harness.report.comparison import EQUAL, METRICS, Metric, Ratio, Value
+from nova_harness.report.figures import name_of
+from nova_harness.report.groups import Group
+from nova_harness.report.run_folder import RunFolder
+from nova_harness.report.wording import count, shown, times
+
+WHAT: dict[Metric, str] = {
+    "mean": "mean latency",
+    "p9999": "99.99th percentile of latency",
+    "throughput": "throughput",
+}
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence on top of the report; ``kind`` is good, bad or plain."""
+
+    kind: str
+    text: str
+
+
+def tiles(found: Sequence[Ratio], subject: str) -> list[dict[str, str]]:
+    """How the subject compares, in one figure per metric."""
+    tiles = []
+    for metric in METRICS:
+        mine = [r for r in found if r.metric == metric]
+        if not mine:
+            continue
+        low, high = (pick(mine, key=lambda r: r.factor) for pick in (min, max))
+        span = times(low.factor)
+        if times(high.factor) != span:
+            span += f"–{times(high.factor)}"
+        if all(r.sign == "≥" for r in mine):
+            span = f"≥{span}"
+        better = sum(r.outcome == "better" for r in mine)
+        equal = sum(r.outcome == "equal" for r in mine)
+        note = f"than the best other strategy; {subject} is better in {better} of "
+        note += count(len(mine), "setting") + (
+            f", within {100 * EQUAL:g} % in {equal}" if equal else ""
+        )
+        unit = "more" if metric == "throughput" else "lower"
+        if low.factor < 1:
+            unit, note = "as good", note.replace("than", "as", 1) + " (below 1: worse)"
+        name = f"{WHAT[metric][0].upper()}{WHAT[metric][1:]}"
+        tiles.append({"name": name, "figure": f"{span}×", "unit": unit, "note": note})
+    return tiles
+
+
+def notes(
+    runs: Sequence[RunFolder], groups: Sequence[Group], found: Sequence[Ratio], subject: str | None
+) -> list[Note]:
+    """What a reader has to know before any figure: the bad first."""
+    made = [*_unfinished(runs), *_integrity(groups), *_not_best(found, subject)]
+    if subject is not None and groups and not found:
+        made.append(Note("bad", f"There is nothing to compare {subject} with."))
+    made += [*_loads(runs), *_pooled(runs), *_engines(groups)]
+    return sorted(made, key=lambda note: ("bad", "good", "plain").index(note.kind))
+
+
+def _unfinished(runs: Sequence[RunFolder]) -> list[Note]:
+    made = []
+    for run in runs:
+        where = f"{run.name}: " if len(runs) > 1 else ""
+        done = sum(cell.done for cell in run.cells)
+        planned = max(run.planned or 0, len(run.cells))
+        if done < planned:
+            text = f"{where}{done} of {count(planned, 'planned cell')} finished."
+            failed = [c.verdict.state for c in run.cells if not c.done and c.verdict.verdict]
+            if failed:
+                text += f" {len(failed)} ended with a verdict: see below."
+            made.append(Note("bad", text))
+        if run.verdict.state not in ("finished", "unknown"):
+            text = f"{where}The run is {run.verdict.state}. {run.verdict.verdict}".strip()
+            made.append(Note("bad", text))
+    return made
+
+
+def _integrity(groups: Sequence[Group]) -> list[Note]:
+    if not groups:
+        return [Note("bad", "No cell was finished, so there are no figures.")]
+    made = []
+    lost, twice, wrong, cut = (
+        sum(getattr(g, name) for g in groups) for name in ("lost", "duplicated", "wrong", "cut_off")
+    )
+    expected = sum(g.expected for g in groups)
+    delivered = f"{count(sum(g.delivered for g in groups), 'result')} compared with the reference"
+    if lost or twice or wrong:
+        who = _names(g for g in groups if g.lost or g.duplicated or g.wrong)
+        text = f"{lost:,} lost, {twice:,} delivered twice and {wrong:,} wrong ({who})."
+        made.append(Note("bad", f"{delivered}: {text}"))
+    else:
+        made.append(Note("good", f"{delivered}: none lost, none delivered twice, none wrong."))
+    if cut:
+        who = _names(g for g in groups if g.cut_off)
+        made.append(
+            Note(
+                "plain",
+                f"{count(cut, 'result')} ({100 * cut / expected:.2g} % of those expected) had not "
+                f"arrived when their run was ended, and are in no latency ({who}).",
+            )
+        )
+    misplaced, verified = (sum(getattr(g, n) for g in groups) for n in ("misplaced", "verified"))
+    if misplaced:
+        who = _names(g for g in groups if g.misplaced)
+        made.append(
+            Note("bad", f"{count(misplaced, 'operator')} did not run where the plan says ({who}).")
+        )
+    elif verified:
+        text = f"The engine ran every operator where the plan says ({verified:,} looked at)."
+        made.append(Note("good", text))
+    return made
+
+
+def _engines(groups: Sequence[Group]) -> list[Note]:
+    engines = {group.setting.engine for group in groups}
+    made = []
+    if len(engines) > 1:
+        made.append(
+            Note(
+                "plain",
+                f"{len(engines)} engines ran the plans; strategies are compared on each of them by "
+                "itself. Capacities of hosts, and so plans, come from a calibration of each.",
+            )
+        )
+    if "spark" in engines:
+        made.append(
+            Note(
+                "plain",
+                "Spark joins in micro-batches: its results come about 0.6 s after their readings "
+                "at the least, wherever the join is done, and later the more a micro-batch costs.",
+            )
+        )
+    return made
+
+
+def _names(groups: Iterable[Group]) -> str:
+    return ", ".join(dict.fromkeys(group.strategy for group in groups))
+
+
+def _not_best(found: Sequence[Ratio], subject: str | None) -> list[Note]:
+    if not found or subject is None:
+        return []
+    worse = [r for r in found if r.outcome == "worse"]
+    if not worse:
+        return [
+            Note(
+                "good",
+                f"No other strategy beats {subject} by more than {100 * EQUAL:g} % in any of these "
+                "figures.",
+            )
+        ]
+    made = []
+    for metric in METRICS:
+        mine = [r for r in worse if r.metric == metric]
+        if not mine:
+            continue
+        cases = [
+            f"{name_of(r.setting, rate=True)}: {_of(r, r.subject)} against "
+            f"{_of(r, r.other)} ({r.best_other})"
+            for r in mine
+        ]
+        made.append(
+            Note("bad", f"{subject} does not have the best {WHAT[metric]}: {'; '.join(cases)}.")
+        )
+    return made
+
+
+def _of(ratio: Ratio, figure: Value) -> str:
+    if ratio.metric == "throughput":
+        return f"{number(figure.amount, 0)} results/s"
+    return "nothing" if math.isinf(figure.amount) else f"{shown(figure)} ms"
+
+
+def _loads(runs: Sequence[RunFolder]) -> list[Note]:
+    """How much a rate asks of hosts, where it was found, and what artificial load leaves them."""
+    made = []
+    for run in runs:
+        if (found := run.load) is not None:
+            where = f"{run.name}: " if len(runs) > 1 else ""
+            text = (
+                f"{where}{number(found.rate, 0)} readings per second and sensor ask of a region's "
+                f"join {found.load:.2f} times what the strongest host without sensor and sink "
+                f"({found.host}) can take, {number(found.takes, 0)} per second; found by "
+                f"{count(len(found.calibrations), 'calibration')} before the first strategy ran."
+            )
+            made.append(Note("plain", text))
+        if any(cell.facts.stress for cell in run.cells):
+            where = f"{run.name}: " if len(runs) > 1 else ""
+            left = run.calibrated.left
+            told = (
+                "Strategies placed them as if hosts were calm."
+                if left is None
+                else f"Load leaves the engine {100 * left:.0f} % of a host's CPU limit, measured "
+                "before the first strategy ran; every strategy was told."
+            )
+            made.append(Note("plain", f"{where}Some runs were under artificial load. {told}"))
+    return made
+
+
+def _pooled(runs: Sequence[RunFolder]) -> list[Note]:
+    if len(runs) < 2:
+        return []
+    machines = {
+        str([run.environment.get(k) for k in ("cpu", "cores", "kernel")])
+        + str(sorted((h.name, h.cpu or 0) for h in run.hosts))
+        for run in runs
+    }
+    text = f"{len(runs)} runs are taken together: results of the same strategy and setting are one."
+    if len(machines) == 1:
+        return [Note("plain", text)]
+    return [Note("bad", f"{text} They were not run on the same machine or hosts, see below.")]
+
+
+__all__ = ["Note", "notes", "tiles"]

@@ -1,0 +1,160 @@
+"""The report's tables: strategies side by side, and what became of each cell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nova_core.console import number
+from nova_harness.report.comparison import METRICS, Metric, Value, best, relative, value
+from nova_harness.report.figures import name_of
+from nova_harness.report.groups import PERCENTILES, Group, key_of
+from nova_harness.report.run_folder import CellFolder, RunFolder
+from nova_harness.report.wording import milliseconds, shown, times
+
+
+def comparison_table(
+    groups: Sequence[Group], strategies: Sequence[str], subject: str | None
+) -> list[dict[str, Any]]:
+    """Strategies side by side, a block per setting."""
+    rates = len({group.setting.rate for group in groups}) > 1
+    blocks = []
+    for setting in sorted({group.setting for group in groups}):
+        here = {group.strategy: group for group in groups if group.setting == setting}
+        others = [group for name, group in here.items() if name != subject] or list(here.values())
+        first: dict[Metric, tuple[Value, Value]] = {}
+        for metric in METRICS:
+            reference, leader = best(others, metric), best(here.values(), metric)
+            assert reference is not None and leader is not None
+            first[metric] = value(reference, metric), value(leader, metric)
+        rows = [
+            {"name": name, "subject": name == subject, "cells": _cells(here[name], first)}
+            for name in strategies
+            if name in here
+        ]
+        blocks.append({"name": name_of(setting, rate=rates), "rows": rows})
+    return blocks
+
+
+def _cells(group: Group, first: Mapping[Metric, tuple[Value, Value]]) -> list[dict[str, str]]:
+    def figure(metric: Metric) -> dict[str, str]:
+        own = value(group, metric)
+        text = number(own.amount, 0) if metric == "throughput" else shown(own)
+        kind = "best" if own.amount == first[metric][1].amount else ""
+        return {"text": text, "kind": kind}
+
+    def ratio(metric: Metric) -> dict[str, str]:
+        own = value(group, metric)
+        return {"text": "–" if math.isinf(own.amount) else times(relative(own, first[metric][0]))}
+
+    mean = figure("mean")
+    if len(group.cell_means) > 1:
+        low, high = min(group.cell_means), max(group.cell_means)
+        mean["small"] = f"±{milliseconds((high - low) / 2)}"
+    cells = [mean, ratio("mean")]
+    for name, share in PERCENTILES.items():
+        if name == "p9999":
+            cells.append(figure("p9999"))
+        elif group.latency is None:
+            cells.append({"text": "–"})
+        else:
+            cells.append({"text": shown(Value(group.latency.at(share), group.is_bound(share)))})
+    cells.append(ratio("p9999"))
+    kept_up = 100 * group.results_per_s / group.expected_per_s
+    cells += [figure("throughput"), {"text": f"{kept_up:.0f} %"}, ratio("throughput")]
+    cells.append({"text": f"{group.lost:,}", "kind": "bad-text" if group.lost else ""})
+    cells.append({"text": f"{group.cut_off:,}"})
+    return cells
+
+
+def table_note(groups: Sequence[Group]) -> str:
+    """How many repetitions the table's figures come from."""
+    cells = sorted({group.cells for group in groups})
+    span = f"{cells[0]}" if len(cells) == 1 else f"{cells[0]} to {cells[-1]}"
+    text = f"Each line: {span} {'repetition' if cells[-1] == 1 else 'repetitions'}"
+    if cells[-1] > 1:
+        text += ", taken together; ± is half of what lies between the repetitions’ means"
+    return text + "."
+
+
+def cell_rows(runs: Sequence[RunFolder]) -> list[dict[str, Any]]:
+    """What became of each cell."""
+    cells = [cell for run in runs for cell in run.cells]
+    order = sorted(cells, key=lambda c: (key_of(c)[1], key_of(c)[0], c.facts.repetition))
+    return [_cell_row(cell) for cell in order]
+
+
+def _cell_row(cell: CellFolder) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "strategy": cell.facts.strategy,
+        "repetition": f"#{cell.facts.repetition}",
+        "setting": name_of(key_of(cell)[1], rate=True),
+        "done": cell.done,
+    }
+    if not cell.done:
+        verdict = cell.verdict
+        return row | {"state": verdict.state + (f": {verdict.verdict}" if verdict.verdict else "")}
+    check, verification = cell.check, cell.verification
+    right = sum(r.actual == r.node for r in verification.rows)
+    counts = [
+        {"text": f"{getattr(check, name):,}", "bad": bad and getattr(check, name) > 0}
+        for name, bad in (
+            ("expected", False),
+            ("delivered", False),
+            ("lost", True),
+            ("duplicated", True),
+            ("wrong", True),
+            ("cut_off", False),
+        )
+    ]
+    placed = f"{right} of {len(verification.rows)}"
+    return row | {"counts": counts, "placed": placed, "misplaced": not verification.ok}
+
+
+def carried_rows(runs: Sequence[RunFolder]) -> list[dict[str, str]]:
+    """Cells whose streams came through Kafka: latencies without and with the wait in it."""
+    made = []
+    for cell in (cell for run in runs for cell in run.cells if cell.done):
+        found = cell.summary.kafka
+        if found is None:
+            continue
+        strategy, setting = key_of(cell)
+        row = {"strategy": strategy, "setting": name_of(setting, rate=True)}
+        for name, told in (("p", found.processing_ms), ("e", found.end_to_end_ms)):
+            for percentile in ("p50", "p99"):
+                amount = told.get(percentile)
+                row[f"{name}_{percentile}"] = "" if amount is None else milliseconds(amount)
+        pressure = found.back_pressure
+        row["rate"] = "not measured" if pressure is None else f"{pressure.rate:,.1f}"
+        row["most"] = "" if pressure is None else f"{pressure.most:,}"
+        made.append(row)
+    return made
+
+
+def busy_rows(runs: Sequence[RunFolder], strategies: Sequence[str]) -> list[dict[str, str]]:
+    """The busiest operator and the one most held up, by strategy and setting."""
+    cells = {key_of(c): c for run in runs for c in run.cells if c.done and c.operators}
+    rows = []
+    for (strategy, setting), cell in sorted(
+        cells.items(), key=lambda item: (item[0][1], strategies.index(item[0][0]))
+    ):
+        facts = cell.facts
+        # Of runs that do not tell: from the middle of the warm-up on.
+        whole = 1000 * (facts.counted_s or facts.duration_s + facts.warm_up_s / 2)
+        busiest = max(cell.operators, key=lambda o: o.busy_ms or 0)
+        held = max(cell.operators, key=lambda o: o.back_pressured_ms or 0)
+        rows.append(
+            {
+                "strategy": strategy,
+                "setting": name_of(setting, rate=True),
+                "busiest": f"{busiest.name} on {busiest.node}",
+                "busy": f"{min(100, 100 * (busiest.busy_ms or 0) / whole):.0f} %",
+                "held": f"{held.name} on {held.node}" if held.back_pressured_ms else "none",
+                "waiting": f"{min(100, 100 * (held.back_pressured_ms or 0) / whole):.0f} %",
+            }
+        )
+    return rows
+
+
+__all__ = ["busy_rows", "carried_rows", "cell_rows", "comparison_table", "table_note"]
