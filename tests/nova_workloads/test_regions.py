@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nova_core.errors import NovaError
-from nova_workloads.pipeline import Preparation
+from nova_workloads.preparation import Preparation
 from nova_workloads.regions import Grid, read_regions
 from nova_workloads.spark import SparkOptions, default_memory, spark_session
 

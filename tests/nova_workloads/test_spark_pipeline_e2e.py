@@ -26,7 +26,8 @@ from small_spark import OPTIONS
 from nova_core.errors import NovaError
 from nova_harness import duckdb_pipeline
 from nova_harness.measure_pipeline import differences
-from nova_workloads.pipeline import Preparation, prepare
+from nova_workloads.pipeline import prepare
+from nova_workloads.preparation import Preparation
 from nova_workloads.regions import Grid, read_regions
 from nova_workloads.synth import Faults, Settings, write_archive
 

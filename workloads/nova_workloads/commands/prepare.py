@@ -110,10 +110,11 @@ def prepare(
     """
     from nova_workloads import pipeline
     from nova_workloads.cleaning import Cleaning
+    from nova_workloads.preparation import Preparation
     from nova_workloads.regions import Grid, read_regions
     from nova_workloads.spark import SparkOptions, progress, spark_session
 
-    preparation = pipeline.Preparation(
+    preparation = Preparation(
         regions=read_regions(regions, region_name) if regions else Grid(grid),
         cleaning=Cleaning(
             pressure=pressure, move_distance=move_distance, sequence_period=sequence_period
