@@ -127,6 +127,11 @@ class ClusterConfiguration:
         return f"spark://{self.coordinator.address}:{self.master_port}"
 
     @property
+    def addresses(self) -> dict[str, str]:
+        """Address of each node."""
+        return {node.name: node.address for node in self.nodes}
+
+    @property
     def heaps(self) -> dict[str, int]:
         """Heap of each node's executor, MiB."""
         return {node.name: heap(node) for node in self.nodes}

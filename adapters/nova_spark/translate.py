@@ -252,7 +252,7 @@ def _write_job(
 
 def _write_hints(path: Path, flow: Flow, configuration: ClusterConfiguration) -> None:
     """For jobs that cannot use profiles: what Spark takes as a wish."""
-    address = {node.name: node.address for node in configuration.nodes}
+    address = configuration.addresses
     hints = {
         "kind": "best-effort",
         "meaning": "preferred locations: Spark runs a task elsewhere when its host has no free "

@@ -118,7 +118,10 @@ class Verification:
 
 
 def verify(
-    rest: Rest, steps: Sequence[Step], planned: Mapping[str, str] | None = None
+    rest: Rest,
+    steps: Sequence[Step],
+    planned: Mapping[str, str] | None = None,
+    addresses: Mapping[str, str] | None = None,
 ) -> Verification:
     """Compare where tasks ran with where they were to.
 
@@ -126,6 +129,8 @@ def verify(
         rest: the application.
         steps: what the job says of itself.
         planned: nodes of the steps there should be, by name; what the job says, if not given.
+        addresses: of all nodes whose executors hold no node's resource; those of the steps' nodes,
+            if not given. Jobs that ran earlier in the same application may have used others.
 
     Raises:
         SparkError: when nothing answers.
@@ -134,6 +139,7 @@ def verify(
     if planned is None:
         planned = {step.name: step.node for step in steps}
     at_address = {step.host: step.node for step in steps if step.host}
+    at_address |= {host: node for node, host in (addresses or {}).items()}
     homes: dict[str, tuple[str, str]] = {}
     for one in rest.executors():
         host = str(one["hostPort"]).rpartition(":")[0]

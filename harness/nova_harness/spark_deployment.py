@@ -163,8 +163,7 @@ class SparkDeployment(EngineDeployment):
         words += ["--master", c.master_url, "--slots", str(c.slots)]
         words += ["--heaps", json.dumps(c.heaps), "--set", json.dumps(settings)]
         if self.real_time:
-            addresses = {node.name: node.address for node in c.nodes}
-            words += ["--real-time", json.dumps(addresses)]
+            words += ["--real-time", json.dumps(c.addresses)]
         return f"mkdir -p {ORDERS} {WORK}/tmp && cd {WORK} && exec env {shlex.join(words)}"
 
     def launch(self) -> None:

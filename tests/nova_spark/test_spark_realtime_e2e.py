@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from needs import skip_or_fail
 from random_plans import NODES as NUMBER
-from random_plans import flowing, random_plan, seeds
+from random_plans import flowing, random_plan, seeds, workload_of
 from test_spark_e2e import QUICK, compare
 
 from nova_core.model import Plan
@@ -37,6 +37,7 @@ DONE_S = 150.0
 class Driver:
     """The process that an experiment starts on the sink's host."""
 
+    addresses: dict[str, str]
     orders: Path
     process: subprocess.Popen[bytes]
     numbers: Iterator[int]
@@ -83,7 +84,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
             "spark.driver.extraJavaOptions": f"{QUICK} -Xss8m",
             "spark.executor.extraJavaOptions": QUICK,
         }
-        addresses = {node.name: node.address for node in cluster.configuration.nodes}
+        addresses = cluster.configuration.addresses
         orders = tmp_path_factory.mktemp("orders")
         command = [
             *(sys.executable, "-m", "nova_spark.driver", "--directory", str(orders)),
@@ -92,7 +93,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
         ]
         with (orders / "log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log)
-        made = Driver(orders, process, count())
+        made = Driver(addresses, orders, process, count())
         try:
             made.await_state("driver.json", READY)
             yield made
@@ -123,6 +124,19 @@ def test_random_plans_without_relays_deliver_the_reference_from_their_nodes(
     other = next(one for one in NODES if one != node)
     wrong = verify(rest, state.steps, {**planned, name: other})
     assert [row.step for row in wrong.rows if not row.ok] == [name]
+
+    # A plan that leaves nodes out is not blamed for what the one before it ran there.
+    alone = random_plan(seed, nodes=1, regions=1)
+    assert alone.problem.nodes.ids.tolist() == NODES[:1] != sorted(set(planned.values()))
+    flow, state, _ = driver.run(
+        alone, workload_of(alone.problem, 0, seconds=1, window_ms=100), FINISHED
+    )
+    planned = {stage.name: stage.node for stage in flow.stages}
+    found = verify(rest, state.steps, planned, driver.addresses)
+    assert found.ok, found
+    assert len(found.rows) == len(flow.stages)
+    assert all(row.tasks for row in found.rows)
+    assert not verify(rest, state.steps, planned).ok
 
 
 def test_an_order_that_cannot_run_leaves_the_driver(driver: Driver) -> None:

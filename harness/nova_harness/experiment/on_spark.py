@@ -205,7 +205,10 @@ class SparkJob:
         """Where the tasks of its last micro-batches ran, as Spark tells it."""
         state = self.await_state()
         planned = {stage.name: stage.node for stage in self.flow.stages}
-        return Placed(verify(self.rest, state.steps, planned))
+        # Executors of micro-batches hold their node's resource, which says more.
+        d = self.deployment
+        addresses = d.configuration.addresses if d.real_time else None
+        return Placed(verify(self.rest, state.steps, planned, addresses))
 
     def look(self) -> bool:
         """Whether all that was due is through."""

@@ -1,0 +1,134 @@
+"""Where tasks ran, of what Spark answers; it is asked for real in the end-to-end tests."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from random_plans import random_plan, workload_of
+
+from nova_harness.experiment.on_spark import SparkEngine, SparkJob
+from nova_harness.spark_deployment import SparkDeployment
+from nova_spark.driver import FLOWING, READY, State
+from nova_spark.flow import from_plan
+from nova_spark.verification import Step
+from nova_testbed.hosts import Hosts
+from nova_testbed.inventory import read_inventory
+
+APPLICATION = "app-20261122122823-0000"
+ADDRESSES = {f"n_{i}.x": f"127.194.65.{i + 1}" for i in range(3)}
+# Recorded of one driver in Real-Time Mode: a batch of a plan on all three nodes, then one of a plan
+# on the first alone. Which executor (its number) ran the tasks of each stage.
+EXECUTORS = {"0": "n_2.x", "1": "n_1.x", "2": "n_0.x"}
+EARLIER = {9: "22200", 10: "2001", 11: "1"}
+LATER = {12: "222", 13: "22", 14: "2"}
+# Of the second plan's steps, in its order: their stage, and their task there.
+STEPS = ((12, 0), (12, 1), (13, 0), (12, 2), (12, 1), (13, 1), (14, 0))
+
+
+def answers(stages: dict[int, str]) -> dict[str, object]:
+    """Documents of the REST interface by path, as far as they are read."""
+    found: dict[str, object] = {
+        "/allexecutors": [
+            {"id": number, "hostPort": f"{ADDRESSES[node]}:35069", "resources": {}}
+            for number, node in EXECUTORS.items()
+        ],
+        "/stages": [
+            {
+                "stageId": stage,
+                "attemptId": 0,
+                "status": "COMPLETE",
+                "name": "start at NativeMethodAccessorImpl.java:0",
+            }
+            for stage in stages
+        ],
+    }
+    for stage, ran in stages.items():
+        found[f"/stages/{stage}/0/taskList"] = [
+            {"index": index, "executorId": executor} for index, executor in enumerate(ran)
+        ]
+    return found
+
+
+@pytest.fixture
+def told() -> dict[str, object]:
+    """What the server answers."""
+    return {}
+
+
+@pytest.fixture
+def url(told: dict[str, object]) -> Iterator[str]:
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            document = told[path.removeprefix(f"/api/v1/applications/{APPLICATION}")]
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(document).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+class Told(SparkDeployment):
+    """A deployment whose driver's files are here."""
+
+    states: dict[str, State]
+
+    def state(self, name: str) -> State | None:
+        return self.states[name]
+
+
+def job_on_the_first_node(url: str) -> SparkJob:
+    found = read_inventory("virtual-8")
+    hosts = [
+        replace(host, name=name, address=address)
+        for host, (name, address) in zip(found.hosts, ADDRESSES.items(), strict=False)
+    ]
+    deployment = Told(Hosts(replace(found, hosts=tuple(hosts))), real_time=True)
+    plan = random_plan(1, nodes=1, regions=1)
+    workload = workload_of(plan.problem, 0, seconds=1, window_ms=100)
+    flow = from_plan(plan, plan.problem, workload)
+    host = ADDRESSES["n_0.x"]
+    steps = tuple(
+        Step(one.name, one.node, (stage,), task, host)
+        for one, (stage, task) in zip(flow.stages, STEPS, strict=True)
+    )
+    deployment.states = {
+        "driver.json": State(READY, url=url, application=APPLICATION),
+        "0.state.json": State(FLOWING, steps=steps),
+    }
+    return SparkJob(SparkEngine(deployment), 0, "later", flow, workload)
+
+
+def test_what_an_earlier_strategy_ran_elsewhere_is_not_held_against_a_later_one(
+    told: dict[str, object], url: str
+) -> None:
+    job = job_on_the_first_node(url)
+    told |= answers(EARLIER | LATER)
+    placed = job.verify()
+    assert placed.ok, placed
+    assert [row.actual for row in placed.found.rows] == [("n_0.x",)] * len(job.flow.stages)
+    # Its own tasks elsewhere are noticed still.
+    told |= answers(EARLIER | LATER | {13: "12"})
+    (wrong,) = (row for row in job.verify().found.rows if not row.ok)
+    assert (wrong.step, wrong.actual) == (job.flow.stages[2].name, ("n_1.x",))
+    # As are tasks on a host that is no node's.
+    told["/allexecutors"] = [
+        {"id": number, "hostPort": "127.194.66.9:1" if number == "0" else f"{ADDRESSES[node]}:1"}
+        for number, node in EXECUTORS.items()
+    ]
+    told |= {path: what for path, what in answers(EARLIER | LATER).items() if "task" in path}
+    assert {row.actual for row in job.verify().found.rows if not row.ok} == {
+        ("host 127.194.66.9", "n_0.x"),
+        ("host 127.194.66.9", "n_0.x", "n_1.x"),
+    }
