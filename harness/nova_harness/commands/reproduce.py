@@ -11,7 +11,7 @@ import click
 from nova_core import console
 from nova_core.commands import shared
 from nova_harness.commands.reproduce_sbon import sbon
-from nova_harness.commands.reproduce_shared import as_dict, data_directory, figure_options, write
+from nova_harness.commands.reproduce_shared import data_directory, figure_options, publish
 from nova_harness.commands.reproduce_simulation import fig6, fig7, fig10
 from nova_harness.commands.reproduce_whitewater import whitewater
 
@@ -44,16 +44,9 @@ def fig8(
     asked = read_parameters("fig8", figure.Fig8, parameters)
     with shared.working(), shared.progress("placing") as advance:
         result = figure.run(asked, data_directory(data, synthetic), advance)
-    tables: dict[str, Sequence[object]] = {
-        "fig8": result.strategies,
-        "fig8-spaces": result.spaces,
-    }
-    written = write(output, "fig8", result, tables, lambda: figure.draw(result))
-    if as_json:
-        console.print_json({**as_dict(result), "written": written})
-        return
-    console.show(strategies_table(result), "", spaces_table(result))
-    console.say(f"written to {output}: {', '.join(written)}")
+    tables: dict[str, Sequence[object]] = {"fig8": result.strategies, "fig8-spaces": result.spaces}
+    shown = [strategies_table(result), "", spaces_table(result)]
+    publish(output, "fig8", result, tables, figure.draw, shown, as_json)
 
 
 @reproduce.command()
@@ -68,18 +61,14 @@ def fig9(
     asked = read_parameters("fig9", figure.Fig9, parameters)
     with shared.working(), shared.progress("placing") as advance:
         result = figure.run(asked, data_directory(data, synthetic), advance)
-    written = write(output, "fig9", result, {"fig9": result.hours}, lambda: figure.draw(result))
-    if as_json:
-        console.print_json({**as_dict(result), "written": written})
-        return
-    console.show(
+    shown = [
         hours_table(result),
         "",
         f"90P stays within {100 * result.p90_range:.1f} % of its mean over the hours, the mean "
         f"within {100 * result.mean_range:.1f} %; of single workloads 90P within "
         f"{100 * result.worst_workload:.1f} %",
-    )
-    console.say(f"written to {output}: {', '.join(written)}")
+    ]
+    publish(output, "fig9", result, {"fig9": result.hours}, figure.draw, shown, as_json)
 
 
 def strategies_table(result: eighth.Result) -> Any:

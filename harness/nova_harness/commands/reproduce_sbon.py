@@ -10,30 +10,17 @@ import click
 
 from nova_core import console
 from nova_core.commands import shared
+from nova_harness.commands.reproduce_shared import figure_options, publish
 
 if TYPE_CHECKING:
     from nova_harness.sbon_results import Result
 
 
 @click.command()
-@click.option(
-    "--parameters",
-    type=shared.FILE,
-    help="A YAML file like the project's own harness/experiments/sbon.yaml.",
-)
-@click.option(
-    "--output",
-    "-o",
-    type=shared.FILE,
-    default=Path("sbon"),
-    show_default=True,
-    help="Directory for the numbers (CSV, JSON) and the figure (PNG).",
-)
-@shared.json_option
+@figure_options("sbon", None)
 def sbon(parameters: Path | None, output: Path, as_json: bool) -> None:
     """SBON's algorithms on transit-stub topologies: its Table 1, Fig. 8 and 9, and reuse."""
     from nova_harness import sbon as experiment
-    from nova_harness.commands.reproduce_shared import as_dict, write
     from nova_harness.figure_inputs import read_parameters
     from nova_harness.sbon_results import draw
 
@@ -46,12 +33,8 @@ def sbon(parameters: Path | None, output: Path, as_json: bool) -> None:
         "sbon-spaces": result.spaces,
         "sbon-reuse": result.reuse,
     }
-    written = write(output, "sbon", result, tables, lambda: draw(result))
-    if as_json:
-        console.print_json({**as_dict(result), "written": written})
-        return
-    console.show(_table(result), "", _spaces(result), "", _reuse(result))
-    console.say(f"written to {output}: {', '.join(written)}")
+    shown = [_table(result), "", _spaces(result), "", _reuse(result)]
+    publish(output, "sbon", result, tables, draw, shown, as_json)
 
 
 def _table(result: Result) -> Any:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from nova_core import console
 from nova_core.commands import shared
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
 
 
 def figure_options(
@@ -76,22 +78,26 @@ def data_directory(data: Path | None, synthetic: bool) -> Path | None:
     return data or DATA
 
 
-def as_dict(result: object) -> dict[str, Any]:
-    """A result as plain values."""
-    import msgspec
-
-    plain: dict[str, Any] = msgspec.to_builtins(result)
-    return plain
-
-
-def write(
+def publish(
     directory: Path,
     figure: str,
-    result: object,
-    tables: dict[str, Sequence[object]],
-    draw: Callable[[], Figure],
-) -> list[str]:
-    """Write numbers and figure; the names of the files."""
+    result: R,
+    tables: Mapping[str, Sequence[object]],
+    draw: Callable[[R], Figure],
+    shown: Sequence[Any],
+    as_json: bool,
+) -> None:
+    """Write numbers and figure, and print the numbers.
+
+    Args:
+        directory: for the files.
+        figure: their name.
+        result: all numbers, written and printed as JSON.
+        tables: rows of CSV files, by their names.
+        draw: makes the figure.
+        shown: what is printed instead of JSON.
+        as_json: whether JSON is printed.
+    """
     import csv
     import io
 
@@ -112,8 +118,13 @@ def write(
         written.append(f"{name}.csv")
     content = msgspec.json.format(msgspec.json.encode(result), indent=2)
     write_text(directory / f"{figure}.json", content.decode() + "\n")
-    save_figure(draw, directory / f"{figure}.png")
-    return [*written, f"{figure}.json", f"{figure}.png"]
+    save_figure(lambda: draw(result), directory / f"{figure}.png")
+    written += [f"{figure}.json", f"{figure}.png"]
+    if as_json:
+        console.print_json({**msgspec.to_builtins(result), "written": written})
+        return
+    console.show(*shown)
+    console.say(f"written to {directory}: {', '.join(written)}")
 
 
-__all__ = ["as_dict", "data_directory", "figure_options", "write"]
+__all__ = ["data_directory", "figure_options", "publish"]

@@ -10,12 +10,7 @@ import click
 
 from nova_core import console
 from nova_core.commands import shared
-from nova_harness.commands.reproduce_shared import (
-    as_dict,
-    data_directory,
-    figure_options,
-    write,
-)
+from nova_harness.commands.reproduce_shared import data_directory, figure_options, publish
 
 if TYPE_CHECKING:
     from nova_harness import fig6 as sixth
@@ -108,12 +103,8 @@ def fig6(
     source = data_directory(data, synthetic or nodes is not None)
     with shared.working(), shared.progress("placing") as advance:
         result = figure.run(asked, source, _limits(limit, memory), output / CELLS, advance)
-    written = write(output, "fig6", result, {"fig6": result.rows}, lambda: figure.draw(result))
-    if as_json:
-        console.print_json({**as_dict(result), "written": written})
-        return
-    console.show(overload_table(result))
-    console.say(f"written to {output}: {', '.join(written)}")
+    shown = [overload_table(result)]
+    publish(output, "fig6", result, {"fig6": result.rows}, figure.draw, shown, as_json)
 
 
 @click.command()
@@ -137,12 +128,8 @@ def fig7(
     source = data_directory(data, synthetic or nodes is not None)
     with shared.working(), shared.progress("placing") as advance:
         result = figure.run(asked, source, _limits(limit, memory), output / CELLS, advance)
-    written = write(output, "fig7", result, {"fig7": result.rows}, lambda: figure.draw(result))
-    if as_json:
-        console.print_json({**as_dict(result), "written": written})
-        return
-    console.show(delta_table(result))
-    console.say(f"written to {output}: {', '.join(written)}")
+    shown = [delta_table(result)]
+    publish(output, "fig7", result, {"fig7": result.rows}, figure.draw, shown, as_json)
 
 
 @click.command()
@@ -170,12 +157,8 @@ def fig10(
     asked = _changed(asked, strategies, nodes=list(nodes) or None)
     with shared.working(), shared.progress("placing") as advance:
         result = figure.run(asked, _limits(limit, memory), output / CELLS, advance)
-    written = write(output, "fig10", result, {"fig10": result.rows}, lambda: figure.draw(result))
-    if as_json:
-        console.print_json({**as_dict(result), "written": written})
-        return
-    console.show(time_table(result))
-    console.say(f"written to {output}: {', '.join(written)}")
+    shown = [time_table(result)]
+    publish(output, "fig10", result, {"fig10": result.rows}, figure.draw, shown, as_json)
 
 
 def _number(value: float | None, digits: int = 1) -> str:

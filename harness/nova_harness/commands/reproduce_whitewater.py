@@ -10,6 +10,7 @@ import click
 
 from nova_core import console
 from nova_core.commands import shared
+from nova_harness.commands.reproduce_shared import figure_options, publish
 
 if TYPE_CHECKING:
     from nova_harness import whitewater as figures
@@ -31,31 +32,17 @@ LARGE_COLUMNS = (
     is_flag=True,
     help=f"Take only {QUICK} queries of each size.",
 )
-@click.option(
-    "--parameters",
-    type=shared.FILE,
-    help="A YAML file like the project's own harness/experiments/whitewater.yaml.",
-)
-@click.option(
-    "--output",
-    "-o",
-    type=shared.FILE,
-    default=Path("whitewater"),
-    show_default=True,
-    help="Directory for the numbers (CSV, JSON) and the figure (PNG). What is done already there "
-    "is not done again.",
-)
-@shared.json_option
+@figure_options("whitewater", None)
 def whitewater(quick: bool, parameters: Path | None, output: Path, as_json: bool) -> None:
     """WhiteWater's searches: how often they find the best configuration, and how fast.
 
     Small random queries are searched exhaustively as well (its Fig. 6); on large ones searches are
-    compared with reactive tabu (Fig. 7) and timed (Fig. 8).
+    compared with reactive tabu (Fig. 7) and timed (Fig. 8). What is finished in the output
+    directory is not done again.
     """
     import msgspec
 
     from nova_harness import whitewater as figures
-    from nova_harness.commands.reproduce_shared import as_dict, write
     from nova_harness.figure_inputs import read_parameters
 
     asked = read_parameters("whitewater", figures.Whitewater, parameters)
@@ -71,12 +58,8 @@ def whitewater(quick: bool, parameters: Path | None, output: Path, as_json: bool
         "whitewater-small": result.small,
         "whitewater-large": result.large,
     }
-    written = write(output, "whitewater", result, tables, lambda: figures.draw(result))
-    if as_json:
-        console.print_json({**as_dict(result), "written": written})
-        return
-    console.show(small_table(result), "", large_table(result), "", *told(result))
-    console.say(f"written to {output}: {', '.join(written)}")
+    shown = [small_table(result), "", large_table(result), "", *told(result)]
+    publish(output, "whitewater", result, tables, figures.draw, shown, as_json)
 
 
 def small_table(result: figures.Result) -> Any:
