@@ -21,7 +21,7 @@ from nova_core.errors import NovaError
 from nova_spark.extension import EXTENSIONS, build
 from nova_spark.flow import Flow, Input
 from nova_spark.rest import Rest
-from nova_spark.streaming_join import POLL_S, PREPARE_S, values_of
+from nova_spark.streaming_join import POLL_S, PREPARE_S, values_of, wait_while
 from nova_spark.tasks import KEPT
 from nova_spark.verification import Step
 
@@ -129,9 +129,8 @@ class RealTimeJoin:
                     seen,
                 )
             )
-        until = time.monotonic() + timeout_s
-        while not all(self._scala.Progress.positions(one) for one in self._ids):
-            self._poll(until, timeout_s)
+        begun = self._scala.Progress.positions
+        wait_while(lambda: not all(map(begun, self._ids)), self.check, timeout_s)
 
     def begin(self, start_ms: int | None = None) -> None:
         """Have tuples flow: from the first batch that begins from now on.
@@ -149,15 +148,7 @@ class RealTimeJoin:
         Raises:
             NovaError: with Spark's reason when a query fails, or after so many seconds.
         """
-        until = time.monotonic() + timeout_s
-        while self.flowing:
-            self._poll(until, timeout_s)
-
-    def _poll(self, until: float, timeout_s: float) -> None:
-        self.check()
-        if time.monotonic() > until:
-            raise NovaError(f"Spark: not done after {timeout_s:g} s")
-        time.sleep(POLL_S)
+        wait_while(lambda: self.flowing, self.check, timeout_s)
 
     @property
     def flowing(self) -> bool:

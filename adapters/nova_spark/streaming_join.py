@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
@@ -125,12 +126,7 @@ class StreamingJoin:
         Raises:
             NovaError: with Spark's reason when a query fails, or after so many seconds.
         """
-        until = time.monotonic() + timeout_s
-        while self.flowing:
-            self.check()
-            if time.monotonic() > until:
-                raise NovaError(f"Spark: not done after {timeout_s:g} s")
-            time.sleep(POLL_S)
+        wait_while(lambda: self.flowing, self.check, timeout_s)
 
     @property
     def flowing(self) -> bool:
@@ -247,6 +243,25 @@ class StreamingJoin:
         return write
 
 
+def wait_while(going: Callable[[], bool], check: Callable[[], None], timeout_s: float) -> None:
+    """Wait until something ends.
+
+    Args:
+        going: whether it goes on.
+        check: raises what is wrong with it.
+        timeout_s: how long at the most.
+
+    Raises:
+        NovaError: after so many seconds.
+    """
+    until = time.monotonic() + timeout_s
+    while going():
+        check()
+        if time.monotonic() > until:
+            raise NovaError(f"Spark: not done after {timeout_s:g} s")
+        time.sleep(POLL_S)
+
+
 def values_of(stream: SourceStream) -> tuple[float, ...]:
     """What a replay emits.
 
@@ -277,4 +292,4 @@ def _within(piece: Piece, wanted: Column) -> Column:
     return F.when(conditions[0] & conditions[1] & wanted, F.lit(piece.instance))
 
 
-__all__ = ["SETTINGS", "StreamingJoin", "values_of"]
+__all__ = ["SETTINGS", "StreamingJoin", "values_of", "wait_while"]
