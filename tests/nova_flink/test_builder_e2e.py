@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,20 +26,6 @@ from nova_workloads.streams import Stream
 pytestmark = pytest.mark.e2e
 NODES = [f"n_{i}.x" for i in range(5)]
 DONE_S = 120
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    home = FlinkHome.default()
-    require(home)
-    with LocalCluster(home, NODES, tmp_path_factory.mktemp("cluster")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def client(cluster: LocalCluster) -> Iterator[Client]:
-    with Client(cluster.home, cluster.rest.url) as found:
-        yield found
 
 
 def run(

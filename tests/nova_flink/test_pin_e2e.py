@@ -5,30 +5,19 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from needs_flink import require
 
 import nova_core
 import nova_engines
 import nova_flink
 from nova_flink import names
-from nova_flink.home import FlinkHome
 from nova_flink.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.e2e
 NODES = ["a", "b.1", "c", "sink"]
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    home = FlinkHome.default()
-    require(home)
-    with LocalCluster(home, NODES, tmp_path_factory.mktemp("cluster")) as running:
-        yield running
 
 
 def plan_of(places: dict[str, tuple[str, str, str]]) -> dict[str, Any]:

@@ -6,19 +6,16 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from needs_flink import require
 from random_plans import random_plan, workload_of
 from test_builder_e2e import compare, tuples_of
 
 from nova_flink import results
 from nova_flink.client import Client
 from nova_flink.dataflow import Dataflow, Operator, from_plan
-from nova_flink.home import FlinkHome
 from nova_flink.local_cluster import LocalCluster
 from nova_flink.verification import verify
 from nova_flink.workload import SourceStream, Workload
@@ -32,20 +29,6 @@ pytestmark = pytest.mark.e2e
 HOST = "127.0.0.1"
 NODES = [f"n_{i}.x" for i in range(3)]
 DONE_S = 120
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    home = FlinkHome.default()
-    require(home)
-    with LocalCluster(home, NODES, tmp_path_factory.mktemp("cluster")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def client(cluster: LocalCluster) -> Iterator[Client]:
-    with Client(cluster.home, cluster.rest.url) as found:
-        yield found
 
 
 def reserved() -> socket.socket:

@@ -1,0 +1,28 @@
+"""A cluster of real Flink for the tests of a module that names its ``NODES``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from needs_flink import require
+
+from nova_flink.client import Client
+from nova_flink.home import FlinkHome
+from nova_flink.local_cluster import LocalCluster
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LocalCluster]:
+    home = FlinkHome.default()
+    require(home)
+    with LocalCluster(home, request.module.NODES, tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(cluster: LocalCluster) -> Iterator[Client]:
+    with Client(cluster.home, cluster.rest.url) as found:
+        yield found
