@@ -16,7 +16,7 @@ from nova_harness.experiment.cells import cells_of
 from nova_harness.experiment.document import Experiment, check_experiment
 from nova_harness.experiment.runner import default_folder
 from nova_harness.kafka_deployment import BROKER, KafkaDeployment
-from nova_harness.report import make_report, page
+from nova_harness.report import make_report, tables
 from nova_kafka.measures import Sample
 from nova_testbed.hosts import Hosts
 from nova_testbed.inventory import read_inventory
@@ -86,7 +86,7 @@ def test_a_report_sets_what_came_through_kafka_apart(tmp_path: Path) -> None:
         )
     made = make_report([run])
     assert {group.setting.engine for group in made.groups} == {"flink through Kafka"}
-    row = page.carried_rows(made.runs)[0]
+    row = tables.carried_rows(made.runs)[0]
     assert row["setting"].endswith("Flink through Kafka")
     assert (row["p_p50"], row["e_p50"], row["e_p99"]) == ("12.0", "18.0", "")
     assert (row["rate"], row["most"]) == ("3.2", "1,234")
