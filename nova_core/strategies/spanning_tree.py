@@ -97,7 +97,8 @@ def _tree_of_distinct(position: Floats) -> Ints:
     flat = _without_empty_dimensions(position)
     count, dimensions = flat.shape
     if dimensions <= 1:
-        order = np.argsort(flat[:, 0], kind="stable") if dimensions else np.zeros(count, np.int64)
+        # Distinct points may be too close for their distance to be told from nothing.
+        order = np.argsort(flat[:, 0], kind="stable") if dimensions else np.arange(count)
         return np.stack([order[:-1], order[1:]], axis=1)
     candidates = None
     if dimensions <= 3 and count >= _TRIANGULATE_FROM:
@@ -136,6 +137,8 @@ def _shortest(position: Floats, edges: Ints) -> Ints:
 
     count = len(position)
     length = np.linalg.norm(position[edges[:, 0]] - position[edges[:, 1]], axis=1)
+    # Edges of no length would count as none.
+    length = np.maximum(length, np.finfo(np.float64).tiny)
     tree = spanning(csr_array((length, (edges[:, 0], edges[:, 1])), shape=(count, count))).tocoo()
     return np.stack([tree.row, tree.col], axis=1)
 

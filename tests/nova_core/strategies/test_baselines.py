@@ -177,6 +177,10 @@ def shapes() -> dict[str, np.ndarray]:
         "all at one place": np.ones((300, 2)),
         "nearly twins": np.repeat(random.normal(size=(150, 2)), 2, axis=0)
         + 1e-15 * random.normal(size=(300, 2)),
+        "closer than numbers tell": np.arange(3)[:, None] * np.array([[5e-324, 0]]),
+        "two of many closer than numbers tell": np.concatenate(
+            [random.normal(size=(298, 2)), [[0, 0], [1e-200, 0]]]
+        ),
         "one node": np.zeros((1, 2)),
         "far from the origin": 1e9 + random.normal(size=(300, 2)),
     }
