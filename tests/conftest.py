@@ -15,8 +15,16 @@ settings.register_profile("nova", deadline=None)
 settings.load_profile("nova")
 
 ROOT = Path(__file__).resolve().parent.parent
-# Directories whose tests name things on this machine, and so must not run side by side.
-ONE_AT_A_TIME = ("tests/nova_testbed/",)
+# What else than a file stays on one worker.
+TOGETHER = (
+    # They name things on this machine, and so must not run side by side.
+    ("tests/nova_testbed/",),
+    # They share a session of Spark, which takes long to start.
+    (
+        "tests/nova_workloads/test_spark_pipeline.py",
+        "tests/nova_workloads/test_latency_pipeline.py",
+    ),
+)
 # What takes longest begins first, so that no worker is left with it while the others are done.
 SLOW = ("tests/nova_workloads/test_spark_pipeline.py", "tests/nova_harness/test_reproduce")
 # End-to-end tests in two lanes, a worker each: those that wait more than they work, and the rest,
@@ -39,7 +47,7 @@ def scope_of(config: pytest.Config, nodeid: str) -> str:
         return "waiting" if nodeid.startswith(WAITING) else "rest"
     if nodeid.startswith("tests/house/test_docs.py::test_examples_work["):
         return nodeid
-    together = (name for name in ONE_AT_A_TIME if nodeid.startswith(name))
+    together = (names[0] for names in TOGETHER if nodeid.startswith(names))
     return next(together, nodeid.partition("::")[0])
 
 

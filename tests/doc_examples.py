@@ -19,8 +19,9 @@ from pathlib import Path
 
 FENCE = re.compile(r"^```(\S*) ?(.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FIGURE = re.compile(r"[-+]?\d[\d,.]*(e-?\d+)?( ?(µs|ms|s|min)\b)?")
-# Commands of ours that mean to a shell what they say, and start no processes themselves.
-PLAIN = re.compile(r"nova (?!reproduce |bench )[\w ./=:,@%+'\"-]*")
+# Commands of ours that mean to a shell what they say, and start no processes themselves; their
+# output may go to a file.
+PLAIN = re.compile(r"(nova (?!reproduce |bench )[\w ./=:,@%+'\"-]*?)(?: > ([\w./-]+))?")
 # What most commands import: most of the time that they take.
 PRELOAD = [
     "matplotlib.backends.backend_agg",
@@ -102,8 +103,10 @@ def run_and_compare(
     """
     commands = commands_of(block)
     for command, shown in commands:
-        if warm and PLAIN.fullmatch(command):
-            output = run_warm(shlex.split(command)[1:], directory, environment)
+        plain = PLAIN.fullmatch(command.replace("\\\n", "")) if warm else None
+        if plain is not None:
+            file = directory / plain[2] if plain[2] else None
+            output = run_warm(shlex.split(plain[1])[1:], directory, environment, file)
         else:
             output = run(["bash", "-c", command], directory, environment)
         missing = missing_line(shown, output)
@@ -127,13 +130,23 @@ def run(command: list[str], directory: Path, environment: dict[str, str]) -> str
     return succeeded(command[-1], done.returncode, done.stdout)
 
 
-def run_warm(arguments: list[str], directory: Path, environment: dict[str, str]) -> str:
-    """Run `nova` in a process forked from one that has done the imports; what it printed."""
+def run_warm(
+    arguments: list[str], directory: Path, environment: dict[str, str], file: Path | None = None
+) -> str:
+    """Run `nova` in a process forked from one that has done the imports; what it printed.
+
+    Args:
+        arguments: of `nova`.
+        directory: where it runs.
+        environment: of the process.
+        file: where its standard output goes, if it is not to be returned.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
     with tempfile.NamedTemporaryFile() as output:
         process = context.Process(
-            target=_nova, args=(arguments, str(directory), environment, output.name)
+            target=_nova,
+            args=(arguments, str(directory), environment, str(file or output.name), output.name),
         )
         process.start()
         process.join()
@@ -143,11 +156,13 @@ def run_warm(arguments: list[str], directory: Path, environment: dict[str, str])
         )
 
 
-def _nova(arguments: list[str], directory: str, environment: dict[str, str], output: str) -> None:
+def _nova(
+    arguments: list[str], directory: str, environment: dict[str, str], out: str, error: str
+) -> None:
     """What the command `nova` does, in a process made for it."""
-    file = os.open(output, os.O_WRONLY | os.O_APPEND)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
+    how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC
+    for number, name in ((1, out), (2, error)):
+        os.dup2(os.open(name, how, 0o666), number)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(directory)

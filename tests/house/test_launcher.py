@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from pathlib import Path
 
@@ -439,17 +440,22 @@ def test_wheel_holds_every_package_and_its_data(clone: Path, tmp_path: Path) -> 
         check=True,
     )
     (wheel,) = tmp_path.glob("nova_placement-*.whl")
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    install = [python, "-m", "pip", "install", "--quiet", "--no-compile", wheel]
-    subprocess.run(install, check=True)
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    python, place = venv / "bin" / "python", {"base": str(venv), "platbase": str(venv)}
+    install = ["--python", python, "install", "--quiet", "--no-compile", "--no-deps", wheel]
+    subprocess.run([sys.executable, "-m", "pip", *install], check=True)
+    # What it depends on is here already; the checkout is not among it, as files that are named
+    # within a directory so added are not followed.
+    others = Path(sysconfig.get_path("purelib", "venv", place)) / "others.pth"
+    others.write_text(sysconfig.get_path("purelib") + "\n")
     code = """
 import nova_core, nova_engines, nova_flink, nova_harness, nova_kafka, nova_nebulastream
 import nova_spark, nova_storm
-import nova_testbed, nova_workloads
+import nova_testbed, nova_workloads, sys
 from importlib.resources import files
 core = files("nova_core")
-print((core / "py.typed").is_file())
+print(core.is_relative_to(sys.prefix) and (core / "py.typed").is_file())
 print(len([f for f in (core / "model" / "schema").iterdir() if f.name.endswith(".json")]))
 print(len([f for f in (core / "model" / "examples").iterdir() if f.name.endswith(".yaml")]))
 """
@@ -461,7 +467,7 @@ print(len([f for f in (core / "model" / "examples").iterdir() if f.name.endswith
     assert int(schemas) == len(list((clone / "nova_core/model/schema").glob("*.json"))) > 0
     assert int(examples) == len(list((clone / "nova_core/model/examples").glob("*.yaml"))) > 0
     version = subprocess.run(
-        [tmp_path / "venv" / "bin" / "nova", "--version"],
+        [venv / "bin" / "nova", "--version"],
         check=True,
         capture_output=True,
         text=True,

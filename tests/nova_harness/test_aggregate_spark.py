@@ -5,55 +5,61 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from report_runs import Behaviour, write_run
-from small_spark import OPTIONS, SETTINGS
+from small_spark import OPTIONS
 
-from nova_harness import aggregate
 from nova_harness.commands.report import report
-from nova_harness.report.groups import Latency, distributions, finished_cells
-from nova_harness.report.run_folder import read_run
-from nova_workloads.spark import SparkOptions, spark_session
+from nova_harness.report import make_report
+from nova_harness.report.groups import LEVELS, Group, Latency
 
 pytestmark = pytest.mark.e2e
 
 TWO = {"nova": Behaviour(40), "sink": Behaviour(60, climb_ms=400)}
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def latencies(group: Group) -> tuple[list[float], list[float]]:
+    """Means, and levels."""
+    both = [one for one in (group.latency, group.from_emit) if isinstance(one, Latency)]
+    assert len(both) == 2
+    return [one.mean for one in both], [level for one in both for level in one.levels]
+
+
+def test_a_report_of_several_runs_is_that_of_one_process(tmp_path: Path) -> None:
     # Spark writes such names of files in its own way.
-    place = tmp_path_factory.mktemp("many") / "runs of märz, 100 % #1"
+    place = tmp_path / "runs of märz, 100 % #1"
     place.mkdir()
-    return [
-        write_run(place / f"run {n}", TWO, windows=(10, 100), duration_s=3, repetitions=2, seed=n)
-        for n in range(3)
+    runs = [
+        write_run(
+            place / f"run {n}",
+            TWO,
+            windows=(10, 100),
+            stress=(False,),
+            duration_s=3,
+            repetitions=2,
+            seed=n,
+        )
+        for n in range(2)
     ]
-
-
-def test_spark_and_one_process_agree(runs: list[Path]) -> None:
-    cells = finished_cells([read_run(run) for run in runs])
-    alone = distributions(cells)
-    with spark_session(SparkOptions("local[2]", "1g", tuple(SETTINGS.items()))) as spark:
-        found = aggregate.distributions(spark, cells)
-        assert aggregate.distributions(spark, {}) == {}
-    assert list(found) == list(alone)
-    assert len(alone) == 8
-    for key, (results, *latencies) in alone.items():
-        assert found[key][0] == results > 0
-        for theirs, ours in zip(found[key][1:], latencies, strict=True):
-            assert isinstance(theirs, Latency) and isinstance(ours, Latency)
-            assert theirs.mean == pytest.approx(ours.mean, rel=1e-12)
-            assert theirs.levels == pytest.approx(ours.levels, rel=1e-9)
-
-
-def test_a_report_of_several_runs(runs: list[Path], tmp_path: Path) -> None:
     arguments = [*map(str, runs), "-o", str(tmp_path / "all.html"), "--json", "--memory", "1g"]
     result = CliRunner().invoke(report, [*arguments, "--master", "local[2]", *OPTIONS])
     assert result.exit_code == 0, result.output
     answer = json.loads(result.stdout)
-    assert len(answer["groups"]) == 8
-    assert any("3 runs are taken together" in note["text"] for note in answer["notes"])
+    assert len(answer["groups"]) == 4
+    assert any("2 runs are taken together" in note["text"] for note in answer["notes"])
     page = (tmp_path / "all.html").read_text()
     assert all(str(run).replace("&", "&amp;") in page for run in runs)
+
+    told = json.loads((tmp_path / "all-files" / "aggregate.json").read_text())
+    assert told["levels"] == list(LEVELS)
+    by_spark = msgspec.convert(told["groups"], list[Group])
+    for ours, theirs in zip(make_report(runs).groups, by_spark, strict=True):
+        assert ours.results > 0
+        for found, expected, rel in zip(
+            latencies(theirs), latencies(ours), (1e-12, 1e-9), strict=True
+        ):
+            assert found == pytest.approx(expected, rel=rel)
+        same = msgspec.structs.replace(theirs, latency=ours.latency, from_emit=ours.from_emit)
+        assert same == ours
