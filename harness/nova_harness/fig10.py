@@ -16,8 +16,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MILLION = 1_000_000
-# Nova once more, without the local search after the first assignment.
-NOVA, PLAIN = "nova", "nova, not refined"
+NOVA = "nova"
+# Nova without and with the local search after the first assignment, which its default makes depend
+# on the number of joins.
+VARIANTS: dict[str, dict[str, object]] = {
+    "nova, not refined": {"refine": False},
+    "nova, refined": {"refine": True},
+}
 # Seconds, as section 4.6 tells them; of some it tells bounds, and "beyond 20,000 nodes".
 PUBLISHED = {
     "nova": {100: "0.015", MILLION: "135"},
@@ -42,7 +47,7 @@ class Row:
     """A strategy on a topology.
 
     Attributes:
-        strategy: its name; ``nova, not refined`` is Nova with ``refine=False``.
+        strategy: its name, or one of `VARIANTS`.
         nodes: size of the topology.
         seconds: of processor time that placing took.
         wall: seconds by the clock.
@@ -92,13 +97,14 @@ def run(
     """
     strategies = shown(asked.strategies, asked.leave_out)
     if NOVA in strategies:
-        strategies.insert(strategies.index(NOVA) + 1, PLAIN)
+        after = strategies.index(NOVA) + 1
+        strategies[after:after] = VARIANTS
     labels = [(n, name) for n in sorted(set(asked.nodes)) for name in strategies]
     wanted = []
     for nodes, name in labels:
         case = Case(nodes, asked.heterogeneity, asked.seed)
-        plain = name == PLAIN
-        wanted.append(Placing(case, NOVA, {"refine": False}) if plain else Placing(case, name))
+        base = NOVA if name in VARIANTS else name
+        wanted.append(Placing(case, base, VARIANTS.get(name, {})))
     cells = run_cells(wanted, limits, kept, advance, growing=True)
     rows = [
         Row(

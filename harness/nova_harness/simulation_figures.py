@@ -13,6 +13,7 @@ COLOURS = {
     "nova": "#D55E00",
     "nova(p)": "#E69F00",
     "nova, not refined": "#E69F00",
+    "nova, refined": "#A64D00",
     "sink": "#000000",
     "source": "#0072B2",
     "top-c": "#009E73",

@@ -50,7 +50,11 @@ BASELINE_NODES = 20_000
     type=click.Choice(["expand", "spread"]),
     help="Where nothing fits: search wider, or overload evenly [default: expand].",
 )
-@click.option("--refine/--no-refine", default=None, help="Improve the first assignment [default].")
+@click.option(
+    "--refine/--no-refine",
+    default=None,
+    help="Improve the first assignment [default: up to 100,000 joins].",
+)
 @click.option("--seed", type=int, help="Of what is random in the strategy.")
 @shared.capacity_option
 @shared.set_option

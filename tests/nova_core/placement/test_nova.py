@@ -137,6 +137,30 @@ def test_a_join_is_cut_only_when_that_beats_moving_it_whole() -> None:
     assert place(roomy, "nova").notes["cut_joins"] == 0
 
 
+@pytest.mark.parametrize("on_full", ["expand", "spread"])
+def test_many_joins_are_refined_only_where_that_finds_room(
+    monkeypatch: pytest.MonkeyPatch, on_full: str
+) -> None:
+    roomy = synthetic_problem(0, headroom=2)
+    assert place(roomy, "nova").parameters["refine"] is True
+    monkeypatch.setattr("nova_core.strategies.nova.REFINED_JOINS", 0)
+    assert place(roomy, "nova").parameters["refine"] is False
+    found = 0
+    for seed in range(15):
+        tight = synthetic_problem(seed, nodes=30, joins=40, headroom=1.1)
+        try:
+            plan = place(tight, "nova", on_full=on_full)
+        except InfeasibleError:
+            with pytest.raises(InfeasibleError):
+                place(tight, "nova", refine=True)
+            continue
+        found += bool(plan.parameters["refine"]) and not plan.breaks
+        assert objective(plan) == objective(
+            place(tight, "nova", on_full=on_full, refine=plan.parameters["refine"])
+        )
+    assert found
+
+
 def test_link_budgets_move_a_join_elsewhere() -> None:
     problem = synthetic_problem(2, nodes=12, joins=1, headroom=20)
     free = place(problem, "nova")
