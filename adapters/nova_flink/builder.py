@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import array
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ from nova_flink.dataflow import FILTER, JOIN, RELAY, SELECT, SINK, SOURCE, Dataf
 from nova_flink.pin import slot_sharing_group
 from nova_flink.workload import SourceStream, Workload
 
-# How often sources look at the clock. Windows end at its multiples, so that what is due between
-# two looks would mostly have waited for the next one in any case.
-TICK_US = 5000
+# How often sources look at the clock, ms, if watermarks come at its multiples: what is due between
+# two looks would have waited for the window's end in any case. Otherwise half of that.
+TICK_MS = 10
 # Of Flink's connector: little is fetched at once, as small hosts have small heaps.
 KAFKA_SETTINGS = {
     "partition.discovery.interval.ms": "-1",
@@ -90,6 +91,12 @@ class _Job:
         self.streams: dict[str, Any] = {}
         self.results: set[str] = set()
         self.groups: dict[str, Any] = {}
+        # What cuts a source's tuples as they leave it, by source.
+        self.cuts: dict[str, list[Operator]] = {}
+        sources = {one.name for one in dataflow.of_kind(SOURCE)}
+        for one in dataflow.of_kind(FILTER):
+            if one.inputs[0] in sources:
+                self.cuts.setdefault(one.inputs[0], []).append(one)
 
     def build(self) -> None:
         """Add all operators."""
@@ -102,6 +109,8 @@ class _Job:
             SINK: self.sink,
         }
         for one in self.dataflow.operators:
+            if one.name in self.streams:
+                continue  # its source has made it
             stream = make[one.kind](one)
             if one.kind not in (SOURCE, JOIN):  # those name what they consist of
                 stream.name(one.name)
@@ -122,10 +131,7 @@ class _Job:
         if not others:
             return first
         stream = self.gateway.jvm.org.apache.flink.streaming.api.datastream.DataStream
-        rest = self.gateway.new_array(stream, len(others))
-        for number, other in enumerate(others):
-            rest[number] = other
-        return first.union(rest)
+        return first.union(self.objects(stream, others))
 
     def source(self, one: Operator) -> Any:
         """A source."""
@@ -157,11 +163,26 @@ class _Job:
                     float(stream.rate),
                     workload.start_ms,
                     count,
-                    TICK_US,
+                    tick_us(workload),
                     *watermarks,
                 )
             emitted = self.environment.addSource(function, one.name, kind).slotSharingGroup(group)
-        return emitted.transform(f"send {one.source}", kind, self.java.Forward())
+        cuts = self.cuts.get(one.name, [])
+        if not cuts:
+            return emitted.transform(f"send {one.source}", kind, self.java.Forward())
+        tag = self.gateway.jvm.org.apache.flink.util.OutputTag
+        tags = [tag(cut.name, kind) for cut in cuts]
+        sent = emitted.transform(
+            ", ".join([f"send {one.source}", *(cut.name for cut in cuts)]),
+            kind,
+            self.java.Send(
+                self.objects(tag, tags),
+                self.objects(self.java.PartitionFilter, [self.partitions(cut) for cut in cuts]),
+            ),
+        )
+        for cut, its in zip(cuts, tags, strict=True):
+            self.streams[cut.name] = sent.getSideOutput(its)
+        return sent
 
     def kafka(self, number: int) -> Any:
         """Flink's connector, reading a source's partition from its first message."""
@@ -191,8 +212,12 @@ class _Job:
 
     def filter(self, one: Operator) -> Any:
         """What passes of a stream."""
-        bounds = [self.doubles(side) for side in zip(*one.intervals, strict=True)]
-        return self.input(one.inputs).filter(self.java.PartitionFilter(*bounds))
+        return self.input(one.inputs).filter(self.partitions(one))
+
+    def partitions(self, one: Operator) -> Any:
+        """Which tuples are of a filter's partitions."""
+        bounds = zip(*one.intervals, strict=True)
+        return self.java.PartitionFilter(*(self.doubles(side) for side in bounds))
 
     def relay(self, one: Operator) -> Any:
         """A hop of a route."""
@@ -212,9 +237,14 @@ class _Job:
             workload.every,
         )
         kind = self.java.JoinResult.type()
+        # All tuples have one key, which senders need not work out for every one of them.
+        keyed = jvm.org.apache.flink.streaming.api.datastream.DataStreamUtils
         joined = (
-            self.input((*one.inputs, *one.right))
-            .keyBy(self.java.RegionKey(), jvm.org.apache.flink.api.common.typeinfo.Types.INT)
+            keyed.reinterpretAsKeyedStream(
+                self.input((*one.inputs, *one.right)),
+                self.java.RegionKey(),
+                jvm.org.apache.flink.api.common.typeinfo.Types.INT,
+            )
             .window(windows.of(jvm.java.time.Duration.ofMillis(workload.window_ms)))
             .apply(match, kind)
         )
@@ -227,10 +257,20 @@ class _Job:
 
     def doubles(self, values: tuple[float, ...]) -> Any:
         """An array of Java's."""
-        made = self.gateway.new_array(self.gateway.jvm.double, len(values))
+        return self.objects(self.gateway.jvm.double, [float(value) for value in values])
+
+    def objects(self, kind: Any, values: Sequence[Any]) -> Any:
+        """An array of Java's."""
+        made = self.gateway.new_array(kind, len(values))
         for number, value in enumerate(values):
-            made[number] = float(value)
+            made[number] = value
         return made
+
+
+def tick_us(workload: Workload) -> int:
+    """How long a source waits between looks at the clock, us."""
+    aligned = max(workload.window_ms, workload.watermark_ms) % TICK_MS == 0
+    return TICK_MS * (1000 if aligned else 500)
 
 
 def values_of(stream: SourceStream) -> bytes:
@@ -253,4 +293,4 @@ def values_of(stream: SourceStream) -> bytes:
     return data
 
 
-__all__ = ["TICK_US", "build", "remote_environment", "settings", "values_of"]
+__all__ = ["build", "remote_environment", "settings", "tick_us", "values_of"]

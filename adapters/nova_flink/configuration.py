@@ -27,9 +27,10 @@ DIRECT = 64
 NETWORK = 24
 # The sink's node has an input gate for every operator that sends to it, 256 kB of buffers each.
 COORDINATOR_NETWORK = 64
-# As long as a sender waits for the receiver's grants tuples wait, too: many small buffers.
+# As long as a sender waits for the receiver's grants tuples wait, too: many buffers. But each one
+# sent wakes threads at both ends: not too small ones.
 SHUFFLE = "nova.flink.FarShuffleServiceFactory"
-SEGMENT = "8 kb"
+SEGMENT = "16 kb"
 FRAMEWORK_HEAP = 32
 LEAST_HEAP = 64
 TASK_MANAGER = 320

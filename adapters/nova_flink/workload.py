@@ -109,7 +109,7 @@ class Workload:
     keys: int = 1
     every: int = 1
     watermark_ms: int = 10
-    buffer_timeout_ms: int = 50
+    buffer_timeout_ms: int = 100
 
     def __post_init__(self) -> None:
         for name, least in (

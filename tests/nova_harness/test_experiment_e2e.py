@@ -40,6 +40,7 @@ hosts:
   - {{name: between, role: worker}}
   - {{name: idle, role: worker}}
 network: {{rtt_ms: 20}}
+stress: {{roles: [source], cpu_percent: 100, memory_percent: 50}}
 """
 
 TWO = """
@@ -204,6 +205,31 @@ def test_an_experiment_and_its_faults(base: Path, tmp_path: Path) -> None:
     assert 0 < up["seconds"] < 180
     assert up["processes"][TASK_MANAGER]["number"] == 5
     assert 5 * (50 << 20) < up["processes"][TASK_MANAGER]["bytes"] < 5 * (320 << 20)
+
+
+def test_a_cell_under_load(base: Path, tmp_path: Path) -> None:
+    run = begun(base, tmp_path)
+    (report,) = run_experiment(small(strategies=["source"], stress=True), base, run, Watcher())
+    cell = run / "cells" / report.name
+    placement = json.loads((cell / "verification.json").read_text())
+    assert report.placed
+    assert {row["actual"] for row in placement["rows"] if row["operator"].startswith("join")} <= {
+        *("left", "right")
+    }
+    check = report.check
+    assert check["lost"] == check["duplicated"] == check["wrong"] == 0
+    assert check["delivered"] > 0
+    told = json.loads((cell / "cell.json").read_text())
+    begin, end = ((moment / 1000 - told["start_ms"]) / 1000 for moment in told["measured_us"])
+    used = pq.read_table(cell / "hosts.parquet").to_pylist()
+    used = [row for row in used if begin + 1 <= row["t_s"] <= end]
+    loaded = {row["host"] for row in used if row["load_cores"] > 0.2 * 0.15}
+    assert loaded == {"left", "right"}
+    for row in used:
+        # The engine has the rest of what the limit allows, and something it has everywhere.
+        assert row["load_cores"] < row["cpu_cores"]
+        assert row["load_cores"] == 0 or row["host"] in loaded
+    assert_clean(base)
 
 
 def test_hosts_that_were_kept_are_taken_down_by_the_next(base: Path, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ class EnginePart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """
 
     watermark_ms: Annotated[int, Meta(ge=1, le=10_000)] = 10
-    buffer_timeout_ms: Annotated[int, Meta(ge=0, le=10_000)] = 50
+    buffer_timeout_ms: Annotated[int, Meta(ge=0, le=10_000)] = 100
 
 
 class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):

@@ -29,13 +29,13 @@ import org.apache.flink.runtime.taskmanager.NettyShuffleEnvironmentConfiguration
  */
 public final class FarShuffleServiceFactory extends NettyShuffleServiceFactory {
   static final ConfigOption<Integer> PER_CHANNEL =
-      ConfigOptions.key("nova.network.buffers-per-channel").intType().defaultValue(32);
+      ConfigOptions.key("nova.network.buffers-per-channel").intType().defaultValue(16);
   static final ConfigOption<Integer> FLOATING =
-      ConfigOptions.key("nova.network.floating-buffers-per-gate").intType().defaultValue(64);
+      ConfigOptions.key("nova.network.floating-buffers-per-gate").intType().defaultValue(32);
 
   private static final int EVERY_PARALLELISM = 1;
   // Of the floating ones only so many are sure to be there.
-  private static final int SURE_FLOATING = 8;
+  private static final int SURE_FLOATING = 4;
 
   @Override
   public NettyShuffleMaster createShuffleMaster(ShuffleMasterContext context) {

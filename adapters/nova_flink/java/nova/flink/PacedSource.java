@@ -63,22 +63,25 @@ public final class PacedSource implements SourceFunction<SensorTuple> {
     long dueUs = 0;
     int at = 0;
     while (running && sequence != count) {
-      long sinceStartUs = RealClock.nowUs() - startMs * 1_000;
+      long nowUs = RealClock.nowUs();
+      long sinceStartUs = nowUs - startMs * 1_000;
       if (dueUs > sinceStartUs) {
         // Every look wakes a thread: tuples due between two ticks are emitted together.
         long wakeUs = (dueUs + tickUs - 1) / tickUs * tickUs;
         LockSupport.parkNanos(Math.min(wakeUs - sinceStartUs, END_CHECK_US) * 1_000);
         continue;
       }
+      // For every tuple the moment counts, but not a date.
+      long clockUs = nowUs - System.nanoTime() / 1_000;
       synchronized (context.getCheckpointLock()) {
         while (running && dueUs <= sinceStartUs && sequence != count) {
           tuple.sequence = sequence;
           tuple.value = value[at];
-          tuple.emitUs = RealClock.nowUs();
+          tuple.emitUs = clockUs + System.nanoTime() / 1_000;
           context.collectWithTimestamp(tuple, startMs + dueUs / 1_000);
           sequence++;
           at = at + 1 == value.length ? 0 : at + 1;
-          dueUs = (long) Math.floor(sequence * SECOND_US / rate);
+          dueUs = (long) (sequence * SECOND_US / rate);
         }
         // Nothing earlier than the next tuple will come, and nothing that is not due yet.
         long mark = watermarks.reached(startMs + Math.min(dueUs, sinceStartUs) / 1_000);

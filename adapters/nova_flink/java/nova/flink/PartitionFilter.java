@@ -25,14 +25,18 @@ public final class PartitionFilter implements FilterFunction<SensorTuple> {
 
   @Override
   public boolean filter(SensorTuple tuple) {
-    return passes(tuple.sequence);
+    return holds(place(tuple.sequence));
   }
 
-  /** Whether a tuple of that number passes. */
-  public boolean passes(long sequence) {
-    double u = ((sequence * STEP) >>> 11) * UNIT;
+  /** Where in [0, 1) a tuple of that number lies. */
+  static double place(long sequence) {
+    return ((sequence * STEP) >>> 11) * UNIT;
+  }
+
+  /** Whether a place is in one of the intervals. */
+  boolean holds(double place) {
     for (int i = 0; i < low.length; i++) {
-      if (low[i] <= u && u < high[i]) {
+      if (low[i] <= place && place < high[i]) {
         return true;
       }
     }
