@@ -31,11 +31,14 @@ KAFKA_SETTINGS = {
 
 def settings(workload: Workload) -> dict[str, str]:
     """Flink's configuration of a job."""
+    # Tuples leave with watermarks; where these come as often, nothing else has to see to it.
+    timed = max(workload.window_ms, workload.watermark_ms) > workload.buffer_timeout_ms
     return {
         "parallelism.default": "1",
         # A JobManager that is gone is told of within seconds, not after a minute of trying.
         "rest.retry.max-attempts": "3",
         "execution.runtime-mode": "STREAMING",
+        "execution.buffer-timeout.enabled": str(timed).lower(),
         "execution.buffer-timeout.interval": f"{workload.buffer_timeout_ms} ms",
         # Sources emit watermarks themselves, when windows end.
         "pipeline.auto-watermark-interval": "0 ms",
@@ -112,7 +115,7 @@ class _Job:
             if one.name in self.streams:
                 continue  # its source has made it
             stream = make[one.kind](one)
-            if one.kind not in (SOURCE, JOIN):  # those name what they consist of
+            if one.kind in (RELAY, SINK):  # others name what they consist of
                 stream.name(one.name)
             stream.slotSharingGroup(self.group(one.node))
             if one.kind == JOIN or any(name in self.results for name in one.inputs):
@@ -212,7 +215,12 @@ class _Job:
 
     def filter(self, one: Operator) -> Any:
         """What passes of a stream."""
-        return self.input(one.inputs).filter(self.partitions(one))
+        passed = self.input(one.inputs).filter(self.partitions(one))
+        # What a source sends to its pieces leaves its task.
+        passed.name(one.name).startNewChain().slotSharingGroup(self.group(one.node))
+        return passed.transform(
+            f"send {one.name}", self.java.SensorTuple.type(), self.java.Forward()
+        )
 
     def partitions(self, one: Operator) -> Any:
         """Which tuples are of a filter's partitions."""

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from nova_core.errors import NovaError
+from nova_flink.builder import settings, tick_us
 from nova_flink.workload import SourceStream, Workload
 
 SOURCE = SourceStream("p1", 1000.0, "p1", "pressure", "r1", (1.0, -2.5e-300, 3.0))
@@ -17,6 +18,25 @@ def workload(**fields: Any) -> Workload:
 def test_round_trip() -> None:
     made = workload(count=7, keys=3, sources=(SOURCE, SourceStream("h", 0.5, path="/x/values")))
     assert Workload.from_json(made.to_json()) == made
+
+
+@pytest.mark.parametrize(
+    ("window_ms", "watermark_ms", "tick", "flushed"),
+    [
+        (1, 10, 10_000, False),
+        (100, 10, 10_000, False),
+        (25, 10, 5_000, False),
+        (101, 1, 5_000, True),
+    ],
+)
+def test_what_is_due_leaves_in_time(
+    window_ms: int, watermark_ms: int, tick: int, flushed: bool
+) -> None:
+    made = workload(window_ms=window_ms, watermark_ms=watermark_ms)
+    # A source looks when watermarks are due; those send tuples off, or else the timeout does.
+    assert tick_us(made) == tick
+    assert settings(made)["execution.buffer-timeout.enabled"] == str(flushed).lower()
+    assert settings(made)["execution.buffer-timeout.interval"] == "100 ms"
 
 
 def test_where_a_socket_is() -> None:
