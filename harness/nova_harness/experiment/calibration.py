@@ -35,8 +35,9 @@ HUNGRY = 0.97
 # Where none under load is, it is sent so many times what its host could take without load.
 HUNGER = 1.5
 # A join that is cut has its sources send their tuples more than once. Beside a source, hosts are
-# taken to send them twice, the second time at the price of the first. That is a guess: in one run
-# sending to four pieces, every tuple twice, took three times what sending to one took.
+# taken to send them twice, the second time at the price of the first. On Flink, sending to four
+# pieces, every tuple twice, took 1.3 times what sending to one took (docs/experiments.md); engines
+# with a filter for each piece need more.
 COPIES = 2
 
 
