@@ -216,8 +216,7 @@ class _Job:
     def filter(self, one: Operator) -> Any:
         """What passes of a stream."""
         passed = self.input(one.inputs).filter(self.partitions(one))
-        # What a source sends to its pieces leaves its task.
-        passed.name(one.name).startNewChain().slotSharingGroup(self.group(one.node))
+        passed.name(one.name).slotSharingGroup(self.group(one.node))
         return passed.transform(
             f"send {one.name}", self.java.SensorTuple.type(), self.java.Forward()
         )

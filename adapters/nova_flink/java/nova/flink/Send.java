@@ -3,7 +3,9 @@ package nova.flink;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Set;
 import org.apache.flink.core.memory.DataOutputSerializer;
 import org.apache.flink.metrics.Counter;
 import org.apache.flink.runtime.execution.Environment;
@@ -11,6 +13,7 @@ import org.apache.flink.runtime.io.network.api.writer.RecordWriter;
 import org.apache.flink.runtime.io.network.api.writer.ResultPartitionWriter;
 import org.apache.flink.runtime.plugable.SerializationDelegate;
 import org.apache.flink.streaming.api.graph.NonChainedOutput;
+import org.apache.flink.streaming.api.graph.StreamEdge;
 import org.apache.flink.streaming.api.operators.AbstractStreamOperator;
 import org.apache.flink.streaming.api.operators.OneInputStreamOperator;
 import org.apache.flink.streaming.api.watermark.Watermark;
@@ -36,6 +39,7 @@ public final class Send extends AbstractStreamOperator<SensorTuple>
   private final OutputTag<SensorTuple>[] tags;
   private final PartitionFilter[] filters;
 
+  // Of each piece; null where an operator of the same task receives it.
   private transient ResultPartitionWriter[][] writers;
   private transient boolean whole;
   private transient Counter sent;
@@ -43,7 +47,7 @@ public final class Send extends AbstractStreamOperator<SensorTuple>
   private transient DataOutputSerializer bytes;
 
   /**
-   * @param tags of the pieces; none of them is received by an operator of the same task
+   * @param tags of the pieces
    * @param filters what each of them gets
    */
   public Send(OutputTag<SensorTuple>[] tags, PartitionFilter[] filters) {
@@ -59,11 +63,18 @@ public final class Send extends AbstractStreamOperator<SensorTuple>
     List<NonChainedOutput> outputs =
         getContainingTask().getConfiguration().getVertexNonChainedOutputs(loader);
     writers = new ResultPartitionWriter[tags.length][];
-    whole = !getOperatorConfig().getChainedOutputs(loader).isEmpty();
+    Set<OutputTag<?>> inside = new HashSet<>();
+    for (StreamEdge edge : getOperatorConfig().getChainedOutputs(loader)) {
+      inside.add(edge.getOutputTag());
+    }
+    whole = inside.contains(null);
     for (NonChainedOutput output : outputs) {
       whole |= output.getOutputTag() == null;
     }
     for (int piece = 0; piece < tags.length; piece++) {
+      if (inside.contains(tags[piece])) {
+        continue;
+      }
       List<ResultPartitionWriter> its = new ArrayList<>();
       for (int number = 0; number < outputs.size(); number++) {
         if (tags[piece].equals(outputs.get(number).getOutputTag())) {
@@ -86,6 +97,10 @@ public final class Send extends AbstractStreamOperator<SensorTuple>
     ByteBuffer made = null;
     for (int piece = 0; piece < filters.length; piece++) {
       if (!filters[piece].holds(place)) {
+        continue;
+      }
+      if (writers[piece] == null) {
+        output.collect(tags[piece], record);
         continue;
       }
       if (made == null) {
