@@ -209,6 +209,12 @@ def test_an_experiment_and_its_faults(base: Path, tmp_path: Path) -> None:
 
 def test_a_cell_under_load(base: Path, tmp_path: Path) -> None:
     run = begun(base, tmp_path)
+    if run.is_dir():
+        # The strategy takes no notice of capacities: those of calm hosts will do.
+        calibrated = json.loads((run / "calibration.json").read_text())
+        (row,) = calibrated["rates"]
+        row["costs"] |= {"stress": True, "left": 0.5}
+        (run / "calibration.json").write_text(json.dumps(calibrated))
     (report,) = run_experiment(small(strategies=["source"], stress=True), base, run, Watcher())
     cell = run / "cells" / report.name
     placement = json.loads((cell / "verification.json").read_text())
