@@ -61,7 +61,10 @@ def exact_optimum(
     duals = relaxation(problem, objective)
     costs = AssignmentCosts(problem, objective)
     need, room = problem.required_capacity, costs.room
-    columns = costs.below(_greedy(costs, need) - duals.value, duals)
+    # What these very duals prove: of costs too small for the solver they are 0, its value is not.
+    price, limited = duals.node_price[costs.hosts], np.isfinite(room)
+    proven = float(duals.pair_price.sum() + price[limited] @ room[limited])
+    columns = costs.below(_greedy(costs, need) - min(proven, duals.value), duals)
     cost = costs.of(*columns)
     model = _assignment(cost, *columns, need, room)
     found = solve(model, deadline - time.monotonic(), gap)

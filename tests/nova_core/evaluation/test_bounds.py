@@ -85,6 +85,11 @@ def test_unlimited_capacity_costs_the_cheapest_node_each() -> None:
     assert exact_optimum_with_cuts(problem).value == pytest.approx(table.min(axis=1).sum())
 
 
+def test_costs_too_small_for_the_solver() -> None:
+    problem = problem_of([[0.0], [1e-130], [0.0], [0.0]], [1, np.inf, 1, np.inf], [(1, 2)], [1, 3])
+    assert exact_optimum(problem).value == pytest.approx(1e-130, rel=1e-9, abs=0)
+
+
 def test_too_little_capacity_says_how_much() -> None:
     problem = problem_of([[0.0]] * 5, [0, 0, 0, 6, 5], [(7, 8)], [3, 4])
     for find in (lower_bound, exact_optimum, exact_optimum_with_cuts):
