@@ -36,7 +36,7 @@ HUNGRY = 0.97
 HUNGER = 1.5
 # A join that is cut has its sources send their tuples more than once. Beside a source, hosts are
 # taken to send them twice, the second time at the price of the first. On Flink, sending to four
-# pieces, every tuple twice, took 1.3 times what sending to one took (docs/experiments.md); engines
+# pieces, every tuple twice, took 1.4 times what sending to one took (docs/experiments.md); engines
 # with a filter for each piece need more.
 COPIES = 2
 
