@@ -9,17 +9,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from nova_core.cli import cli
 from nova_core.errors import NovaError
-from nova_harness import fig6, fig7
+from nova_core.model.plan import Plan
+from nova_core.model.problem import Problem
+from nova_core.strategies import create
+from nova_harness import fig6, fig7, simulation
 from nova_harness.figure_inputs import read_parameters
 from nova_harness.isolated import BEGIN, END, Limited, isolated
 from nova_harness.measurement import Case
-from nova_harness.simulation import Limits, Placing, run_cells
+from nova_harness.simulation import Limits, Placing, place, run_cells
 
 
 def nova(*arguments: str | Path) -> Result:
@@ -56,6 +60,23 @@ def test_work_runs_apart() -> None:
             isolated(work, task, limit, 1)
     with pytest.raises(NovaError, match="no"):
         isolated(work, "refuse", 60, 1)
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+def test_compiling_is_no_part_of_the_time(monkeypatch: pytest.MonkeyPatch, compiles: bool) -> None:
+    monkeypatch.setattr(simulation, "SECOND_RUN_BELOW", 0.0)
+    monkeypatch.setattr(simulation, "MEASURED_FOR", 0.0)
+    sink, runs = create("sink"), []
+    kernel = numba.njit(lambda x: x + 1)
+
+    class Strategy:
+        def place(self, problem: Problem) -> Plan:
+            runs.append(kernel(1.0) if compiles else 2.0)
+            return sink.place(problem)
+
+    monkeypatch.setattr(simulation, "create", lambda *_: Strategy())
+    assert place(Placing(Case(30), "any"), lambda _: None)["nodes"] == 30
+    assert len(runs) == 1 + compiles
 
 
 def test_kept_cells_stand_within_their_limits(tmp_path: Path) -> None:
