@@ -117,13 +117,11 @@ class Nova:
         from nova_core.placement.geometric_median import geometric_median, pair_anchors
 
         p = self.parameters
-        if p.refine is None:
-            if len(problem.matrix) > REFINED_JOINS:
-                with suppress(InfeasibleError):  # refinement may find room
-                    plan = Nova(replace(p, refine=False)).place(problem)
-                    if not plan.breaks:
-                        return plan
-            return Nova(replace(p, refine=True)).place(problem)
+        if p.refine is None and len(problem.matrix) > REFINED_JOINS:
+            with suppress(InfeasibleError):  # refinement may find room
+                plan = Nova(replace(p, refine=False)).place(problem)
+                if not plan.breaks:
+                    return plan
         weights = leg_weights(problem, p.objective)
         anchors = pair_anchors(problem)
         points = geometric_median(anchors, weights)
@@ -156,7 +154,7 @@ class Nova:
     def _starts(self, problem: Problem) -> int:
         """How many orders to try: a small problem affords many, and a single one may dead-end."""
         p = self.parameters
-        if not p.refine or p.index != "capacity-tree":
+        if p.refine is False or p.index != "capacity-tree":
             return 1
         return max(1, min(MOST_STARTS, JOINS_AFFORDED // len(problem.matrix)))
 
@@ -173,6 +171,7 @@ class Nova:
         from nova_core.placement.assignment import NEARBY, NEARBY_REFINED, Assigner
 
         p = self.parameters
+        refined = p.refine is not False
         state = Assigner.start(
             problem,
             anchors,
@@ -183,13 +182,13 @@ class Nova:
             c_min=p.c_min,
             bandwidth=math.inf if p.bandwidth is None else p.bandwidth,
             on_full=p.on_full,
-            refine=bool(p.refine),
+            refine=refined,
         )
         few = len(problem.matrix) <= FEW_JOINS
         if p.index == "capacity-tree":
             more, fewer = (NEARBY_REFINED, NEARBY) if few else (NEARBY, 1)
-            nearby = more if p.refine else fewer
-            exact = 1.0 if p.refine or few else NEARLY
+            nearby = more if refined else fewer
+            exact = 1.0 if refined or few else NEARLY
             state.assign_whole(nearby, [p.seed, start] if start else None, exact)
         else:
             from nova_core.placement.neighbours import assign_nearest
@@ -197,12 +196,12 @@ class Nova:
             assign_nearest(state, p.index, p.k, p.on_full, p.seed)
             state.tell_tree()
         waiting = state.in_limbo
-        if p.refine:
+        if refined:
             state.list_candidates(p.neighbours or (64 if few else 32))
             state.improve(deep=waiting > 0)
         if waiting and (p.index == "capacity-tree" or p.on_full == "expand"):
             state.cut_to_fit()
-        if p.refine:
+        if refined:
             state.cut_where_cheaper(p.cut_gain)
             state.improve()
         if waiting and state.in_limbo:

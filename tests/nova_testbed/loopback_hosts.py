@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from needs import skip_or_fail
@@ -56,24 +56,36 @@ class LoopbackSshd:
         self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         log.close()
         deadline = time.monotonic() + 10
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return
-            except OSError:
-                said = (self.directory / "log").read_text()
-                assert self.process.poll() is None and time.monotonic() < deadline, said
-                time.sleep(0.02)
+        while not self.listens():
+            said = (self.directory / "log").read_text()
+            assert self.process.poll() is None and time.monotonic() < deadline, said
+            time.sleep(0.02)
 
     def stop(self) -> None:
-        """End the listener and the sessions it serves."""
+        """End the listener and the sessions it serves; nothing if that is done."""
         assert self.process is not None
+        if self.process.poll() is not None:
+            return
         # Stopped, it begins no session that would be missed, and hold the port a while longer.
         os.kill(self.process.pid, signal.SIGSTOP)
+        deadline = time.monotonic() + 10
+        while not is_stopped(self.process.pid) and time.monotonic() < deadline:
+            time.sleep(0.01)
         for pid in (*descendants(self.process.pid), self.process.pid):
             if command_of(pid).startswith("sshd"):
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it ended with another one
+                    os.kill(pid, signal.SIGKILL)
         self.process.wait()
+        while self.listens():
+            assert time.monotonic() < deadline, f"something still listens on {self.port}"
+            time.sleep(0.02)
+
+    def listens(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
 
     def spec(self) -> HostSpec:
         return HostSpec(
@@ -101,6 +113,14 @@ def command_of(pid: int) -> str:
         return Path(f"/proc/{pid}/comm").read_text()
     except OSError:
         return ""
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process that was sent SIGSTOP has come to that; one that ended has, too."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "TZ"
+    except OSError:
+        return True
 
 
 def descendants(pid: int) -> list[int]:

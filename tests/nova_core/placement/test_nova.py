@@ -142,7 +142,7 @@ def test_many_joins_are_refined_only_where_that_finds_room(
     monkeypatch: pytest.MonkeyPatch, on_full: str
 ) -> None:
     roomy = synthetic_problem(0, headroom=2)
-    assert place(roomy, "nova").parameters["refine"] is True
+    assert place(roomy, "nova").parameters["refine"] is None
     monkeypatch.setattr("nova_core.strategies.nova.REFINED_JOINS", 0)
     assert place(roomy, "nova").parameters["refine"] is False
     found = 0
@@ -154,10 +154,9 @@ def test_many_joins_are_refined_only_where_that_finds_room(
             with pytest.raises(InfeasibleError):
                 place(tight, "nova", refine=True)
             continue
-        found += bool(plan.parameters["refine"]) and not plan.breaks
-        assert objective(plan) == objective(
-            place(tight, "nova", on_full=on_full, refine=plan.parameters["refine"])
-        )
+        refined = plan.parameters["refine"] is not False
+        found += refined and not plan.breaks
+        assert objective(plan) == objective(place(tight, "nova", on_full=on_full, refine=refined))
     assert found
 
 
