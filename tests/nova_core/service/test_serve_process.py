@@ -40,6 +40,8 @@ class Serving:
         assert self.process.stdout is not None
         self.url = json.loads(self.process.stdout.readline())["url"]
         self.client = httpx.Client(base_url=self.url, timeout=PATIENCE)
+        # Given one for every stream that has begun.
+        self.streaming = threading.Semaphore(0)
 
     def begin(self) -> None:
         problem = self.client.post("/problems", json=PROBLEM).json()["id"]
@@ -54,6 +56,7 @@ class Serving:
         where = f"{self.url}/placements/field/deltas/stream"
         with httpx.stream("GET", where, headers=headers, timeout=PATIENCE) as answer:
             assert answer.headers["content-type"].startswith("text/event-stream")
+            self.streaming.release()
             number = 0
             for line in answer.iter_lines():
                 if line.startswith("id: "):
@@ -113,6 +116,7 @@ def test_kill_9_loses_nothing(tmp_path: Path) -> None:
         for name in ("problem", "plan"):
             files[name] = tmp_path / f"{name}.json"
             files[name].write_bytes(service.client.get(f"/placements/field/{name}").content)
+        assert service.streaming.acquire(timeout=PATIENCE)
         # An orderly end: streams are told everything first, and end.
         assert service.end(signal.SIGTERM) == 0
         reader.join(PATIENCE)
@@ -153,6 +157,8 @@ def test_two_clients_at_once_stay_consistent(tmp_path: Path) -> None:
         for thread in threads[:2]:
             thread.join(PATIENCE)
         last = read_back(service, tmp_path)
+        for _ in followers:
+            assert service.streaming.acquire(timeout=PATIENCE)
         # Ctrl-C ends it in the same way, with the exit code of an interruption.
         assert service.end(signal.SIGINT) == 130
         for thread in threads[2:]:
