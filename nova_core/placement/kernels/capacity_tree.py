@@ -80,36 +80,43 @@ def search_for(k: int, exact: float) -> Search:
 
 
 @njit(cache=True, nogil=True)
+def _gather(rows: Floats, node: Ints, begin: int, end: int, axis: int, bound: float) -> int:
+    """Move those of the rows begin..end that lie below a bound to their front; where others begin.
+
+    Every row is moved, whether it need be or not: that costs less than the processor's wrong
+    guesses of which need be.
+    """
+    middle, width = begin, rows.shape[1]
+    for row in range(begin, end):
+        below = rows[row, axis] < bound
+        if width == 3:  # two coordinates: a fifth less time than by the loop
+            rows[row, 0], rows[middle, 0] = rows[middle, 0], rows[row, 0]
+            rows[row, 1], rows[middle, 1] = rows[middle, 1], rows[row, 1]
+            rows[row, 2], rows[middle, 2] = rows[middle, 2], rows[row, 2]
+        else:
+            for k in range(width):
+                rows[row, k], rows[middle, k] = rows[middle, k], rows[row, k]
+        node[row], node[middle] = node[middle], node[row]
+        middle += below
+    return middle
+
+
+@njit(cache=True, nogil=True)
 def _select(rows: Floats, node: Ints, begin: int, end: int, middle: int, axis: int) -> None:
-    """Reorder rows begin..end so that row ``middle`` splits them along an axis (Hoare's select)."""
-    width = rows.shape[1]
+    """Reorder rows begin..end so that row ``middle`` splits them along an axis (quickselect)."""
     while end - begin > 1:
         # Median of three against sorted input.
         a, b, c = rows[begin, axis], rows[(begin + end) // 2, axis], rows[end - 1, axis]
         pivot = max(min(a, b), min(max(a, b), c))
-        i, j = begin, end - 1
-        while i <= j:
-            while rows[i, axis] < pivot:
-                i += 1
-            while rows[j, axis] > pivot:
-                j -= 1
-            if i <= j:
-                if width == 3:  # two coordinates: an eighth less time than by the loop
-                    rows[i, 0], rows[j, 0] = rows[j, 0], rows[i, 0]
-                    rows[i, 1], rows[j, 1] = rows[j, 1], rows[i, 1]
-                    rows[i, 2], rows[j, 2] = rows[j, 2], rows[i, 2]
-                else:
-                    for k in range(width):
-                        rows[i, k], rows[j, k] = rows[j, k], rows[i, k]
-                node[i], node[j] = node[j], node[i]
-                i += 1
-                j -= 1
-        if middle <= j:
-            end = j + 1
-        elif middle >= i:
-            begin = i
+        other = _gather(rows, node, begin, end, axis, pivot)
+        if other == begin:  # the pivot is the least: it and its equals come first
+            other = _gather(rows, node, begin, end, axis, np.nextafter(pivot, math.inf))
+            if middle < other:
+                return
+        if middle < other:
+            end = other
         else:
-            return
+            begin = other
 
 
 def build(
@@ -291,16 +298,20 @@ def set_free(tree: CapacityTree, slot: int, free: float) -> None:
 def _box_distance(box: Floats, t: int, point: Floats) -> float:
     """Squared distance from a point to a tree node's box."""
     d = len(point)
-    if d == 2:
-        x = max(box[t, 0] - point[0], point[0] - box[t, 2], 0.0)
-        y = max(box[t, 1] - point[1], point[1] - box[t, 3], 0.0)
-        return x * x + y * y
     square = 0.0
     for k in range(d):
         gap = max(box[t, k] - point[k], point[k] - box[t, d + k])
         if gap > 0.0:
             square += gap * gap
     return square
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _flat_distance(box: Floats, t: int, x: float, y: float) -> float:
+    """The same in two dimensions; a call with arrays takes a fifth of a search."""
+    across = max(box[t, 0] - x, x - box[t, 2], 0.0)
+    along = max(box[t, 1] - y, y - box[t, 3], 0.0)
+    return across * across + along * along
 
 
 @njit(cache=True, nogil=True)
@@ -366,6 +377,7 @@ def nearest(tree: CapacityTree, point: Floats, required: float, needs: int, sear
     k, d = len(slots), len(point)
     n, leaves, room = len(rows), len(box) // 2, 2 * d + needs
     rise, offer, tall, exact = tree.rise, tree.offer, len(tree.rise) > 0, search.exact
+    flat, x, y = d == 2, point[0], point[d - 1]
     found = 0
     if box[1, room] < required:
         return 0
@@ -381,9 +393,13 @@ def nearest(tree: CapacityTree, point: Floats, required: float, needs: int, sear
             near, far = 2 * t, 2 * t + 1
             near_bound = far_bound = math.inf
             if box[near, room] >= required:
-                near_bound = _box_distance(box, near, point)
+                near_bound = (
+                    _flat_distance(box, near, x, y) if flat else _box_distance(box, near, point)
+                )
             if box[far, room] >= required:
-                far_bound = _box_distance(box, far, point)
+                far_bound = (
+                    _flat_distance(box, far, x, y) if flat else _box_distance(box, far, point)
+                )
             if tall:
                 near_bound = (math.sqrt(near_bound) + rise[n + near, 0]) ** 2
                 far_bound = (math.sqrt(far_bound) + rise[n + far, 0]) ** 2
@@ -401,8 +417,8 @@ def nearest(tree: CapacityTree, point: Floats, required: float, needs: int, sear
         for slot in range(leaf * n // leaves, (leaf + 1) * n // leaves):
             if rows[slot, d] < required or (needs and not (offer[slot] >> (needs - 1)) & 1):
                 continue
-            if d == 2:
-                square = (rows[slot, 0] - point[0]) ** 2 + (rows[slot, 1] - point[1]) ** 2
+            if flat:
+                square = (rows[slot, 0] - x) ** 2 + (rows[slot, 1] - y) ** 2
             else:
                 square = 0.0
                 for m in range(d):
