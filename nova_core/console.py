@@ -129,7 +129,7 @@ def number(value: float, digits: int = 1) -> str:
         return "unlimited"
     if digits and value == round(value) and abs(value) >= 1000:
         digits = 0
-    return f"{value:,.{digits}f}"
+    return f"{value:z,.{digits}f}"  # z: 0.0 in place of -0.0
 
 
 def share(part: float, whole: float) -> str:

@@ -22,6 +22,7 @@ from nova_core import console
         (math.inf, 1, "unlimited"),
         (math.nan, 1, "-"),
         (0, 0, "0"),
+        (-0.01, 1, "0.0"),
     ],
 )
 def test_numbers(value: float, digits: int, text: str) -> None:
