@@ -204,13 +204,14 @@ def down(place: str, as_json: bool) -> None:
 def cluster(place: str) -> Iterator[tuple[FlinkDeployment, Limits]]:
     """Flink on connected hosts, and the limits of those."""
     testbed.require("paramiko")
+    from nova_harness.experiment.bed import reserved
     from nova_harness.experiment.limits import Limits
     from nova_harness.experiment.on_flink import ready_home
     from nova_harness.flink_deployment import FlinkDeployment
 
     inventory = testbed.running(testbed.read(place))
     home = ready_home(console.say)
-    with testbed.connected(inventory) as hosts:
+    with reserved(inventory), testbed.connected(inventory) as hosts:
         yield FlinkDeployment(hosts, home), Limits(inventory)
 
 

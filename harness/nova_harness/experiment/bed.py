@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from nova_harness.experiment.document import Experiment
@@ -33,11 +33,24 @@ def find_inventory(experiment: Experiment, base: Path) -> Inventory:
     return read_inventory(beside if beside.is_file() else experiment.inventory)
 
 
+def reserved(inventory: Inventory) -> AbstractContextManager[None]:
+    """Keep other programs from the hosts, as far as that can be: from those of a virtual rack.
+
+    Raises:
+        NovaError: that tells which program uses them.
+    """
+    if not inventory.virtual:
+        return nullcontext()
+    from nova_testbed.rack import VirtualRack
+
+    return VirtualRack(inventory).reserved()
+
+
 @contextmanager
 def hosts_up(
     inventory: Inventory, tell: Callable[[str], None], *, keep: bool = False
 ) -> Iterator[Inventory]:
-    """The inventory's hosts, reachable; a virtual rack that was down is taken down again.
+    """The inventory's hosts, reachable and reserved; a rack that was down is taken down again.
 
     So is one that an earlier run was to keep.
 
@@ -56,17 +69,18 @@ def hosts_up(
 
     rack = VirtualRack(inventory)
     mark = rack.state.path / KEPT
-    own = rack.status().state == "down" or mark.exists()
-    tell("bringing hosts up")
-    reachable = rack.up()
-    try:
-        yield reachable
-    finally:
-        if own and keep:
-            mark.touch()
-        elif own:
-            tell("taking hosts down")
-            rack.down()
+    with rack.reserved():
+        own = rack.status().state == "down" or mark.exists()
+        tell("bringing hosts up")
+        reachable = rack.up()
+        try:
+            yield reachable
+        finally:
+            if own and keep:
+                mark.touch()
+            elif own:
+                tell("taking hosts down")
+                rack.down()
 
 
 def prepare_engine(experiment: Experiment, tell: Callable[[str], None]) -> Opener:
@@ -126,4 +140,4 @@ def cores_of(bed: Bed) -> dict[str, float]:
     return {host.spec.name: host.spec.cpu or float(told[host.spec.name].stdout) for host in hosts}
 
 
-__all__ = ["cores_of", "engine_bed", "find_inventory", "hosts_up", "prepare_engine"]
+__all__ = ["cores_of", "engine_bed", "find_inventory", "hosts_up", "prepare_engine", "reserved"]

@@ -14,7 +14,13 @@ import msgspec
 
 from nova_core.errors import InfeasibleError
 from nova_harness.experiment import calibration as calibrating
-from nova_harness.experiment.bed import engine_bed, find_inventory, hosts_up, prepare_engine
+from nova_harness.experiment.bed import (
+    engine_bed,
+    find_inventory,
+    hosts_up,
+    prepare_engine,
+    reserved,
+)
 from nova_harness.experiment.calibrated import (
     CALIBRATION_FILE,
     data_of,
@@ -39,6 +45,7 @@ from nova_harness.experiment.problem import streams_of
 if TYPE_CHECKING:
     from nova_harness.experiment.engine_run import Bed
     from nova_harness.experiment.found_rate import FoundRate
+    from nova_testbed.inventory import Inventory
 
 EXPERIMENT_FILE = "experiment.yaml"
 
@@ -154,7 +161,13 @@ def run_experiment(
         NovaError: naming what failed; finished cells are kept.
     """
     inventory = find_inventory(experiment, base)
-    run = Run(path, experiment, base)
+    # Before anything is written: the folder may be that of the run that goes on there.
+    with reserved(inventory):
+        return _run(Run(path, experiment, base), inventory, watcher, keep)
+
+
+def _run(run: Run, inventory: Inventory, watcher: Watcher, keep: bool) -> list[CellReport]:
+    path, experiment = run.path, run.experiment
     run.prepare()
     # A run that is gone on with keeps the rate it found at first.
     found = read_found_rate(path / CALIBRATION_FILE)

@@ -26,8 +26,9 @@ def up(place: str, as_json: bool) -> None:
     """
     inventory = shared.read(place)
     if inventory.virtual:
-        with _steps() as step:
-            inventory = shared.rack(inventory).up(step)
+        rack = shared.rack(inventory)
+        with rack.reserved(), _steps() as step:
+            inventory = rack.up(step)
     else:
         from nova_testbed.emulation import emulate
 
@@ -47,9 +48,10 @@ def down(place: str, as_json: bool) -> None:
     inventory = shared.read(place)
     if inventory.virtual:
         rack = shared.rack(inventory)
-        there = rack.status().state != "down"
-        # Also when there seems to be none, for what an interrupted start may have left.
-        rack.down()
+        with rack.reserved():
+            there = rack.status().state != "down"
+            # Also when there seems to be none, for what an interrupted start may have left.
+            rack.down()
         done = {"removed": f"rack {inventory.name}" if there else "nothing; there was none"}
     else:
         done = {"removed": ", ".join(_tidied(inventory)) or "nothing; there was none"}

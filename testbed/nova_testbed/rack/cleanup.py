@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import warnings
@@ -13,6 +14,7 @@ from pathlib import Path
 from nova_testbed.rack import cgroups, network
 from nova_testbed.rack.privileges import as_root, is_root
 from nova_testbed.rack.processes import end_processes, in_namespaces, marked
+from nova_testbed.rack.reservation import reserved
 from nova_testbed.rack.state import (
     MOST_RACKS,
     PREFIX,
@@ -132,7 +134,7 @@ def clean(
         RackError: when something cannot be removed, or root's rights are missing.
 
     Warns:
-        RackWarning: for each rack that is left because it is up.
+        RackWarning: for each rack that is left because it is up, or in use.
     """
     root = state_root or default_state_root()
     make_directory(root)
@@ -170,16 +172,24 @@ def _clean(running: bool, all_racks: bool, root: Path) -> tuple[str, ...]:
                 stacklevel=3,
             )
             continue
-        kinds = Counter(item.kind for item in leftovers(number))
-        try:
-            remove(
-                number,
-                StateDirectory(state) if state is not None else None,
-                None if record is None else Path(record.disks),
-            )
-        except RackError as error:
-            refused.append(str(error))
-            continue
+        with contextlib.ExitStack() as reservation:
+            if state is not None and state.parent.is_dir():
+                name = state.name if record is None else record.name
+                try:
+                    reservation.enter_context(reserved(name, state))
+                except RackError as error:
+                    warnings.warn(str(error), RackWarning, stacklevel=3)
+                    continue
+            kinds = Counter(item.kind for item in leftovers(number))
+            try:
+                remove(
+                    number,
+                    StateDirectory(state) if state is not None else None,
+                    None if record is None else Path(record.disks),
+                )
+            except RackError as error:
+                refused.append(str(error))
+                continue
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         done.append(f"rack {number} ({state or 'no state directory'}): {counts or 'files'}")
     for path in loose:

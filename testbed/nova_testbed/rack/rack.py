@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -16,6 +17,7 @@ from nova_testbed.inventory import Inventory, Link
 from nova_testbed.rack import assembly, network, switch
 from nova_testbed.rack.privileges import Progress, as_root, is_root
 from nova_testbed.rack.processes import end_processes, local_run, marked
+from nova_testbed.rack.reservation import reserved
 from nova_testbed.rack.state import (
     Emulation,
     HostRecord,
@@ -70,6 +72,16 @@ class VirtualRack:
         self.emulation = emulation
         directory = state_dir or default_state_root() / inventory.name
         self.state = StateDirectory(directory.resolve())
+
+    def reserved(self) -> AbstractContextManager[None]:
+        """Keep other programs that ask from using this rack, until the block or this process ends.
+
+        A process may reserve a rack more than once. The other methods do not ask.
+
+        Raises:
+            RackError: that tells which program has reserved it.
+        """
+        return reserved(self.inventory.name, self.state.path)
 
     def up(self, progress: Progress | None = None) -> Inventory:
         """Bring the rack up, or what is missing of it; links and limits become the inventory's.
