@@ -73,6 +73,28 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return scope_of(config, nodeid)
 
+        def remove_node(self, node: Any) -> str | None:
+            """Hand on what a worker leaves, but the test that ended it: it would end the next."""
+            left = self.assigned_work.pop(node)
+            open_ones = [
+                (unit, test) for unit in left.values() for test, done in unit.items() if not done
+            ]
+            if not open_ones:
+                return None
+            unit, crashed = open_ones[0]
+            unit[crashed] = True
+            self.workqueue.update(
+                {scope: unit for scope, unit in left.items() if not all(unit.values())}
+            )
+            for other in self.nodes:
+                self._reschedule(other)
+            return crashed
+
+        def _reschedule(self, node: Any) -> None:
+            # One that replaces another is here before it has said which tests there are.
+            if node in self.registered_collections:
+                super()._reschedule(node)
+
     config.option.loadscopereorder = False
     return ByScope(config, log)
 
