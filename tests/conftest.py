@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ WAITING = (
 
 # Workers of pytest-xdist are told of a terminal 80 columns wide.
 os.environ.pop("COLUMNS", None)
+# What scripts run in the background ignores Ctrl-C, and so would all programs that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def scope_of(config: pytest.Config, nodeid: str) -> str:

@@ -39,3 +39,19 @@ def test_a_test_that_ends_its_worker_fails_and_the_others_run(tmp_path: Path) ->
         f"test_{name}.py::test_2" for name in files
     }
     assert len(found) == 11
+
+
+def test_programs_can_be_interrupted_where_the_tests_cannot(tmp_path: Path) -> None:
+    # As a script leaves what it runs in the background.
+    ignoring = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
+    interrupts = """
+import signal, subprocess
+def test_interrupt():
+    with subprocess.Popen(["sleep", "60"]) as process:
+        process.send_signal(signal.SIGINT)
+        try:
+            assert process.wait(5) == -signal.SIGINT
+        finally:
+            process.kill()
+"""
+    assert set(outcomes(tmp_path, *ignoring, a=interrupts).values()) == {"PASSED"}
