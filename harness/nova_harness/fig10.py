@@ -104,7 +104,7 @@ def run(
     for nodes, name in labels:
         case = Case(nodes, asked.heterogeneity, asked.seed)
         base = NOVA if name in VARIANTS else name
-        wanted.append(Placing(case, base, VARIANTS.get(name, {})))
+        wanted.append(Placing(case, base, VARIANTS.get(name, {}), timed=True))
     cells = run_cells(wanted, limits, kept, advance, growing=True)
     rows = [
         Row(

@@ -15,7 +15,13 @@ from nova_core.errors import NovaError
 
 GB = 1e9
 # Loaded once, by the process that the others are forked from.
-PRELOAD = ["numba", "scipy.optimize", "scipy.spatial", "nova_core.evaluation.metrics"]
+PRELOAD = [
+    "nova_core.evaluation.metrics",
+    "nova_core.strategies.nova",
+    "numba",
+    "scipy.optimize",
+    "scipy.spatial",
+]
 # What a worker says before the work whose time is limited, and after it.
 BEGIN, END = "begin", "end"
 # Work that sleeps ends as well, after so many times its processor time.

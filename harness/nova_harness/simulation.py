@@ -53,11 +53,13 @@ class Placing:
         case: the problem.
         strategy: the strategy's name.
         parameters: those of its parameters that are not the default.
+        timed: whether it is to be told how long that takes.
     """
 
     case: Case
     strategy: str
     parameters: dict[str, Any] = field(default_factory=dict)
+    timed: bool = False
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -78,7 +80,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         variation: coefficient of variation of the capacities of all nodes but sinks, where they
             are limited.
         seconds: of processor time that placing took, of all threads together; of further runs
-            where the first was quick or compiled kernels.
+            where the first was quick or compiled kernels. None where it was not to be timed.
         wall: seconds by the clock.
         overloaded: overloaded nodes in percent of those that receive tuples, as published
             percentages have it.
@@ -102,8 +104,10 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     limited: bool = False
 
-    def stands(self, limits: Limits) -> bool:
+    def stands(self, limits: Limits, timed: bool) -> bool:
         """Whether trying again within these limits would come to the same."""
+        if timed and self.seconds is None and not self.error:
+            return False
         return not self.limited or (
             self.limits.seconds >= limits.seconds and self.limits.memory >= limits.memory
         )
@@ -121,7 +125,7 @@ def place(placing: Placing, tell: Callable[[str], None]) -> dict[str, float | No
     with install_recorder("numba:compile") as compiled:
         plan, seconds, wall = _timed(made, problem, 0.0)
     tell(END)
-    if seconds < SECOND_RUN_BELOW or compiled.buffer:
+    if placing.timed and (seconds < SECOND_RUN_BELOW or compiled.buffer):
         _, seconds, wall = _timed(made, problem, MEASURED_FOR)
     found = evaluate(plan)
     capacity = np.delete(problem.nodes.capacity, np.unique(problem.joins.sink))
@@ -129,8 +133,8 @@ def place(placing: Placing, tell: Callable[[str], None]) -> dict[str, float | No
     return {
         "nodes": len(problem.nodes),
         "variation": float(capacity.std() / capacity.mean()) if finite else None,
-        "seconds": seconds,
-        "wall": wall,
+        "seconds": seconds if placing.timed else None,
+        "wall": wall if placing.timed else None,
         "overloaded": found.arriving.overloaded_percent,
         "p90": found.estimated.p90,
         "direct_p90": found.estimated.direct_p90,
@@ -179,7 +183,7 @@ def run_cells(
             why = f"{LARGER}: {ended[key[1:]].error} on fewer nodes"
             found.append(_cell(key, limits, error=why, limited=True))
             continue
-        if key not in done or not done[key].stands(limits):
+        if key not in done or not done[key].stands(limits, placing.timed):
             done[key] = _run(placing, limits)
             runs.add(done[key])
         found.append(done[key])

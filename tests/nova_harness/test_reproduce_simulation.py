@@ -6,6 +6,7 @@ import csv
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def test_compiling_is_no_part_of_the_time(monkeypatch: pytest.MonkeyPatch, compi
             return sink.place(problem)
 
     monkeypatch.setattr(simulation, "create", lambda *_: Strategy())
-    assert place(Placing(Case(30), "any"), lambda _: None)["nodes"] == 30
+    assert place(Placing(Case(30), "any", timed=True), lambda _: None)["nodes"] == 30
     assert len(runs) == 1 + compiles
 
 
@@ -108,6 +109,12 @@ def test_kept_cells_stand_within_their_limits(tmp_path: Path) -> None:
     assert again[:3] == long[:3]
     assert again[3].overloaded == long[3].overloaded
     assert len(kept.read_bytes().splitlines()) == len(lines) + 1
+    # What is to be timed was not, before.
+    assert {one.seconds for one in again} == {None}
+    wanted = [replace(one, timed=True) for one in wanted]
+    timed = run(600)
+    assert all(one.seconds for one in timed)
+    assert run(600) == timed
 
 
 @pytest.mark.parametrize(

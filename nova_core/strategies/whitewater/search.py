@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -219,7 +220,8 @@ class Search:
         every = np.concatenate([table[table > now] for table in self._barred])
         if len(every) == 0:
             return False
-        until = np.quantile(every, share, method="higher")
+        last = math.ceil(share * (len(every) - 1))
+        until = np.partition(every, last)[last]
         for table in self._barred:
             table[table <= until] = 0
         return True
