@@ -1,26 +1,47 @@
 """Compiles the kernels that tests use, and the tests, once for all processes of tests side by side.
 
-`./nova test` runs this while the linters leave a core idle. Nothing depends on it but time.
+`./nova test` runs this while the linters leave a core idle, and what is left when they are done on
+both. Nothing depends on it but time.
 """
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from nova_core.costspace import CostSpace, LiveCostSpace, embed, sample_pairs
+from nova_core.costspace import CostSpace, LiveCostSpace, embed, embed_matrix, sample_pairs
+from nova_core.errors import InfeasibleError
 from nova_core.model.examples import load_example
 from nova_core.strategies import place
 from nova_harness import check_live, measure_queries
 from nova_workloads.topology import generate
 
 
-def main() -> None:
-    """Run what compiles them, the slowest first."""
+def placement() -> None:
+    """Kernels of placement, and those of live placement, which call them: about half of it all."""
     problem = generate(400, heterogeneity=0.5, seed=0)
     place(problem, "nova")
     place(problem, "nova", refine=False)
     check_live.main(["--nodes", "400", "--events", "300", "--every", "150"], standalone_mode=False)
+    place(problem, "nova", index="kdtree", on_full="spread")
+    sys.path.append(str(Path(__file__).parent / "nova_core" / "strategies"))
+    from problem_families import FAMILIES
+
+    for family in FAMILIES.values():
+        for strategy in ("nova", "sbon-optimal"):
+            with suppress(InfeasibleError):
+                place(family(1), strategy)
+    place(FAMILIES["crowded"](1), "nova", on_full="spread")
+
+
+def others() -> None:
+    """All other kernels, and the tests."""
     for search in ("annealing", "reactive-tabu"):
         place(load_example("running-example"), f"whitewater-{search}")
     measure_queries.measure(100, "latency", seed=0, repeat=1)
@@ -28,10 +49,18 @@ def main() -> None:
     space = CostSpace(position, np.ones(300))
     for height in (False, True):
         embed(sample_pairs(space.matrix(), 20), 300, height=height)
+        embed(sample_pairs(space.matrix(), 20), 300, height=height, method="vivaldi")
+        embed_matrix(space.matrix(), height=height)
+    embed_matrix(space.matrix(), method="smacof")
     LiveCostSpace(space).add(np.arange(20), np.full(20, 9.0))
     # pytest compiles tests, and its plugins, in a way of its own.
     pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider"])
 
 
 if __name__ == "__main__":
-    main()
+    beside = multiprocessing.get_context("fork").Process(target=others, daemon=True)
+    beside.start()
+    # Ended early, it ends the other process, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    placement()
+    beside.join()

@@ -121,9 +121,14 @@ def test_failing_pip_is_one_line_and_leaves_no_stamp(
     assert not made.installed
     # Begun again, what is there is cleared away first.
     (made.path / "left-over").write_text("")
-    with pytest.raises(EngineError):
+
+    def nothing_left(command: list[str]) -> None:
+        assert not (made.path / "left-over").exists()
+        raise EngineError(command[0])
+
+    monkeypatch.setattr(home, "_run", nothing_left)
+    with pytest.raises(EngineError, match=re.escape(home._python())):
         made.install()
-    assert not (made.path / "left-over").exists()
 
 
 @pytest.mark.e2e
