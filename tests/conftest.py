@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             # One that replaces another is here before it has said which tests there are.
             if node in self.registered_collections:
                 super()._reschedule(node)
+
+        def _assign_work_unit(self, node: Any) -> None:
+            # One that has just ended takes nothing: `remove_node` will hand this on.
+            with suppress(OSError):
+                super()._assign_work_unit(node)
 
     config.option.loadscopereorder = False
     return ByScope(config, log)
