@@ -31,7 +31,7 @@ public final class FarShuffleServiceFactory extends NettyShuffleServiceFactory {
   static final ConfigOption<Integer> PER_CHANNEL =
       ConfigOptions.key("nova.network.buffers-per-channel").intType().defaultValue(16);
   static final ConfigOption<Integer> FLOATING =
-      ConfigOptions.key("nova.network.floating-buffers-per-gate").intType().defaultValue(32);
+      ConfigOptions.key("nova.network.floating-buffers-per-gate").intType().defaultValue(240);
 
   private static final int EVERY_PARALLELISM = 1;
   // Of the floating ones only so many are sure to be there.
