@@ -25,7 +25,8 @@ import org.apache.flink.runtime.taskmanager.NettyShuffleEnvironmentConfiguration
  *
  * <p>A receiver grants a sender buffers, and each takes a round trip to be granted again. Flink
  * fixes their number at two for each channel and eight for each gate, which within a data center is
- * plenty; over hundreds of milliseconds tuples wait for grants longer than they travel.
+ * plenty; over hundreds of milliseconds tuples wait for grants longer than they travel. Together
+ * these hold 4 MB: 10 MB/s over 400 ms.
  */
 public final class FarShuffleServiceFactory extends NettyShuffleServiceFactory {
   static final ConfigOption<Integer> PER_CHANNEL =
