@@ -6,6 +6,6 @@ from nova_core.kernel_cache import kernel_cache
 from nova_core.placement.kernels import median
 
 with kernel_cache(__file__, median.__file__):
-    from nova_core.placement.kernels.live import columns, hosts, residents, tree
+    from nova_core.placement.kernels.live import columns, hosts, look_ahead, residents, tree
 
-__all__ = ["columns", "hosts", "residents", "tree"]
+__all__ = ["columns", "hosts", "look_ahead", "residents", "tree"]

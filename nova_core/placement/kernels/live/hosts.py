@@ -9,6 +9,7 @@ from numba import njit
 
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.live.columns import HOST, LEFT, LEFT_NODE, RIGHT
+from nova_core.placement.kernels.live.look_ahead import AHEAD, look_ahead
 from nova_core.placement.kernels.live.residents import FIRST, PIECES, enter, leave
 from nova_core.placement.kernels.live.tree import LEAF, NONE, set_free, tree_at
 from nova_core.placement.kernels.median import fermat_points
@@ -352,6 +353,12 @@ def settle(
         How many were settled: all, or those before the first that has no place and finds none.
     """
     node, cost = np.empty(nearby, np.int64), np.empty(nearby)
+    if len(pairs) > 1 and table[pairs[0], HOST] != NONE:
+        # Written somewhere, lest the compiler leave the reading out.
+        said[0, 2] = look_ahead(
+            rows, slot, box, parent, owner, position, extra, capacity, free, hosted, chain, table,
+            rate, pairs[:AHEAD],
+        )  # fmt: skip
     for k in range(len(pairs)):
         pair = pairs[k]
         old = table[pair, HOST]

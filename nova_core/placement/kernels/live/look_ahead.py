@@ -1,0 +1,83 @@
+"""Reading ahead what placing several joins will need, so that one wait for memory serves all."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from nova_core.model.problem import Floats, Ints
+from nova_core.placement.kernels.live.columns import HOST, LEFT, LEFT_NODE, RIGHT
+from nova_core.placement.kernels.live.residents import FIRST
+from nova_core.placement.kernels.live.tree import LEAF
+
+# Pairs whose memory stays in the nearer caches together.
+AHEAD = 32
+# Levels of a tree that a host's new room is likely to change.
+_LEVELS = 4
+
+
+@njit(cache=True, nogil=True)
+def look_ahead(
+    rows: Floats,
+    slot: Ints,
+    box: Floats,
+    parent: Ints,
+    owner: Ints,
+    position: Floats,
+    extra: Floats,
+    capacity: Floats,
+    free: Floats,
+    hosted: Ints,
+    chain: Ints,
+    table: Ints,
+    rate: Floats,
+    pairs: Ints,
+) -> float:
+    """Read what `hosts.settle` will need of pairs and of where they run; a sum of no meaning.
+
+    Pair by pair, each step would wait for memory that the one before has told the place of. Step by
+    step, the processor fetches that of all pairs at once, as no branch depends on what comes.
+
+    Args:
+        rows: of a `Forest`, as the next four.
+        slot: its slots.
+        box: its boxes.
+        parent: its parents.
+        owner: its owners.
+        position: (n, d) coordinates of all nodes, ms.
+        extra: (n, 2) their height and penalty, ms.
+        capacity: (n,) tuples/s.
+        free: (n,) what is left of it.
+        hosted: (n, 2) see `residents`.
+        chain: (p, 2) see `residents`.
+        table: (p, 8) columns of pairs.
+        rate: rates of sources, tuples/s.
+        pairs: (k,) those to be settled, at most `AHEAD`.
+    """
+    trees, count = len(rows), len(pairs)
+    at = np.empty((trees, count), np.int64)
+    last, room = rows.shape[2] - 1, box.shape[2] - 3
+    seen = 0.0
+    for k in range(count):
+        pair = pairs[k]
+        host = max(table[pair, HOST], 0)
+        seen += rate[table[pair, LEFT]] + rate[table[pair, RIGHT]]
+        for i in range(3):
+            seen += extra[table[pair, LEFT_NODE + i], 0]
+        seen += extra[host, 0] + position[host, 0] + free[host] + capacity[host]
+        seen += hosted[host, FIRST] + chain[pair, 0]
+        for h in range(trees):
+            at[h, k] = max(slot[h, host], 0)
+    for h in range(trees):
+        for k in range(count):
+            seen += rows[h, at[h, k], last]
+            at[h, k] = owner[h, at[h, k] // LEAF]
+    for _ in range(_LEVELS):
+        for h in range(trees):
+            for k in range(count):
+                seen += box[h, at[h, k], room]
+                at[h, k] = max(parent[h, at[h, k]], 0)
+    return seen
+
+
+__all__ = ["AHEAD", "look_ahead"]
