@@ -10,7 +10,7 @@ from numba import njit
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.capacity_tree import (
     CapacityTree,
-    _box_distance,
+    box_distance,
     nearest,
     search_for,
     set_free,
@@ -42,7 +42,7 @@ def _bound(
     least = tree.rise[len(tree.slot) + t, 0] if len(tree.rise) else 0.0
     total = 0.0
     for leg in range(LEGS):
-        away = math.sqrt(_box_distance(tree.box, t, position[end[leg]]))
+        away = math.sqrt(box_distance(tree.box, t, position[end[leg]]))
         total += weight[leg] * (away + height[end[leg]] + least)
     return total
 

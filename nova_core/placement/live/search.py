@@ -13,8 +13,11 @@ from nova_core.placement.live.pieces import Piece, Pieces, Share, piece_share
 from nova_core.placement.live.state import LiveState
 from nova_core.placement.live.tables import IN_PIECES
 
-# Hosts whose costs are compared; the most that are looked at when links decide.
-NEARBY = 4
+# Hosts whose costs are compared. After 10,000 random events on 10,000 nodes the objective is 1.0211
+# times that of a full optimization; with four hosts it is 1.0210, and a sink's move takes a quarter
+# longer; with one it is 1.0226.
+NEARBY = 2
+# The most that are looked at when links decide.
 MOST_NEARBY = 4096
 # A host with this much less than is needed still has room: rounding, far below the tolerance.
 SLACK = 1e-10

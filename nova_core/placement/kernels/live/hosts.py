@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 
 from nova_core.model.problem import Floats, Ints
+from nova_core.placement.kernels.capacity_tree import box_distance, flat_distance
 from nova_core.placement.kernels.live.columns import HOST, LEFT, LEFT_NODE, RIGHT
 from nova_core.placement.kernels.live.look_ahead import AHEAD, look_ahead
 from nova_core.placement.kernels.live.residents import FIRST, PIECES, enter, leave
@@ -74,6 +75,7 @@ def nearest(
     d = len(point)
     rise, free, least, room, below = d, d + 1, 2 * d, 2 * d + 1, 2 * d + 2
     wanted = len(found_in)
+    flat, x, y = d == 2, point[0], point[d - 1]
     stack, bound = np.empty(_LEVELS, np.int64), np.empty(_LEVELS)
     found = 0
     if box[0, room] < need:
@@ -91,16 +93,10 @@ def nearest(
             far = near + 1
             near_bound = far_bound = math.inf
             if box[near, room] >= need:
-                square = 0.0
-                for k in range(d):
-                    gap = max(box[near, k] - point[k], point[k] - box[near, d + k], 0.0)
-                    square += gap * gap
+                square = flat_distance(box, near, x, y) if flat else box_distance(box, near, point)
                 near_bound = math.sqrt(square) + box[near, least]
             if box[far, room] >= need:
-                square = 0.0
-                for k in range(d):
-                    gap = max(box[far, k] - point[k], point[k] - box[far, d + k], 0.0)
-                    square += gap * gap
+                square = flat_distance(box, far, x, y) if flat else box_distance(box, far, point)
                 far_bound = math.sqrt(square) + box[far, least]
             if far_bound < near_bound:
                 near, far = far, near
@@ -116,9 +112,12 @@ def nearest(
         for slot in range(first, first + link[t, below + 1]):
             if rows[slot, free] < need:
                 continue
-            square = 0.0
-            for k in range(d):
-                square += (rows[slot, k] - point[k]) ** 2
+            if flat:
+                square = (rows[slot, 0] - x) ** 2 + (rows[slot, 1] - y) ** 2
+            else:
+                square = 0.0
+                for k in range(d):
+                    square += (rows[slot, k] - point[k]) ** 2
             distance = math.sqrt(square) + rows[slot, rise]
             if distance > limit:
                 continue
