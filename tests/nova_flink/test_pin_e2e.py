@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from nova_flink.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.e2e
 NODES = ["a", "b.1", "c", "sink"]
+# A job is accepted before its subtasks have found their slots.
+SCHEDULED_S = 60.0
 
 
 def plan_of(places: dict[str, tuple[str, str, str]]) -> dict[str, Any]:
@@ -59,17 +62,26 @@ def run(cluster: LocalCluster, tmp_path: Path, plan: dict[str, Any], regions: st
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def nodes_of_job(cluster: LocalCluster, job: str) -> dict[str, set[str | None]]:
+    """Nodes of a job's vertices; None for a subtask that has not been scheduled yet."""
+    where: dict[str, set[str | None]] = {}
+    for vertex in cluster.rest.job(job)["vertices"]:
+        for row in cluster.rest.subtasks(job, vertex["id"]):
+            node = names.node_of_task_manager(row["taskmanager-id"])
+            where.setdefault(vertex["name"], set()).add(node)
+    return where
+
+
 def test_a_sql_job_runs_where_the_plan_says(cluster: LocalCluster, tmp_path: Path) -> None:
     plan = plan_of({"1": ("a", "b.1", "c"), "2": ("c", "a", "b.1")})
     found = run(cluster, tmp_path, plan, "1,2")
     assert "error" not in found, found
     job = found["job"]
     try:
-        where: dict[str, set[str | None]] = {}
-        for vertex in cluster.rest.job(job)["vertices"]:
-            for row in cluster.rest.subtasks(job, vertex["id"]):
-                node = names.node_of_task_manager(row["taskmanager-id"])
-                where.setdefault(vertex["name"], set()).add(node)
+        until = time.monotonic() + SCHEDULED_S
+        while None in set().union(*(where := nodes_of_job(cluster, job)).values()):
+            assert time.monotonic() < until, where
+            time.sleep(0.1)
     finally:
         cluster.rest.cancel(job)
 
