@@ -25,7 +25,8 @@ METASPACE = 112
 OVERHEAD = 32
 DIRECT = 64
 NETWORK = 24
-# The sink's node has an input gate for every operator that sends to it, 256 kB of buffers each.
+# The sink's node has an input gate for every operator that sends to it: 320 kB of buffers each are
+# sure, and up to 4 MB where there is room.
 COORDINATOR_NETWORK = 64
 # As long as a sender waits for the receiver's grants tuples wait, too: many buffers. But each one
 # sent wakes threads at both ends: not too small ones.

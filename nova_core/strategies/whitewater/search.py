@@ -220,6 +220,7 @@ class Search:
         every = np.concatenate([table[table > now] for table in self._barred])
         if len(every) == 0:
             return False
+        # `np.quantile(every, share, method="higher")`, with which a search takes a quarter longer.
         last = math.ceil(share * (len(every) - 1))
         until = np.partition(every, last)[last]
         for table in self._barred:
