@@ -184,6 +184,24 @@ def test_what_is_lost_misplaced_or_unfinished_is_said_first(tmp_path: Path) -> N
         assert part in bad
 
 
+@pytest.mark.parametrize(("used", "said"), [(0.7, True), (0.95, False)])
+def test_what_was_held_back_without_need_for_cpu_is_said(
+    tmp_path: Path, used: float, said: bool
+) -> None:
+    run = fresh(tmp_path)
+    # Counted for 3.5 s.
+    source = {"name": "source", "node": "edge-1", "busy_ms": None, "back_pressured_ms": 1400}
+    write_json(cell(run, "sink") / "operators.json", [source])
+    hosts = {"fog-1": {"cpu_cores_mean": used / 10, "limit_cores": 0.1}, "edge-1": {}}
+    change(cell(run, "sink") / "summary.json", hosts=hosts)
+    found = [text for text in told(run)["bad"] if "links or the engine's buffers" in text]
+    assert bool(found) == said
+    if said:
+        (text,) = found
+        assert "sink, 10 ms" in text and "source on edge-1 waited 40 %" in text
+        assert "(fog-1) used 70 % of its CPU limit" in text and "nova" not in text
+
+
 def test_where_nova_is_not_best_is_said(tmp_path: Path) -> None:
     slow = {"nova": Behaviour(80), "source": Behaviour(20)}
     run = write_run(tmp_path / "run", slow, windows=(10,), stress=(False,), duration_s=3)

@@ -57,6 +57,12 @@ class CellFacts(msgspec.Struct, frozen=True, kw_only=True):
     keys: int = 1
     sources: int = 0
 
+    @property
+    def counted(self) -> float:
+        """How long operators' counters were counted for, s."""
+        # Of runs that do not tell: from the middle of the warm-up on.
+        return self.counted_s or self.duration_s + self.warm_up_s / 2
+
 
 class VerifiedRow(msgspec.Struct, frozen=True):
     """Where an operator was to run, and where it ran."""

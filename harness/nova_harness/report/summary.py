@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from nova_core.console import number
 from nova_harness.report.comparison import EQUAL, METRICS, Metric, Ratio, Value
 from nova_harness.report.figures import name_of
-from nova_harness.report.groups import Group
+from nova_harness.report.groups import Group, key_of
 from nova_harness.report.run_folder import RunFolder
 from nova_harness.report.wording import count, shown, times
 
@@ -18,6 +18,12 @@ WHAT: dict[Metric, str] = {
     "p9999": "99.99th percentile of latency",
     "throughput": "throughput",
 }
+
+
+# From which share of the time on an operator counts as held back, and from which share of its CPU
+# limit on a host counts as full.
+HELD_BACK = 0.1
+FULL = 0.85
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ def notes(
     made = [*_unfinished(runs), *_integrity(groups), *_not_best(found, subject)]
     if subject is not None and groups and not found:
         made.append(Note("bad", f"There is nothing to compare {subject} with."))
-    made += [*_loads(runs), *_pooled(runs), *_engines(groups)]
+    made += [*_held_back(runs), *_loads(runs), *_pooled(runs), *_engines(groups)]
     return sorted(made, key=lambda note: ("bad", "good", "plain").index(note.kind))
 
 
@@ -178,6 +184,34 @@ def _of(ratio: Ratio, figure: Value) -> str:
     if ratio.metric == "throughput":
         return f"{number(figure.amount, 0)} results/s"
     return "nothing" if math.isinf(figure.amount) else f"{shown(figure)} ms"
+
+
+def _held_back(runs: Sequence[RunFolder]) -> list[Note]:
+    """Runs whose operators waited for others although no host was short of CPU."""
+    cases = []
+    for cell in (cell for run in runs for cell in run.cells if cell.done and cell.operators):
+        held = max(cell.operators, key=lambda o: o.back_pressured_ms or 0)
+        share = (held.back_pressured_ms or 0) / (1000 * cell.facts.counted)
+        used = {
+            name: use.cpu_cores_mean / use.limit_cores
+            for name, use in cell.summary.hosts.items()
+            if use.cpu_cores_mean is not None and use.limit_cores
+        }
+        if share >= HELD_BACK and used and max(used.values()) < FULL:
+            strategy, setting = key_of(cell)
+            busiest = max(used, key=used.__getitem__)
+            cases.append(
+                f"{strategy}, {name_of(setting, rate=True)}: {held.name} on {held.node} waited "
+                f"{min(100, 100 * share):.0f} % of the time, the busiest host ({busiest}) used "
+                f"{100 * used[busiest]:.0f} % of its CPU limit"
+            )
+    if not cases:
+        return []
+    text = (
+        "Operators were held back while every host had CPU to spare, so that links or the engine's "
+        f"buffers decided, and not the placement's load: {'; '.join(cases)}."
+    )
+    return [Note("bad", text)]
 
 
 def _loads(runs: Sequence[RunFolder]) -> list[Note]:

@@ -139,9 +139,7 @@ def busy_rows(runs: Sequence[RunFolder], strategies: Sequence[str]) -> list[dict
     for (strategy, setting), cell in sorted(
         cells.items(), key=lambda item: (item[0][1], strategies.index(item[0][0]))
     ):
-        facts = cell.facts
-        # Of runs that do not tell: from the middle of the warm-up on.
-        whole = 1000 * (facts.counted_s or facts.duration_s + facts.warm_up_s / 2)
+        whole = 1000 * cell.facts.counted
         busiest = max(cell.operators, key=lambda o: o.busy_ms or 0)
         held = max(cell.operators, key=lambda o: o.back_pressured_ms or 0)
         rows.append(
