@@ -27,7 +27,7 @@ class _Struct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False
     pass
 
 
-class PairRef(_Struct):
+class PairRef(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False, frozen=True):
     """A pair of the join matrix."""
 
     operator: str

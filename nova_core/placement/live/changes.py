@@ -14,7 +14,7 @@ from nova_core.model.plan_delta import (
     RerouteRow,
     VirtualRow,
 )
-from nova_core.placement.kernels.live.columns import HOST, JOIN, LEFT, MOVED, RIGHT, SINK
+from nova_core.placement.kernels.live.columns import HOST, MOVED, SINK
 from nova_core.placement.live.pieces import Piece, Pieces
 from nova_core.placement.live.state import Before, LiveState
 from nova_core.placement.live.tables import NOWHERE
@@ -32,7 +32,7 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
     added: list[PairRef] = []
     cuts: list[CutRow] = []
     virtual: list[VirtualRow] = []
-    p, ids, sources, cuts_now = state.pairs, state.nodes.ids, state.sources.ids, state.cuts
+    p, ids, refs, cuts_now = state.pairs, state.nodes.ids, state.refs, state.cuts
     pairs = sorted(state.before)
     # One row after the other, each would be a wait for memory.
     rows = np.array(pairs, np.int64)
@@ -47,11 +47,7 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
         before = state.before[pair]
         if not alive and not before.alive:
             continue
-        ref = PairRef(
-            operator=state.join_ids[row[JOIN]],
-            left=sources[row[LEFT]],
-            right=sources[row[RIGHT]],
-        )
+        ref = refs[pair]
         host, cut = row[HOST], cuts_now.get(pair)
         if cut is not before.cut and _rates(before.cut) != _rates(cut):
             cuts.append(CutRow(pair=ref, old=_rates(before.cut), new=_rates(cut)))

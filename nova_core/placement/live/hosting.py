@@ -237,6 +237,9 @@ class Hosting:
     def _runs(self, pairs: Sequence[int]) -> Iterator[tuple[list[int], int | None]]:
         """Pairs in order: those in a row that run whole, and one after them that is in pieces."""
         cuts = self.state.cuts
+        if not cuts:
+            yield list(pairs), None
+            return
         run: list[int] = []
         for pair in pairs:
             if pair in cuts:

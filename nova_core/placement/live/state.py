@@ -7,13 +7,15 @@ cannot be satisfied leaves no trace.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from itertools import repeat
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from nova_core.errors import PlanError
 from nova_core.model.plan import Plan
+from nova_core.model.plan_delta import PairRef
 from nova_core.model.problem import Floats, Ints, Problem
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.placement.kernels.live import hosts as kernels
@@ -43,7 +45,7 @@ _HUBS = 4
 Link = tuple[int, int]
 
 
-class Before(NamedTuple):
+class Before(msgspec.Struct, frozen=True, gc=False):
     """What a delta needs to know of a pair as it was before an event."""
 
     alive: bool
@@ -82,6 +84,8 @@ class LiveState(Reversible):
         self.join_left: list[str] = problem.joins.left.tolist()
         self.join_right: list[str] = problem.joins.right.tolist()
         self.sink: list[int] = problem.joins.sink.tolist()
+        # What deltas call pairs. Made at first: the names themselves are scattered over the memory.
+        self.refs = [self._ref(*row) for row in self.pairs.row[:, [JOIN, LEFT, RIGHT]].tolist()]
         self.node_index = {name: row for row, name in enumerate(self.nodes.ids)}
         self.source_index = {name: row for row, name in enumerate(self.sources.ids)}
         self.join_index = {name: row for row, name in enumerate(self.join_ids)}
@@ -229,10 +233,19 @@ class LiveState(Reversible):
 
     # --- reading ----------------------------------------------------------------------------------
 
+    def _ref(self, join: int, left: int, right: int) -> PairRef:
+        ids = self.sources.ids
+        return PairRef(operator=self.join_ids[join], left=ids[left], right=ids[right])
+
+    def name_pair(self, pair: int) -> None:
+        """Make the reference to a pair whose row is new, or was taken back."""
+        del self.refs[pair:]
+        self.refs.append(self._ref(*self.pairs.row[pair, [JOIN, LEFT, RIGHT]].tolist()))
+
     def pair_name(self, pair: int) -> str:
         """A readable name such as ``tw/t1*w1``."""
-        p, s = self.pairs, self.sources.ids
-        return f"{self.join_ids[p.join[pair]]}/{s[p.left[pair]]}*{s[p.right[pair]]}"
+        ref = self.refs[pair]
+        return f"{ref.operator}/{ref.left}*{ref.right}"
 
     def size(self, pair: int) -> float:
         """C_r of a whole join, tuples/s."""
@@ -294,9 +307,10 @@ class LiveState(Reversible):
             return
         # One row after the other, each would be a wait for memory.
         rows = np.array(new)
-        known = p.row.take(rows, axis=0).tolist()
-        for pair, row, point in zip(new, known, p.point.take(rows, axis=0).tolist(), strict=True):
-            before[pair] = Before(True, row[HOST], cut(pair), point, row[SINK])
+        known = p.row.take(rows, axis=0).T.tolist()
+        points = p.point.take(rows, axis=0).tolist()
+        all_before = map(Before, repeat(True), known[HOST], map(cut, new), points, known[SINK])
+        before.update(zip(new, all_before, strict=True))
 
     def set_free(self, node: int, free: float) -> None:
         """Change what is left of a node's capacity."""

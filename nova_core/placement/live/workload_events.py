@@ -132,6 +132,7 @@ def _add_pair(
     row, sink = p.used, s.sink[join]
     p.used = row + 1
     p.row[row] = join, left, right, left_node, right_node, sink, NOWHERE, -1
+    s.name_pair(row)
     p.output[row] = output = _positive(given.output_rate, f"{where}: output_rate")
     p.alive[row] = True
     s.before[row] = NOT_THERE
@@ -205,7 +206,7 @@ def move_sink(hosting: Hosting, event: MoveSink, overload: bool) -> None:
         raise ProblemError(f"move-sink: {unknown('node', event.node, s.node_index)}")
     pairs, p = sorted(s.pairs_of_join.of(join)), s.pairs
     limited = bool(s.link_free)
-    placed = {pair: s.detach(pair) if limited else None for pair in pairs}
+    placed = {pair: s.detach(pair) for pair in pairs} if limited else {}
     old = s.sink[join]
     s.unbind(s.sinks_on, old, join)
     s.set(s.sink, join, node)

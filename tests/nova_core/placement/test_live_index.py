@@ -26,7 +26,8 @@ def found(index: HostIndex, point: np.ndarray, need: float, k: int) -> list[int]
     forest = index.forest
     h = tree_at(forest.hub, point)
     arrays = (forest.row[h], forest.node[h], forest.box[h], forest.link[h])
-    count = hosts.nearest(*arrays, np.zeros(len(point)) if h else point, need, slot, key)
+    stack = np.empty(hosts.SEARCH_STACK, np.int64), np.empty(hosts.SEARCH_STACK)
+    count = hosts.nearest(*arrays, np.zeros(len(point)) if h else point, need, slot, key, *stack)
     return forest.node[h, slot[:count]].tolist()
 
 

@@ -15,8 +15,10 @@ from nova_core.placement.kernels.live.residents import FIRST, PIECES, enter, lea
 from nova_core.placement.kernels.live.tree import LEAF, NONE, set_free, tree_at
 from nova_core.placement.kernels.median import fermat_points
 
-# Levels a search can go down; the caller keeps trees far flatter.
-_LEVELS = 256
+# Tree nodes that wait in a search at most; the caller keeps trees far flatter.
+SEARCH_STACK = 256
+# Distances are compared by their squares; what may be near enough but for rounding is looked at.
+_ROUNDING = 1 + 1e-12
 
 
 @njit(cache=True, nogil=True)
@@ -56,6 +58,8 @@ def nearest(
     need: float,
     found_in: Ints,
     key: Floats,
+    stack: Ints,
+    bound: Floats,
 ) -> int:
     """Slots of the nearest hosts with room, nearest first; of equal ones the smaller index.
 
@@ -68,6 +72,8 @@ def nearest(
         need: tuples/s a host must have free.
         found_in: (k,) filled with their slots.
         key: (k,) filled with their distance and rise, ms.
+        stack: (`SEARCH_STACK`,) room to work in.
+        bound: as ``stack``.
 
     Returns:
         How many were found, at most k.
@@ -76,36 +82,40 @@ def nearest(
     rise, free, least, room, below = d, d + 1, 2 * d, 2 * d + 1, 2 * d + 2
     wanted = len(found_in)
     flat, x, y = d == 2, point[0], point[d - 1]
-    stack, bound = np.empty(_LEVELS, np.int64), np.empty(_LEVELS)
     found = 0
     if box[0, room] < need:
         return 0
     stack[0], bound[0] = 0, 0.0
     top = 1
-    limit = math.inf
+    limit = reach = math.inf
     while top > 0:
         top -= 1
         t = stack[top]
-        if bound[top] > limit:
+        left = reach - box[t, least]
+        if bound[top] > left * left or left < 0.0:
             continue
         if link[t, below] >= 0:
             near = link[t, below]
             far = near + 1
-            near_bound = far_bound = math.inf
+            near_square = far_square = math.inf
             if box[near, room] >= need:
-                square = flat_distance(box, near, x, y) if flat else box_distance(box, near, point)
-                near_bound = math.sqrt(square) + box[near, least]
+                near_square = (
+                    flat_distance(box, near, x, y) if flat else box_distance(box, near, point)
+                )
             if box[far, room] >= need:
-                square = flat_distance(box, far, x, y) if flat else box_distance(box, far, point)
-                far_bound = math.sqrt(square) + box[far, least]
-            if far_bound < near_bound:
+                far_square = (
+                    flat_distance(box, far, x, y) if flat else box_distance(box, far, point)
+                )
+            if far_square < near_square:
                 near, far = far, near
-                near_bound, far_bound = far_bound, near_bound
-            if far_bound < math.inf and far_bound <= limit:
-                stack[top], bound[top] = far, far_bound
-                top += 1
-            if near_bound < math.inf and near_bound <= limit:
-                stack[top], bound[top] = near, near_bound
+                near_square, far_square = far_square, near_square
+            if far_square < math.inf:
+                left = reach - box[far, least]
+                if far_square <= left * left and left >= 0.0:
+                    stack[top], bound[top] = far, far_square
+                    top += 1
+            if near_square < math.inf:
+                stack[top], bound[top] = near, near_square
                 top += 1
             continue
         first = (NONE - link[t, below]) * LEAF
@@ -118,6 +128,9 @@ def nearest(
                 square = 0.0
                 for k in range(d):
                     square += (rows[slot, k] - point[k]) ** 2
+            left = reach - rows[slot, rise]
+            if square > left * left or left < 0.0:
+                continue
             distance = math.sqrt(square) + rows[slot, rise]
             if distance > limit:
                 continue
@@ -135,6 +148,7 @@ def nearest(
                 found += 1
             if found == wanted:
                 limit = key[wanted - 1]
+                reach = limit * _ROUNDING
     return found
 
 
@@ -154,6 +168,8 @@ def cheapest(
     need: float,
     node: Ints,
     cost: Floats,
+    stack: Ints,
+    bound: Floats,
 ) -> int:
     """Of the nearest hosts with room for a piece of a join the cheapest first; how many.
 
@@ -172,11 +188,13 @@ def cheapest(
         need: tuples/s a host must have free.
         node: (k,) filled with hosts.
         cost: (k,) filled with the objective on each.
+        stack: (`SEARCH_STACK`,) room to work in.
+        bound: as ``stack``.
     """
     d = position.shape[1]
     h = tree_at(hub, points[pair])
     point = points[pair] if h == 0 else np.zeros(d)
-    found = nearest(rows[h], nodes[h], box[h], link[h], point, need, node, cost)
+    found = nearest(rows[h], nodes[h], box[h], link[h], point, need, node, cost, stack, bound)
     tall = h > 0
     for i in range(found):
         tall |= rows[h, node[i], d] > 0.0
@@ -352,6 +370,7 @@ def settle(
         How many were settled: all, or those before the first that has no place and finds none.
     """
     node, cost = np.empty(nearby, np.int64), np.empty(nearby)
+    stack, bound = np.empty(SEARCH_STACK, np.int64), np.empty(SEARCH_STACK)
     if len(pairs) > 1 and table[pairs[0], HOST] != NONE:
         # Written somewhere, lest the compiler leave the reading out.
         said[0, 2] = look_ahead(
@@ -377,7 +396,7 @@ def settle(
         need = max(size, limits[2]) * limits[4]
         found = cheapest(
             rows, nodes, box, link, hub, position, extra, table, points, pair, weights, need, node,
-            cost,
+            cost, stack, bound,
         )  # fmt: skip
         if found == 0 or cost[0] >= most:
             if old == NONE:
