@@ -181,6 +181,33 @@ def test_more_sessions_than_sshd_admits(sshd: LoopbackSshd) -> None:
         assert done == [0] * 25
 
 
+def test_a_host_too_busy_to_answer(sshd: LoopbackSshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "SESSION_SECONDS", 0.5)
+    with connect(loopback_inventory([sshd])) as hosts:
+        assert sshd.process is not None
+        serving = processes_below(sshd.process.pid)
+        signal_all(serving, signal.SIGSTOP)
+        try:
+            with pytest.raises(HostError, match=r"no session within 0\.5 s; is the host too busy"):
+                hosts["one"].run("true")
+        finally:
+            signal_all(serving, signal.SIGCONT)
+        monkeypatch.undo()
+        assert hosts["one"].run("echo again").stdout == "again\n"
+
+
+def signal_all(processes: list[int], number: signal.Signals) -> None:
+    """Also where some, of a session that has just ended, are gone."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, number)
+
+
+def processes_below(process: int) -> list[int]:
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return [each for child in map(int, children) for each in (child, *processes_below(child))]
+
+
 # --- on the host ---------------------------------------------------------------------------------
 
 
