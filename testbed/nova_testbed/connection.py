@@ -88,9 +88,9 @@ class Connection:
         """A new session to run a command in.
 
         Raises:
-            HostError: when the host is out of reach, or admits no more sessions.
+            HostError: when the host is out of reach, too busy, or admits no more sessions.
         """
-        deadline = time.monotonic() + min(CONNECT_SECONDS, SESSION_SECONDS)
+        deadline = time.monotonic() + CONNECT_SECONDS
         while True:
             transport = self.open()
             try:

@@ -182,8 +182,9 @@ def test_more_sessions_than_sshd_admits(sshd: LoopbackSshd) -> None:
 
 
 def test_a_host_too_busy_to_answer(sshd: LoopbackSshd, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "SESSION_SECONDS", 0.5)
     with connect(loopback_inventory([sshd])) as hosts:
+        for seconds in ("CONNECT_SECONDS", "SESSION_SECONDS"):
+            monkeypatch.setattr(connection, seconds, 0.5)
         assert sshd.process is not None
         serving = processes_below(sshd.process.pid)
         signal_all(serving, signal.SIGSTOP)
