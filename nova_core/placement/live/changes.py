@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from nova_core.model.plan_delta import (
     Cut,
     CutRow,
@@ -14,10 +12,11 @@ from nova_core.model.plan_delta import (
     RerouteRow,
     VirtualRow,
 )
-from nova_core.placement.kernels.live.columns import HOST, MOVED, SINK
+from nova_core.placement.kernels.live.columns import MOVED
+from nova_core.placement.kernels.live.touched import ABSENT
 from nova_core.placement.live.pieces import Piece, Pieces
-from nova_core.placement.live.state import Before, LiveState
-from nova_core.placement.live.tables import NOWHERE
+from nova_core.placement.live.state import LiveState
+from nova_core.placement.live.tables import IN_PIECES
 
 _WHOLE = (0, 1)
 
@@ -32,64 +31,59 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
     added: list[PairRef] = []
     cuts: list[CutRow] = []
     virtual: list[VirtualRow] = []
-    p, ids, refs, cuts_now = state.pairs, state.nodes.ids, state.refs, state.cuts
-    pairs = sorted(state.before)
-    # One row after the other, each would be a wait for memory.
-    rows = np.array(pairs, np.int64)
-    now = zip(
-        pairs,
-        p.alive.take(rows).tolist(),
-        p.row.take(rows, axis=0).tolist(),
-        p.point.take(rows, axis=0).tolist(),
-        strict=True,
-    )
-    for pair, alive, row, point_now in now:
-        before = state.before[pair]
-        if not alive and not before.alive:
-            continue
+    ids, refs = state.nodes.ids, state.refs
+    rows, points = state.touched.changes(state.version)
+    for (pair, was, host, old_sink, sink, shifted), (old_point, point) in zip(
+        rows.tolist(), points.tolist(), strict=True
+    ):
         ref = refs[pair]
-        host, cut = row[HOST], cuts_now.get(pair)
-        if cut is not before.cut and _rates(before.cut) != _rates(cut):
-            cuts.append(CutRow(pair=ref, old=_rates(before.cut), new=_rates(cut)))
-        if not alive:
-            removed.append(ref)
-        elif not before.alive:
+        if was == ABSENT:
             added.append(ref)
-        point: list[float] | None = point_now if alive else None
-        old_point = before.point if before.alive else None
-        if point != old_point:
+            virtual.append(VirtualRow(pair=ref, old=None, new=point))
+        elif host == ABSENT:
+            removed.append(ref)
+            virtual.append(VirtualRow(pair=ref, old=old_point, new=None))
+        elif shifted:
             virtual.append(VirtualRow(pair=ref, old=old_point, new=point))
-        sink = row[SINK]
-        rerouted = sink != before.sink and alive and before.alive
-        running = len(start) + len(move)
         staying: tuple[int, ...] = ()
-        if host == before.host and cut is before.cut:
-            if rerouted:
-                staying = (host,) if cut is None else cut.nodes
-        elif host >= 0 and before.host >= 0:
+        if was == IN_PIECES or host == IN_PIECES:
+            cut = state.cuts.get(pair)
+            old_cut = state.old_cuts.get(pair, cut)
+            if cut is old_cut:
+                staying = cut.nodes if cut is not None else ()
+            else:
+                if _rates(old_cut) != _rates(cut):
+                    cuts.append(CutRow(pair=ref, old=_rates(old_cut), new=_rates(cut)))
+                running = len(start) + len(move)
+                old, new = _pieces(was, old_cut), _pieces(host, cut)
+                staying = _compare(
+                    ref, old, new, _grids_equal(old_cut, cut), ids, stop, start, move
+                )
+                if len(start) + len(move) > running:
+                    state.pairs.row[pair, MOVED] = state.version
+        elif was == host:
+            staying = (host,)
+        elif was >= 0 and host >= 0:
             move.append(
                 MoveRow(
                     pair=ref,
-                    source_node=ids[before.host],
+                    source_node=ids[was],
                     target_node=ids[host],
                     left=_WHOLE,
                     right=_WHOLE,
                 )
             )
-        elif host >= 0 and before.host == NOWHERE:
+        elif host >= 0:
             start.append(InstanceRow(pair=ref, node=ids[host], left=_WHOLE, right=_WHOLE))
-        else:
-            staying = _compare(ref, before, host, cut, ids, stop, start, move)
-        if rerouted:
+        elif was >= 0:
+            stop.append(InstanceRow(pair=ref, node=ids[was], left=_WHOLE, right=_WHOLE))
+        if sink != old_sink:
             reroute += [
                 RerouteRow(
-                    pair=ref, node=ids[node], flow="result", old=ids[before.sink], new=ids[sink]
+                    pair=ref, node=ids[node], flow="result", old=ids[old_sink], new=ids[sink]
                 )
                 for node in staying
             ]
-        if len(start) + len(move) > running:
-            state.done(p.row.__setitem__, (pair, MOVED), row[MOVED])
-            p.row[pair, MOVED] = state.version
     return PlanDelta(
         old_version=old_version,
         new_version=state.version,
@@ -118,7 +112,7 @@ def _instance(pair: PairRef, piece: Piece, ids: list[str]) -> InstanceRow:
 def _pieces(host: int, cut: Pieces | None) -> tuple[Piece, ...]:
     if cut is not None:
         return cut.pieces
-    return () if host == NOWHERE else (Piece(host, 0, 1, 0, 1),)
+    return () if host < 0 else (Piece(host, 0, 1, 0, 1),)
 
 
 def _grids_equal(a: Pieces | None, b: Pieces | None) -> bool:
@@ -130,17 +124,15 @@ def _grids_equal(a: Pieces | None, b: Pieces | None) -> bool:
 
 def _compare(
     pair: PairRef,
-    before: Before,
-    host: int,
-    cut: Pieces | None,
+    old: tuple[Piece, ...],
+    new: tuple[Piece, ...],
+    same_grid: bool,
     ids: list[str],
     stop: list[InstanceRow],
     start: list[InstanceRow],
     move: list[MoveRow],
 ) -> tuple[int, ...]:
     """Write the rows of one pair; the nodes of pieces that stay, in ascending order."""
-    old, new = _pieces(before.host, before.cut), _pieces(host, cut)
-    same_grid = _grids_equal(before.cut, cut)
     if same_grid:
         goes_on = set(old) & set(new)
         rest_new = {piece[1:]: piece for piece in new if piece not in goes_on}

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from nova_core.model.problem import Floats
-from nova_core.placement.kernels.live.columns import JOIN, MOVED
+from nova_core.placement.kernels.live.columns import MOVED
 from nova_core.placement.live.cutting import Cutting
 from nova_core.placement.live.pieces import Pieces, Share, piece_size
 from nova_core.placement.live.policy import Policy
@@ -133,7 +133,7 @@ class Hosting:
     def is_pinned(self, pair: int) -> bool:
         """Whether a pair's operator stays where it is."""
         s = self.state
-        return bool(self.pinned) and s.join_ids[s.pairs.row.item(pair, JOIN)] in self.pinned
+        return bool(self.pinned) and s.join_ids[s.pairs.join.item(pair)] in self.pinned
 
     # --- when nothing fits ------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class Hosting:
         policy, s = self.policy, self.state
         threshold = policy.gain + policy.gain_share * cost
         if policy.state_bytes:
-            state = policy.state_bytes.get(s.join_ids[s.pairs.row.item(pair, JOIN)], 0.0)
+            state = policy.state_bytes.get(s.join_ids[s.pairs.join.item(pair)], 0.0)
             threshold += policy.gain_per_byte * state
         return threshold
 
@@ -196,23 +196,42 @@ class Hosting:
 
     def improve_all(self, pairs: Sequence[int]) -> None:
         """`improve` pairs one after the other, in few steps where none needs a closer look."""
-        s, policy = self.state, self.policy
-        if not self._plain or s.overloaded or self.pinned or policy.cooldown or policy.state_bytes:
+        s = self.state
+        if not self._free_to_move:
             for pair in pairs:
                 self.improve(pair)
             return
         for run, other in self._runs(pairs):
             if run:
-                s.settle(run, self._limits, NEARBY)
+                s.settle(run, False, self._limits, NEARBY)
             if other is not None:
                 self.improve(other)
 
-    def place_all(self, pairs: Sequence[int], overload: bool) -> None:
+    def renew_all(self, pairs: list[int]) -> None:
+        """Work out the virtual positions of pairs anew and `improve` each, in one step at best."""
+        s = self.state
+        if pairs and self._free_to_move and s.cuts.keys().isdisjoint(pairs):
+            s.settle(pairs, True, self._limits, NEARBY)
+        else:
+            s.renew_points(pairs)
+            self.improve_all(pairs)
+
+    def place_all(self, pairs: Sequence[int], overload: bool, anew: bool = False) -> None:
         """`place` pairs one after the other, in few steps where all fit whole.
+
+        Args:
+            pairs: those pairs.
+            overload: as for `place`.
+            anew: whether their virtual positions are to be worked out first.
 
         Raises:
             NoRoomError: as `place`.
         """
+        s = self.state
+        if not self._plain or s.cuts:
+            if anew:
+                s.renew_points(list(pairs))
+            anew = False
         if not self._plain:
             for pair in pairs:
                 self.place(pair, overload)
@@ -220,12 +239,19 @@ class Hosting:
         for run, other in self._runs(pairs):
             rest = run
             while rest:
-                done = self.state.settle(rest, self._limits, NEARBY)
+                done = s.settle(rest, anew, self._limits, NEARBY)
                 if done < len(rest):
                     self.place(rest[done], overload)
-                rest = rest[done + 1 :]
+                rest, anew = rest[done + 1 :], False
             if other is not None:
                 self.place(other, overload)
+
+    @property
+    def _free_to_move(self) -> bool:
+        """Whether room and gain alone decide which whole joins move."""
+        policy = self.policy
+        kept = self.pinned or policy.cooldown or policy.state_bytes
+        return self._plain and not self.state.overloaded and not kept
 
     @property
     def _plain(self) -> bool:

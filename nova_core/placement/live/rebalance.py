@@ -28,12 +28,12 @@ def rebalance(hosting: Hosting, event: Rebalance, overload: bool) -> None:
     s = hosting.state
     budget = event.moves
     for node in list(s.overloaded):
-        before = len(s.before)
+        before = len(s.touched)
         try:
             relieve(hosting, node, False)
         except NoRoomError:
             continue
-        budget -= len(s.before) - before
+        budget -= len(s.touched) - before
         if budget <= 0:
             return
     p = s.pairs
@@ -49,7 +49,7 @@ def rebalance(hosting: Hosting, event: Rebalance, overload: bool) -> None:
         most, pair = heapq.heappop(queue)
         if -most <= hosting.threshold(pair, 0.0) or hosting.is_pinned(pair) or hosting.rests(pair):
             continue
-        if int(p.host[pair]) == IN_PIECES or pair in s.before:
+        if int(p.host[pair]) == IN_PIECES or pair in s.touched:
             continue
         if hosting.improve(pair):
             budget -= 1

@@ -7,9 +7,7 @@ cannot be satisfied leaves no trace.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import repeat
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,7 +17,7 @@ from nova_core.model.plan_delta import PairRef
 from nova_core.model.problem import Floats, Ints, Problem
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.placement.kernels.live import hosts as kernels
-from nova_core.placement.kernels.live.columns import HOST, JOIN, LEFT, RIGHT, SINK
+from nova_core.placement.kernels.live.columns import HOST, LEFT, RIGHT
 from nova_core.placement.live.incidence import Incidence
 from nova_core.placement.live.index import HostIndex
 from nova_core.placement.live.pieces import Piece, Pieces, Share
@@ -32,6 +30,7 @@ from nova_core.placement.live.tables import (
     PairRows,
     SourceRows,
 )
+from nova_core.placement.live.touched import Touched
 from nova_core.placement.objectives import leg_weights
 
 # Relative excess that counts as rounding, as in `nova_core.model.verify`.
@@ -43,19 +42,6 @@ HUB_JOINS = 1000
 _HUBS = 4
 
 Link = tuple[int, int]
-
-
-class Before(msgspec.Struct, frozen=True, gc=False):
-    """What a delta needs to know of a pair as it was before an event."""
-
-    alive: bool
-    host: int
-    cut: Pieces | None
-    point: list[float]
-    sink: int
-
-
-NOT_THERE = Before(False, NOWHERE, None, [], -1)
 
 
 class LiveState(Reversible):
@@ -85,7 +71,7 @@ class LiveState(Reversible):
         self.join_right: list[str] = problem.joins.right.tolist()
         self.sink: list[int] = problem.joins.sink.tolist()
         # What deltas call pairs. Made at first: the names themselves are scattered over the memory.
-        self.refs = [self._ref(*row) for row in self.pairs.row[:, [JOIN, LEFT, RIGHT]].tolist()]
+        self.refs = [self._ref(pair) for pair in range(len(problem.matrix))]
         self.node_index = {name: row for row, name in enumerate(self.nodes.ids)}
         self.source_index = {name: row for row, name in enumerate(self.sources.ids)}
         self.join_index = {name: row for row, name in enumerate(self.join_ids)}
@@ -129,7 +115,9 @@ class LiveState(Reversible):
         self.overfull: dict[Link, None] = {}
         self.cuts: dict[int, Pieces] = {}
         self.residents = self._take_over(plan)
-        self.before: dict[int, Before] = {}
+        self.touched = Touched(self.pairs)
+        # How pairs were cut before the event, for those that it cuts otherwise.
+        self.old_cuts: dict[int, Pieces | None] = {}
         c_min = self.parameters.get("c_min")
         self.c_min = float(c_min) if c_min else 0.0
         threshold = self.parameters.get("bandwidth")
@@ -209,17 +197,17 @@ class LiveState(Reversible):
     def commit(self) -> None:
         """Forget how to go back."""
         super().commit()
-        self.before.clear()
-        self.sinks_changed.clear()
+        self._end()
 
     def roll_back(self) -> None:
         """Go back to the last commit."""
         super().roll_back()
-        p = self.pairs
-        for pair, before in self.before.items():
-            if before.alive:
-                p.point[pair], p.row[pair, SINK] = before.point, before.sink
-        self.before.clear()
+        self.touched.put_back()
+        self._end()
+
+    def _end(self) -> None:
+        self.touched.clear()
+        self.old_cuts.clear()
         self.sinks_changed.clear()
 
     def reserve(self, nodes: int, sources: int, pairs: int) -> None:
@@ -233,14 +221,15 @@ class LiveState(Reversible):
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def _ref(self, join: int, left: int, right: int) -> PairRef:
-        ids = self.sources.ids
-        return PairRef(operator=self.join_ids[join], left=ids[left], right=ids[right])
+    def _ref(self, pair: int) -> PairRef:
+        p, ids = self.pairs, self.sources.ids
+        left, right = p.row.item(pair, LEFT), p.row.item(pair, RIGHT)
+        return PairRef(operator=self.join_ids[p.join.item(pair)], left=ids[left], right=ids[right])
 
     def name_pair(self, pair: int) -> None:
         """Make the reference to a pair whose row is new, or was taken back."""
         del self.refs[pair:]
-        self.refs.append(self._ref(*self.pairs.row[pair, [JOIN, LEFT, RIGHT]].tolist()))
+        self.refs.append(self._ref(pair))
 
     def pair_name(self, pair: int) -> str:
         """A readable name such as ``tw/t1*w1``."""
@@ -270,7 +259,7 @@ class LiveState(Reversible):
         """The hosts that meet a join's requirement."""
         if len(self.indexes) == 1:
             return self.indexes[0]
-        requirement = self.requirement_of_join[self.pairs.row.item(pair, JOIN)]
+        requirement = self.requirement_of_join[self.pairs.join.item(pair)]
         return self.indexes[requirement + 1]
 
     def whole_share(self, pair: int) -> Share:
@@ -298,19 +287,6 @@ class LiveState(Reversible):
                 yield link, rate
 
     # --- placing ----------------------------------------------------------------------------------
-
-    def touch(self, pairs: list[int]) -> None:
-        """Keep what a delta needs to know of pairs, before their first change in an event."""
-        p, before, cut = self.pairs, self.before, self.cuts.get
-        new = [pair for pair in pairs if pair not in before]
-        if not new:
-            return
-        # One row after the other, each would be a wait for memory.
-        rows = np.array(new)
-        known = p.row.take(rows, axis=0).T.tolist()
-        points = p.point.take(rows, axis=0).tolist()
-        all_before = map(Before, repeat(True), known[HOST], map(cut, new), points, known[SINK])
-        before.update(zip(new, all_before, strict=True))
 
     def set_free(self, node: int, free: float) -> None:
         """Change what is left of a node's capacity."""
@@ -362,12 +338,12 @@ class LiveState(Reversible):
             placed: where.
             whole: its `whole_share`, if that is known.
         """
-        if pair not in self.before:
-            self.touch([pair])
+        self.touched.keep(pair)
         whole = whole or self.whole_share(pair)
         if not isinstance(placed, Pieces):
             self._move(pair, NOWHERE, placed, whole)
             return
+        self.old_cuts.setdefault(pair, None)
         self.set(self.pairs.row, (pair, HOST), IN_PIECES)
         self.put(self.cuts, pair, placed)
         for node, share in placed.shares(*whole).items():
@@ -377,8 +353,7 @@ class LiveState(Reversible):
 
     def detach(self, pair: int) -> int | Pieces | None:
         """Take a pair off its nodes; where it was, None for one without a place."""
-        if pair not in self.before:
-            self.touch([pair])
+        self.touched.keep(pair)
         host = self.pairs.row.item(pair, HOST)
         if host == NOWHERE:
             return None
@@ -388,6 +363,7 @@ class LiveState(Reversible):
             return host
         self.set(self.pairs.row, (pair, HOST), NOWHERE)
         pieces, n = self.cuts[pair], self.nodes
+        self.old_cuts.setdefault(pair, pieces)
         for node, share in pieces.shares(*whole).items():
             self.unbind(self.residents, node, pair)
             # See `kernels.live.hosts.move`.
@@ -422,13 +398,12 @@ class LiveState(Reversible):
             self._restore_free(old, free_old)
         self.pairs.row[pair, HOST] = old
 
-    def settle(self, pairs: list[int], limits: Floats, nearby: int) -> int:
+    def settle(self, pairs: list[int], anew: bool, limits: Floats, nearby: int) -> int:
         """Place or improve whole joins, see `kernels.live.hosts.settle`; how many, in order.
 
         For problems without links' budgets or requirements, where nothing is overloaded.
         """
         n, p, index = self.nodes, self.pairs, self.indexes[0]
-        self.touch(pairs)
         rows, said = np.array(pairs), np.empty((len(pairs), 4))
         done: int = kernels.settle(
             *index.forest[:-2],
@@ -439,11 +414,11 @@ class LiveState(Reversible):
             n.free,
             n.hosted,
             p.chain,
-            p.row,
-            p.point,
+            *self.touched.arrays(len(pairs)),
             self.sources.rate,
             rows,
-            self.weights(0),
+            self.weights(0)[None],
+            anew,
             limits,
             nearby,
             said,
@@ -466,7 +441,7 @@ class LiveState(Reversible):
         """Work out the virtual positions of pairs anew, after an end or a weight has changed."""
         if not pairs:
             return
-        self.touch(pairs)
+        self.touched.keep_all(pairs)
         if self.objective == "network-usage":
             weights = np.stack([self.weights(pair) for pair in pairs])
         else:
@@ -509,4 +484,4 @@ def _points(problem: Problem, plan: Plan) -> Floats:
     return points
 
 
-__all__ = ["NOT_THERE", "TOLERANCE", "Before", "Link", "LiveState"]
+__all__ = ["TOLERANCE", "Link", "LiveState"]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 from nova_core.placement.kernels.live import columns
-from nova_core.placement.kernels.live.columns import HOST, JOIN, LEFT, LEFT_NODE, RIGHT, SINK
+from nova_core.placement.kernels.live.columns import HOST, LEFT, LEFT_NODE, RIGHT, SINK
 
 # Value of `PairRows.host` for a pair that has no place, and for one that runs in pieces.
 NOWHERE, IN_PIECES = -1, -2
@@ -140,23 +140,20 @@ class PairRows(_Rows):
     """Pairs of the join matrix.
 
     Attributes:
-        row: (p, 8) whole numbers, see `nova_core.placement.kernels.live.columns`: logical join,
-            left and right source, their nodes and the sink, the node a whole join runs on
-            (`NOWHERE` or `IN_PIECES`), and the version at which it last moved.
+        row: (p, 8) whole numbers, see `nova_core.placement.kernels.live.columns`: left and right
+            source, their nodes and the sink, the node a whole join runs on (`NOWHERE` or
+            `IN_PIECES`), the version at which it last moved, and the event that touched it last.
+        join: (p,) logical join.
         output: (p,) tuples/s.
         point: (p, d) virtual position, ms.
         chain: (p, 2) neighbours on the host, see `nova_core.placement.kernels.live.residents`.
     """
 
     row: Ints
+    join: Ints
     output: Floats
     point: Floats
     chain: Ints
-
-    @property
-    def join(self) -> Ints:
-        """(p,) logical join."""
-        return self.row[:, JOIN]
 
     @property
     def left(self) -> Ints:
@@ -191,7 +188,8 @@ class PairRows(_Rows):
         none = np.full(count, NOWHERE)
         return cls(
             used=count,
-            row=np.stack([m.join, m.left, m.right, *ends, none, none], axis=1),
+            row=np.stack([m.left, m.right, *ends, none, none, none], axis=1),
+            join=np.array(m.join),
             output=np.array(m.output_rate),
             point=np.array(point),
             chain=np.full((count, 2), -1),

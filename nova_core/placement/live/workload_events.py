@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 from msgspec import UNSET
 
 from nova_core.errors import ProblemError
@@ -19,7 +18,7 @@ from nova_core.placement.live.events import (
     RemoveSource,
 )
 from nova_core.placement.live.hosting import Hosting, NoRoomError
-from nova_core.placement.live.state import NOT_THERE, TOLERANCE, LiveState
+from nova_core.placement.live.state import TOLERANCE, LiveState
 from nova_core.placement.live.tables import NOWHERE, SourceRows
 
 
@@ -81,10 +80,9 @@ def add_source(hosting: Hosting, event: AddSource, overload: bool) -> None:
     s.put(s.alive_pairs, 0, s.alive_pairs[0] + len(event.joins))
     ends: set[tuple[int, int, int]] = set()
     added = [_add_pair(s, row, node, join, ends, where) for join in event.joins]
-    s.renew_points(added)
     if len(added) > 1:
         added.sort(key=lambda pair: (-s.size(pair), pair))
-    hosting.place_all(added, overload)
+    hosting.place_all(added, overload, anew=True)
 
 
 def _forget_source(rows: SourceRows, row: int) -> None:
@@ -131,11 +129,12 @@ def _add_pair(
     known.add((join, left, right))
     row, sink = p.used, s.sink[join]
     p.used = row + 1
-    p.row[row] = join, left, right, left_node, right_node, sink, NOWHERE, -1
+    p.row[row] = left, right, left_node, right_node, sink, NOWHERE, -1, -1
+    p.join[row] = join
     s.name_pair(row)
     p.output[row] = output = _positive(given.output_rate, f"{where}: output_rate")
     p.alive[row] = True
-    s.before[row] = NOT_THERE
+    s.touched.begin(row)
     s.emit(sink, output)
     s.bind(s.pairs_of_source, left, row)
     s.bind(s.pairs_of_source, right, row)
@@ -152,15 +151,15 @@ def drop_source(hosting: Hosting, source: int) -> None:
     """Take a source and its pairs out."""
     s, rows, p = hosting.state, hosting.state.sources, hosting.state.pairs
     pairs = sorted(s.pairs_of_source.of(source))
-    s.touch(pairs)
+    s.touched.keep_all(pairs)
     for pair in pairs:
         s.detach(pair)
         s.set(p.alive, pair, False)
-        join, left, right, _, _, sink, _, _ = p.row[pair].tolist()
+        left, right, _, _, sink, _, _, _ = p.row[pair].tolist()
         s.emit(sink, -p.output.item(pair))
         # Nobody asks any more for the pairs of the source itself.
         s.unbind(s.pairs_of_source, right if left == source else left, pair)
-        s.unbind(s.pairs_of_join, join, pair)
+        s.unbind(s.pairs_of_join, p.join.item(pair), pair)
     s.put(s.alive_pairs, 0, s.alive_pairs[0] - len(pairs))
     s.set(rows.alive, source, False)
     s.drop(s.source_index, rows.ids[source])
@@ -204,7 +203,7 @@ def move_sink(hosting: Hosting, event: MoveSink, overload: bool) -> None:
     node = s.node_index.get(event.node)
     if node is None:
         raise ProblemError(f"move-sink: {unknown('node', event.node, s.node_index)}")
-    pairs, p = sorted(s.pairs_of_join.of(join)), s.pairs
+    pairs = sorted(s.pairs_of_join.of(join))
     limited = bool(s.link_free)
     placed = {pair: s.detach(pair) for pair in pairs} if limited else {}
     old = s.sink[join]
@@ -212,21 +211,20 @@ def move_sink(hosting: Hosting, event: MoveSink, overload: bool) -> None:
     s.set(s.sink, join, node)
     s.bind(s.sinks_on, node, join)
     if pairs:
-        s.touch(pairs)
-        rows = np.array(pairs)
-        output = math.fsum(p.output.take(rows).tolist())
+        output = s.touched.redirect(pairs, node)
         s.emit(old, -output)
         s.emit(node, output)
         if not s.sinks_on.of(old):
             s.put(s.arriving, old, 0.0)  # to the last bit
-        p.row[rows, SINK] = node
-        s.renew_points(pairs)
     if limited:
+        s.renew_points(pairs)
         for pair in sorted(pairs, key=lambda pair: (-s.size(pair), pair)):
             before = placed[pair]
             assert before is not None
             hosting.stay(pair, before, overload)
-    hosting.improve_all(pairs)
+        hosting.improve_all(pairs)
+    else:
+        hosting.renew_all(pairs)
 
 
 def pin(hosting: Hosting, event: Pin, overload: bool) -> None:

@@ -12,6 +12,7 @@ from nova_core.placement.kernels.capacity_tree import box_distance, flat_distanc
 from nova_core.placement.kernels.live.columns import HOST, LEFT, LEFT_NODE, RIGHT
 from nova_core.placement.kernels.live.look_ahead import AHEAD, look_ahead
 from nova_core.placement.kernels.live.residents import FIRST, PIECES, enter, leave
+from nova_core.placement.kernels.live.touched import touch_all
 from nova_core.placement.kernels.live.tree import LEAF, NONE, set_free, tree_at
 from nova_core.placement.kernels.median import fermat_points
 
@@ -330,9 +331,13 @@ def settle(
     chain: Ints,
     table: Ints,
     points: Floats,
+    kept: Ints,
+    old_points: Floats,
+    count: Ints,
     rate: Floats,
     pairs: Ints,
     weights: Floats,
+    anew: bool,
     limits: Floats,
     nearby: int,
     said: Floats,
@@ -355,10 +360,14 @@ def settle(
         hosted: (n, 2) see `residents`; changed.
         chain: (p, 2) see `residents`; changed.
         table: (p, 8) columns of pairs; hosts are changed.
-        points: (p, d) virtual positions, ms.
+        points: (p, d) virtual positions, ms; changed if they are to be worked out.
+        kept: see `touched.touch`, which is done for all, as the next two.
+        old_points: virtual positions before.
+        count: changed.
         rate: rates of sources, tuples/s.
         pairs: (k,) those to settle.
-        weights: (3,) of their legs.
+        weights: (1, 3) of their legs.
+        anew: whether to work out virtual positions anew.
         limits: least gain, and least gain as a share of what a join costs now; least room a host
             must have and largest join that may be whole, tuples/s; share of a need that counts as
             room for all of it.
@@ -377,6 +386,10 @@ def settle(
             rows, slot, box, parent, owner, position, extra, capacity, free, hosted, chain, table,
             rate, pairs[:AHEAD],
         )  # fmt: skip
+    touch_all(table, points, kept, old_points, count, pairs)
+    if anew:
+        renew(position, table, points, pairs, weights)
+    weight = weights[0]
     for k in range(len(pairs)):
         pair = pairs[k]
         old = table[pair, HOST]
@@ -388,14 +401,14 @@ def settle(
             continue
         most = math.inf
         if old != NONE:
-            now = host_cost(position, extra, table, pair, weights, old)
+            now = host_cost(position, extra, table, pair, weight, old)
             most = now - max(limits[0] + limits[1] * now, 1e-9 * now)
             # No host is cheaper than the virtual position itself.
-            if _ideal(position, table, pair, points[pair], weights) >= most:
+            if _ideal(position, table, pair, points[pair], weight) >= most:
                 continue
         need = max(size, limits[2]) * limits[4]
         found = cheapest(
-            rows, nodes, box, link, hub, position, extra, table, points, pair, weights, need, node,
+            rows, nodes, box, link, hub, position, extra, table, points, pair, weight, need, node,
             cost, stack, bound,
         )  # fmt: skip
         if found == 0 or cost[0] >= most:
