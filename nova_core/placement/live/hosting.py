@@ -16,7 +16,7 @@ from nova_core.placement.kernels.live.columns import MOVED
 from nova_core.placement.live.cutting import Cutting
 from nova_core.placement.live.pieces import Pieces, Share, piece_size
 from nova_core.placement.live.policy import Policy
-from nova_core.placement.live.search import NEARBY, SLACK, HostSearch
+from nova_core.placement.live.search import SLACK, HostSearch
 from nova_core.placement.live.state import LiveState
 from nova_core.placement.live.tables import IN_PIECES, NOWHERE
 
@@ -203,7 +203,7 @@ class Hosting:
             return
         for run, other in self._runs(pairs):
             if run:
-                s.settle(run, False, self._limits, NEARBY)
+                s.settle(run, False, self._limits)
             if other is not None:
                 self.improve(other)
 
@@ -211,7 +211,7 @@ class Hosting:
         """Work out the virtual positions of pairs anew and `improve` each, in one step at best."""
         s = self.state
         if pairs and self._free_to_move and s.cuts.keys().isdisjoint(pairs):
-            s.settle(pairs, True, self._limits, NEARBY)
+            s.settle(pairs, True, self._limits)
         else:
             s.renew_points(pairs)
             self.improve_all(pairs)
@@ -239,7 +239,7 @@ class Hosting:
         for run, other in self._runs(pairs):
             rest = run
             while rest:
-                done = s.settle(rest, anew, self._limits, NEARBY)
+                done = s.settle(rest, anew, self._limits)
                 if done < len(rest):
                     self.place(rest[done], overload)
                 rest, anew = rest[done + 1 :], False

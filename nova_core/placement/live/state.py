@@ -398,7 +398,7 @@ class LiveState(Reversible):
             self._restore_free(old, free_old)
         self.pairs.row[pair, HOST] = old
 
-    def settle(self, pairs: list[int], anew: bool, limits: Floats, nearby: int) -> int:
+    def settle(self, pairs: list[int], anew: bool, limits: Floats) -> int:
         """Place or improve whole joins, see `kernels.live.hosts.settle`; how many, in order.
 
         For problems without links' budgets or requirements, where nothing is overloaded.
@@ -420,7 +420,6 @@ class LiveState(Reversible):
             self.weights(0)[None],
             anew,
             limits,
-            nearby,
             said,
         )
         self.done(self._unsettle, rows, said, done)
