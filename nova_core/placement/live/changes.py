@@ -37,53 +37,41 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
         rows.tolist(), points.tolist(), strict=True
     ):
         ref = refs[pair]
-        if was == ABSENT:
-            added.append(ref)
-            virtual.append(VirtualRow(pair=ref, old=None, new=point))
-        elif host == ABSENT:
-            removed.append(ref)
-            virtual.append(VirtualRow(pair=ref, old=old_point, new=None))
-        elif shifted:
-            virtual.append(VirtualRow(pair=ref, old=old_point, new=point))
-        staying: tuple[int, ...] = ()
-        if was == IN_PIECES or host == IN_PIECES:
-            cut = state.cuts.get(pair)
-            old_cut = state.old_cuts.get(pair, cut)
-            if cut is old_cut:
-                staying = cut.nodes if cut is not None else ()
-            else:
-                if _rates(old_cut) != _rates(cut):
-                    cuts.append(CutRow(pair=ref, old=_rates(old_cut), new=_rates(cut)))
-                running = len(start) + len(move)
-                old, new = _pieces(was, old_cut), _pieces(host, cut)
-                staying = _compare(
-                    ref, old, new, _grids_equal(old_cut, cut), ids, stop, start, move
-                )
-                if len(start) + len(move) > running:
-                    state.pairs.row[pair, MOVED] = state.version
-        elif was == host:
-            staying = (host,)
-        elif was >= 0 and host >= 0:
-            move.append(
-                MoveRow(
+        if shifted:
+            before = None if was == ABSENT else old_point
+            virtual.append(VirtualRow(pair=ref, old=before, new=None if host == ABSENT else point))
+        if was >= 0 and host >= 0:
+            if was != host:
+                row = MoveRow(
                     pair=ref,
                     source_node=ids[was],
                     target_node=ids[host],
                     left=_WHOLE,
                     right=_WHOLE,
                 )
-            )
-        elif host >= 0:
-            start.append(InstanceRow(pair=ref, node=ids[host], left=_WHOLE, right=_WHOLE))
-        elif was >= 0:
-            stop.append(InstanceRow(pair=ref, node=ids[was], left=_WHOLE, right=_WHOLE))
+                move.append(row)
+            elif sink != old_sink:
+                reroute.append(_rerouted(ref, host, old_sink, sink, ids))
+            continue
+        if was == ABSENT:
+            added.append(ref)
+        elif host == ABSENT:
+            removed.append(ref)
+        if IN_PIECES not in (was, host):
+            node, rows_of = (host, start) if host >= 0 else (was, stop)
+            rows_of.append(InstanceRow(pair=ref, node=ids[node], left=_WHOLE, right=_WHOLE))
+            continue
+        cut = state.cuts.get(pair)
+        old_cut = state.old_cuts.get(pair, cut)
+        if _rates(old_cut) != _rates(cut):
+            cuts.append(CutRow(pair=ref, old=_rates(old_cut), new=_rates(cut)))
+        running = len(start) + len(move)
+        old, new = _pieces(was, old_cut), _pieces(host, cut)
+        staying = _compare(ref, old, new, _grids_equal(old_cut, cut), ids, stop, start, move)
+        if len(start) + len(move) > running:
+            state.pairs.row[pair, MOVED] = state.version
         if sink != old_sink:
-            reroute += [
-                RerouteRow(
-                    pair=ref, node=ids[node], flow="result", old=ids[old_sink], new=ids[sink]
-                )
-                for node in staying
-            ]
+            reroute += [_rerouted(ref, node, old_sink, sink, ids) for node in staying]
     return PlanDelta(
         old_version=old_version,
         new_version=state.version,
@@ -98,6 +86,10 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
         old_breaks=list(old_breaks),
         new_breaks=list(state.breaks),
     )
+
+
+def _rerouted(pair: PairRef, node: int, old_sink: int, sink: int, ids: list[str]) -> RerouteRow:
+    return RerouteRow(pair=pair, node=ids[node], flow="result", old=ids[old_sink], new=ids[sink])
 
 
 def _rates(cut: Pieces | None) -> Cut | None:

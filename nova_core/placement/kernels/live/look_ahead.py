@@ -97,8 +97,10 @@ def read_hosts(
     for _ in range(_LEVELS):
         for h in range(trees):
             for k in range(count):
-                seen += box[h, at[h, k], room]
-                at[h, k] = max(parent[h, at[h, k]], 0)
+                t = at[h, k]
+                # Siblings are 1 and 2, 3 and 4, and so on.
+                seen += box[h, t, room] + box[h, max((t - 1 ^ 1) + 1, 0), room]
+                at[h, k] = max(parent[h, t], 0)
     return seen
 
 

@@ -127,9 +127,10 @@ def changes(
     for k in order:
         pair, was = kept[k, PAIR], kept[k, OLD_HOST]
         host = table[pair, HOST] if alive[pair] else ABSENT
-        differs = False
+        differs = was == ABSENT or host == ABSENT
         for i in range(d):
             differs |= old_points[k, i] != points[pair, i]
+            point[found, 0, i], point[found, 1, i] = old_points[k, i], points[pair, i]
         sink = table[pair, SINK]
         old_sink = sink if was == ABSENT else kept[k, OLD_SINK]
         same = was == host and old_sink == sink and not differs
@@ -139,7 +140,6 @@ def changes(
             table[pair, MOVED] = version
         row[found, 0], row[found, 1], row[found, 2] = pair, was, host
         row[found, 3], row[found, 4], row[found, 5] = old_sink, sink, differs
-        point[found, 0], point[found, 1] = old_points[k], points[pair]
         found += 1
     return row[:found], point[:found]
 
