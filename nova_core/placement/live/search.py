@@ -13,10 +13,11 @@ from nova_core.placement.live.pieces import Piece, Pieces, Share, piece_share
 from nova_core.placement.live.state import LiveState
 from nova_core.placement.live.tables import IN_PIECES
 
-# Hosts whose costs are compared: the one nearest to the virtual position is taken. After 10,000
-# random events on 10,000 nodes the objective is 1.0226 times that of a full optimization; of two
-# hosts 1.0211, and of four 1.0210, but a sink's move takes 6 % and 30 % longer.
-NEARBY = 1
+# A join goes to the host nearest to its virtual position, here and in `kernels.live.hosts.settle`.
+# After 10,000 random events on 10,000 nodes the objective is 1.0226 times that of a full
+# optimization; the cheapest of the two nearest gave 1.0211, of four 1.0210, but a sink's move took
+# 6 % and 30 % longer.
+#
 # The most that are looked at when links decide.
 MOST_NEARBY = 4096
 # A host with this much less than is needed still has room: rounding, far below the tolerance.
@@ -28,12 +29,12 @@ class HostSearch:
 
     def __init__(self, state: LiveState) -> None:
         self.state = state
-        self._node = np.empty(NEARBY, np.int64)
-        self._cost = np.empty(NEARBY)
+        self._node = np.empty(1, np.int64)
+        self._cost = np.empty(1)
         self._stack = np.empty(kernels.SEARCH_STACK, np.int64), np.empty(kernels.SEARCH_STACK)
 
     def near(
-        self, pair: int, weights: Floats, need: float, count: int = NEARBY
+        self, pair: int, weights: Floats, need: float, count: int = 1
     ) -> list[tuple[int, float]]:
         """Hosts with room near a pair's virtual position and what it costs there, cheapest first.
 
@@ -44,7 +45,7 @@ class HostSearch:
             count: how many of the nearest are compared.
         """
         node, cost = self._node, self._cost
-        if count != NEARBY:
+        if count != 1:
             node, cost = np.empty(count, np.int64), np.empty(count)
         found = self._search(pair, weights, need, node, cost)
         return list(zip(node[:found].tolist(), cost[:found].tolist(), strict=True))
@@ -77,7 +78,7 @@ class HostSearch:
             if self._search(pair, weights, self.need(share.size), node, cost) == 0:
                 return None
             return node.item(0), cost.item(0)
-        count = NEARBY
+        count = 1
         while True:
             found = self.near(pair, weights, self.need(share.size), count)
             for host, price in found:
@@ -90,7 +91,7 @@ class HostSearch:
     def elsewhere(self, pair: int, node: int) -> tuple[int, float] | None:
         """The cheapest near host with room for a whole join but one node, and its cost there."""
         share, weights = self.state.whole_share(pair), self.state.weights(pair)
-        for host, cost in self.near(pair, weights, self.need(share.size), NEARBY + 1):
+        for host, cost in self.near(pair, weights, self.need(share.size), 2):
             if host != node and self.state.links_fit(pair, host, share):
                 return host, cost
         return None
@@ -125,4 +126,4 @@ class HostSearch:
         return np.array(piece_share(cut, piece, whole))
 
 
-__all__ = ["NEARBY", "SLACK", "HostSearch"]
+__all__ = ["SLACK", "HostSearch"]

@@ -15,6 +15,7 @@ from nova_core.placement.live import (
     ChangeCapacity,
     FailNode,
     LivePlacement,
+    MoveSink,
     Policy,
     Rebalance,
     state,
@@ -161,6 +162,30 @@ def test_the_same_events_give_the_same_deltas(monkeypatch: pytest.MonkeyPatch) -
                 draw.happened(event)
         streams.append(follower.deltas)
     assert all(stream == streams[0] for stream in streams[1:])
+
+
+def test_joins_that_move_together_see_what_each_other_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A host has room for one large join: settled together or one by one, all end up the same."""
+    problem = generate(400, seed=4)
+    nodes = problem.nodes
+    sinks = np.random.default_rng(1).choice(len(nodes), 8, replace=False)
+    worker = nodes.worker.copy()
+    worker[sinks] = False
+    capacity = np.where(worker, problem.required_capacity.max(), nodes.capacity)
+    capacity[sinks] = capacity[problem.joins.sink] = np.inf
+    problem = replace(problem, nodes=replace(nodes, worker=worker, capacity=capacity))
+    plan, streams = place(problem, "nova"), []
+    operator = str(problem.joins.ids[0])
+    for together in (True, False):
+        if not together:
+            monkeypatch.setattr(Hosting, "_plain", False)
+        live = LivePlacement(problem, plan)
+        events = [MoveSink(operator=operator, node=str(nodes.ids[node])) for node in sinks]
+        streams.append([live.apply(event) for event in 3 * events])
+    assert streams[0] == streams[1]
+    assert sum(len(delta.move) for delta in streams[0]) > 1000
 
 
 def test_the_reach_of_an_event_is_told_beforehand() -> None:

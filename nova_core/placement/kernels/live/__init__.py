@@ -6,6 +6,13 @@ from nova_core.kernel_cache import kernel_cache
 from nova_core.placement.kernels import median
 
 with kernel_cache(__file__, median.__file__):
-    from nova_core.placement.kernels.live import columns, hosts, look_ahead, residents, tree
+    from nova_core.placement.kernels.live import (
+        columns,
+        hosts,
+        look_ahead,
+        residents,
+        touched,
+        tree,
+    )
 
-__all__ = ["columns", "hosts", "look_ahead", "residents", "tree"]
+__all__ = ["columns", "hosts", "look_ahead", "residents", "touched", "tree"]
