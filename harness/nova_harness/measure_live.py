@@ -190,6 +190,7 @@ def _busy_node(problem: Problem, plan: Plan, case: LiveCase) -> LiveMeasurement:
     times = []
     for _ in range(3):
         live = LivePlacement(busier, moved)
+        gc.collect()
         cpu, start = time.thread_time(), time.perf_counter()
         delta = live.apply(FailNode(node=str(problem.nodes.ids[host])))
         count = len(delta.move) + len(delta.start)

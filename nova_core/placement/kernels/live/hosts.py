@@ -13,13 +13,15 @@ from nova_core.placement.kernels.live.columns import HOST, LEFT, LEFT_NODE, RIGH
 from nova_core.placement.kernels.live.look_ahead import AHEAD, read_hosts, read_joins
 from nova_core.placement.kernels.live.residents import FIRST, PIECES, enter, leave
 from nova_core.placement.kernels.live.touched import touch_all
-from nova_core.placement.kernels.live.tree import LEAF, NONE, set_free, tree_at
+from nova_core.placement.kernels.live.tree import LEAF, NONE, same_place, set_free, tree_at
 from nova_core.placement.kernels.median import fermat_points
 
 # Tree nodes that wait in a search at most; the caller keeps trees far flatter.
 SEARCH_STACK = 256
 # Distances are compared by their squares; what may be near enough but for rounding is looked at.
 _ROUNDING = 1 + 1e-12
+# A host that is to be looked for when its join's turn comes.
+_LATER = -2
 
 
 @njit(cache=True, nogil=True)
@@ -390,7 +392,9 @@ def settle(
     if anew:
         renew(position, table, points, pairs, weights)
     weight, origin = weights[0], np.zeros(position.shape[1])
-    for begin in range(0, len(pairs), AHEAD):
+    room = position.shape[1] + 1
+    begin = end = 0
+    while begin < len(pairs):
         group = pairs[begin : begin + AHEAD]
         several = len(group) > 1
         if several:
@@ -402,6 +406,7 @@ def settle(
                     hosts[: len(group)],
                 )  # fmt: skip
         guesses = 0
+        last, end = NONE, len(group)
         for k in range(len(group)):
             pair = group[k]
             old = table[pair, HOST]
@@ -420,17 +425,26 @@ def settle(
             h = tree[k] = tree_at(hub, points[pair])
             point = points[pair] if h == 0 else origin
             at[k], near[k] = NONE, math.inf
+            if last != NONE and same_place(points, last, points[pair]):
+                # The join before it is about to take the room there.
+                at[k] = _LATER
+                continue
+            last = pair
             if nearest(rows[h], nodes[h], box[h], link[h], point, need[k], node, key, stack, bound):
                 at[k], near[k] = node[0], key[0]
                 hosts[guesses] = nodes[h, node[0]]
                 guesses += 1
+            elif old == NONE:
+                # Most likely the last one that the caller hears of.
+                end = k + 1
+                break
         if several and guesses:
             said[begin, 3] += read_hosts(
                 rows, slot, box, parent, owner, position, extra, capacity, free, hosted, chain,
                 hosts[:guesses],
             )  # fmt: skip
         gone = 0
-        for k in range(len(group)):
+        for k in range(end):
             pair, h = group[k], tree[k]
             old = table[pair, HOST]
             said[begin + k, 0] = said[begin + k, 1] = old
@@ -438,7 +452,7 @@ def settle(
                 if old == NONE:
                     return begin + k
                 continue
-            again = at[k] != NONE and rows[h, at[k], position.shape[1] + 1] < need[k]
+            again = at[k] == _LATER or (at[k] != NONE and rows[h, at[k], room] < need[k])
             for i in range(gone):
                 again |= _as_near(position, extra, free, left[i], points[pair], need[k], near[k])
             if again:
@@ -462,6 +476,7 @@ def settle(
             if old != NONE:
                 left[gone] = old
                 gone += 1
+        begin += end
     return len(pairs)
 
 

@@ -280,13 +280,19 @@ def build(forest: Forest, rows: Floats, node: Ints) -> None:
 
 
 @njit(cache=True, nogil=True)
+def same_place(points: Floats, row: int, point: Floats) -> bool:
+    """Whether a row of (k, d) points is the (d,) point."""
+    same = True
+    for k in range(len(point)):
+        same &= points[row, k] == point[k]
+    return same
+
+
+@njit(cache=True, nogil=True)
 def tree_at(hub: Floats, point: Floats) -> int:
     """Number of the tree to search from a (d,) point: that of the hub it is, else the first."""
     for number in range(len(hub)):
-        same = True
-        for k in range(len(point)):
-            same &= hub[number, k] == point[k]
-        if same:
+        if same_place(hub, number, point):
             return number + 1
     return 0
 
