@@ -13,7 +13,7 @@ from nova_core.placement.live.pieces import Piece, Pieces, Share, piece_share
 from nova_core.placement.live.state import LiveState
 from nova_core.placement.live.tables import IN_PIECES
 
-# A join goes to the host nearest to its virtual position, here and in `kernels.live.hosts.settle`.
+# A join goes to the host nearest to its virtual position, here and in `kernels.live.settle`.
 # After 10,000 random events on 10,000 nodes the objective is 1.0226 times that of a full
 # optimization; the cheapest of the two nearest gave 1.0211, of four 1.0210, but a sink's move took
 # 6 % and 30 % longer.

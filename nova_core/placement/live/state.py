@@ -18,6 +18,7 @@ from nova_core.model.problem import Floats, Ints, Problem
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.placement.kernels.live import hosts as kernels
 from nova_core.placement.kernels.live.columns import HOST, LEFT, RIGHT
+from nova_core.placement.kernels.live.settle import settle
 from nova_core.placement.live.incidence import Incidence
 from nova_core.placement.live.index import HostIndex
 from nova_core.placement.live.pieces import Piece, Pieces, Share
@@ -399,13 +400,13 @@ class LiveState(Reversible):
         self.pairs.row[pair, HOST] = old
 
     def settle(self, pairs: list[int], anew: bool, limits: Floats) -> int:
-        """Place or improve whole joins, see `kernels.live.hosts.settle`; how many, in order.
+        """Place or improve whole joins, see `kernels.live.settle`; how many, in order.
 
         For problems without links' budgets or requirements, where nothing is overloaded.
         """
         n, p, index = self.nodes, self.pairs, self.indexes[0]
         rows, said = np.array(pairs), np.empty((len(pairs), 4))
-        done: int = kernels.settle(
+        done: int = settle(
             *index.forest[:-2],
             index.forest.hub,
             n.position,

@@ -11,8 +11,9 @@ with kernel_cache(__file__, median.__file__):
         hosts,
         look_ahead,
         residents,
+        settle,
         touched,
         tree,
     )
 
-__all__ = ["columns", "hosts", "look_ahead", "residents", "touched", "tree"]
+__all__ = ["columns", "hosts", "look_ahead", "residents", "settle", "touched", "tree"]

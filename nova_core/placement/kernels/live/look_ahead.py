@@ -25,7 +25,7 @@ _LEVELS = 4
 def read_joins(
     extra: Floats, chain: Ints, table: Ints, rate: Floats, pairs: Ints, hosts: Ints
 ) -> float:
-    """Read what `hosts.settle` will need of joins.
+    """Read what `settle.settle` will need of joins.
 
     Args:
         extra: (n, 2) height and penalty of nodes, ms.
