@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -146,6 +148,29 @@ def modules_after(code: str) -> set[str]:
         text=True,
     )
     return {name.partition(".")[0] for name in told.stdout.split()}
+
+
+def test_nothing_is_used_that_only_developers_have() -> None:
+    """What our packages import comes with Nova or one of its extras for users."""
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = told["optional-dependencies"]
+    asked = [*told["dependencies"], *(r for name in extras if name != "dev" for r in extras[name])]
+    known = {re.split(r"[\[<>=]", requirement)[0].lower() for requirement in asked}
+    # Flink has an environment of its own, and DuckDB is what Spark's pipeline is compared with. The
+    # others come with those that are named: FastAPI, PySpark, uvicorn[standard]; _typeshed is for
+    # mypy alone.
+    known |= {"apache-flink", "duckdb", "starlette", "py4j", "uvloop", "-typeshed"}
+    named = {"pyflink": "apache-flink", "hdrh": "hdrhistogram", "kafka": "kafka-python"}
+    named |= {"sklearn": "scikit-learn", "yaml": "pyyaml"}
+    wrong = set()
+    for directory, _ in ALLOWED.values():
+        for file in sorted((ROOT / directory).rglob("*.py")):
+            for module in imports_of(file):
+                top = module.partition(".")[0]
+                name = named.get(top, top).replace("_", "-").lower()
+                if top not in sys.stdlib_module_names and top not in ALL and name not in known:
+                    wrong.add(f"{file.relative_to(ROOT)}: {top}")
+    assert not wrong
 
 
 def test_importing_nova_core_brings_in_nothing_heavy() -> None:
