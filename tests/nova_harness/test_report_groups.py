@@ -109,6 +109,18 @@ def test_ratios_of_nothing_and_of_what_never_arrived() -> None:
     assert relative(Value(0.0), Value(0.0)) == 1
 
 
+def test_catching_up_is_no_merit(tmp_path: Path) -> None:
+    """Results beyond what is due had been late: the strategy that was on time is not behind."""
+    run = fresh(tmp_path)
+    due = make_report([run]).groups[0].expected_per_s
+    change(cell(run, "nova") / "summary.json", throughput_results_per_s=due)
+    change(cell(run, "sink") / "summary.json", throughput_results_per_s=1.2 * due)
+    report = make_report([run])
+    found = next(r for r in report.ratios if r.metric == "throughput")
+    assert (found.factor, found.outcome) == (1.0, "equal")
+    assert found.other.amount == pytest.approx(1.2 * due)
+
+
 def test_the_report_is_about_nova_unless_asked_otherwise(run: Path) -> None:
     assert subject_of(["sink", "nova-wide", "nova"]) == "nova"
     assert subject_of(["sink", "nova-wide"]) == "nova-wide"

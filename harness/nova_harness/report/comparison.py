@@ -25,16 +25,23 @@ class Value:
     Attributes:
         amount: ms, or results/s; infinite for a latency when nothing arrived.
         bound: whether a latency is but a lower bound, for what did not arrive is not in it.
+        due: results/s that keep up with the sources: more arrive only where some had been late.
     """
 
     amount: float
     bound: bool = False
+    due: float = math.inf
+
+    @property
+    def counted(self) -> float:
+        """The amount as comparisons take it: to catch up is no merit."""
+        return min(self.amount, self.due)
 
 
 def value(group: Group, metric: Metric) -> Value:
     """A metric of a group."""
     if metric == "throughput":
-        return Value(group.results_per_s)
+        return Value(group.results_per_s, due=group.expected_per_s)
     if group.latency is None:
         return Value(math.inf, True)
     if metric == "mean":
@@ -45,7 +52,7 @@ def value(group: Group, metric: Metric) -> Value:
 def best(groups: Iterable[Group], metric: Metric) -> Group | None:
     """The group with the least latency or the greatest throughput; None of none."""
     sign = -1.0 if metric == "throughput" else 1.0
-    return min(groups, key=lambda group: sign * value(group, metric).amount, default=None)
+    return min(groups, key=lambda group: sign * value(group, metric).counted, default=None)
 
 
 @dataclass(frozen=True)
@@ -111,11 +118,11 @@ def _ratio(mine: Group, other: Group, metric: Metric) -> Ratio:
 
 def relative(a: Value, b: Value) -> float:
     """``a`` over ``b``; 1 where both are infinite or nothing."""
-    if a.amount == b.amount:
+    if a.counted == b.counted:
         return 1.0
-    if b.amount == 0 or math.isinf(a.amount):
+    if b.counted == 0 or math.isinf(a.counted):
         return math.inf
-    return a.amount / b.amount
+    return a.counted / b.counted
 
 
 def subject_of(strategies: Sequence[str], asked: str | None = None) -> str | None:

@@ -41,7 +41,7 @@ def _cells(group: Group, first: Mapping[Metric, tuple[Value, Value]]) -> list[di
     def figure(metric: Metric) -> dict[str, str]:
         own = value(group, metric)
         text = number(own.amount, 0) if metric == "throughput" else shown(own)
-        kind = "best" if own.amount == first[metric][1].amount else ""
+        kind = "best" if own.counted == first[metric][1].counted else ""
         return {"text": text, "kind": kind}
 
     def ratio(metric: Metric) -> dict[str, str]:
