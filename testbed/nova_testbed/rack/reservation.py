@@ -49,10 +49,13 @@ def reserved(name: str, state_directory: Path) -> Iterator[None]:
     except OSError as error:
         raise RackError(f"{file}: {error.strerror}") from error
     try:
-        command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"process {os.getpid()} (`{command}`)".encode())
-        give_to_user(file)
+        try:
+            command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()} (`{command}`)".encode())
+            give_to_user(file)
+        except OSError as error:
+            raise RackError(f"{file}: {error.strerror}") from error
         _own.add(state_directory)
         yield
     finally:

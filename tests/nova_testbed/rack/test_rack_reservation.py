@@ -60,6 +60,26 @@ def test_a_rack_is_reserved_for_one_program_until_that_ends(tmp_path: Path) -> N
     assert list((tmp_path / "racks").iterdir()) == []
 
 
+def test_a_disk_that_takes_nothing_is_told_and_nothing_stays_reserved(tmp_path: Path) -> None:
+    limited = (
+        "import resource\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))\n" + HOLD
+    )
+    state_directory = tmp_path / "racks" / "some"
+    ended = subprocess.run(
+        [sys.executable, "-c", limited, str(state_directory)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith("nova_testbed.rack.state.RackError: ") and ".some.lock: File too" in last
+    assert ended.stdout == "" and list(state_directory.parent.iterdir()) == []
+    with rack(state_directory).reserved():
+        pass
+
+
 def test_who_is_killed_holds_nothing(tmp_path: Path) -> None:
     own = rack(tmp_path / "some")
     with another(own.state.path) as process:
