@@ -123,6 +123,10 @@ def settle(
             size = rate[table[pair, LEFT]] + rate[table[pair, RIGHT]]
             tree[k] = NONE
             if size > limits[3]:
+                if old == NONE:
+                    # The last one that the caller hears of.
+                    end = k + 1
+                    break
                 continue
             most[k] = math.inf
             if old != NONE:
@@ -145,7 +149,7 @@ def settle(
                 hosts[guesses] = nodes[h, node[0]]
                 guesses += 1
             elif old == NONE:
-                # Most likely the last one that the caller hears of.
+                # The last one, unless those before it leave it a host.
                 end = k + 1
                 break
         if several and guesses:
