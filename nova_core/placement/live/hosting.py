@@ -210,7 +210,7 @@ class Hosting:
     def renew_all(self, pairs: list[int]) -> None:
         """Work out the virtual positions of pairs anew and `improve` each, in one step at best."""
         s = self.state
-        if pairs and self._free_to_move and s.cuts.keys().isdisjoint(pairs):
+        if pairs and self._free_to_move and self._run_whole(pairs):
             s.settle(pairs, True, self._limits)
         else:
             s.renew_points(pairs)
@@ -228,9 +228,8 @@ class Hosting:
             NoRoomError: as `place`.
         """
         s = self.state
-        if not self._plain or s.cuts:
-            if anew:
-                s.renew_points(list(pairs))
+        if anew and not (self._plain and self._run_whole(pairs)):
+            s.renew_points(list(pairs))
             anew = False
         if not self._plain:
             for pair in pairs:
@@ -259,6 +258,10 @@ class Hosting:
         s = self.state
         # Network usage weighs the legs of each join by its own rates.
         return not s.link_free and len(s.indexes) == 1 and s.objective != "network-usage"
+
+    def _run_whole(self, pairs: Sequence[int]) -> bool:
+        """Whether none of some pairs is in pieces."""
+        return self.state.cuts.keys().isdisjoint(pairs)
 
     def _runs(self, pairs: Sequence[int]) -> Iterator[tuple[list[int], int | None]]:
         """Pairs in order: those in a row that run whole, and one after them that is in pieces."""
