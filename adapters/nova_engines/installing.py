@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nova_core.errors import NovaError
+from nova_core.programs import PROGRAMS, install_command
 
 JAVA = 17
 
@@ -36,7 +37,7 @@ def java(engine: str = "Flink") -> str:
     Raises:
         EngineError: when there is none, or it is too old for an engine.
     """
-    need = f"{engine} needs Java {JAVA}: `apt-get install default-jdk-headless`"
+    need = f"{engine} needs Java {JAVA}: `{install_command([PROGRAMS['java']])}`"
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
     if found is None:

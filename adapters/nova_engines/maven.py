@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from nova_core.programs import PROGRAMS
 from nova_engines.installing import EngineError
 
 # The last whose goal `copy` takes a jar by its coordinates alone. Later ones read the POMs of what
@@ -89,9 +89,9 @@ def fetch(
     Raises:
         EngineError: without Maven, when it fails, or for a jar with another checksum.
     """
-    maven = shutil.which("mvn")
+    maven = PROGRAMS["mvn"].path
     if maven is None:
-        raise EngineError(f"mvn: not found; {need} needs Maven: `apt-get install maven`")
+        raise EngineError(f"{need} needs Maven: {PROGRAMS['mvn'].missing}")
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         (Path(scratch) / "pom.xml").write_text(_pom(artifacts, directory), "utf-8")

@@ -198,7 +198,7 @@ class _Job:
         except TypeError as error:
             raise NovaError(
                 "Flink's connector for Kafka is not on the class path: "
-                "run `nova engines install connectors`"
+                "run `nova engines install kafka`"
             ) from error
         wanted = jvm.java.util.HashSet()
         wanted.add(partition)

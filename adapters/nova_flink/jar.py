@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import subprocess
 import tempfile
 import zipfile
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nova_core.errors import NovaError
+from nova_core.programs import PROGRAMS
 
 if TYPE_CHECKING:
     from nova_flink.home import FlinkHome
@@ -122,15 +122,9 @@ def compiler(engine: str = "Flink") -> str:
     Raises:
         CompileError: saying how to get one.
     """
-    java_home = os.environ.get("JAVA_HOME")
-    if java_home and (Path(java_home) / "bin" / "javac").is_file():
-        return str(Path(java_home) / "bin" / "javac")
-    found = shutil.which("javac")
+    found = PROGRAMS["javac"].path
     if found is None:
-        raise CompileError(
-            "javac: there is no Java compiler on this machine, which Nova's operators for "
-            f"{engine} need once; install a JDK, e.g. apt-get install default-jdk-headless"
-        )
+        raise CompileError(f"Nova's operators for {engine} need {PROGRAMS['javac'].missing}")
     return found
 
 

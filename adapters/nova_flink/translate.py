@@ -356,7 +356,7 @@ Sources that read from Kafka, from the first message of a partition of their own
 |---|---|---|---|
 {lines}
 
-Every host also needs {jars} (`nova engines install connectors`).
+Every host also needs {jars} (`nova engines install kafka`).
 A message is 24 bytes, little endian: sequence number (int64), time of production (int64, us since
 the epoch), value (float64); its timestamp is the event time.
 `python -m nova_kafka.produce job/workload.json SOURCE ...` sends such: the values of a workload,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,39 +12,33 @@ from nova_kafka.home import CONNECTOR_VERSION, VERSION, broker_home, connectors_
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
-    from nova_engines.jars import JarsHome
 
 
-@dataclass(frozen=True)
-class Carrier:
-    """See `nova_core.engines.Engine`.
+class Kafka:
+    """See `nova_core.engines.Engine`: a broker, and the connector that Flink reads it with."""
 
-    Attributes:
-        name: what people select it by.
-        home: the jars.
-        description: in a line.
-    """
-
-    name: str
-    home: Callable[[], JarsHome]
-    description: str
+    name = "kafka"
 
     @property
     def path(self) -> Path:
-        """Of the jars."""
-        return self.home().path
+        """Of the broker's jars."""
+        return broker_home().path
 
     def describe(self) -> str:
         """What it is, in a line."""
-        return self.description
+        return (
+            f"Apache Kafka {VERSION}: a broker between sensors and engines, and Flink's connector "
+            f"{CONNECTOR_VERSION}"
+        )
 
     def installed(self) -> bool:
         """Whether all jars are there."""
-        return self.home().installed
+        return broker_home().installed and connectors_home().installed
 
     def install(self, progress: Callable[[str], None]) -> None:
         """Get the jars."""
-        self.home().install(progress)
+        broker_home().install(progress)
+        connectors_home().install(progress)
 
     def translate(
         self, plan: Plan, problem: Problem, directory: Path, options: Mapping[str, Any]
@@ -55,14 +48,9 @@ class Carrier:
         Raises:
             NovaError: always.
         """
-        raise NovaError(f"{self.name}: carries streams to engines and runs no plan itself")
+        raise NovaError("kafka: carries streams to engines and runs no plan itself")
 
 
-KAFKA = Carrier(
-    "kafka", broker_home, f"Apache Kafka {VERSION}: a broker between sensors and engines"
-)
-CONNECTORS = Carrier(
-    "connectors", connectors_home, f"what Flink reads Kafka with: its connector {CONNECTOR_VERSION}"
-)
+KAFKA = Kafka()
 
-__all__ = ["CONNECTORS", "KAFKA", "Carrier"]
+__all__ = ["KAFKA", "Kafka"]

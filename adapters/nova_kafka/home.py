@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
+from nova_engines.installing import engines_directory
 from nova_engines.jars import JarsHome
 from nova_engines.maven import Artifact, read_artifacts
 
@@ -21,14 +22,15 @@ def artifacts(use: str) -> tuple[Artifact, ...]:
 
 
 def broker_home() -> JarsHome:
-    """What `nova engines install kafka` makes."""
+    """The broker; `nova engines install kafka` makes it."""
     return JarsHome.default("kafka", "Kafka", VERSION, artifacts("broker"), 44)
 
 
 def connectors_home() -> JarsHome:
-    """What `nova engines install connectors` makes."""
+    """What Flink reads Kafka with; `nova engines install kafka` makes it, too."""
     title = "Flink's connector for Kafka"
-    return JarsHome.default("connectors", title, CONNECTOR_VERSION, artifacts("flink"), 11)
+    path = engines_directory() / f"kafka-connector-{CONNECTOR_VERSION}"
+    return JarsHome(path, "kafka", title, CONNECTOR_VERSION, artifacts("flink"), 11)
 
 
 __all__ = ["CONNECTOR_VERSION", "VERSION", "artifacts", "broker_home", "connectors_home"]

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,8 @@ def main(archive: Path, threads: int, memory: str, repeat: int, as_json: bool) -
 
     Ends with 1 when the outputs differ.
     """
+    if find_spec("duckdb") is None:
+        raise click.ClickException("the comparison needs DuckDB: pip install duckdb")
     figures = measure(archive, threads, memory, repeat)
     if as_json:
         console.print_json(figures)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nova_core.programs import PROGRAMS
 from nova_testbed import netem
 from nova_testbed.connection import HostError
 from nova_testbed.emulation import runner
@@ -11,15 +12,15 @@ from nova_testbed.host import Host
 from nova_testbed.hosts import Hosts
 from nova_testbed.inventory import Inventory, Link
 
-# Programs, whether a host is of no use without, their Debian package, and what they are for.
-WANTED = (
-    ("tar", True, "tar", "copying files"),
-    ("setsid", True, "util-linux", "background jobs"),
-    ("python3", True, "python3", "measuring"),
-    ("rsync", False, "rsync", "copying many files"),
-    ("stress-ng", False, "stress-ng", "artificial load"),
-    ("chronyc", False, "chrony", "synchronised clocks"),
-)
+# Programs of hosts, and whether a host is of no use without.
+HOST_PROGRAMS = {
+    "tar": True,
+    "setsid": True,
+    "python3": True,
+    "rsync": False,
+    "stress-ng": False,
+    "chronyc": False,
+}
 LEAST_PYTHON = (3, 8)
 LEAST_FREE = 1 << 30
 
@@ -55,13 +56,14 @@ def check_host(host: Host, inventory: Inventory) -> list[Finding]:
         reason = str(error).removeprefix(f"{host.name}: ")
         return [Finding(host.name, "SSH", False, True, reason)]
     found = [Finding(host.name, "SSH", True, True, f"{host.spec.user}@{host.spec.address}")]
-    for program, needed, package, purpose in WANTED:
-        if program == "chronyc" and inventory.virtual:
+    for name, needed in HOST_PROGRAMS.items():
+        if name == "chronyc" and inventory.virtual:
             continue  # the hosts share one clock
-        ok = program in host.programs
-        detail = "" if ok else f"for {purpose}"
-        remedy = f"apt-get install -y {package}"
-        found.append(Finding(host.name, program, ok, needed, detail, remedy, package))
+        ok = name in host.programs
+        program = PROGRAMS[name]
+        detail = "" if ok else f"for {program.purpose}"
+        remedy = program.on_debian
+        found.append(Finding(host.name, name, ok, needed, detail, remedy, program.apt))
     found += [_python(host), _disk(host)]
     if not inventory.virtual:
         found.append(_root(host, inventory))
@@ -124,8 +126,8 @@ def _netem(host: Host) -> Finding:
         not lacking,
         True,
         f"without {', '.join(sorted(lacking))}" if lacking else "",
-        "apt-get install -y iproute2; modprobe -a sch_netem sch_htb cls_u32",
-        "" if "tc" in host.programs else "iproute2",
+        f"{PROGRAMS['tc'].on_debian}; modprobe -a sch_netem sch_htb cls_u32",
+        "" if "tc" in host.programs else PROGRAMS["tc"].apt,
     )
 
 

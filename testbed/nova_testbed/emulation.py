@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from nova_core.programs import PROGRAMS
 from nova_testbed import netem
 from nova_testbed.connection import HostError
 from nova_testbed.host import Host
@@ -127,7 +128,7 @@ def _refuse_without(host: Host, wanted: set[str]) -> None:
         raise HostError(
             host.name,
             f"cannot emulate its links: its kernel or iproute2 lacks {', '.join(sorted(lacking))}; "
-            "as root: apt-get install iproute2, modprobe -a sch_netem sch_htb cls_u32",
+            f"as root: {PROGRAMS['tc'].on_debian}, modprobe -a sch_netem sch_htb cls_u32",
         )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nova_core.programs import PROGRAMS
 from nova_testbed import tools
 from nova_testbed.connection import HostError
 from nova_testbed.host import CommandError, Host
@@ -291,7 +292,7 @@ def _python(host: Host, command: str, *, timeout: float, stdin: bytes = b"") -> 
     except CommandError as error:
         why = error.result.last_words
         if error.result.returncode == 127:
-            why = "python3 is missing; apt-get install python3"
+            why = f"python3 is missing; {PROGRAMS['python3'].on_debian}"
         raise HostError(host.name, f"cannot measure: {why}") from None
 
 

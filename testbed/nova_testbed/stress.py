@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from nova_core.programs import PROGRAMS
 from nova_testbed.connection import HostError
 from nova_testbed.host import Host
 from nova_testbed.hosts import Hosts
@@ -64,7 +65,7 @@ def start(
 
     def lacks(host: Host) -> None:
         if "stress-ng" not in host.programs:
-            raise HostError(host.name, "stress-ng is missing; apt-get install stress-ng")
+            raise HostError(host.name, f"stress-ng is missing; {PROGRAMS['stress-ng'].on_debian}")
 
     def one(host: Host) -> BackgroundJob:
         for job in host.jobs(JOB):

@@ -83,7 +83,7 @@ def test_every_jar_is_pinned() -> None:
 
 def test_missing_maven_is_one_line(path: Path, tmp_path: Path) -> None:
     made = StormHome(tmp_path / "engines" / "storm")
-    with pytest.raises(EngineError, match=r"^mvn: not found; Storm needs Maven: `apt-get install"):
+    with pytest.raises(EngineError, match=r"^Storm needs Maven: mvn: not found; `apt-get install"):
         made.install()
     assert left_over(made) == []
 

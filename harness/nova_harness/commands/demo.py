@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from nova_core import console
 from nova_core.commands import shared
 from nova_core.errors import NovaError
-
-if TYPE_CHECKING:
-    from nova_harness.machine import Lacking
 
 # At the paper's rate, and at one that no single host takes; on the same hosts.
 EXPERIMENTS = ("demo", "demo-load")
@@ -46,7 +41,7 @@ def demo(ctx: click.Context, data: Path | None, yes: bool, output: Path, as_json
     Exit code 1 when a placement could not be run, an operator ran elsewhere than planned, or a
     result was lost, duplicated or wrong.
     """
-    from nova_harness.commands import experiment
+    from nova_harness.commands import experiment, setup
     from nova_harness.commands.report import show
     from nova_harness.experiment.bed import find_inventory, hosts_up
     from nova_harness.experiment.runner import run_experiment
@@ -57,7 +52,7 @@ def demo(ctx: click.Context, data: Path | None, yes: bool, output: Path, as_json
     asked = {name: experiment.read(name, {"data": data}) for name in EXPERIMENTS}
     cells, good = [], True
     with shared.working():
-        prepare(yes)
+        setup.prepare(setup.NEEDS["demo"], yes=yes)
         first, base = asked[EXPERIMENTS[0]]
         with experiment.watching() as watcher, hosts_up(find_inventory(first, base), watcher.phase):
             for name, (part, base) in asked.items():
@@ -83,30 +78,4 @@ def demo(ctx: click.Context, data: Path | None, yes: bool, output: Path, as_json
     ctx.exit(0 if good else 1)
 
 
-def prepare(yes: bool) -> None:
-    """Bring what the machine lacks: system packages, if that is agreed to, and Flink.
-
-    Raises:
-        NovaError: naming what is missing and how to get it.
-    """
-    from nova_core.engines import load
-    from nova_harness import machine
-
-    missing = machine.lacking()
-    if missing.packages:
-        _agree(missing, yes)
-        machine.install(missing, console.say)
-    # Quick where it is installed; what has changed since is made anew.
-    load("flink").install(console.say)
-
-
-def _agree(missing: Lacking, yes: bool) -> None:
-    if yes:
-        return
-    names = ", ".join(missing.packages)
-    if not sys.stdin.isatty():
-        raise NovaError(f"missing: {names}; run `{missing.command}`, or call with --yes")
-    click.confirm(f"Missing: {names}. Run `{missing.command}`?", abort=True, err=True)
-
-
-__all__ = ["EXPERIMENTS", "demo", "prepare"]
+__all__ = ["EXPERIMENTS", "demo"]

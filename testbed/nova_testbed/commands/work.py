@@ -9,6 +9,7 @@ import click
 
 from nova_core import console
 from nova_core.errors import NovaError
+from nova_core.programs import PROGRAMS
 from nova_testbed.commands import shared
 
 if TYPE_CHECKING:
@@ -22,12 +23,11 @@ if TYPE_CHECKING:
 def ssh(place: str, host: str, command: tuple[str, ...]) -> None:
     """Log in to a host with the system's ssh."""
     import os
-    import shutil
 
     inventory = shared.running(shared.read(place))
-    program = shutil.which("ssh")
+    program = PROGRAMS["ssh"].path
     if program is None:
-        raise NovaError("ssh is missing; apt-get install openssh-client")
+        raise NovaError(PROGRAMS["ssh"].missing)
     arguments = _ssh_arguments(inventory, host)
     os.execv(program, ["ssh", *arguments, *command])
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from dataclasses import dataclass
-from functools import cache
 from importlib.util import find_spec
 
+from nova_core import programs
 from nova_testbed import netem
 from nova_testbed.rack import cgroups
 from nova_testbed.rack.privileges import is_root, sudo_works
@@ -28,24 +27,9 @@ chrt -f 50 true && echo realtime
 true
 """
 UNTRIED = "not tried, for want of root"
+# What the name of a capability begins with that is a program.
+PROGRAM = "program "
 _CONTAINER = "in a container, start it with --privileged"
-# Packages with a program, for Debian's apt, Fedora's dnf and Arch's pacman.
-_PACKAGES: dict[str, tuple[str, str, str]] = {
-    "sshd": ("openssh-server", "openssh-server", "openssh"),
-    "ssh": ("openssh-client", "openssh-clients", "openssh"),
-    "ip": ("iproute2", "iproute", "iproute2"),
-    "tc": ("iproute2", "iproute-tc", "iproute2"),
-    "bridge": ("iproute2", "iproute", "iproute2"),
-    "unshare": ("util-linux", "util-linux", "util-linux"),
-    "nsenter": ("util-linux", "util-linux", "util-linux"),
-    "setpriv": ("util-linux", "util-linux", "util-linux"),
-    "cc": ("gcc libc6-dev", "gcc", "gcc"),
-}
-_MANAGERS = (
-    ("apt-get", "apt-get install -y --no-install-recommends"),
-    ("dnf", "dnf install -y"),
-    ("pacman", "pacman -S --noconfirm"),
-)
 
 
 @dataclass(frozen=True)
@@ -111,7 +95,7 @@ def missing(found: tuple[Capability, ...] | None = None) -> str | None:
         return None
     install = install_command(found)
     texts = [f"{item.name} ({item.detail})" for item in wanting]
-    remedies = [item.remedy for item in wanting if not item.name.startswith("program")]
+    remedies = [item.remedy for item in wanting if not item.name.startswith(PROGRAM)]
     if install:
         remedies.append(install)
     return f"no virtual rack here: {', '.join(texts)}; {'; '.join(dict.fromkeys(remedies))}"
@@ -119,18 +103,12 @@ def missing(found: tuple[Capability, ...] | None = None) -> str | None:
 
 def install_command(found: tuple[Capability, ...] | None = None, optional: bool = False) -> str:
     """The one command that installs the programs that are missing; empty if none is."""
-    return package_command(packages(found, optional))
-
-
-def packages(
-    found: tuple[Capability, ...] | None = None, optional: bool = False
-) -> list[tuple[str, str, str]]:
-    """Packages of the programs that are missing, named for apt, dnf and pacman."""
-    return [
-        _PACKAGES[item.name.removeprefix("program ")]
+    names = [
+        item.name.removeprefix(PROGRAM)
         for item in found or capabilities()
-        if item.name.startswith("program") and not item.ok and (item.needed or optional)
+        if item.name.startswith(PROGRAM) and not item.ok and (item.needed or optional)
     ]
+    return programs.install_command(programs.PROGRAMS[name] for name in names)
 
 
 def _worked(sudo: bool) -> set[str]:
@@ -173,13 +151,13 @@ def _limits() -> list[Capability]:
 def _programs() -> list[Capability]:
     found = []
     without = {"cc": "the switch will be the slower one, in Python", "tc": "no netem"}
-    for name in _PACKAGES:
-        path = _which(name)
+    for name in (*programs.RACK, *programs.RACK_PROFITS):
+        program = programs.PROGRAMS[name]
+        path = program.path
         detail = path or without.get(name, "not installed")
-        needed = name not in without
-        found.append(
-            Capability(f"program {name}", path is not None, needed, detail, _install([name]))
-        )
+        install = programs.install_command([program])
+        needed = name in programs.RACK
+        found.append(Capability(PROGRAM + name, path is not None, needed, detail, install))
     library = find_spec("cryptography") is not None
     found.append(
         Capability(
@@ -191,39 +169,3 @@ def _programs() -> list[Capability]:
         )
     )
     return found
-
-
-def _which(name: str) -> str | None:
-    # A user's PATH may lack the directories of programs for root.
-    names = ("cc", "gcc", "clang") if name == "cc" else (name,)
-    for candidate in names:
-        path = shutil.which(candidate) or shutil.which(candidate, path="/usr/sbin:/sbin")
-        if path:
-            return path
-    return None
-
-
-def _install(names: list[str]) -> str:
-    return package_command([_PACKAGES[name] for name in names])
-
-
-def package_command(wanted: list[tuple[str, str, str]]) -> str:
-    """The one command that installs packages; empty for none.
-
-    Args:
-        wanted: their names for Debian's apt, Fedora's dnf and Arch's pacman.
-    """
-    column, command = _manager()
-    packages = dict.fromkeys(names[column] for names in wanted)
-    if not packages:
-        return ""
-    prefix = "" if is_root() else "sudo "
-    return f"{prefix}{command} {' '.join(packages)}"
-
-
-@cache
-def _manager() -> tuple[int, str]:
-    for column, (program, command) in enumerate(_MANAGERS):
-        if shutil.which(program):
-            return column, command
-    return 0, "install with your package manager:"

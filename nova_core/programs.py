@@ -1,0 +1,180 @@
+"""Programs of the system that parts of Nova need: whether they are here, and what installs them.
+
+The one place that knows packages. What a machine needs for what is a tuple of names below.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from nova_core.errors import NovaError
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program, or a header file, that a package of the system brings.
+
+    Attributes:
+        name: what is looked for on the PATH.
+        purpose: what it is for.
+        apt: the package's name in Debian and Ubuntu.
+        dnf: its name in Fedora, where it is another.
+        pacman: its name in Arch, where it is another.
+        others: programs that serve as well.
+    """
+
+    name: str
+    purpose: str
+    apt: str
+    dnf: str = ""
+    pacman: str = ""
+    others: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str | None:
+        """Where it is; None where it is not."""
+        if self.name == HEADERS:
+            header = Path(sysconfig.get_path("include"), HEADERS)
+            return str(header) if header.is_file() else None
+        # A user's PATH may lack the directories of programs for root.
+        places = [None, "/usr/sbin:/sbin"]
+        if self.name in JAVA and (java_home := os.environ.get("JAVA_HOME")):
+            places.insert(0, f"{java_home}/bin")
+        for name in (self.name, *self.others):
+            for place in places:
+                if found := shutil.which(name, path=place):
+                    return found
+        return None
+
+    @property
+    def on_debian(self) -> str:
+        """What installs it on a host, which is taken to be of Debian's kind."""
+        return f"apt-get install -y {self.apt}"
+
+    @property
+    def missing(self) -> str:
+        """Why something cannot be done without it, and what installs it."""
+        return f"{self.name}: not found; `{install_command([self])}` (for {self.purpose})"
+
+
+HEADERS = "Python.h"
+JAVA = ("java", "javac")
+_JDK = ("default-jdk-headless", "java-21-openjdk-devel", "jdk21-openjdk")
+# A row per program: it, what it is for, and its packages.
+PROGRAMS = {
+    row[0]: Program(*row)
+    for row in (
+        ("sshd", "virtual hosts", "openssh-server", "", "openssh"),
+        ("ssh", "virtual hosts", "openssh-client", "openssh-clients", "openssh"),
+        ("ip", "virtual hosts", "iproute2", "iproute"),
+        ("tc", "delays in the kernel", "iproute2", "iproute-tc"),
+        ("bridge", "virtual hosts", "iproute2", "iproute"),
+        ("unshare", "virtual hosts", "util-linux"),
+        ("nsenter", "virtual hosts", "util-linux"),
+        ("setpriv", "virtual hosts", "util-linux"),
+        ("setsid", "background jobs", "util-linux"),
+        ("cc", "the switch between virtual hosts", "gcc libc6-dev", "gcc", "gcc", ("gcc", "clang")),
+        ("tar", "copying files", "tar"),
+        ("python3", "measuring", "python3", "", "python"),
+        ("rsync", "copying many files", "rsync"),
+        ("stress-ng", "artificial load", "stress-ng"),
+        ("chronyc", "synchronised clocks", "chrony"),
+        ("java", "Flink, Storm, Spark and Kafka", *_JDK),
+        ("javac", "Flink, Storm and Spark", *_JDK),
+        ("mvn", "Storm and Kafka", "maven"),
+        ("c++", "the index annoy", "g++", "gcc-c++", "gcc", ("g++", "clang++")),
+        (HEADERS, "the index annoy", "python3-dev", "python3-devel", "python"),
+        ("git", "fresh clones", "git"),
+        ("curl", "examples in the documentation", "curl"),
+        (
+            "chromium",
+            "reports in a browser",
+            "chromium",
+            "",
+            "",
+            ("chromium-browser", "google-chrome"),
+        ),
+    )
+}
+# What virtual hosts cannot do without, and what they do less well without.
+RACK = ("sshd", "ssh", "ip", "bridge", "unshare", "nsenter", "setpriv")
+RACK_PROFITS = ("tc", "cc")
+DEMO = (*RACK, *RACK_PROFITS, "javac", "rsync")
+TESTS = (*DEMO, "stress-ng", "mvn", "c++", HEADERS, "git", "curl", "chromium")
+
+_MANAGERS = (
+    ("apt-get", "apt-get install -y --no-install-recommends"),
+    ("dnf", "dnf install -y"),
+    ("pacman", "pacman -S --noconfirm"),
+)
+
+
+def absent(names: Iterable[str]) -> list[Program]:
+    """Those of the named programs that are not on this machine."""
+    return [PROGRAMS[name] for name in names if PROGRAMS[name].path is None]
+
+
+def packages(programs: Iterable[Program]) -> list[str]:
+    """The packages that bring programs, as this machine's package manager calls them."""
+    manager = _manager()[0]
+    names = (getattr(program, manager) or program.apt for program in programs)
+    return list(dict.fromkeys(name for each in names for name in each.split()))
+
+
+def install_command(programs: Iterable[Program]) -> str:
+    """The one command that installs programs; empty for none."""
+    wanted = packages(programs)
+    if not wanted:
+        return ""
+    prefix = "" if os.geteuid() == 0 else "sudo "
+    return f"{prefix}{_manager()[1]} {' '.join(wanted)}"
+
+
+def install(programs: list[Program], progress: Callable[[str], None]) -> None:
+    """Install programs with the system's package manager.
+
+    Args:
+        programs: that are missing.
+        progress: is told what is being installed.
+
+    Raises:
+        NovaError: when that fails, with the last line that the package manager printed.
+    """
+    command = install_command(programs)
+    if not command:
+        return
+    if _manager()[0] == "apt":
+        sudo = "sudo " if command.startswith("sudo ") else ""
+        command = f"{sudo}apt-get update -qq && {command}"
+    progress(f"installing {' '.join(packages(programs))}")
+    process = subprocess.run(
+        command,
+        shell=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
+    )
+    if process.returncode:
+        last = (process.stdout.strip() or "no output").splitlines()[-1].strip()
+        raise NovaError(f"`{command}` failed: {last}")
+    left = [program.name for program in programs if program.path is None]
+    if left:
+        raise NovaError(f"still missing after `{command}`: {', '.join(left)}")
+
+
+@cache
+def _manager() -> tuple[str, str]:
+    """The field of `Program` with the packages' names, and the command before them."""
+    for program, command in _MANAGERS:
+        if shutil.which(program) or shutil.which(program, path="/usr/bin"):
+            return program.removesuffix("-get"), command
+    return "apt", "install with your package manager:"
