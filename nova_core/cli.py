@@ -11,8 +11,11 @@ import errno
 import os
 import signal
 import sys
+import tempfile
+import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -24,6 +27,7 @@ ENTRY_POINTS = "nova.commands"
 INTERRUPTED = 130
 TERMINATED = 143
 BROKEN_PIPE = 141
+INTERNAL = 70  # EX_SOFTWARE
 
 # In the order a newcomer meets them; what other packages bring is listed before the last two.
 COMMANDS = {
@@ -173,7 +177,23 @@ def _guarded(run: Callable[[], Any]) -> int:
     except MemoryError as error:
         fail(f"out of memory{': ' if str(error) else ''}{error}")
         return NovaError.exit_code
+    except Exception as error:
+        fail(f"internal error: {type(error).__name__}: {error}; {_keep_traceback()}")
+        return INTERNAL
     return code if isinstance(code, int) else 0
+
+
+def _keep_traceback() -> str:
+    """Write the traceback of the error at hand to a file of its own; say where it is."""
+    text = f"nova {' '.join(sys.argv[1:])}\n{traceback.format_exc()}"
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="nova-", suffix=".traceback", delete=False, errors="backslashreplace"
+        ) as file:
+            file.write(text)
+    except OSError as error:
+        return f"its traceback cannot be written: {error.strerror or error}"
+    return f"its traceback is in {file.name}"
 
 
 EPILOG = """\b
@@ -181,6 +201,7 @@ Exit codes:
   0    done; for check and diff: the plan holds, the plans agree
   1    the answer is no: a constraint is broken, the plans differ
   2    bad input, or a problem that cannot be solved; one line on stderr says why
+  70   an error in Nova itself; one line on stderr says where its traceback is
   130  interrupted
   143  ended by SIGTERM
 
@@ -198,8 +219,27 @@ def cli() -> None:
     """
 
 
+def _require_streams() -> None:
+    """See to it that the standard streams are open: a file opened later would take their place.
+
+    Without standard input there is nothing to read, without stderr nobody to tell; but an answer
+    that goes nowhere is no answer.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - for as long as the process lives
+    if sys.stdout is None:
+        fail("standard output is closed; send it to /dev/null if nobody needs the answer")
+        sys.exit(NovaError.exit_code)
+
+
 def main() -> NoReturn:
     """Entry point of the console script."""
+    _require_streams()
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character gets a question mark instead of a traceback.
         reconfigure = getattr(stream, "reconfigure", None)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.errors import NovaError
 
 
 @click.command()
-@click.argument("deployment", type=click.Path(path_type=Path))
+@click.argument("deployment", type=paths.INPUT)
 @click.option("--rest", help="URL of the coordinator's REST interface [default: the file's].")
 @click.option("--timeout", default=60.0, show_default=True, help="Seconds each query may take.")
 @click.option("--json", "as_json", is_flag=True, help="Write the answer as JSON to stdout.")

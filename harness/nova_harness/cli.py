@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 
 MIN_NODES = 4
 # Among fewer, events run out of nodes and sources to happen to, or of room.
@@ -40,7 +40,7 @@ def bench() -> None:
 )
 @click.option(
     "--instances",
-    type=click.Path(path_type=Path),
+    type=paths.INPUT,
     help="Also measure these: a directory with nodes.csv and joins.csv, or a directory of such.",
 )
 @click.option(
@@ -58,8 +58,8 @@ def bench() -> None:
     show_default=True,
     help="Runs of each step, at least; short ones run more often.",
 )
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Write a table as CSV.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw times over sizes: PNG or SVG.")
+@click.option("--output", "-o", type=paths.OUTPUT, help="Write a table as CSV.")
+@click.option("--plot", type=paths.OUTPUT, help="Draw times over sizes: PNG or SVG.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Write the figures as JSON to stdout, nothing else."
 )
@@ -124,7 +124,7 @@ def kernels(
     show_default=True,
     help="Runs of each step; the quickest counts.",
 )
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Write a table as CSV.")
+@click.option("--output", "-o", type=paths.OUTPUT, help="Write a table as CSV.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Write the figures as JSON to stdout, nothing else."
 )

@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.errors import NovaError
 
 # Both outputs in the same columns; equal when nothing of one is missing in the other.
@@ -118,7 +118,7 @@ def _keep_best(figures: dict[str, Any], name: str, run: dict[str, float]) -> Non
 
 
 @click.command()
-@click.argument("archive", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("archive", type=paths.InputPath(exists=True, file_okay=False))
 @click.option("--threads", type=click.IntRange(min=1), default=2, show_default=True)
 @click.option("--memory", default="1g", show_default=True, help="Heap of Spark's driver.")
 @click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.commands import shared
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Verify that a plan keeps every constraint.")
-@click.argument("plan", type=shared.FILE)
+@click.argument("plan", type=paths.INPUT)
 @shared.problem_option
 @shared.capacity_option
 @click.option("--accept", is_flag=True, help="Accept what the plan says it breaks on purpose.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.commands import figures, shared
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Show what changes between two plans.")
-@click.argument("a", type=shared.FILE)
-@click.argument("b", type=shared.FILE)
+@click.argument("a", type=paths.INPUT)
+@click.argument("b", type=paths.INPUT)
 @shared.problem_option
 @shared.capacity_option
 @shared.rows_option

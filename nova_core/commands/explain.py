@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import PlanError
 
@@ -19,7 +19,7 @@ PAIRS = 5
 
 
 @click.command(short_help="Tell why a join runs where it does.")
-@click.argument("plan", type=shared.FILE)
+@click.argument("plan", type=paths.INPUT)
 @shared.problem_option
 @shared.capacity_option
 @click.option("--join", metavar="J", help="A pair (tw/t1*w1), a join's id or a source's id.")

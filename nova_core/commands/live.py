@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import InfeasibleError, NovaError, ProblemError
 
@@ -70,9 +70,10 @@ def policy_of(
 
 @click.command(short_help="Follow a stream of events and tell what changes.")
 @shared.problem_argument
-@click.argument("plan", type=shared.FILE)
+@click.argument("plan", type=paths.INPUT)
 @click.option(
     "--events",
+    type=paths.InputPath(text=True),
     default="-",
     show_default=True,
     metavar="FILE",
@@ -80,7 +81,7 @@ def policy_of(
 )
 @click.option(
     "--journal",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=paths.OutputPath(file_okay=False),
     help="Keep state and events in this directory; go on where it ends if there is one.",
 )
 @click.option(

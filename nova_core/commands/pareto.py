@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.commands import figures, shared
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 @click.option(
     "--output",
     "-o",
-    type=shared.FILE,
+    type=paths.OUTPUT,
     help="Directory for the points (pareto.csv) and a figure (pareto.png).",
 )
 @shared.json_option

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.commands import figures, shared
 from nova_core.errors import NovaError
 
@@ -61,7 +61,7 @@ BASELINE_NODES = 20_000
 @click.option(
     "--output",
     "-o",
-    type=shared.FILE,
+    type=paths.OUTPUT,
     help="Where the plan goes: .json, .yaml, or a directory of tables.",
 )
 @click.option(
@@ -88,7 +88,7 @@ def plan(
     joins.csv.
     """
     if output is not None:
-        require_writable(output, problem)
+        require_writable(output)
     parameters = shared.parameters_of(strategy, named, settings)
     asked = shared.load_problem(problem, capacity)
     if baselines is None:
@@ -137,14 +137,12 @@ def plan(
         console.say(f"plan written to {output}")
 
 
-def require_writable(output: Path, problem: Path) -> None:
-    """Refuse, before any work, a place where the plan could not go.
+def require_writable(output: Path) -> None:
+    """Refuse, before any work, a place where nothing could be written.
 
     Raises:
-        NovaError: when it is the problem itself or its directory is missing.
+        NovaError: when its directory is missing.
     """
-    if output.exists() and problem.exists() and output.samefile(problem):
-        raise NovaError(f"{output}: is the problem; write the plan somewhere else")
     if not output.parent.is_dir():
         raise NovaError(f"{output}: there is no directory {output.parent}")
 

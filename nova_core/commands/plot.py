@@ -6,18 +6,18 @@ from pathlib import Path
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.commands import figures, shared
 
 
 @click.command(short_help="Draw the cost space, with a plan.")
-@click.argument("what", metavar="PLAN|PROBLEM", type=shared.FILE)
+@click.argument("what", metavar="PLAN|PROBLEM", type=paths.INPUT)
 @click.option(
-    "--problem", "-p", type=shared.FILE, help="The problem; makes the argument a plan of it."
+    "--problem", "-p", type=paths.INPUT, help="The problem; makes the argument a plan of it."
 )
 @shared.capacity_option
 @click.option(
-    "--output", "-o", type=shared.FILE, required=True, help="A .png or .svg file to write."
+    "--output", "-o", type=paths.OUTPUT, required=True, help="A .png or .svg file to write."
 )
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="Of the flows shown of a large plan."

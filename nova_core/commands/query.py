@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.commands import shared
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nova_core.queries.plan import QueryPlan
 
 queries_option = click.option(
-    "--queries", "-q", type=shared.FILE, required=True, help="The queries the plan answers."
+    "--queries", "-q", type=paths.INPUT, required=True, help="The queries the plan answers."
 )
 
 
@@ -37,7 +37,7 @@ def _load(problem: Path, queries: Path) -> tuple[Problem, Queries]:
 
 @query.command()
 @shared.problem_argument
-@click.argument("queries", type=shared.FILE)
+@click.argument("queries", type=paths.INPUT)
 @shared.objective_option
 @click.option("--sigma", type=float, help="How coarsely inputs are cut, 0 to 1 [default: 0.4].")
 @click.option("--bandwidth", type=float, metavar="T_B", help="The most an instance may receive.")
@@ -51,7 +51,7 @@ def _load(problem: Path, queries: Path) -> tuple[Problem, Queries]:
 @click.option("--split/--no-split", "split_aggregates", default=None, help="Partial aggregates.")
 @click.option("--refine/--no-refine", default=None, help="Place queries again where it pays.")
 @click.option("--seed", type=int, help="Of the orders tried on small inputs.")
-@click.option("--output", "-o", type=shared.FILE, help="Where the plan goes: .json or .yaml.")
+@click.option("--output", "-o", type=paths.OUTPUT, help="Where the plan goes: .json or .yaml.")
 @shared.rows_option
 @shared.json_option
 def plan(
@@ -70,7 +70,7 @@ def plan(
     from nova_core.queries import QueryParameters, place_queries, verify, write_query_plan
 
     if output is not None:
-        require_writable(output, problem)
+        require_writable(output)
     parameters = QueryParameters(**{k: v for k, v in named.items() if v is not None})
     asked = _load(problem, queries)
     with shared.working():
@@ -136,7 +136,7 @@ def _show(plan: QueryPlan, rows: int | None) -> None:
 
 
 @query.command()
-@click.argument("plan", type=shared.FILE)
+@click.argument("plan", type=paths.INPUT)
 @shared.problem_option
 @queries_option
 @shared.json_option
@@ -157,7 +157,7 @@ def check(ctx: click.Context, plan: Path, problem: Path, queries: Path, as_json:
 
 
 @query.command()
-@click.argument("plan", type=shared.FILE)
+@click.argument("plan", type=paths.INPUT)
 @click.argument("name")
 @shared.problem_option
 @queries_option
@@ -234,7 +234,7 @@ def _links_of(plan: QueryPlan, query: int) -> list[dict[str, Any]]:
 
 @query.command()
 @shared.problem_argument
-@click.argument("queries", type=shared.FILE)
+@click.argument("queries", type=paths.INPUT)
 @shared.objective_option
 @shared.json_option
 def compare(problem: Path, queries: Path, objective: str | None, as_json: bool) -> None:

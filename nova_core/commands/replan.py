@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.commands import figures, shared
 from nova_core.commands.live import event_lines, policy_of, policy_options
 from nova_core.commands.plan import require_writable
-from nova_core.errors import InfeasibleError, NovaError, ProblemError
+from nova_core.errors import InfeasibleError, ProblemError
 
 if TYPE_CHECKING:
     from nova_core.placement.live import LivePlacement
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Adapt a plan to what has changed.")
 @shared.problem_argument
-@click.argument("plan", type=shared.FILE)
-@click.argument("events")
-@click.option("--output", "-o", type=shared.FILE, required=True, help="Where the new plan goes.")
+@click.argument("plan", type=paths.INPUT)
+@click.argument("events", type=paths.InputPath(text=True))
+@click.option("--output", "-o", type=paths.OUTPUT, required=True, help="Where the new plan goes.")
 @click.option(
     "--problem-output",
-    type=shared.FILE,
+    type=paths.OUTPUT,
     help="Where the changed problem goes, which the new plan answers.",
 )
 @click.option(
@@ -57,9 +57,9 @@ def replan(
     EVENTS is a file of JSON lines (`nova schema event`), or - for standard input. An event that
     cannot be satisfied ends it, and nothing is written.
     """
-    require_writable(output, problem)
-    if problem_output is not None and not problem_output.parent.is_dir():
-        raise NovaError(f"{problem_output}: there is no directory {problem_output.parent}")
+    require_writable(output)
+    if problem_output is not None:
+        require_writable(problem_output)
     asked = shared.load_problem(problem, capacity)
     old = shared.load_plan(plan, asked)
     with event_lines(events) as lines, shared.working():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
 
@@ -16,7 +16,7 @@ TOKEN = "NOVA_TOKEN"
 
 
 @click.command(short_help="Serve placements to engines over HTTP.")
-@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("directory", type=paths.OutputPath(file_okay=False))
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Address to listen on; this machine's."
 )
@@ -29,7 +29,7 @@ TOKEN = "NOVA_TOKEN"
 )
 @click.option(
     "--token-file",
-    type=shared.FILE,
+    type=paths.INPUT,
     help=f"File with the token clients must present; else ${TOKEN}, else none.",
 )
 @click.option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.errors import ProblemError
 
 if TYPE_CHECKING:
@@ -22,11 +22,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 OBJECTIVES = ("latency", "network-usage", "source-latency")
 BASELINES = ("sink", "source", "top-c", "tree")
 
-FILE = click.Path(path_type=Path)
-
-problem_argument = click.argument("problem", type=FILE)
+problem_argument = click.argument("problem", type=paths.INPUT)
 problem_option = click.option(
-    "--problem", "-p", type=FILE, required=True, help="The problem the plan answers."
+    "--problem", "-p", type=paths.INPUT, required=True, help="The problem the plan answers."
 )
 capacity_option = click.option(
     "--capacity",

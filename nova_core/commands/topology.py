@@ -6,15 +6,16 @@ from pathlib import Path
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.commands import topology_figures as figures
+from nova_core.commands.plan import require_writable
 from nova_core.errors import NovaError
 
 # Kept by hand so that --help needs no numpy; a test compares it with the library's own.
 METHODS = ("solver", "vivaldi", "smacof", "classical")
 
-latencies_argument = click.argument("latencies", type=shared.FILE)
+latencies_argument = click.argument("latencies", type=paths.INPUT)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -31,7 +32,7 @@ def topology() -> None:
 @click.option(
     "--output",
     "-o",
-    type=shared.FILE,
+    type=paths.OUTPUT,
     required=True,
     help="A .csv, .parquet or .arrow table of nodes; of a problem, also the problem with "
     "positions: .yaml, .json or a directory.",
@@ -96,7 +97,7 @@ def embed(
     from nova_core.costspace.space_files import require_output, write_embedded
 
     added = [Metric.parse(text) for text in metrics]
-    require_place(output, latencies)
+    require_writable(output)
     with shared.working():
         measured = read_measurements(latencies)
         require_output(output, measured, added)
@@ -156,8 +157,8 @@ def measure(latencies: Path, as_json: bool) -> None:
     console.show(figures.statistics_table(str(latencies), found))
 
 
-space_argument = click.argument("space", type=shared.FILE)
-optional_latencies = click.argument("latencies", type=shared.FILE, required=False)
+space_argument = click.argument("space", type=paths.INPUT)
+optional_latencies = click.argument("latencies", type=paths.INPUT, required=False)
 
 
 @topology.command()
@@ -197,7 +198,7 @@ def error(space: Path, latencies: Path | None, rows: int, as_json: bool) -> None
 @topology.command()
 @space_argument
 @optional_latencies
-@click.option("--output", "-o", type=shared.FILE, required=True, help="A .png or .svg file.")
+@click.option("--output", "-o", type=paths.OUTPUT, required=True, help="A .png or .svg file.")
 @shared.json_option
 def plot(space: Path, latencies: Path | None, output: Path, as_json: bool) -> None:
     """Draw the cost space SPACE with its heights, and how well it tells LATENCIES.
@@ -214,19 +215,6 @@ def plot(space: Path, latencies: Path | None, output: Path, as_json: bool) -> No
         console.print_json({"nodes": len(ids), "written": str(output)})
         return
     console.say(f"plot written to {output}")
-
-
-def require_place(output: Path, *inputs: Path) -> None:
-    """Refuse, before any work, to overwrite what is read or to write where nothing can be.
-
-    Raises:
-        NovaError: when the output is an input or its directory is missing.
-    """
-    for path in inputs:
-        if output.exists() and path.exists() and output.samefile(path):
-            raise NovaError(f"{output}: is read as well; write somewhere else")
-    if not output.parent.is_dir():
-        raise NovaError(f"{output}: there is no directory {output.parent}")
 
 
 __all__ = ["topology"]

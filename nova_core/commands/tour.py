@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.commands import explain, figures, shared
 from nova_core.commands.plan import outcomes_dict, verdict
 
@@ -23,7 +23,7 @@ PARAMETERS = {"sigma": 0.0, "c_min": 15.0}
 @click.option(
     "--output",
     "-o",
-    type=shared.FILE,
+    type=paths.OUTPUT,
     default=Path("nova-tour.png"),
     show_default=True,
     help="Where the picture goes: .png or .svg.",

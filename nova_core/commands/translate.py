@@ -6,17 +6,17 @@ from pathlib import Path
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.commands import shared
 
 
 @click.command(short_help="Write a plan as files that an engine runs.")
-@click.argument("plan", type=shared.FILE)
+@click.argument("plan", type=paths.INPUT)
 @shared.problem_option
 @shared.capacity_option
 @click.option("--engine", required=True, help="One of `nova engines list`.")
 @click.option(
-    "--output", "-o", type=shared.FILE, required=True, help="Directory to make; must not exist."
+    "--output", "-o", type=paths.OUTPUT, required=True, help="Directory to make; must not exist."
 )
 @click.option(
     "--set",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import warnings
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model.columnar import Kind, read_columns
 from nova_core.model.files import DOCUMENT_SUFFIXES, read_problem
 from nova_core.model.latencies import read_latency
+from nova_core.model.packed import PackedError, check_packed
 from nova_core.model.problem import Bools, Floats, Ints, PairLatencies, Problem, Strings
 from nova_core.model.validation import check_ids
 
@@ -202,9 +202,11 @@ def column_names(path: Path) -> list[str]:
     import csv
 
     try:
+        if path.suffix == ".gz":
+            check_packed(path)
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             return next(csv.reader([file.readline().decode("utf-8-sig")]), [])
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as cause:
+    except (OSError, PackedError, UnicodeDecodeError, csv.Error) as cause:
         raise ProblemError(f"{path}: no readable table: {cause}") from None
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from nova_core.errors import NovaError
 from nova_core.model.files import UNLIMITED, atomic_write
+from nova_core.model.packed import PackedError, check_packed
 from nova_core.model.problem import Bools, Floats, Ints, Strings
 
 Kind = Literal["text", "number", "flag", "capacity", "whole"]
@@ -228,12 +229,19 @@ def read_columns(
     import pyarrow as pa
 
     if not path.is_file():
-        raise error(f"{path}: cannot be read: no such file")
+        reason = "no file; pipes and devices are not read" if path.exists() else "no such file"
+        raise error(f"{path}: cannot be read: {reason}")
     if path.stat().st_size == 0:
         raise error(f"{path}: empty; a table is expected")
     try:
+        if path.suffix == ".gz":
+            check_packed(path)
         table = _read(path, kinds or {}, error)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, UnicodeDecodeError) as cause:
+        # What Arrow decodes without a look at it would end the process where it is used.
+        table.validate(full=True)
+    except PackedError as cause:
+        raise error(f"{path}: {cause}") from None
+    except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as cause:
         raise error(f"{path}: {_readable(cause)}") from None
     names = table.column_names
     if len(set(names)) < len(names):
@@ -256,7 +264,10 @@ def _read(path: Path, kinds: Mapping[str, Kind], error: type[NovaError]) -> Any:
         import pyarrow.parquet as pq
 
         # From the open file: by name, pyarrow would take key=value folders for partition columns.
-        with path.open("rb") as file:
+        # The file is Arrow's own: its threads drop what they have read after this returns, and one
+        # that needs the interpreter for that, as for buffers of Python's files, ends the process
+        # with SIGABRT when the interpreter is going away.
+        with pa.OSFile(str(path), "rb") as file:
             return pq.read_table(file)
     if path.suffix == ".arrow":
         with pa.OSFile(str(path), "rb") as file, pa.ipc.open_file(file) as reader:

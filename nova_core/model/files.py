@@ -40,6 +40,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         NovaError: when the directory is missing or not writable, or the disk is full.
     """
     target = Path(path)
+    if target.exists() and not (target.is_file() or target.is_dir()):
+        raise NovaError(f"{target}: cannot be written: a pipe or device would be replaced")
     temporary: Path | None = None
     try:
         with tempfile.NamedTemporaryFile(
@@ -71,6 +73,8 @@ def read_bytes(path: Path, error: type[NovaError]) -> bytes:
     Raises:
         NovaError: of the given class, naming the file.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise error(f"{path}: cannot be read: no file; pipes and devices are not read")
     try:
         content = path.read_bytes()
     except OSError as cause:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import warnings
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import numpy as np
 
 from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model.files import read_bytes
+from nova_core.model.packed import PackedError, unpacked
 from nova_core.model.problem import Floats, Strings
 from nova_core.model.validation import check_latency, refuse_latency
 
@@ -78,9 +77,9 @@ def read_latency(path: Path) -> tuple[list[str], Floats]:
     content = read_bytes(path, ProblemError)
     if path.suffix == ".gz":
         try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as cause:
-            raise ProblemError(f"{path}: no whole gzip file: {cause}") from None
+            content = unpacked(content)
+        except PackedError as cause:
+            raise ProblemError(f"{path}: {cause}") from None
     return _read_csv(path, content)
 
 

@@ -52,7 +52,7 @@ ALLOWED: dict[str, tuple[str, set[str]]] = {
     "nova_workloads": ("workloads/nova_workloads", CORE),
     "nova_testbed": (
         "testbed/nova_testbed",
-        {"nova_core.model", "nova_core.errors", "nova_core.console", "nova_core.programs"},
+        {f"nova_core.{name}" for name in ("model", "errors", "console", "paths", "programs")},
     ),
     "nova_harness": ("harness/nova_harness", ALL),
 }

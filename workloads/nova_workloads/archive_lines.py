@@ -6,9 +6,7 @@ that meets a text it does not know, the file with it is parsed again, value by v
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
@@ -20,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from nova_workloads.archive import SCHEMAS, TYPES, Schema, is_local, is_web
+from nova_core.model.packed import PackedError, unpacked
+from nova_workloads.archive import LARGEST, SCHEMAS, TYPES, Schema, is_local, is_web
 
 # What sensors write instead of a number, in lower case.
 NO_NUMBER = ("nan", "unavailable", "unknown", "none", "null", "inf", "-inf")
@@ -129,9 +128,11 @@ def body_of(path: str, content: bytes, kind: str) -> bytes:
     """
     if path.endswith(".gz"):
         try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as error:
-            raise BadFileError(f"not gzip, or cut off: {error}") from None
+            content = unpacked(content)
+        except PackedError as error:
+            raise BadFileError(str(error)) from None
+    if len(content) > LARGEST:
+        raise BadFileError(f"{len(content) >> 20:,} MiB; {LARGEST >> 20} are accepted at most")
     if not content.strip():
         raise BadFileError("empty")
     schema = SCHEMAS[kind]
@@ -146,6 +147,9 @@ def body_of(path: str, content: bytes, kind: str) -> bytes:
         if first.strip() != schema.separator.join(schema.columns).encode():
             raise BadFileError(f"not the columns of a {kind} file, but {shown}")
         body = content[len(first) :]
+    if body.count(b"\n") * len(schema.columns) > len(body):
+        # Lines with all their separators are longer. A line takes far more memory than its text.
+        raise BadFileError(f"most lines have fewer than {len(schema.columns)} fields")
     if not body or body.endswith(b"\n"):
         return body
     last = body[body.rfind(b"\n") + 1 :]

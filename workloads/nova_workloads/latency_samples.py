@@ -6,14 +6,13 @@ first of `REASONS` that applies.
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nova_core.errors import NovaError
+from nova_core.model.packed import PackedError, check_packed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -97,12 +96,12 @@ def _check_gzip(batches: Iterable[object]) -> Iterator[object]:
         problems: list[str | None] = []
         for path in paths:
             try:
-                with gzip.open(path) as file:
-                    while file.read(1 << 20):
-                        pass
+                check_packed(Path(path))
                 problems.append(None)
-            except (OSError, EOFError, zlib.error) as error:
-                problems.append(f"not gzip, or cut off: {error}")
+            except PackedError as error:
+                problems.append(str(error))
+            except OSError as error:
+                problems.append(f"cannot be read: {error.strerror or error}")
         yield pa.RecordBatch.from_arrays(
             [pa.array(paths), pa.array(problems, pa.string())], ["path", "problem"]
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nova_core.errors import NovaError
+from nova_core.model.packed import PackedError, check_packed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -227,9 +228,11 @@ def _header(path: Path) -> list[str]:
 
     opened = gzip.open if path.suffix == ".gz" else open
     try:
+        if path.suffix == ".gz":
+            check_packed(path)
         with opened(path, "rt", encoding="utf-8") as file:
             return [name.strip() for name in file.readline().rstrip("\n").split(",")]
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, PackedError, UnicodeDecodeError) as error:
         raise NovaError(f"{path}: cannot be read: {_first_line(error)}") from error
 
 

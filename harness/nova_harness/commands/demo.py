@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
 
@@ -17,14 +17,14 @@ EXPERIMENTS = ("demo", "demo-load")
 @click.command(short_help="Run joins on hosts under several placements, and compare them.")
 @click.option(
     "--data",
-    type=shared.FILE,
+    type=paths.INPUT,
     help="Readings to replay: a directory of sensor files, or one file; made up without.",
 )
 @click.option("--yes", "-y", is_flag=True, help="Install missing system packages unasked.")
 @click.option(
     "--output",
     "-o",
-    type=shared.FILE,
+    type=paths.OUTPUT,
     default=Path("nova-demo"),
     show_default=True,
     help="Folder of results; a run that was interrupted there is gone on with.",

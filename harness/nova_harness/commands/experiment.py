@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nova_harness.experiment.document import Experiment
     from nova_harness.experiment.runner import Watcher
 
-experiment_argument = click.argument("place", metavar="FILE|NAME")
+experiment_argument = click.argument("place", metavar="FILE|NAME", type=paths.InputPath(text=True))
 PER_CENT = 100.0
 CHANGES = (
     *("inventory", "engine", "transport", "strategies", "windows", "rates"),
@@ -30,7 +30,13 @@ def changing_options(command: Any) -> Any:
     """Options that change what the file says."""
     for option in reversed(
         (
-            click.option("--inventory", "-i", metavar="FILE|NAME", help="Other hosts."),
+            click.option(
+                "--inventory",
+                "-i",
+                metavar="FILE|NAME",
+                type=paths.InputPath(text=True),
+                help="Other hosts.",
+            ),
             click.option(
                 "--engine",
                 type=click.Choice(["flink", "spark", "spark-realtime", "storm"]),
@@ -77,7 +83,7 @@ def changing_options(command: Any) -> Any:
                 "--repetitions", type=click.IntRange(min=1), help="Instead of the file's."
             ),
             click.option(
-                "--data", type=shared.FILE, help="Readings to replay, instead of the file's."
+                "--data", type=paths.INPUT, help="Readings to replay, instead of the file's."
             ),
         )
     ):
@@ -96,7 +102,7 @@ def experiment() -> None:
 @click.option(
     "--output",
     "-o",
-    type=shared.FILE,
+    type=paths.OUTPUT,
     help="Folder of the run [default: runs/NAME, with -ENGINE unless Flink].",
 )
 @click.option("--keep", is_flag=True, help="Leave the engine (and virtual hosts) running.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
 from nova_testbed.commands import shared as testbed
@@ -52,12 +52,12 @@ def up(place: str, as_json: bool) -> None:
 
 
 @flink.command()
-@click.argument("plan", type=shared.FILE)
+@click.argument("plan", type=paths.INPUT)
 @shared.problem_option
 @testbed.inventory_option
 @click.option(
     "--workload",
-    type=shared.FILE,
+    type=paths.INPUT,
     help="What flows, as written by `nova translate`; sources begin anew [default: made-up "
     "readings at the problem's rates].",
 )
@@ -116,8 +116,8 @@ def deploy(
 @flink.command(name="verify")
 @click.argument("job")
 @testbed.inventory_option
-@click.option("--plan", type=shared.FILE, help="For a job that was not deployed from here.")
-@click.option("--problem", "-p", type=shared.FILE, help="The problem that plan answers.")
+@click.option("--plan", type=paths.INPUT, help="For a job that was not deployed from here.")
+@click.option("--problem", "-p", type=paths.INPUT, help="The problem that plan answers.")
 @testbed.json_option
 def verify_job(
     job: str, place: str, plan: Path | None, problem: Path | None, as_json: bool

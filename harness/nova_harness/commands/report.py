@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.commands import shared
 from nova_workloads.commands.spark_options import spark_options
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="A page with figures about runs of experiments.")
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=shared.FILE)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=paths.INPUT)
 @click.option(
     "--output",
     "-o",
-    type=shared.FILE,
+    type=paths.OUTPUT,
     default=Path("report.html"),
     show_default=True,
     help="The HTML file; figures and figures' numbers go into a directory beside it.",

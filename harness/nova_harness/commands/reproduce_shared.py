@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.commands import shared
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def figure_options(
     of_data = (
         click.option(
             "--data",
-            type=shared.FILE,
+            type=paths.INPUT,
             help=f"Directory of {data} [default: ../shared/data beside a checkout].",
         ),
         click.option("--synthetic", is_flag=True, help=f"Take {synthetic} instead."),
@@ -43,13 +43,13 @@ def figure_options(
                 *(of_data if data else ()),
                 click.option(
                     "--parameters",
-                    type=shared.FILE,
+                    type=paths.INPUT,
                     help=f"A YAML file like the project's own harness/experiments/{figure}.yaml.",
                 ),
                 click.option(
                     "--output",
                     "-o",
-                    type=shared.FILE,
+                    type=paths.OUTPUT,
                     default=Path(figure),
                     show_default=True,
                     help="Directory for the numbers (CSV, JSON) and the figure (PNG).",

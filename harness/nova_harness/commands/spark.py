@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
 
@@ -17,11 +17,11 @@ def spark() -> None:
 
 
 @spark.command()
-@click.argument("record", type=shared.FILE)
+@click.argument("record", type=paths.INPUT)
 @click.option(
-    "--plan", type=shared.FILE, help="Compare with this plan, not with what the job says."
+    "--plan", type=paths.INPUT, help="Compare with this plan, not with what the job says."
 )
-@click.option("--problem", "-p", type=shared.FILE, help="The problem that plan answers.")
+@click.option("--problem", "-p", type=paths.INPUT, help="The problem that plan answers.")
 @click.option("--url", help="Of the job's pages or a history server [default: as in RECORD].")
 @shared.json_option
 @click.pass_context

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
 
@@ -51,9 +51,9 @@ def status(address: str, as_json: bool) -> None:
 
 
 @storm.command()
-@click.argument("plan", type=shared.FILE)
+@click.argument("plan", type=paths.INPUT)
 @click.option(
-    "--problem", "-p", required=True, type=shared.FILE, help="The problem that the plan answers."
+    "--problem", "-p", required=True, type=paths.INPUT, help="The problem that the plan answers."
 )
 @click.option("--topology", default="nova", show_default=True, help="Its name in Storm.")
 @_nimbus

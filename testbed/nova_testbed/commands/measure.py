@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.errors import NovaError
 from nova_testbed.commands import shared
 
@@ -38,7 +38,7 @@ OPERATORS = ("window-join", "filter")
 @click.option(
     "--output",
     "-o",
-    type=click.Path(path_type=Path),
+    type=paths.OUTPUT,
     help="Write a problem (.yaml or .json) of these hosts, measured; implies --capacity.",
 )
 @click.option(
@@ -50,7 +50,7 @@ OPERATORS = ("window-join", "filter")
 )
 @click.option(
     "--pairs",
-    type=click.Path(path_type=Path),
+    type=paths.OUTPUT,
     help="Write the latencies as CSV: source,target,latency.",
 )
 @click.option("--strict", is_flag=True, help="Exit code 1 when a link is not as asked.")

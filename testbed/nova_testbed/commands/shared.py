@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.errors import NovaError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ inventory_option = click.option(
     "--inventory",
     "-i",
     "place",
+    type=paths.InputPath(text=True),
     envvar="NOVA_INVENTORY",
     default=DEFAULT,
     show_default=True,

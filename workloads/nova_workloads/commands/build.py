@@ -7,19 +7,19 @@ from typing import Any
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 
 
 @click.command()
 @click.option(
     "--sensors",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=paths.InputPath(exists=True, file_okay=False),
     required=True,
     help="Directory that `nova workload prepare` wrote.",
 )
 @click.option(
     "--topology",
-    type=click.Path(exists=True, path_type=Path),
+    type=paths.InputPath(exists=True),
     required=True,
     help="Nodes: a table (.csv, .parquet, .arrow) or a problem.",
 )
@@ -27,18 +27,18 @@ from nova_core import console
 @click.option(
     "--output",
     "-o",
-    type=click.Path(path_type=Path),
+    type=paths.OUTPUT,
     required=True,
     help="A .yaml or .json document; a path without suffix becomes a directory of Parquet tables.",
 )
 @click.option(
     "--nodes-of",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=paths.InputPath(exists=True, dir_okay=False),
     help="Table with the columns source (or sensor) and node; others go to the nearest node.",
 )
 @click.option(
     "--latencies",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=paths.InputPath(exists=True, dir_okay=False),
     help="Pairs of nodes (source, target, latency), as `nova workload latency` writes them.",
 )
 @click.option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.errors import NovaError
 from nova_workloads.commands.fetch import fetch
 
@@ -67,7 +67,7 @@ def fault_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @data.command()
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", type=paths.OUTPUT)
 @click.option("--sensors", type=click.IntRange(min=1), help="How many. [default: 100]")
 @click.option(
     "--size", callback=_size, help="As many sensors as make this much CSV, e.g. 1GB (uncompressed)."

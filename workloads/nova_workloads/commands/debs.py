@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 
 
 @click.command()
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="A .yaml or .json document.")
-@click.option("--sql", type=click.Path(path_type=Path), help="A file for the query in SQL.")
+@click.option("--output", "-o", type=paths.OUTPUT, help="A .yaml or .json document.")
+@click.option("--sql", type=paths.OUTPUT, help="A file for the query in SQL.")
 @click.option(
     "--window",
     "window_ms",

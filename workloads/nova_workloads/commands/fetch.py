@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.errors import NovaError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def fetch_options(command: F) -> F:
     """What every way of fetching takes."""
     for option in reversed(
         (
-            click.argument("directory", type=click.Path(path_type=Path)),
+            click.argument("directory", type=paths.OUTPUT),
             click.option("--from", "first", type=DAY, required=True, help="First day (UTC)."),
             click.option("--to", "last", type=DAY, help="Last day. [default: the first]"),
             click.option(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.option(
     "--output",
     "-o",
-    type=click.Path(path_type=Path),
+    type=paths.OUTPUT,
     required=True,
     help="A .yaml or .json document; a path without suffix becomes a directory of Parquet tables.",
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from nova_core import paths
 from nova_core.errors import NovaError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def input_options(command: F) -> F:
     """The streams to work on, and when each tuple is due."""
     for option in reversed(
         (
-            click.argument("inputs", nargs=-1, type=click.Path(path_type=Path)),
+            click.argument("inputs", nargs=-1, type=paths.INPUT),
             click.option(
                 "--synthetic",
                 type=click.IntRange(min=1),

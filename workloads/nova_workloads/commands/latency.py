@@ -7,16 +7,16 @@ from typing import Any, Literal
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_workloads.commands.spark_options import spark_options
 
 
 @click.command()
-@click.argument("measurements", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("measurements", nargs=-1, required=True, type=paths.INPUT)
 @click.option(
     "--output",
     "-o",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=paths.OutputPath(dir_okay=False),
     required=True,
     help="A .parquet file of pairs, for `nova topology embed` and `nova workload build`.",
 )

@@ -8,15 +8,21 @@ from typing import Any, Literal
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_workloads.commands.spark_options import spark_options
 
 SHOWN_PROBLEMS = 10
 
 
 @click.command()
-@click.argument("archive", nargs=-1, required=True)
-@click.option("--output", "-o", required=True, help="Directory of the tables; new, or prepared.")
+@click.argument("archive", nargs=-1, required=True, type=paths.InputPath(text=True))
+@click.option(
+    "--output",
+    "-o",
+    type=paths.OutputPath(text=True),
+    required=True,
+    help="Directory of the tables; new, or prepared.",
+)
 @click.option(
     "--grid",
     type=click.FloatRange(0, 90, min_open=True),
@@ -26,7 +32,7 @@ SHOWN_PROBLEMS = 10
 )
 @click.option(
     "--regions",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=paths.InputPath(exists=True, dir_okay=False),
     help="GeoJSON file of regions, instead of a grid; sensors in none of them are dropped.",
 )
 @click.option(

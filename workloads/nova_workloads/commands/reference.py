@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.errors import NovaError
 from nova_workloads.commands.inputs import NOW, Inputs, input_options
 
@@ -39,20 +39,20 @@ DIFFERENT = 1
 )
 @click.option(
     "--problem",
-    type=click.Path(path_type=Path),
+    type=paths.INPUT,
     help="Joins the pairs of this problem's matrix, instead of all of equal region.",
 )
 @click.option(
     "--output",
     "-o",
-    type=click.Path(path_type=Path),
+    type=paths.OUTPUT,
     help="Writes every result: a .csv or .parquet file.",
 )
 @click.option(
     "--check",
     "results",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=paths.INPUT,
     help="Results of a run (.csv, .jsonl, .parquet) to hold against it; may be repeated. "
     "Exit code 1 when they differ.",
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.errors import NovaError
 from nova_workloads.commands.inputs import NOW, Inputs, input_options
 
@@ -29,6 +29,7 @@ SPLITS = ("none", "sensor", "stream", "region")
 @click.option(
     "--to",
     "target",
+    type=paths.OutputPath(text=True),
     default="-",
     show_default=True,
     metavar="WHERE",
@@ -52,10 +53,10 @@ SPLITS = ("none", "sensor", "stream", "region")
 )
 @click.option(
     "--plan",
-    type=click.Path(path_type=Path),
+    type=paths.INPUT,
     help="Adds each tuple's partition under this plan; needs --problem.",
 )
-@click.option("--problem", type=click.Path(path_type=Path), help="The problem the plan answers.")
+@click.option("--problem", type=paths.INPUT, help="The problem the plan answers.")
 @click.option(
     "--tick",
     type=click.FloatRange(0.1, 100),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from nova_core import paths
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -16,7 +17,7 @@ def spark_options(command: Command) -> Command:
     for option in (
         click.option(
             "--spark-log",
-            type=click.Path(dir_okay=False, path_type=Path),
+            type=paths.OutputPath(dir_okay=False),
             help="Write what Spark says to this file; otherwise only its errors are shown.",
         ),
         click.option(
