@@ -11,12 +11,13 @@ import numpy as np
 
 from nova_core.errors import NovaError
 from nova_core.model.files import UNLIMITED, atomic_write
-from nova_core.model.packed import PackedError, check_packed
+from nova_core.model.packed import PackedError, check_packed, check_size
 from nova_core.model.problem import Bools, Floats, Ints, Strings
 
 Kind = Literal["text", "number", "flag", "capacity", "whole"]
 AXES = ("x", "y", "z")
 _MOST_AXES = 64
+_CELL = 8  # bytes of a number in memory
 
 
 def position_columns(dimensions: int) -> list[str]:
@@ -268,7 +269,10 @@ def _read(path: Path, kinds: Mapping[str, Kind], error: type[NovaError]) -> Any:
         # that needs the interpreter for that, as for buffers of Python's files, ends the process
         # with SIGABRT when the interpreter is going away.
         with pa.OSFile(str(path), "rb") as file:
-            return pq.read_table(file)
+            table = pq.ParquetFile(file)
+            facts = table.metadata
+            check_size(file.size(), _CELL * facts.num_rows * facts.num_columns)
+            return table.read()
     if path.suffix == ".arrow":
         with pa.OSFile(str(path), "rb") as file, pa.ipc.open_file(file) as reader:
             return reader.read_all()

@@ -1,8 +1,8 @@
-"""Files packed with gzip, and how large they may get.
+"""Files that are packed, with gzip or as Parquet, and how large they may get.
 
-A small file can unpack to a thousand times its size. Beyond a size that does no harm, one may unpack
-to so many times its own size and to so many MiB, or it is refused. Measurements written as text
-are seldom packed to less than a twentieth.
+A small file can unpack to a thousand times its size. Beyond a size that does no harm, one may
+unpack to so many times its own size and to so many MiB, or it is refused. Measurements written as
+text are seldom packed to less than a twentieth.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 HARMLESS = 16 * 2**20
 # Environment variables and what holds without them.
@@ -46,18 +47,33 @@ def check_packed(path: Path) -> None:
             pass
 
 
-def _chunks(file: io.BufferedIOBase, size: int) -> Iterator[bytes]:
-    ratio, most = _limit(*RATIO), _limit(*MIB) * 2**20
-    total = 0
+def check_size(packed: int, size: int) -> None:
+    """Refuse what is out of proportion.
+
+    Args:
+        packed: size of the file, bytes.
+        size: what it unpacks to, or so far, bytes.
+
+    Raises:
+        PackedError: when that is more than may be.
+    """
+    if size <= HARMLESS:
+        return
+    ratio, most = _limit(*RATIO), _limit(*MIB)
+    if size > min(most * 2**20, ratio * packed):
+        raise PackedError(
+            f"{packed:,} bytes that unpack to {size:,} or more; {ratio:,} times as many, and "
+            f"{most:,} MiB, are accepted ({RATIO[0]} and {MIB[0]} in the environment change that)"
+        )
+
+
+def _chunks(file: IO[bytes], packed: int) -> Iterator[bytes]:
+    size = 0
     try:
-        with gzip.GzipFile(fileobj=file) as packed:
-            while chunk := packed.read(_CHUNK):
-                total += len(chunk)
-                if total > max(HARMLESS, min(most, ratio * size)):
-                    raise PackedError(
-                        f"{size:,} bytes that unpack to more than {total - 1:,}; {ratio:,} times as "
-                        f"many and {most >> 20:,} MiB are accepted (see {RATIO[0]}, {MIB[0]})"
-                    )
+        with gzip.GzipFile(fileobj=file) as content:
+            while chunk := content.read(_CHUNK):
+                size += len(chunk)
+                check_size(packed, size)
                 yield chunk
     except (gzip.BadGzipFile, EOFError, zlib.error) as cause:
         raise PackedError(f"not gzip, or cut off: {cause}") from None

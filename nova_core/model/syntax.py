@@ -29,8 +29,16 @@ Document = TypeVar("Document")
 
 # YAML 1.1, which PyYAML reads, takes 1e5 for text; YAML 1.2 and people take it for a number.
 _EXPONENT = re.compile(r"^[-+]?(?:[0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
+# Lists and keys that begin on one line, which nest without indentation.
+_COMPACT = re.compile(r"[-?][ \t]+[-?][ \t]")
+# Of a number in a message of msgspec: 1.0, but not 0.05.
+_WHOLE = re.compile(r"(?<=\d)\.0(?!\d)")
 _INTEGRAL = 2.0**53
 _MOST_SUGGESTIONS = 10_000
+_MOST_DEPTH = 200
+# What a document may grow by when the aliases in it are replaced.
+_MOST_TIMES = 5
+_MOST_ALIASED = 50_000
 _TYPES = {
     "`float`": "a number",
     "`int`": "a whole number",
@@ -57,14 +65,61 @@ class _Loader(_SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
             key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable) and key_node.tag != "tag:yaml.org,2002:merge":
+            if isinstance(key, Hashable):
                 if key in seen:
                     raise yaml.constructor.ConstructorError(
                         None, None, f"field {key!r} is given twice", key_node.start_mark
                     )
                 seen.add(key)
         return super().construct_mapping(node, deep)
+
+
+def _require_modest(text: str) -> None:
+    """Refuse YAML that would take all memory, or the stack, before anything is made of it.
+
+    Raises:
+        YAMLError: for a document that aliases make much larger than it is written, and for an alias
+            of what it is a part of.
+        RecursionError: for one that is nested too deeply.
+    """
+    aliases = "*" in text and "&" in text
+    deep = text.count("[") + text.count("{") >= _MOST_DEPTH or _COMPACT.search(text)
+    if not (aliases or deep):
+        return
+    written, sizes = 0, [0]  # sizes of what is open, inner last, with aliases replaced
+    anchors: list[str | None] = [None]
+    size_of: dict[str, int] = {}
+    for event in yaml.parse(text, _Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            sizes.append(0)
+            anchors.append(event.anchor)
+            if event.anchor is not None:
+                size_of[event.anchor] = 0
+            if len(sizes) > _MOST_DEPTH:
+                raise RecursionError
+            continue
+        if isinstance(event, yaml.CollectionEndEvent):
+            anchor, size = anchors.pop(), 1 + sizes.pop()
+        elif isinstance(event, yaml.ScalarEvent):
+            anchor, size = event.anchor, 1
+        elif isinstance(event, yaml.AliasEvent):
+            anchor, size = None, size_of.get(str(event.anchor), 1)
+            if size == 0:
+                raise yaml.YAMLError(f"alias {event.anchor!r} stands for what it is a part of")
+        else:
+            continue
+        written += 1
+        sizes[-1] += size
+        if anchor is not None:
+            size_of[anchor] = size
+    if sizes[0] > _MOST_ALIASED + _MOST_TIMES * written:
+        raise yaml.YAMLError(
+            f"{written:,} values, of which aliases make {sizes[0]:,}; {_MOST_TIMES} times as many "
+            f"and {_MOST_ALIASED:,} more are accepted"
+        )
 
 
 class _Dumper(_SafeDumper):
@@ -124,6 +179,7 @@ def parse_bytes(content: bytes, path: Path, error: type[NovaError]) -> Any:
                 parse_constant=_json_constant,
                 parse_float=_json_float,
             )
+        _require_modest(text)
         return yaml.load(text, _Loader)
     except json.JSONDecodeError as cause:
         cut = "; is the file cut short?" if cause.pos >= len(text.rstrip()) - 1 else ""
@@ -139,6 +195,9 @@ def parse_bytes(content: bytes, path: Path, error: type[NovaError]) -> Any:
         raise error(f"{path}: nested too deeply for a document") from None
     except ValueError as cause:
         raise error(f"{path}: {_one_line(cause)}") from None
+    except (AttributeError, IndexError, KeyError, TypeError) as cause:
+        # PyYAML makes values of text with such tags as it comes.
+        raise error(f"{path}: no YAML: a value is not what its tag says: {cause}") from None
 
 
 def _one_line(cause: Exception) -> str:
@@ -247,7 +306,7 @@ def _explain(message: str, raw: Any, kind: type[Any]) -> str:
     if words := [w for each in types for w in _words(each)]:
         numbers = "a number or " if any(_is_number(each) for each in types) else ""
         accepted = numbers + "one of " + ", ".join(words)
-    accepted = accepted.replace(" | ", " or ").replace(".0", "")
+    accepted = _WHOLE.sub("", accepted.replace(" | ", " or "))
     hint = ""
     if accepted.startswith("text") and not isinstance(value, (list, dict, type(None))):
         hint = "; write it in quotes"
