@@ -38,7 +38,7 @@ def from_json(text: str, kind: type[T], where: str) -> T:
     """
     try:
         plain = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise NovaError(f"{where}: not JSON: {error}") from error
     found: T = _read(plain, kind, where)
     return found

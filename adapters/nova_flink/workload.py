@@ -12,6 +12,8 @@ from nova_flink.documents import from_json, to_json
 KINDS = ("replay", "socket", "kafka")
 PORTS = 1 << 16
 LONGEST_S = 86400.0
+INTEGER = 2**31 - 1  # the most that engines hold in 32 bits, and
+EXACT = 2**53 - 1  # in a float without rounding
 
 
 @dataclass(frozen=True)
@@ -112,18 +114,18 @@ class Workload:
     buffer_timeout_ms: int = 100
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("window_ms", 1),
-            ("keys", 1),
-            ("every", 1),
-            ("watermark_ms", 1),
-            ("buffer_timeout_ms", 0),
-            ("start_ms", 0),
-            ("count", 0),
+        for name, least, most in (
+            ("window_ms", 1, INTEGER),
+            ("keys", 1, INTEGER),
+            ("every", 1, INTEGER),
+            ("watermark_ms", 1, INTEGER),
+            ("buffer_timeout_ms", 0, INTEGER),
+            ("start_ms", 0, EXACT),
+            ("count", 0, EXACT),
         ):
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise NovaError(f"workload: {name} {value}: expected {least} or more")
+            if value is not None and not least <= value <= most:
+                raise NovaError(f"workload: {name} {value}: expected {least} to {most}")
         if not self.sources:
             raise NovaError("workload: there are no sources")
         seen: set[str] = set()
@@ -159,8 +161,18 @@ class Workload:
 
     @classmethod
     def read(cls, path: Path) -> Workload:
-        """From a file of JSON."""
-        return cls.from_json(path.read_text("utf-8"), str(path))
+        """From a file of JSON.
+
+        Raises:
+            NovaError: naming the file, the field and what it should hold.
+        """
+        if not path.is_file():
+            raise NovaError(f"{path}: no such file")
+        try:
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise NovaError(f"{path}: cannot be read as text: {error}") from error
+        return cls.from_json(text, str(path))
 
 
 __all__ = ["KINDS", "SourceStream", "Workload"]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 VERSIONS = ("current", "0.x")
 SOURCES = ("generator", "file")
 FIELD_NAMES = ("qualified", "plain")
+LONGEST_MS = 2**31 - 1
 # Paths stand in C++ texts, YAML and shell scripts.
 PATH = re.compile(r"/?[A-Za-z0-9._{}/-]+")
 
@@ -117,8 +118,8 @@ def _options(given: dict[str, Any]) -> Options:
         value = getattr(options, name)
         if value not in accepted:
             raise NovaError(f"option {name}: {value!r}: expected {' or '.join(accepted)}")
-    if options.window_ms < 1:
-        raise NovaError(f"option window_ms: {options.window_ms}: expected 1 or more")
+    if not 1 <= options.window_ms <= LONGEST_MS:
+        raise NovaError(f"option window_ms: {options.window_ms}: expected 1 to {LONGEST_MS}")
     for name, part in (("file", "{source}"), ("results", "{instance}")):
         value = getattr(options, name)
         if not PATH.fullmatch(value) or part not in value:

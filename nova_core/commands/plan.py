@@ -55,7 +55,7 @@ BASELINE_NODES = 20_000
     default=None,
     help="Improve the first assignment [default: up to 100,000 joins].",
 )
-@click.option("--seed", type=int, help="Of what is random in the strategy.")
+@click.option("--seed", type=click.IntRange(min=0), help="Of what is random in the strategy.")
 @shared.capacity_option
 @shared.set_option
 @click.option(

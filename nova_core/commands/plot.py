@@ -20,7 +20,11 @@ from nova_core.commands import figures, shared
     "--output", "-o", type=paths.OUTPUT, required=True, help="A .png or .svg file to write."
 )
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="Of the flows shown of a large plan."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of the flows shown of a large plan.",
 )
 @shared.json_option
 def plot(

@@ -50,7 +50,7 @@ def _load(problem: Path, queries: Path) -> tuple[Problem, Queries]:
 @click.option("--push/--no-push", "push_filters", default=None, help="Filters before joins.")
 @click.option("--split/--no-split", "split_aggregates", default=None, help="Partial aggregates.")
 @click.option("--refine/--no-refine", default=None, help="Place queries again where it pays.")
-@click.option("--seed", type=int, help="Of the orders tried on small inputs.")
+@click.option("--seed", type=click.IntRange(min=0), help="Of the orders tried on small inputs.")
 @click.option("--output", "-o", type=paths.OUTPUT, help="Where the plan goes: .json or .yaml.")
 @shared.rows_option
 @shared.json_option

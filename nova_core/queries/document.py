@@ -67,7 +67,12 @@ class Aggregate(_Operator, tag="aggregate", frozen=True):
     ] = "all"
     window: Annotated[Positive | UnsetType, Meta(description="s between results")] = UNSET
     groups: Annotated[
-        int, Meta(ge=1, description="groups per result; as many parts can it be cut into")
+        int,
+        Meta(
+            ge=1,
+            le=1_000_000_000,
+            description="groups per result; as many parts can it be cut into",
+        ),
     ] = 1
     output_rate: Annotated[
         Positive | UnsetType,

@@ -20,6 +20,7 @@ from nova_core.queries.document import Queries
 from nova_core.queries.expansion import QueryGraph, expand
 from nova_core.queries.plan import Instance, QueryPlan, instance_links, instance_weights
 from nova_core.queries.virtual import link_weights, virtual_positions
+from nova_core.strategies.base import MOST_SEED
 
 if TYPE_CHECKING:
     from nova_core.queries.kernels.assign import Bodies
@@ -75,8 +76,10 @@ class QueryParameters:
             raise ProblemError(f"queries: sigma is {self.sigma:g}; expected 0 to 1")
         if self.bandwidth is not None and not self.bandwidth > 0:
             raise ProblemError(f"queries: bandwidth is {self.bandwidth:g}; expected more than 0")
-        if not 0 <= self.c_min < math.inf or self.seed < 0:
-            raise ProblemError("queries: c_min and seed must be 0 or more")
+        if not 0 <= self.c_min < math.inf:
+            raise ProblemError(f"queries: c_min is {self.c_min:g}; expected 0 or more")
+        if not 0 <= self.seed <= MOST_SEED:
+            raise ProblemError(f"queries: seed is {self.seed}; expected 0 to {MOST_SEED}")
 
 
 def place_queries(

@@ -16,6 +16,7 @@ from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 
 GROUP = "nova.strategies"
+MOST_SEED = 2**31 - 1  # what every library takes
 
 
 class Strategy(Protocol):
@@ -78,6 +79,9 @@ def create(name: str, **parameters: Any) -> Strategy:
     if unknown:
         takes = f"takes {', '.join(sorted(known))}" if known else "takes no parameters"
         raise ProblemError(f"strategy {name}: unknown parameter {unknown[0]!r}; it {takes}")
+    seed = parameters.get("seed", 0)
+    if isinstance(seed, int) and not 0 <= seed <= MOST_SEED:
+        raise ProblemError(f"strategy {name}: seed is {seed}; expected 0 to {MOST_SEED}")
     return strategy(strategy.Parameters(**parameters))
 
 

@@ -31,6 +31,7 @@ Value = TypeVar("Value")
 Other = TypeVar("Other")
 
 VERSION = 1
+MOST_HOSTS = 1000
 # Host names and addresses end up in command lines and configuration files.
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _ADDRESS = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:_-]*[A-Za-z0-9])?")
@@ -177,6 +178,11 @@ class _Reader:
         self.matched(_NAME, document.name, "name", "lower-case letters, digits and hyphens")
         if not document.hosts:
             raise self.error("hosts: empty; at least one host is needed")
+        if len(document.hosts) > MOST_HOSTS:
+            raise self.error(
+                f"hosts: {len(document.hosts):,}; {MOST_HOSTS:,} are accepted at most, as each pair "
+                "has a link"
+            )
         hosts = tuple(self.host(i, row) for i, row in enumerate(document.hosts))
         self.refuse_twice("name", self.names)
         if not document.virtual:

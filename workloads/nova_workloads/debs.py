@@ -19,6 +19,7 @@ FOG_DISTANCE = 30.0  # ms from the sink to a region's fog node
 SENSOR_CAPACITY, FOG_CAPACITY, CLOUD_CAPACITY = 0.5, 2.5, 3.0
 SINK_HEADROOM = 1.2
 TUPLE_BYTES = 64
+MOST_NODES = 10_000
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,11 @@ class Debs:
         for name in ("regions", "keys"):
             if getattr(self, name) < 1:
                 raise ProblemError(f"{name} {getattr(self, name)}: expected 1 or more")
+        if self.nodes > MOST_NODES:
+            raise ProblemError(
+                f"nodes {self.nodes}: expected {MOST_NODES:,} at most, as this writes a document; "
+                "`nova generate` writes larger problems as tables"
+            )
         if self.nodes < self.least_nodes:
             raise ProblemError(
                 f"nodes {self.nodes}: {self.regions} regions need {self.least_nodes} or more "

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from nova_harness.experiment.document import Experiment
+from nova_harness.experiment.document import Experiment, ExperimentError
 from nova_harness.experiment.engine import prepare
 from nova_harness.experiment.limits import Limits
 
@@ -24,13 +24,26 @@ KEPT = "kept"
 def find_inventory(experiment: Experiment, base: Path) -> Inventory:
     """The experiment's inventory: beside its file, or one that comes with Nova.
 
+    What the experiment says of hosts and readings is checked as well, before any host is touched.
+
     Raises:
-        NovaError: where there is none, or it cannot be used.
+        NovaError: where there is none, or it cannot be used; for a broker that is none of its
+            hosts, and for readings that are not there.
     """
-    from nova_testbed.inventory import read_inventory
+    from nova_harness.experiment.problem import data_of, readings_in
+    from nova_testbed.inventory import InventoryError, read_inventory
 
     beside = base / experiment.inventory
-    return read_inventory(beside if beside.is_file() else experiment.inventory)
+    inventory = read_inventory(beside if beside.is_file() else experiment.inventory)
+    if experiment.broker:
+        try:
+            inventory.host(experiment.broker)
+        except InventoryError as error:
+            raise ExperimentError(f"broker: {error}") from None
+    data = data_of(experiment, base)
+    if data is not None:
+        readings_in(data)
+    return inventory
 
 
 def reserved(inventory: Inventory) -> AbstractContextManager[None]:

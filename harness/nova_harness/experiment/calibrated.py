@@ -15,7 +15,13 @@ from nova_harness.experiment.calibration import Setting
 from nova_harness.experiment.cell_run import write_json
 from nova_harness.experiment.cells import loads_of
 from nova_harness.experiment.document import Experiment
-from nova_harness.experiment.problem import problem_document, problem_of, rtt_csv, streams_of
+from nova_harness.experiment.problem import (
+    data_of,
+    problem_document,
+    problem_of,
+    rtt_csv,
+    streams_of,
+)
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
@@ -196,15 +202,8 @@ def write_problems(
     return problems
 
 
-def data_of(experiment: Experiment, base: Path) -> Path | None:
-    """The readings to replay, or None for made-up ones."""
-    data = experiment.workload.data
-    return None if data is None else base / Path(data).expanduser()
-
-
 __all__ = [
     "CALIBRATION_FILE",
-    "data_of",
     "found_line",
     "measure_calibrations",
     "setting_told",

@@ -221,6 +221,8 @@ def check_experiment(experiment: Experiment, where: str) -> None:
         )
     if experiment.broker and experiment.transport != "kafka":
         raise ExperimentError(f"{where}: broker: only transport kafka has one")
+    if experiment.workload.data == "":
+        raise ExperimentError(f"{where}: workload.data: empty; a file or directory is expected")
     seen: set[str] = set()
     for i, part in enumerate(experiment.chosen):
         place = f"{where}: strategies[{i}]"

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nova_core.errors import ProblemError
+from nova_core.errors import NovaError
 from nova_core.model.syntax import Row, number
-from nova_harness.experiment.document import ExperimentError
+from nova_harness.experiment.document import Experiment, ExperimentError
 from nova_workloads.streams import HUMIDITY, PRESSURE, Stream, read_streams, synthetic
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from nova_core.model.problem import Problem
     from nova_testbed.inventory import Inventory
 
@@ -114,28 +113,48 @@ def streams_of(problem: Problem, data: Path | None, seed: int) -> list[Stream]:
         seed: of made-up values.
 
     Raises:
-        ProblemError: for data without one of the streams.
+        ExperimentError: for data that cannot be used.
     """
     s = problem.sources
     assert s.key is not None
-    if data is None:
-        found = synthetic(len(s), regions=len(s) // 2, seed=seed)
-    else:
-        found = read_streams(_files(data))
+    made_up = synthetic(len(s), regions=len(s) // 2, seed=seed)
+    found = made_up if data is None else readings_in(data)
     by_stream = {name: [f for f in found if f.stream == name] for name in (PRESSURE, HUMIDITY)}
     streams = []
     used = dict.fromkeys(by_stream, 0)
     for i in range(len(s)):
         name = str(s.stream[i])
-        if not by_stream.get(name):
-            raise ProblemError(
-                f"{data or 'made-up values'}: no readings of {name!r}; the workload joins "
-                f"{PRESSURE} with {HUMIDITY}"
-            )
         values = by_stream[name][used[name] % len(by_stream[name])]
         used[name] += 1
         streams.append(Stream(str(s.ids[i]), str(s.key[i]), name, values.time, values.value))
     return streams
+
+
+def data_of(experiment: Experiment, base: Path) -> Path | None:
+    """The readings to replay, or None for made-up ones."""
+    data = experiment.workload.data
+    return None if data is None else base / Path(data).expanduser()
+
+
+def readings_in(data: Path) -> list[Stream]:
+    """The readings of a file or directory that an experiment replays.
+
+    Raises:
+        ExperimentError: where there are none of one of the streams.
+    """
+    if not data.exists():
+        raise ExperimentError(f"workload.data: {data}: there is no such file or directory")
+    try:
+        found = read_streams(_files(data))
+    except NovaError as error:
+        raise ExperimentError(f"workload.data: {error}") from None
+    for name in (PRESSURE, HUMIDITY):
+        if not any(stream.stream == name for stream in found):
+            raise ExperimentError(
+                f"workload.data: {data}: no readings of {name!r}; the workload joins {PRESSURE} "
+                f"with {HUMIDITY}"
+            )
+    return found
 
 
 def _files(data: Path) -> list[Path]:
@@ -155,4 +174,4 @@ def rtt_csv(inventory: Inventory) -> str:
     return "\n".join(lines) + "\n"
 
 
-__all__ = ["problem_document", "problem_of", "rtt_csv", "streams_of"]
+__all__ = ["data_of", "problem_document", "problem_of", "readings_in", "rtt_csv", "streams_of"]

@@ -23,7 +23,6 @@ from nova_harness.experiment.bed import (
 )
 from nova_harness.experiment.calibrated import (
     CALIBRATION_FILE,
-    data_of,
     found_line,
     measure_calibrations,
     setting_told,
@@ -40,7 +39,7 @@ from nova_harness.experiment.cells import Cell, cells_of, directory_of, same_exp
 from nova_harness.experiment.document import Experiment, ExperimentError, read_experiment
 from nova_harness.experiment.environment import environment
 from nova_harness.experiment.found_rate import read_found_rate
-from nova_harness.experiment.problem import streams_of
+from nova_harness.experiment.problem import data_of, streams_of
 
 if TYPE_CHECKING:
     from nova_harness.experiment.engine_run import Bed

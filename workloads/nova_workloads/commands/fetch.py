@@ -62,7 +62,7 @@ def fetch_options(command: F) -> F:
             click.option("--to", "last", type=DAY, help="Last day. [default: the first]"),
             click.option(
                 "--per-second",
-                type=click.FloatRange(min=0, min_open=True),
+                type=click.FloatRange(min=0.001),
                 default=4.0,
                 show_default=True,
                 help="Requests at most.",
