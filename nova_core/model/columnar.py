@@ -240,11 +240,11 @@ def read_columns(
         table = _read(path, kinds or {}, error)
         # What Arrow decodes without a look at it would end the process where it is used.
         table.validate(full=True)
+        names = table.column_names
     except PackedError as cause:
         raise error(f"{path}: {cause}") from None
     except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as cause:
         raise error(f"{path}: {_readable(cause)}") from None
-    names = table.column_names
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise error(f"{path}: column {twice!r} is there twice")
@@ -269,7 +269,7 @@ def _read(path: Path, kinds: Mapping[str, Kind], error: type[NovaError]) -> Any:
         # that needs the interpreter for that, as for buffers of Python's files, ends the process
         # with SIGABRT when the interpreter is going away.
         with pa.OSFile(str(path), "rb") as file:
-            table = pq.ParquetFile(file)
+            table = pq.ParquetFile(file, page_checksum_verification=True)
             facts = table.metadata
             check_size(file.size(), _CELL * facts.num_rows * facts.num_columns)
             return table.read()
@@ -326,7 +326,7 @@ def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
         if path.suffix == ".parquet":
             import pyarrow.parquet as pq
 
-            pq.write_table(table, file, compression="zstd")
+            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
         elif path.suffix == ".arrow":
             with pa.ipc.new_file(file, table.schema) as writer:
                 writer.write_table(table)

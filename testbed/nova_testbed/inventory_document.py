@@ -180,8 +180,8 @@ class _Reader:
             raise self.error("hosts: empty; at least one host is needed")
         if len(document.hosts) > MOST_HOSTS:
             raise self.error(
-                f"hosts: {len(document.hosts):,}; {MOST_HOSTS:,} are accepted at most, as each pair "
-                "has a link"
+                f"hosts: {len(document.hosts):,}; {MOST_HOSTS:,} are accepted at most, as each "
+                "pair has a link"
             )
         hosts = tuple(self.host(i, row) for i, row in enumerate(document.hosts))
         self.refuse_twice("name", self.names)
