@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import subprocess
+import sys
 from datetime import date
 from pathlib import Path
 
@@ -143,3 +145,31 @@ def test_fast_and_careful_parsing_agree(files: list[list[str]]) -> None:
         finite = np.isfinite(getattr(expected, name))
         assert (np.isfinite(getattr(found, name)) == finite).all(), name
         assert (getattr(found, name)[finite] == getattr(expected, name)[finite]).all(), name
+
+
+BOMB = """
+import gzip, io, resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (3 * 2**30, 3 * 2**30))
+from nova_workloads.archive_lines import BadFileError, body_of, parse
+content = io.BytesIO()
+with gzip.GzipFile(fileobj=content, mode="wb") as file:
+    file.write({header!r})
+    for _ in range({mib}):
+        file.write({line!r} * (2**20 // {length}))
+try:
+    parse("bme280", [body_of("a.csv.gz", content.getvalue(), "bme280")])
+except BadFileError as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.mark.parametrize(
+    ("mib", "line", "message"),
+    [(1500, b"\n", "that unpack to"), (15, b"\n", "most lines have fewer than 11 fields")],
+)
+def test_small_files_do_not_unpack_to_large_ones(mib: int, line: bytes, message: str) -> None:
+    text = BOMB.format(header=HEADER, mib=mib, line=line, length=len(line))
+    run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert message in run.stderr
+    assert run.stderr.count("\n") == 1
