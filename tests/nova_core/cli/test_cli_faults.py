@@ -127,7 +127,7 @@ def test_a_document_of_ten_million_nodes(refused, tmp_path: Path) -> None:
 
 
 def test_an_inventory_of_seventy_thousand_hosts(refused, tmp_path: Path) -> None:
-    hosts = ",".join(f'{{"name": "h{i}"}}' for i in range(70_000))
+    hosts = ",".join(f'{{"name": "h{i}", "role": "worker"}}' for i in range(70_000))
     inventory = tmp_path / "large.json"
     inventory.write_text(
         f'{{"inventory": 1, "name": "large", "virtual": true, "hosts": [{hosts}]}}'

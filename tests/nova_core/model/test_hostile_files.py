@@ -11,8 +11,10 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import pytest
+from msgspec import Meta, Struct
 
 from nova_core.errors import NovaError, ProblemError
 from nova_core.model.files import read_problem, write_problem
@@ -60,7 +62,7 @@ def test_aliases_do_not_multiply_what_is_written(tmp_path: Path) -> None:
     assert "values, of which aliases make 7" in refused(path)
     lists = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
     path.write_text("nova: 1\na0: &a0 [x]\n" + "\n".join(lists))
-    assert "values, of which aliases make 1" in refused(path)
+    assert "114 values, of which aliases make 2,345,679,02" in refused(path)
 
 
 def test_aliases_people_write_are_read() -> None:
@@ -89,15 +91,12 @@ def test_tags_of_what_they_are_not(tag: str) -> None:
         parsed(f"a: !!{tag} ''" if tag == "int" else f"a: !!{tag} x")
 
 
+class Part(Struct):
+    small: Annotated[float, Meta(ge=0.05)]
+    large: Annotated[float, Meta(le=10.0)] = 1
+
+
 def test_messages_keep_their_digits() -> None:
-    from typing import Annotated
-
-    from msgspec import Meta, Struct
-
-    class Part(Struct):
-        small: Annotated[float, Meta(ge=0.05)]
-        large: Annotated[float, Meta(le=10.0)] = 1
-
     for document, said in (
         ({"small": 0}, "a number >= 0.05 is expected"),
         ({"small": 1, "large": 11}, "a number <= 10 is expected"),
@@ -111,20 +110,20 @@ def test_messages_keep_their_digits() -> None:
 
 @pytest.fixture(scope="module")
 def bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """2 MB that unpack to 2 GiB of zeros without an end of line."""
+    """Less than a megabyte that unpacks to 800 MiB of zeros without an end of line."""
     path = tmp_path_factory.mktemp("bomb") / "latency.csv.gz"
     with gzip.open(path, "wb", compresslevel=9) as file:
-        for _ in range(2048):
+        for _ in range(800):
             file.write(b"0" * 2**20)
-    assert path.stat().st_size < 3 * 2**20
+    assert path.stat().st_size < 2**20
     return path
 
 
 PROBLEM = """\
 nova: 1
 nodes:
-  - {id: a, capacity: 5}
-  - {id: b, capacity: 5}
+  - {id: a, capacity: 5, position: [0, 0]}
+  - {id: b, capacity: 5, position: [1, 0]}
 sources:
   - {id: s, node: a, stream: T, rate: 1}
   - {id: t, node: b, stream: W, rate: 1}
@@ -134,7 +133,9 @@ query: {operators: [{id: j, left: T, right: W, sink: b}]}
 
 def test_packed_latencies_have_a_bound(bomb: Path) -> None:
     document = bomb.with_name("problem.yaml")
-    document.write_text(PROBLEM + "latency: {file: latency.csv.gz}\n")
+    document.write_text(
+        PROBLEM.replace(", position: [0, 0]", "") + "latency: {file: latency.csv.gz}\n"
+    )
     assert "that unpack to" in refused(document)
     assert "that unpack to" in refused(bomb, "columns")
 
@@ -192,7 +193,7 @@ def test_flipped_bits(suffix: str, tables: Path, tmp_path: Path) -> None:
     write_problem(read_problem(tables), f"{tmp_path}/flipped/", tables=suffix)
     files = sorted((tmp_path / "flipped").glob(f"*.{suffix}"))
     refusals = 0
-    for seed in range(400):
+    for seed in range(200):
         chance = random.Random(seed)
         file = chance.choice(files)
         content = file.read_bytes()
@@ -205,9 +206,9 @@ def test_flipped_bits(suffix: str, tables: Path, tmp_path: Path) -> None:
             read_problem(tmp_path / "flipped")
         except NovaError as error:
             refusals += 1
-            assert file.name in str(error)
+            assert str(error).startswith(str(tmp_path / "flipped"))
         file.write_bytes(content)
-    assert refusals > 200
+    assert refusals > 100
 
 
 def test_text_that_is_not_utf8(tmp_path: Path) -> None:
