@@ -69,7 +69,7 @@ def fetch_options(command: F) -> F:
             click.option("--to", "last", type=DAY, help="Last day. [default: the first]"),
             click.option(
                 "--per-second",
-                type=click.FloatRange(0.001, 1000),
+                type=click.FloatRange(min=0.001),
                 callback=_finite,
                 default=4.0,
                 show_default=True,
