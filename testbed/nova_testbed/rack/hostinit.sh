@@ -49,6 +49,7 @@ mount -t tmpfs -o nosuid,nodev,mode=1777 tmpfs "$root/dev/shm"
 # Directories of other people's, but for what programs of experiments are read from.
 shift
 while [ "$1" != --show ]; do
+    mkdir -p "$root$1"
     mount -t tmpfs -o mode=711,size=1m tmpfs "$root$1"
     shift
 done

@@ -127,6 +127,7 @@ class VirtualRack:
                 key_file=self.state.key_file,
                 known_hosts=self.state.known_hosts,
                 device=network.DATA_DEVICE,
+                rootless=True,
             )
             for host in self.inventory.hosts
         )
