@@ -27,6 +27,7 @@ from loopback_hosts import (
     sshds,
 )
 from needs import need_namespaces, skip_or_fail
+from virtual_hosts import run_as_root
 
 from nova_testbed import connection
 from nova_testbed.connection import HostError, UnreachableError
@@ -34,9 +35,6 @@ from nova_testbed.host import Host, HostTimeoutError
 from nova_testbed.hosts import Hosts, HostsWarning, connect
 from nova_testbed.inventory import HostSpec, Inventory
 from nova_testbed.rack import VirtualRack
-from nova_testbed.rack.network import NETNS
-from nova_testbed.rack.processes import in_namespaces
-from nova_testbed.rack.state import Names
 
 
 @pytest.fixture
@@ -222,17 +220,11 @@ def full(connected: Hosts) -> Iterator[tuple[Host, str]]:
     place = host.run("mktemp -d").stdout.strip()
 
     def as_root(command: str) -> bool:
-        if not host.spec.rootless:
-            with contextlib.suppress(HostError):
-                return host.run(command, root=True, check=False).returncode == 0
-            return False
-        # Nobody is root on a virtual host; this machine is.
-        number = int(host.spec.address.split(".")[2])
-        inside = in_namespaces([NETNS / Names(number).namespace(host.name)])
-        own = Path("/proc/self/ns/mnt").readlink()
-        pid = next(pid for pid in inside if Path(f"/proc/{pid}/ns/mnt").readlink() != own)
-        enter = ["nsenter", "--mount", f"--target={pid}", "sh", "-c", command]
-        return subprocess.run(enter).returncode == 0
+        if host.spec.rootless:
+            return run_as_root(host, command)
+        with contextlib.suppress(HostError):
+            return host.run(command, root=True, check=False).returncode == 0
+        return False
 
     if not as_root(f"mount -t tmpfs -o size=256k,mode=1777 tmpfs {place}"):
         skip_or_fail("a small disk cannot be mounted (no root)")
