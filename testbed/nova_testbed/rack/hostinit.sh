@@ -29,14 +29,8 @@ mount --bind "$disk/tmp" "$root/tmp"
 mount -t tmpfs -o nosuid,noexec,mode=755,size=64k tmpfs "$root/dev"
 (
     cd "$root/dev"
-    umask 0
-    mknod null c 1 3
-    mknod zero c 1 5
-    mknod full c 1 7
-    mknod random c 1 8
-    mknod urandom c 1 9
-    mknod tty c 5 0
-    mkdir -m 755 pts shm
+    cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty .
+    mkdir pts shm
     ln -s pts/ptmx ptmx
     ln -s /proc/self/fd fd
     ln -s fd/0 stdin

