@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shutil
@@ -14,7 +15,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-import nova_core
+from nova_core.errors import NovaError
 from nova_testbed.rack.keys import make_key
 from nova_testbed.rack.network import NETNS
 from nova_testbed.rack.processes import marked, spawn
@@ -49,7 +50,7 @@ def hidden_and_shown(needed: Iterable[Path] | None = None) -> tuple[list[str], l
         everybody may enter. And those of the needed that hosts would not see otherwise.
     """
     if needed is None:
-        packages = Path(str(nova_core.__file__)).parents[1]
+        packages = Path(inspect.getfile(NovaError)).parents[1]
         needed = (Path(sys.prefix), Path(sys.base_prefix), packages, nova_home())
     hidden = {Path("/root")}
     found = [path.resolve() for path in needed if path.is_dir()]
