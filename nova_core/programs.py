@@ -79,6 +79,7 @@ PROGRAMS = {
         ("unshare", "virtual hosts", "util-linux"),
         ("nsenter", "virtual hosts", "util-linux"),
         ("setpriv", "virtual hosts", "util-linux"),
+        ("nft", "keeping other users from virtual hosts", "nftables"),
         ("setsid", "background jobs", "util-linux"),
         ("cc", "the switch between virtual hosts", "gcc libc6-dev", "gcc", "gcc", ("gcc", "clang")),
         ("tar", "copying files", "tar"),
@@ -105,7 +106,7 @@ PROGRAMS = {
 }
 # What virtual hosts cannot do without, and what they do less well without.
 RACK = ("sshd", "ssh", "ip", "bridge", "unshare", "nsenter", "setpriv")
-RACK_PROFITS = ("tc", "cc")
+RACK_PROFITS = ("tc", "nft", "cc")
 DEMO = (*RACK, *RACK_PROFITS, "javac", "rsync")
 TESTS = (*DEMO, "stress-ng", "mvn", "c++", HEADERS, "git", "curl", "chromium")
 

@@ -287,6 +287,11 @@ class ClusterConfiguration:
             "rest.port": self.rest_port,
             "rest.bind-port": str(self.rest_port),
             "rest.bind-address": master,
+            # Jobs come from clients, not from pages: neither Flink's own nor other people's.
+            "web.submit.enable": "false",
+            "web.cancel.enable": "false",
+            "web.rescale.enable": "false",
+            "web.access-control-allow-origin": self.rest_url,
             # By default REST repeats a job's state for 3 s and its counters for 10 s.
             "web.refresh-interval": "200 ms",
             "metrics.fetcher.update-interval": "1 s",

@@ -34,6 +34,8 @@ MOST_HEAP = 2048
 DAEMON_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 MASTER_MAIN = "org.apache.spark.deploy.master.Master"
 WORKER_MAIN = "org.apache.spark.deploy.worker.Worker"
+# Applications come by the Master's own protocol, and pages only show.
+NO_WEB = "-Dspark.master.rest.enabled=false -Dspark.ui.killEnabled=false"
 LOGGING = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = console
@@ -171,7 +173,7 @@ class ClusterConfiguration:
             raise ConfigurationError(f"host {node.name} is not the coordinator")
         arguments = ["--host", node.address, "--port", str(self.master_port)]
         arguments += ["--webui-port", str(self.master_ui_port)]
-        options = {"SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false"}
+        options = {"SPARK_MASTER_OPTS": NO_WEB}
         return self._command(node, MASTER_MAIN, arguments, options)
 
     def worker_command(self, node: Node) -> str:
@@ -184,7 +186,7 @@ class ClusterConfiguration:
             *("--memory", f"{heap(node)}m", "--work-dir", f"{self.work_directory}/work"),
             self.master_url,
         ]
-        options = {"SPARK_WORKER_OPTS": f"-D{resource} -D{file}"}
+        options = {"SPARK_WORKER_OPTS": f"-D{resource} -D{file} {NO_WEB}"}
         return self._command(node, WORKER_MAIN, arguments, options)
 
     def _command(

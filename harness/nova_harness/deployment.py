@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from nova_core.errors import NovaError
 from nova_testbed.connection import HostError
-from nova_testbed.rack.virtual_host import hidden_below
 
 if TYPE_CHECKING:
     from nova_testbed.host import Host
@@ -236,12 +235,6 @@ class EngineDeployment(ABC):
     def _distribute(self, tell: Tell) -> None:
         """Real hosts get the engine's files; virtual ones see this machine's."""
         if self.hosts.inventory.virtual:
-            for path in (self.home_path, *self.runtime_files):
-                if own := hidden_below(path):
-                    raise NovaError(
-                        f"{path}: virtual hosts cannot see the engine, as each has its own {own}: "
-                        "set NOVA_HOME to a directory elsewhere and install it there"
-                    )
             self.hosts.map(self._sees_home)
             return
         stamp = json.dumps(self._files())
@@ -263,14 +256,17 @@ class EngineDeployment(ABC):
         self.hosts.run(f"printf %s {shlex.quote(stamp)} >{home}/{STAMP}", missing)
 
     def _sees_home(self, host: Host) -> None:
-        """Refuse a virtual host that came up before the engine was installed."""
+        """Refuse a virtual host that came up before the engine was there, or may not read it."""
         names = " ".join(shlex.quote(str(path)) for path in self.runtime_files)
-        told = host.run(f"stat -L -c %s {names} 2>/dev/null", check=False).stdout.split()
+        # `[` is part of the shell: there may be hundreds of files, and little CPU.
+        look = f'for f in {names}; do [ -r "$f" ] || exit 1; done; stat -L -c %s {names}'
+        told = host.run(f"{look} 2>/dev/null", check=False).stdout.split()
         if told != [str(path.stat().st_size) for path in self.runtime_files]:
             raise HostError(
                 host.name,
                 "does not see the engine as it is installed now; what is installed while virtual "
-                "hosts are up may not show on them: `nova testbed down`, then up",
+                "hosts are up may not show on them: `nova testbed down`, then up; and their user "
+                f"must be able to read it: chmod -R o+rX {self.home_path}",
             )
 
     def _configure(self, host: Host, stamp: str) -> None:

@@ -144,6 +144,7 @@ class SparkDeployment(EngineDeployment):
             "spark.driver.extraJavaOptions": f"{QUICK} -Xss8m",
             "spark.executor.extraJavaOptions": QUICK,
             "spark.ui.port": str(UI_PORT),
+            "spark.ui.killEnabled": "false",
             # A run on hosts with part of a core is slow, not dead.
             "spark.network.timeout": "300s",
         }

@@ -116,7 +116,7 @@ class Host:
         Raises:
             HostTimeoutError: after ``timeout``.
             CommandError: with ``check``, when it fails.
-            HostError: when the connection fails.
+            HostError: when the connection fails, or for ``root`` where nobody is.
         """
         output = bytearray()
         feed = (lambda write: write(stdin)) if stdin else None
@@ -163,6 +163,8 @@ class Host:
             script = f"exec </dev/null\n{command}\nexit $?"
         else:
             script = f"( {command}\n)\ncode=$?\ncat >/dev/null\nexit $code"
+        if root and self.spec.rootless:
+            raise HostError(self.name, "nobody is root on a virtual host")
         line = f"exec {self._sudo(root)}env NOVA_JOB={mark} /bin/sh -c {shlex.quote(script)}"
         begin = time.monotonic()
         deadline = None if timeout is None else begin + timeout

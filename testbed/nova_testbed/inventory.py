@@ -61,6 +61,7 @@ class HostSpec:
         device: network interface whose traffic is delayed; None is the one of the default route.
         cpu: cores it may use; None is unlimited.
         memory: bytes it may use; None is unlimited.
+        rootless: whether nobody is root there, as on virtual hosts.
     """
 
     name: str
@@ -73,6 +74,7 @@ class HostSpec:
     device: str | None = None
     cpu: float | None = None
     memory: int | None = None
+    rootless: bool = False
 
 
 @dataclass(frozen=True)

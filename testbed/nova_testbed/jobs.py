@@ -185,7 +185,7 @@ def start(host: Host, command: str, name: str, log: str | None, root: bool) -> B
 def find(host: Host, name: str | None) -> list[BackgroundJob]:
     """See `nova_testbed.host.Host.jobs`."""
     found = _found(host, root=False)
-    if not host.is_root and "sudo" in host.programs:
+    if not host.spec.rootless and not host.is_root and "sudo" in host.programs:
         # Without leave to become root there are no jobs of root's.
         with suppress(HostError):
             found += _found(host, root=True)

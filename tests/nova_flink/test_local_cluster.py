@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,25 @@ def test_a_killed_task_manager_is_missed_and_comes_back(home: FlinkHome, tmp_pat
         pids += [process.pid for process in cluster.processes.values()]
     assert not cluster.processes
     assert [pid for pid in pids if alive(pid)] == []
+
+
+@pytest.mark.e2e
+def test_no_page_can_upload_a_program_or_read_what_there_is(
+    home: FlinkHome, tmp_path: Path
+) -> None:
+    with LocalCluster(home, ["a"], tmp_path) as cluster:
+        url, boundary = cluster.rest.url, "x"
+        body = f'--{boundary}\r\nContent-Disposition: form-data; name="jarfile"; '
+        body += f'filename="x.jar"\r\n\r\nPK\r\n--{boundary}--\r\n'
+        headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+        for path, data, code in (("/jars", None, 404), ("/jars/upload", body.encode(), 400)):
+            request = urllib.request.Request(f"{url}{path}", data, headers)
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(request, timeout=20)
+            assert refused.value.code == code
+        with urllib.request.urlopen(f"{url}/overview", timeout=20) as answer:
+            # Of all pages only its own.
+            assert answer.headers["Access-Control-Allow-Origin"] == url
 
 
 @pytest.mark.e2e

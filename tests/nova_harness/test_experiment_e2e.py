@@ -12,6 +12,7 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 from needs import skip_or_fail
+from virtual_hosts import run_as_root
 
 from nova_core.errors import NovaError
 from nova_harness.experiment.bed import hosts_up
@@ -257,13 +258,13 @@ def test_hosts_that_were_kept_are_taken_down_by_the_next(base: Path, tmp_path: P
 def test_a_full_disk_ends_the_run(base: Path, tmp_path: Path) -> None:
     def command(line: str) -> None:
         with connect(reachable(base), ["hub"]) as hosts:
-            hosts["hub"].run(line)
+            assert run_as_root(hosts["hub"], line)
 
     run, results = begun(base, tmp_path), f"{WORK}/results"
     watcher = Watcher(
         phase=lambda text: (
             # Room for 819 of the 1200 results.
-            command(f"mount -t tmpfs -o size=64k tmpfs {results}")
+            command(f"mount -t tmpfs -o size=64k,mode=1777 tmpfs {results}")
             if text.endswith("-calm-1: deploying")
             else None
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from nova_core.strategies.base import place
 from nova_harness.commands.flink import flink
 from nova_harness.experiment.on_flink import ready_home
 from nova_harness.experiment.problem import problem_document, problem_of
+from nova_testbed.hosts import connect
 from nova_testbed.inventory import read_inventory
 from nova_testbed.rack import VirtualRack
 from nova_testbed.rack.requirements import missing
@@ -99,3 +101,20 @@ def test_a_changed_plan_reuses_the_cluster(inventory: Path, tmp_path: Path) -> N
 
     with pytest.raises(NovaError, match="no answer from Flink's JobManager"):
         ask(inventory, "status")
+
+
+def test_only_root_and_who_brought_it_up_reach_flink(inventory: Path) -> None:
+    """On its JobManager's host, as any user of this machine who would upload a program."""
+    ask(inventory, "up")
+    address = VirtualRack(read_inventory(inventory)).reachable().hosts[0].address
+    upload = ["curl", "-s", "-m", "10", "-o", "/dev/null", "-w", "%{http_code}"]
+    upload += ["-F", "jarfile=@/etc/hostname;filename=x.jar", f"http://{address}:8081/jars/upload"]
+    other = subprocess.run(["setpriv", "--reuid=65534", *upload], text=True, capture_output=True)
+    assert (other.returncode, other.stdout) == (7, "000")
+    assert subprocess.run(upload, text=True, capture_output=True).stdout == "400"
+    with connect(VirtualRack(read_inventory(inventory)).reachable()) as hosts:
+        for host in hosts:
+            (job, *_) = host.jobs("nova_flink_task_manager")
+            told = host.run(f"cat /proc/{job.pid}/status").stdout
+            assert "NoNewPrivs:\t1\n" in told and "CapEff:\t0000000000000000\n" in told
+            assert "Uid:\t0\t" not in told

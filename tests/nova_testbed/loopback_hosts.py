@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -22,10 +22,17 @@ SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 
 
 class LoopbackSshd:
-    """An ordinary sshd of the current user on a free port of 127.0.0.1, with keys of its own."""
+    """An ordinary sshd of the current user on a free port of 127.0.0.1, with keys of its own.
 
-    def __init__(self, directory: Path, name: str) -> None:
+    In another network namespace it has another address.
+    """
+
+    def __init__(
+        self, directory: Path, name: str, namespace: str = "", address: str = "127.0.0.1"
+    ) -> None:
         self.name = name
+        self.address = address
+        self.prefix = ["nsenter", f"--net=/run/netns/{namespace}"] if namespace else []
         self.directory = directory / name
         self.directory.mkdir()
         self.key = make_key(self.directory / "key")
@@ -35,12 +42,12 @@ class LoopbackSshd:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
         self.known_hosts = self.directory / "known_hosts"
-        self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {public(host_key)}")
+        self.known_hosts.write_text(f"[{address}]:{self.port} {public(host_key)}")
         self.temporary = self.directory / "tmp"
         self.temporary.mkdir()
         self.config = self.directory / "sshd_config"
         self.config.write_text(
-            f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {host_key}\n"
+            f"Port {self.port}\nListenAddress {address}\nHostKey {host_key}\n"
             f"AuthorizedKeysFile {self.directory}/authorized_keys\nStrictModes no\nUsePAM no\n"
             "PasswordAuthentication no\nKbdInteractiveAuthentication no\nPidFile none\n"
             # The first keeps bash from reading the user's own .bashrc, which may take its time;
@@ -52,7 +59,7 @@ class LoopbackSshd:
 
     def start(self) -> None:
         log = (self.directory / "log").open("wb")
-        command = [SSHD, "-D", "-e", "-f", str(self.config)]
+        command = [*self.prefix, SSHD, "-D", "-e", "-f", str(self.config)]
         self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         log.close()
         deadline = time.monotonic() + 10
@@ -82,7 +89,7 @@ class LoopbackSshd:
 
     def listens(self) -> bool:
         try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            socket.create_connection((self.address, self.port), timeout=1).close()
         except OSError:
             return False
         return True
@@ -91,7 +98,7 @@ class LoopbackSshd:
         return HostSpec(
             self.name,
             role="sink" if self.name == "one" else "worker",
-            address="127.0.0.1",
+            address=self.address,
             port=self.port,
             user=getpass.getuser(),
             key_file=self.key,
@@ -134,8 +141,8 @@ def descendants(pid: int) -> list[int]:
 
 
 @contextmanager
-def sshds(*names: str) -> Iterator[list[LoopbackSshd]]:
-    """Loopback hosts for a while."""
+def sshds(*names: str, places: Sequence[tuple[str, str]] = ()) -> Iterator[list[LoopbackSshd]]:
+    """Loopback hosts for a while, or hosts in other network namespaces, with their addresses."""
     if not Path(SSHD).exists():
         skip_or_fail("there is no sshd; apt-get install openssh-server")
     separation = Path("/run/sshd")
@@ -145,7 +152,9 @@ def sshds(*names: str) -> Iterator[list[LoopbackSshd]]:
     running: list[LoopbackSshd] = []
     with tempfile.TemporaryDirectory(prefix="nova-sshd-") as directory:
         try:
-            running.extend(LoopbackSshd(Path(directory), name) for name in names)
+            for number, name in enumerate(names):
+                place = places[number] if places else ("", "127.0.0.1")
+                running.append(LoopbackSshd(Path(directory), name, *place))
             yield running
         finally:
             for sshd in running:

@@ -1,4 +1,8 @@
-"""Links on hosts that are not ours to make, over SSH; virtual hosts stand in for real ones."""
+"""Links on hosts that are not ours to make, over SSH.
+
+In place of real ones: an sshd of root's in the network of each virtual host, on whose own nobody is
+root.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from loopback_hosts import rack_inventory
+from loopback_hosts import rack_inventory, sshds
 from needs import need_namespaces
 
 from nova_testbed import netem
@@ -16,7 +20,9 @@ from nova_testbed.hosts import Hosts, connect
 from nova_testbed.inventory import Inventory, Link
 from nova_testbed.probing import choose_pairs, measure_rtt
 from nova_testbed.rack import VirtualRack
+from nova_testbed.rack.network import DATA_DEVICE
 from nova_testbed.rack.processes import local_run
+from nova_testbed.rack.state import Names
 
 pytestmark = pytest.mark.e2e
 NAMES = ["one", "two", "three"]
@@ -28,7 +34,13 @@ def up() -> Iterator[Inventory]:
     need_namespaces()
     rack = VirtualRack(replace(rack_inventory("novanet"), links={}), emulation="switch")
     try:
-        yield replace(rack.up(), virtual=False)
+        virtual = rack.up()
+        number = rack.status().number
+        assert number is not None
+        places = [(Names(number).namespace(host.name), host.address) for host in virtual.hosts]
+        with sshds(*NAMES, places=places) as running:
+            hosts = tuple(replace(sshd.spec(), device=DATA_DEVICE) for sshd in running)
+            yield replace(virtual, hosts=hosts, virtual=False)
     finally:
         rack.down()
 

@@ -27,6 +27,7 @@ from loopback_hosts import (
     sshds,
 )
 from needs import need_namespaces, skip_or_fail
+from virtual_hosts import run_as_root
 
 from nova_testbed import connection
 from nova_testbed.connection import HostError, UnreachableError
@@ -217,15 +218,18 @@ def full(connected: Hosts) -> Iterator[tuple[Host, str]]:
     """A host with a directory on a disk of 256 KiB."""
     host = next(iter(connected))
     place = host.run("mktemp -d").stdout.strip()
-    mount = f"mount -t tmpfs -o size=256k,mode=1777 tmpfs {place}"
-    try:
-        mounted = host.run(mount, root=True, check=False).returncode == 0
-    except HostError:
-        mounted = False
-    if not mounted:
+
+    def as_root(command: str) -> bool:
+        if host.spec.rootless:
+            return run_as_root(host, command)
+        with contextlib.suppress(HostError):
+            return host.run(command, root=True, check=False).returncode == 0
+        return False
+
+    if not as_root(f"mount -t tmpfs -o size=256k,mode=1777 tmpfs {place}"):
         skip_or_fail("a small disk cannot be mounted (no root)")
     yield host, place
-    host.run(f"umount {place} && rmdir {place}", root=True)
+    assert as_root(f"umount {place} && rmdir {place}")
 
 
 @pytest.mark.parametrize("size", [600 << 10, 3 << 20], ids=["tar", "rsync"])

@@ -24,6 +24,7 @@ from nova_testbed.rack.state import (
     RackWarning,
     StateDirectory,
     give_to_user,
+    user_id,
 )
 from nova_testbed.rack.state import replace as write_file
 
@@ -67,6 +68,15 @@ def bring_up(record: RackRecord, state: StateDirectory, tell: Progress) -> None:
     groups = cgroups.detect()
     names = record.names
     tell("network", 0, total)
+    # Before there is anything to be reached.
+    why = network.guard(names, {0, state.path.stat().st_uid, user_id()})
+    if why:
+        warnings.warn(
+            f"rack {record.name}: ANY user of this machine can reach its hosts and run programs on "
+            f"them while engines are up, for there is no packet filter ({why})",
+            RackWarning,
+            stacklevel=2,
+        )
     network.create(record)
     if groups is not None:
         groups.create(names.prefix, [host.name for host in record.hosts])
@@ -94,7 +104,7 @@ def bring_up(record: RackRecord, state: StateDirectory, tell: Progress) -> None:
     # Only now: a host with little CPU would take long to start.
     for host in record.hosts:
         limit(names, host)
-    state.write(msgspec.structs.replace(record, complete=True))
+    state.write(msgspec.structs.replace(record, complete=True, guarded=not why))
     for path in (
         state.path,
         state.logs,

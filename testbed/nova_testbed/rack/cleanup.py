@@ -34,7 +34,7 @@ class Leftover:
     """One thing that belongs to a rack.
 
     Attributes:
-        kind: process, cgroup, namespace, device, route, mount or directory.
+        kind: process, cgroup, namespace, device, route, table, mount or directory.
         name: what it is.
     """
 
@@ -65,6 +65,7 @@ def leftovers(
     found += [Leftover("namespace", name) for name in network.namespaces(number)]
     found += [Leftover("device", name) for name in network.devices(number)]
     found += [Leftover("route", route) for route in network.routes(number)]
+    found += [Leftover("table", name) for name in network.guards(number)]
     found += [Leftover("mount", point) for point in _mounts(number, state_directories)]
     for path in (*state_directories, *_outside_disks(number)):
         if path.exists():

@@ -34,6 +34,30 @@ DATA_DEVICE = "data0"
 TUN_QUEUE = 10_000
 LINE_MBIT = 40_000.0
 
+# Rejected, not dropped: a program of somebody else's is to learn it at once. What comes from the
+# hosts are answers; they have nothing to ask of this machine. First of all its rules, so that no
+# other one can let anything through.
+GUARD = """
+table ip {table} {{ }}
+delete table ip {table}
+table ip {table} {{
+    chain out {{
+        type filter hook output priority -400; policy accept;
+        ip daddr {{ {networks} }} meta skuid != {{ {users} }} reject with icmp admin-prohibited
+    }}
+    chain in {{
+        type filter hook input priority -400; policy accept;
+        iifname "{bridge}" meta l4proto != {{ tcp, icmp }} drop
+        iifname "{bridge}" tcp flags & (fin | syn | rst | ack) == syn drop
+    }}
+    chain through {{
+        type filter hook forward priority -400; policy accept;
+        ip daddr {{ {networks} }} drop
+        iifname "{bridge}" drop
+    }}
+}}
+"""
+
 Network = ipaddress.IPv4Network
 
 
@@ -153,6 +177,37 @@ def create(record: RackRecord) -> None:
         _create_fabric(record)
         for shaped in record.hosts:
             shape(record, shaped.name)
+
+
+def guard(names: Names, users: set[int]) -> str:
+    """Keep all users of this machine but some from a rack's hosts, and the hosts from the machine.
+
+    Returns:
+        Why the kernel does not; empty where it does.
+    """
+    text = GUARD.format(
+        table=names.prefix,
+        bridge=names.bridge,
+        networks=f"{names.management_network}, {names.data_network}",
+        users=", ".join(map(str, sorted(users))),
+    )
+    try:
+        done = subprocess.run(["nft", "-f", "-"], input=text, text=True, capture_output=True)
+    except OSError as error:
+        return f"nft: {error.strerror}; install nftables"
+    if done.returncode:
+        return f"nft: {(done.stderr.strip() or 'refused').splitlines()[0]}"
+    return ""
+
+
+def guards(number: int | None = None) -> list[str]:
+    """Tables of the packet filter of a rack, or of all racks."""
+    digits = r"\d+" if number is None else str(number)
+    try:
+        done = subprocess.run(["nft", "list", "tables", "ip"], text=True, capture_output=True)
+    except OSError:
+        return []
+    return re.findall(rf"^table (ip {PREFIX}{digits})$", done.stdout, re.MULTILINE)
 
 
 @cache
@@ -277,7 +332,7 @@ def claimed_by(state_directory: Path) -> list[int]:
 
 
 def remove(number: int) -> None:
-    """Remove the namespaces, devices and routes of a rack; what is gone already is no error."""
+    """Remove the namespaces, devices, routes and guard of a rack; what is gone is no error."""
     lines = [f"netns del {name}" for name in namespaces(number)]
     lines += [f"route del {route}" for route in routes(number)]
     # Ports go with their namespace, but only some time after it.
@@ -288,3 +343,5 @@ def remove(number: int) -> None:
         text=True,
         capture_output=True,
     )
+    for table in guards(number):
+        subprocess.run(["nft", "delete", "table", *table.split()], capture_output=True)

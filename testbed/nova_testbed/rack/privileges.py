@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from nova_testbed.rack.state import RackError, RackWarning
+from nova_testbed.rack.state import RackError, RackWarning, nova_home
 
 T = TypeVar("T")
 # What is done, how much of it, of how much.
@@ -54,9 +54,9 @@ def as_root(
             "a virtual rack needs root: run as root, or let sudo do it without a password "
             "(`sudo -v` first, or a NOPASSWD rule)"
         )
-    # Where a package comes from a path that sudo would not know.
+    # Where packages and engines come from, which sudo would not know.
     path = os.pathsep.join(entry for entry in sys.path if entry)
-    command = ["sudo", "-n", "env", f"PYTHONPATH={path}"]
+    command = ["sudo", "-n", "env", f"PYTHONPATH={path}", f"NOVA_HOME={nova_home().absolute()}"]
     command += [sys.executable, "-m", "nova_testbed.rack.agent"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None

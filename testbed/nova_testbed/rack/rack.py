@@ -14,7 +14,7 @@ import msgspec
 
 from nova_testbed import netem
 from nova_testbed.inventory import Inventory, Link
-from nova_testbed.rack import assembly, network, switch
+from nova_testbed.rack import assembly, network, switch, virtual_host
 from nova_testbed.rack.privileges import Progress, as_root, is_root
 from nova_testbed.rack.processes import end_processes, local_run, marked
 from nova_testbed.rack.reservation import reserved
@@ -123,10 +123,11 @@ class VirtualRack:
                 host,
                 address=record.names.data(record.index(host.name)),
                 port=22,
-                user="root",
+                user=virtual_host.USER,
                 key_file=self.state.key_file,
                 known_hosts=self.state.known_hosts,
                 device=network.DATA_DEVICE,
+                rootless=True,
             )
             for host in self.inventory.hosts
         )

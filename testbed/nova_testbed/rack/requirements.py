@@ -150,7 +150,11 @@ def _limits() -> list[Capability]:
 
 def _programs() -> list[Capability]:
     found = []
-    without = {"cc": "the switch will be the slower one, in Python", "tc": "no netem"}
+    without = {
+        "cc": "the switch will be the slower one, in Python",
+        "nft": "any user of this machine can reach the hosts",
+        "tc": "no netem",
+    }
     for name in (*programs.RACK, *programs.RACK_PROFITS):
         program = programs.PROGRAMS[name]
         path = program.path

@@ -28,6 +28,8 @@ MANAGEMENT_RANGE = "198.18"
 DATA_RANGE = "198.19"
 MOST_RACKS = 256
 MOST_HOSTS = 250
+# Users of hosts; this range is used for nothing else (systemd, UIDS-GIDS).
+FIRST_USER = 1_900_000_000
 FIRST_HOST = 2
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 PREFIX = "novarack"
@@ -66,7 +68,7 @@ class Names:
 
     @property
     def prefix(self) -> str:
-        """Of cgroups and network devices."""
+        """Of cgroups, network devices and its table of the packet filter."""
         return f"{PREFIX}{self.number}"
 
     @property
@@ -93,6 +95,11 @@ class Names:
     def fabric(self) -> str:
         """The namespace that joins the data network where netem delays it."""
         return f"{self.prefix}:fabric"
+
+    @property
+    def user(self) -> int:
+        """The user and group id of all that runs on its hosts."""
+        return FIRST_USER + self.number
 
     def namespace(self, host: str) -> str:
         """Of a host's network."""
@@ -129,6 +136,7 @@ class RackRecord(msgspec.Struct, frozen=True):
         disks: directory with one directory per host, outside of the state directory where that
             cannot hold the upper layer of an overlay.
         complete: False until all of it has come up.
+        guarded: whether this machine's other users are kept from it.
         hosts: in the order of the inventory.
         links: in force; pairs that are not named have ``Link()``.
     """
@@ -140,6 +148,7 @@ class RackRecord(msgspec.Struct, frozen=True):
     complete: bool
     hosts: tuple[HostRecord, ...]
     links: tuple[tuple[str, str, Link], ...]
+    guarded: bool = False
 
     @property
     def names(self) -> Names:
@@ -343,6 +352,17 @@ def give_to_user(path: Path) -> None:
     user, group = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
     if os.geteuid() == 0 and user and group and path.exists():
         os.chown(path, int(user), int(group))
+
+
+def user_id() -> int:
+    """Who brings racks up: the user on whose behalf sudo acts, or who we are."""
+    return int(os.environ.get("SUDO_UID") or os.getuid())
+
+
+def nova_home() -> Path:
+    """Where engines are installed, per user."""
+    base = os.environ.get("NOVA_HOME")
+    return Path(base).expanduser() if base else Path.home() / ".local" / "share" / "nova"
 
 
 def default_state_root() -> Path:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from nova_testbed.rack import cgroups, switch
+from nova_testbed.rack import cgroups, network, switch
 from nova_testbed.rack.processes import marked
 from nova_testbed.rack.state import Emulation, RackRecord, StateDirectory
 
@@ -87,6 +87,10 @@ def status_of(name: str, state: StateDirectory, record: RackRecord | None) -> Ra
         counters = switch.statistics(state)
         if counters is None:
             problems.insert(0, "the switch is not running")
+    if record.guarded and not network.guards(record.number):
+        problems.insert(
+            0, "this machine's other users are no longer kept from it (its rules of nft are gone)"
+        )
     if not record.complete:
         problems.insert(0, "it was never brought up completely")
     return RackStatus(

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shutil
 import socket
 import stat
 import subprocess
+import sys
 import time
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from nova_core.errors import NovaError
 from nova_testbed.rack.keys import make_key
 from nova_testbed.rack.network import NETNS
 from nova_testbed.rack.processes import marked, spawn
-from nova_testbed.rack.state import RackError, RackRecord, StateDirectory
+from nova_testbed.rack.state import RackError, RackRecord, StateDirectory, nova_home
 
 HOSTINIT = Path(__file__).with_name("hostinit.sh")
 SSH_DIRECTORY = "etc/ssh/nova"
-# Root's own home would bring its dot files, among them a shell's that may be slow.
+# The only user of a host.
+USER = "nova"
 HOME = "var/lib/nova-host"
 # Kinds of file systems whose mounts hosts see too, each through an overlay of its own.
 SHOWN_TYPES = {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "overlay", "9p", "virtiofs"}
@@ -34,10 +39,28 @@ mount -t overlay probe -o "lowerdir=/,upperdir=$0/upper,workdir=$0/work" "$0/roo
 touch "$0/root/probe" """
 
 
-def hidden_below(path: Path) -> Path | None:
-    """The directory that holds a path and of which each virtual host has its own; None: shown."""
-    resolved = path.resolve()
-    return next((Path(own) for own in HIDDEN_MOUNTS if resolved.is_relative_to(own)), None)
+def hidden_and_shown(needed: Iterable[Path] | None = None) -> tuple[list[str], list[str]]:
+    """What hosts have to be shown of directories that they do not see.
+
+    Args:
+        needed: directories; those that programs of experiments are read from by default.
+
+    Returns:
+        Directories that hosts find empty: root's home, and others above what is needed that not
+        everybody may enter. And those of the needed that hosts would not see otherwise.
+    """
+    if needed is None:
+        packages = Path(inspect.getfile(NovaError)).parents[1]
+        needed = (Path(sys.prefix), Path(sys.base_prefix), packages, nova_home())
+    hidden = {Path("/root")}
+    found = [path.resolve() for path in needed if path.is_dir()]
+    for path in found:
+        closed = (above for above in reversed(path.parents) if not above.stat().st_mode & 0o001)
+        hidden.update([*closed][:1])
+    unseen = {Path(own) for own in HIDDEN_MOUNTS} | hidden
+    shown = {path for path in found if any(path.is_relative_to(top) for top in unseen)}
+    shown = {path for path in shown if shown.isdisjoint(path.parents)}
+    return sorted(map(str, hidden)), sorted(map(str, shown))
 
 
 def make_disk_directory(state: StateDirectory, rack: str) -> Path:
@@ -100,23 +123,26 @@ def make_disk(record: RackRecord, state: StateDirectory, host: str, login_key: s
         _like(Path(point), more / "upper")
     upper = disk / "upper"
     ssh = _directory(upper, SSH_DIRECTORY)
+    names, own = record.names, record.index(host)
     home = _directory(upper, HOME)
     home.chmod(0o700)
+    os.chown(home, names.user, names.user)
     _directory(upper, "etc")
-    names, own = record.names, record.index(host)
     known = "".join(f"{names.data(i)} {other.name}\n" for i, other in enumerate(record.hosts))
+    ids = f"{USER}:x:{names.user}:{names.user}"
     for file, text, mode in (
         ("etc/hosts", f"127.0.0.1 localhost\n{known}", 0o644),
         ("etc/hostname", f"{host}\n", 0o644),
-        ("etc/passwd", _with_root(Path("/etc/passwd"), {5: f"/{HOME}", 6: _shell()}), 0o644),
-        # sshd refuses accounts that are locked by "!" even to those who have a key.
-        ("etc/shadow", _with_root(Path("/etc/shadow"), {1: "*"}), 0o640),
+        ("etc/passwd", _with(Path("/etc/passwd"), f"{ids}::/{HOME}:{_shell()}"), 0o644),
+        ("etc/group", _with(Path("/etc/group"), f"{USER}:x:{names.user}:"), 0o644),
         (f"{SSH_DIRECTORY}/authorized_keys", f"{login_key}\n", 0o644),
         (f"{SSH_DIRECTORY}/sshd_config", sshd_config(names.data(own), sshd_version()), 0o644),
     ):
         (upper / file).write_text(text)
         (upper / file).chmod(mode)
-    return make_key(ssh / "host_key", host)
+    key = make_key(ssh / "host_key", host)
+    os.chown(ssh / "host_key", names.user, names.user)
+    return key
 
 
 def start(record: RackRecord, state: StateDirectory, host: str, groups: list[Path]) -> None:
@@ -135,8 +161,9 @@ def start(record: RackRecord, state: StateDirectory, host: str, groups: list[Pat
     procs = " ".join(str(group / "cgroup.procs") for group in groups)
     command = ["nsenter", f"--net={NETNS / names.namespace(host)}"]
     command += ["unshare", "--uts", "--mount", "--pid", "--ipc", "--fork", "--kill-child"]
-    command += ["sh", str(HOSTINIT), host, str(Path(record.disks) / host), procs]
-    command += shown_mounts(str(state.path))
+    command += ["sh", str(HOSTINIT), host, str(Path(record.disks) / host), str(names.user), procs]
+    hidden, shown = hidden_and_shown()
+    command += [*shown_mounts(str(state.path)), "--hide", *hidden, "--show", *shown]
     log = state.log_of(host)
     log.unlink(missing_ok=True)
     spawn(command, record.number, host, log=log)
@@ -170,14 +197,13 @@ def wait_for_ssh(record: RackRecord, state: StateDirectory, host: str) -> None:
 
 
 def sshd_config(address: str, version: tuple[int, int]) -> str:
-    """Configuration of a host's sshd: keys only, root only, its own address only."""
+    """Configuration of a host's sshd: keys only, one user only, its own address only."""
     lines = [
         "Port 22",
         f"ListenAddress {address}",
         f"HostKey /{SSH_DIRECTORY}/host_key",
         f"AuthorizedKeysFile /{SSH_DIRECTORY}/authorized_keys",
-        "AllowUsers root",
-        "PermitRootLogin prohibit-password",
+        f"AllowUsers {USER}",
         "PubkeyAuthentication yes",
         "PasswordAuthentication no",
         "KbdInteractiveAuthentication no",
@@ -250,16 +276,11 @@ def _like(model: Path, directory: Path) -> None:
         directory.chmod(0o755)
 
 
-def _with_root(file: Path, fields: dict[int, str]) -> str:
-    """A file of accounts, with fields of root replaced."""
-    lines = file.read_text().splitlines()
-    for i, line in enumerate(lines):
-        if line.startswith("root:"):
-            values = line.split(":")
-            for place, value in fields.items():
-                values[place] = value
-            lines[i] = ":".join(values)
-    return "\n".join(lines) + "\n"
+def _with(file: Path, account: str) -> str:
+    """A file of accounts with one more; one of the same name on the machine gives way."""
+    name = account.partition(":")[0]
+    lines = [line for line in file.read_text().splitlines() if line.partition(":")[0] != name]
+    return "\n".join([*lines, account]) + "\n"
 
 
 def _shell() -> str:

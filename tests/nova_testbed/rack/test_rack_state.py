@@ -17,7 +17,7 @@ from nova_testbed.rack.state import (
     record_of,
     replace,
 )
-from nova_testbed.rack.virtual_host import hidden_below
+from nova_testbed.rack.virtual_host import hidden_and_shown
 
 
 def inventory(*names: str, virtual: bool = True, **links: float) -> Inventory:
@@ -117,7 +117,21 @@ def test_files_are_replaced_whole(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["f"]
 
 
-def test_paths_of_which_each_host_has_its_own() -> None:
-    assert hidden_below(Path("/tmp/somewhere/else")) == Path("/tmp")
-    assert hidden_below(Path("/tmpfoo")) is None
-    assert hidden_below(Path("/usr/share")) is None
+def test_what_hosts_are_shown_of_directories_that_are_not_for_everybody(tmp_path: Path) -> None:
+    """Nobody but their owners may enter them; hosts have a user of their own."""
+    # Where pytest's own directory is below a closed one, that one is hidden.
+    closed = next((path for path in reversed(tmp_path.parents) if _closed(path)), None)
+    home, other = tmp_path / "home", tmp_path / "opened"
+    for path in (home / "me/.local/nova/engines", home / "me/code/.venv", other / "x"):
+        path.mkdir(parents=True)
+    (home / "me").chmod(0o700)
+    needed = [home / "me/.local/nova", home / "me/.local/nova/engines", home / "me/code", other]
+    hidden, shown = hidden_and_shown([*needed, home / "missing"])
+    assert hidden == sorted(["/root", str(closed or home / "me")])
+    # What lies below another one comes with it; all is below /tmp, of which each host has its own.
+    assert shown == sorted(str(path) for path in (needed[0], needed[2], other))
+    assert hidden_and_shown([Path("/usr/share")]) == (["/root"], [])
+
+
+def _closed(path: Path) -> bool:
+    return not path.stat().st_mode & stat.S_IXOTH
