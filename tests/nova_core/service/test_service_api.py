@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -341,18 +343,36 @@ def test_old_deltas_are_dropped_in_the_end(
     assert [each["new_version"] for each in kept["deltas"]] == [36, 37, 38, 39, 40]
 
 
-def test_a_journal_that_cannot_be_written_stops_the_placement(service: Service) -> None:
+@contextmanager
+def full_disk(log: Any) -> Iterator[None]:
+    """Have a log write to a device that takes nothing, nor can be cut back."""
+    (segment,) = log._segments
+    right, segment.descriptor = segment.descriptor, os.open("/dev/full", os.O_RDWR)
+    try:
+        yield
+    finally:
+        os.close(segment.descriptor)
+        segment.descriptor = right
+
+
+def test_a_log_that_cannot_be_cut_back_takes_no_more_events(service: Service) -> None:
     """What is not on disk is never acknowledged, and a restart goes on with what is."""
     with service() as client:
         begin(client)
         client.post("/placements/field/events", json=rate(26))
         placement = client.app_state["store"].placement("field")
-        with Path("/dev/full").open("wb", buffering=0) as placement._journal._log:
-            for _ in range(2):
-                answer = client.post("/placements/field/events", json=rate(27))
-                assert answer.status_code == 503
-                assert "takes no events until a restart" in answer.json()["error"]
+        with full_disk(placement._journal._log):
+            answer = client.post("/placements/field/events", json=rate(27))
+            assert answer.status_code == 503
+            assert "No space left on device" in answer.json()["error"]
+        answer = client.post("/placements/field/events", json=rate(27))
+        assert answer.status_code == 503
+        assert "nothing is taken until it is opened again" in answer.json()["error"]
+        # What was written for readers before it was refused is not to be seen.
+        deltas = client.get("/placements/field/deltas").json()
+        assert (deltas["version"], len(deltas["deltas"])) == (1, 1)
         assert client.get("/health").json()["failing"] == ["field"]
     client = service()
     assert client.get("/placements/field").json()["version"] == 1
     assert client.post("/placements/field/events", json=rate(27)).status_code == 200
+    assert client.get("/health").json()["failing"] == []
