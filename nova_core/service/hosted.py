@@ -267,24 +267,23 @@ class HostedPlacement:
         if self._deltas.newest >= CHECKPOINT:
             self._deltas.rotate(OLD_SEGMENTS)
 
-    async def unload(self, idle: float) -> bool:
-        """Leave the memory, if nobody has used it for so many seconds; whether it has.
+    async def unload(self, idle: float) -> None:
+        """Leave the memory, if nobody has used it for so many seconds.
 
         The next event or reader has it read from disk.
         """
         async with self._lock:
             if not self.loaded or self._closed or time.monotonic() - self.used < idle:
-                return False
+                return
             try:
                 # What follows the checkpoint would be followed once more each time.
                 await asyncio.to_thread(self._write_state)
             except NovaError as error:
                 console.warn(f"placement {self.name}: stays in memory: {error}")
                 self.used = time.monotonic()
-                return False
+                return
             self._snapshot = None
             self._journal.unload()
-            return True
 
     async def _exclusively(self, work: Callable[[], T], *, apart: bool) -> T:
         """Work that nothing else disturbs; ``apart``: in a thread, to its end in any case."""

@@ -76,7 +76,11 @@ class Receiver:
                             await stack.enter_async_context(self._large)
                             late.reschedule(asyncio.get_running_loop().time() + SECONDS)
                         size += len(chunk)
-                        file.write(chunk)
+                        if size <= SMALL:
+                            file.write(chunk)
+                        else:
+                            # A disk that is behind would hold up all requests.
+                            await asyncio.to_thread(file.write, chunk)
             except TimeoutError:
                 raise RefusedError(408, f"the body was not there after {SECONDS} s") from None
             yield file, size

@@ -193,11 +193,8 @@ class Store:
             return
         while True:
             await asyncio.sleep(min(60.0, self._idle / 4))
-            left = [await each.unload(self._idle) for each in [*self.placements.values()]]
-            if any(left):
-                # What was frozen is looked through once more.
-                gc.unfreeze()
-                _settle()
+            for each in [*self.placements.values()]:
+                await each.unload(self._idle)
 
     def end_streams(self) -> None:
         """End all streams."""
