@@ -76,17 +76,17 @@ def serve(settings: Settings, ready: Callable[[str], None]) -> None:
                 f"listening on {shown}:{port}: token and data cross the network unencrypted; put a "
                 "proxy with TLS before it"
             )
-        if settings.token is None:
-            console.warn(
-                "there is no token: every user of this machine may use the service, and everyone "
-                "whom a proxy lets through; --token-file or NOVA_TOKEN asks for one"
-            )
         store = Store(
             settings.directory,
             sync=settings.sync,
             idle=settings.idle,
             body_memory=settings.body_memory,
         )
+        if settings.token is None:
+            console.warn(
+                "there is no token: every user of this machine may use the service, and everyone "
+                "whom a proxy lets through; --token-file or NOVA_TOKEN asks for one"
+            )
         hosts = {"localhost", "127.0.0.1", "::1", address, settings.host.lower()}
         app = application(
             store,
