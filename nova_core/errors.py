@@ -24,6 +24,10 @@ class PlanError(NovaError):
     """A plan document that cannot be read, or that answers another problem."""
 
 
+class UnwritableError(NovaError):
+    """Something that could not be written; what was there before is there still."""
+
+
 class InfeasibleError(NovaError):
     """No placement keeps every constraint.
 

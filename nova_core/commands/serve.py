@@ -40,6 +40,22 @@ TOKEN = "NOVA_TOKEN"
     metavar="MIB",
     help="The largest body a request may have.",
 )
+@click.option(
+    "--body-memory",
+    type=click.IntRange(min=256),
+    default=512,
+    show_default=True,
+    metavar="MIB",
+    help="Memory that reading a large body may take.",
+)
+@click.option(
+    "--idle",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    metavar="MINUTES",
+    help="A placement that nobody uses so long leaves the memory until it is used; 0: never.",
+)
 @click.option("--sync", is_flag=True, help="Wait for the disk after each event (power cuts).")
 @click.option("--json", "as_json", is_flag=True, help="Tell the address as JSON, when ready.")
 def serve(
@@ -48,6 +64,8 @@ def serve(
     port: int,
     token_file: Path | None,
     max_body: int,
+    body_memory: int,
+    idle: float,
     sync: bool,
     as_json: bool,
 ) -> None:
@@ -72,8 +90,18 @@ def serve(
         else:
             console.say(f"{directory}: serving at {url}; Ctrl-C ends it")
 
+    settings = Settings(
+        directory=directory,
+        host=host,
+        port=port,
+        token=token,
+        limit=max_body * MIB,
+        sync=sync,
+        idle=60 * idle or None,
+        body_memory=body_memory * MIB,
+    )
     with shared.working():
-        serve(Settings(directory, host, port, token, max_body * MIB, sync), ready)
+        serve(settings, ready)
 
 
 def _token(file: Path | None) -> str | None:

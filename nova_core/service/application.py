@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -14,27 +15,18 @@ from msgspec import UNSET
 from starlette.exceptions import HTTPException
 
 from nova_core.errors import InfeasibleError, NovaError
-from nova_core.service.deltas import ForgottenError
 from nova_core.service.documents import Refusal
 from nova_core.service.gate import Gate
-from nova_core.service.hosted import StaleError, UnwritableError
+from nova_core.service.intake import status_of
 from nova_core.service.openapi import JSON, complete
 from nova_core.service.routes import add_routes
-from nova_core.service.store import MissingError, Store, TakenError
+from nova_core.service.store import Store
 
 TITLE = "Nova"
 ABOUT = (
     "Places stream joins and keeps them placed: problems in, plans out; events in, deltas out. "
     "Refusals are `{error}`, one line that says what is wrong and what would be accepted."
 )
-_STATUS: dict[type[NovaError], int] = {
-    ForgottenError: 410,
-    InfeasibleError: 409,
-    MissingError: 404,
-    StaleError: 412,
-    TakenError: 409,
-    UnwritableError: 503,
-}
 
 
 def application(
@@ -51,7 +43,9 @@ def application(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        unloading = asyncio.create_task(store.unload_idle())
         yield
+        unloading.cancel()
         await store.close()
 
     app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False)
@@ -84,10 +78,9 @@ def _refusal(status: int, text: str, missing: float | None = None) -> Response:
 
 
 async def _refused(_: Request, error: Exception) -> Response:
-    if isinstance(error, InfeasibleError):
-        return _refusal(409, str(error), error.missing)
-    status = getattr(error, "status", None) or _STATUS.get(type(error), 400)  # type: ignore[arg-type]
-    return _refusal(status, str(error))
+    assert isinstance(error, NovaError)
+    missing = error.missing if isinstance(error, InfeasibleError) else None
+    return _refusal(status_of(error), str(error), missing)
 
 
 async def _unknown(request: Request, error: Exception) -> Response:

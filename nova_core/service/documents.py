@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from nova_core.model.document import Name, NonNegative
+from nova_core.model.document import Name
 from nova_core.model.plan_document import PlanDocument
 from nova_core.placement.live import Policy
 
@@ -31,29 +31,13 @@ class PlaceRequest(_Struct):
     parameters: Annotated[dict[str, Any], Meta(description="of the strategy")] = {}
 
 
-class PolicyPart(_Struct):
-    """When instances move by choice; as the options of `nova live`."""
-
-    gain: NonNegative = 0.0
-    gain_share: NonNegative = 0.05
-    state_bytes: dict[str, NonNegative] = {}
-    gain_per_byte: NonNegative = 0.0
-    cooldown: Annotated[int, Meta(ge=0)] = 0
-    pinned: list[Name] = []
-    overload: bool = False
-
-    def policy(self) -> Policy:
-        """The same as what placements take."""
-        return Policy(**msgspec.structs.asdict(self) | {"pinned": tuple(self.pinned)})
-
-
 class PlacementRequest(PlaceRequest, kw_only=True):
     """A live placement to begin: of a given plan, or of one that is made for it."""
 
     name: PlacementName
     problem: Annotated[Name, Meta(description="id of an uploaded problem")]
     plan: PlanDocument | UnsetType = UNSET
-    policy: PolicyPart = msgspec.field(default_factory=PolicyPart)
+    policy: Policy = Policy()
 
 
 class ProblemSummary(_Struct):
@@ -74,7 +58,10 @@ class PlacementSummary(_Struct):
     version: Annotated[int, Meta(description="events so far; a batch is one")]
     oldest: Annotated[int, Meta(description="deltas after this version are kept")]
     streams: Annotated[int, Meta(description="clients that follow")]
-    failed: Annotated[str | None, Meta(description="why it takes no events; none if it does")]
+    loaded: Annotated[bool, Meta(description="in memory; else it is read when it is used")]
+    failed: Annotated[
+        str | None, Meta(description="why the last event was not written; none if it was")
+    ]
 
 
 class ProblemList(_Struct):
@@ -99,11 +86,12 @@ class DeltaList(_Struct):
 class Health(_Struct):
     """Whether all is well."""
 
-    status: Annotated[str, Meta(description="ok, or failing when a placement takes no events")]
+    status: Annotated[str, Meta(description="ok, or failing when a placement does")]
     version: Annotated[str, Meta(description="of Nova")]
     problems: int
     placements: int
     failing: Annotated[list[str], Meta(description="placements whose journal cannot be written")]
+    damaged: Annotated[list[str], Meta(description="placements that cannot be read")]
 
 
 class Refusal(_Struct, omit_defaults=True):
@@ -123,7 +111,6 @@ __all__ = [
     "PlacementName",
     "PlacementRequest",
     "PlacementSummary",
-    "PolicyPart",
     "ProblemList",
     "ProblemSummary",
     "Refusal",

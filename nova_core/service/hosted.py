@@ -5,23 +5,27 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from itertools import takewhile
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from nova_core.errors import InfeasibleError, NovaError, ProblemError
+from nova_core import console
+from nova_core.errors import InfeasibleError, NovaError, ProblemError, UnwritableError
 from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import PlanDelta
-from nova_core.placement.live import Event, Journal, LivePlacement
-from nova_core.service.deltas import DeltaLog, ForgottenError
+from nova_core.placement.live import Event, Journal
+from nova_core.placement.live.segment_log import SegmentLog
 from nova_core.service.documents import PlacementSummary
 from nova_core.service.metrics import Metrics
 
 T = TypeVar("T")
 
-# Journal entries after which the state is written anew.
+# Journal entries after which the state is written anew, and deltas after which a file of them ends.
 CHECKPOINT = 100_000
+# Files of deltas kept besides the one that is written.
+OLD_SEGMENTS = 2
 # An event that may move more joins is followed in a thread, so that other clients need not wait
 # for it; a thread costs as much as moving some.
 MANY_JOINS = 30
@@ -35,30 +39,67 @@ _PACE = 0.005
 class StaleError(NovaError):
     """A client expected another version than there is."""
 
+    status = 412
 
-class UnwritableError(NovaError):
-    """A placement whose journal could not be written; it takes no events until a restart."""
+
+class ForgottenError(NovaError):
+    """Deltas that are no longer kept, or not there yet."""
+
+    status = 410
+
+
+class EndedError(NovaError):
+    """A placement that takes nothing any more."""
+
+    status = 503
+
+
+class DamagedError(NovaError):
+    """A placement that cannot be read from disk."""
+
+    status = 503
 
 
 class HostedPlacement:
     """A placement with its journal and its deltas on disk.
 
     Requests run in one event loop; what takes long runs in a thread, and keeps the lock meanwhile.
+    An event's delta is on disk before the event is: what the journal has can be told to all.
 
     Attributes:
         name: what clients call it.
-        failed: why it takes no events, or None.
+        version: events so far; a batch is one.
+        used: when it was in use last, by the monotonic clock.
     """
 
-    def __init__(
-        self, name: str, journal: Journal, deltas: DeltaLog, sync: bool, metrics: Metrics
-    ) -> None:
-        """Use `create` or `resume`."""
+    def __init__(self, name: str, directory: Path, sync: bool, metrics: Metrics) -> None:
+        """Go on with one, as if nothing had happened.
+
+        Raises:
+            NovaError: when its journal cannot be read.
+        """
         self.name = name
-        self.failed: str | None = None
-        self._journal = journal
-        self._deltas = deltas
+        self.used = time.monotonic()
         self._sync = sync
+        replayed: list[PlanDelta] = []
+        self._journal = Journal.resume(directory, sync=sync, heard=replayed.append)
+        try:
+            self.version = self._journal.live.version
+            # Without the delta that leads to a checkpoint, those before it are of no use.
+            begin = self.version - len(replayed)
+            self._deltas = SegmentLog(directory / "deltas", "deltas-", begin)
+            texts = [msgspec.json.encode(delta) for delta in replayed]
+            kept = zip(self._deltas.lines(begin), texts, strict=False)
+            right = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], kept))
+            self._deltas.cut(begin + right)
+            for text in texts[right:]:
+                self._deltas.append(text)
+        except BaseException:
+            self._journal.close()
+            raise
+        # Why the last event could not be written.
+        self._unwritable: str | None = None
+        self._checkpoint_due = CHECKPOINT
         self._lock = asyncio.Lock()
         self._waiting: set[asyncio.Future[None]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -77,37 +118,17 @@ class HostedPlacement:
         self._following = 0
         self._version.set(self.version)
 
-    @classmethod
-    def create(
-        cls, name: str, directory: Path, live: LivePlacement, sync: bool, metrics: Metrics
-    ) -> HostedPlacement:
-        """Begin one; it is there when its state has been written."""
-        deltas = DeltaLog(directory / "deltas", live.version)
-        return cls(name, Journal.create(directory, live, sync=sync), deltas, sync, metrics)
-
-    @classmethod
-    def resume(cls, name: str, directory: Path, sync: bool, metrics: Metrics) -> HostedPlacement:
-        """Go on with one, as if nothing had happened.
-
-        Raises:
-            NovaError: when its journal cannot be read.
-        """
-        replayed: list[PlanDelta] = []
-        journal = Journal.resume(directory, sync=sync, heard=replayed.append)
-        version = journal.live.version
-        deltas = DeltaLog(directory / "deltas", version - len(replayed))
-        deltas.cut(version)
-        for delta in replayed[len(replayed) - (version - deltas.last) :]:
-            deltas.append(msgspec.json.encode(delta))
-        return cls(name, journal, deltas, sync, metrics)
-
     # --- what there is ----------------------------------------------------------------------------
 
     @property
-    def version(self) -> int:
-        """Events so far; a batch is one."""
-        # Not the journal's: that is ahead until the delta can be read.
-        return self._deltas.last
+    def failed(self) -> str | None:
+        """Why the last event was not taken; None where it was."""
+        return self._journal.broken or self._deltas.broken or self._unwritable
+
+    @property
+    def loaded(self) -> bool:
+        """Whether it is in memory; what is on disk is read when it is used."""
+        return self._journal.loaded
 
     @property
     def summary(self) -> PlacementSummary:
@@ -117,6 +138,7 @@ class HostedPlacement:
             version=self.version,
             oldest=self._deltas.first,
             streams=self._following,
+            loaded=self.loaded,
             failed=self.failed,
         )
 
@@ -125,9 +147,23 @@ class HostedPlacement:
         return await self._exclusively(self._read_out, apart=True)
 
     def _read_out(self) -> Plan:
+        self._load()
         if self._snapshot is None or self._snapshot[0] != self.version:
             self._snapshot = (self.version, self._journal.live.plan())
         return self._snapshot[1]
+
+    def _load(self) -> None:
+        """Have the placement in memory.
+
+        Raises:
+            DamagedError: when it cannot be read from disk.
+        """
+        self.used = time.monotonic()
+        try:
+            _ = self._journal.live
+        except NovaError as error:
+            self._unwritable = f"cannot be read: {error}"
+            raise DamagedError(f"{self.name}: {self._unwritable}") from None
 
     def deltas(self, after: int, limit: int) -> list[bytes]:
         """Up to ``limit`` deltas after a version, as JSON.
@@ -136,12 +172,21 @@ class HostedPlacement:
             ForgottenError: when they are no longer kept, or not there yet.
         """
         found: list[bytes] = []
-        while len(found) < limit:
-            more = self._deltas.read(after + len(found), limit - len(found))
-            if not more:
-                break
+        while more := self._read(after + len(found), limit - len(found)):
             found += more
         return found
+
+    def _read(self, after: int, limit: int) -> list[bytes]:
+        # The log has the delta of an event that may still be refused.
+        version, first = self.version, self._deltas.first
+        if after < first:
+            raise ForgottenError(
+                f"deltas after version {after} are no longer kept, only those after {first}; "
+                "read the plan and go on from its version"
+            )
+        if after > version:
+            raise ForgottenError(f"version {after} has not been reached; the last is {version}")
+        return self._deltas.read(after, min(limit, version - after))
 
     # --- what happens -----------------------------------------------------------------------------
 
@@ -156,59 +201,89 @@ class HostedPlacement:
             StaleError: when it is another.
             InfeasibleError: as `LivePlacement.apply`.
             ProblemError: as `LivePlacement.apply`.
-            UnwritableError: when the journal cannot be written.
+            UnwritableError: when it cannot be written; it has not happened then.
+            EndedError: when no more events are taken.
         """
-        long = not self._warm or self._sync or self._journal.live.reach(event) > MANY_JOINS
+        # Reading it from disk takes longer than many joins.
+        long = not self._warm or self._sync or not self.loaded
+        long = long or self._journal.live.reach(event) > MANY_JOINS
         answer = await self._exclusively(lambda: self._apply(event, expected), apart=long)
         self._wake()
-        if self._journal.since_checkpoint >= CHECKPOINT and not self._tasks:
+        if self._journal.since_checkpoint >= self._checkpoint_due and not self._tasks:
             task = asyncio.create_task(self._checkpoint())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return answer
 
     def _apply(self, event: Event, expected: int | None) -> tuple[bytes, int]:
-        self._require_writable()
+        if self._ended is not None:
+            raise EndedError(f"{self.name}: {self._ended}")
         if expected is not None and expected != self.version:
             raise StaleError(f"{self.name} is at version {self.version}, not {expected}")
+        self._load()
         begin = time.perf_counter()
         kind = str(event.__struct_config__.tag)
-        try:
-            delta = self._journal.apply(event)
+        text = b""
+
+        def record(delta: PlanDelta) -> None:
+            nonlocal text
             text = msgspec.json.encode(delta)
             self._deltas.append(text)
-        except (InfeasibleError, ProblemError):
-            self._events["refused"](kind).inc()
+
+        try:
+            delta = self._journal.apply(event, record=record)
+        except BaseException as error:
+            self._deltas.cut(self.version)
+            if isinstance(error, UnwritableError):
+                self._unwritable = str(error)
+            elif isinstance(error, InfeasibleError | ProblemError):
+                self._unwritable = None
+                self._events["refused"](kind).inc()
             raise
-        except OSError as error:
-            raise self._fail(error) from error
         finally:
             self._warm = True
+        self._unwritable = None
+        self.version = delta.new_version
         self._seconds.observe(time.perf_counter() - begin)
         self._events["followed"](kind).inc()
         self._moves.inc(len(delta.move))
         self._version.set(delta.new_version)
         return text, delta.new_version
 
-    def _require_writable(self) -> None:
-        if self._ended is not None:
-            raise UnwritableError(f"{self.name}: {self._ended}")
-        if self.failed is not None:
-            raise UnwritableError(f"{self.name} takes no events until a restart: {self.failed}")
-
-    def _fail(self, error: OSError | NovaError) -> UnwritableError:
-        # What is in memory may be ahead of the disk now: going on would diverge from a restart.
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        self.failed = f"its journal cannot be written: {reason}"
-        return UnwritableError(f"{self.name} takes no events until a restart: {self.failed}")
-
     async def _checkpoint(self) -> None:
         async with self._lock:
             try:
-                await asyncio.to_thread(self._journal.checkpoint)
-                self._deltas.rotate()
-            except (OSError, NovaError) as error:
-                self._fail(error)
+                await asyncio.to_thread(self._write_state)
+                self._checkpoint_due = CHECKPOINT
+            except NovaError as error:
+                # Nothing is lost, restarts only take longer; not tried again at every event.
+                self._checkpoint_due = self._journal.since_checkpoint + CHECKPOINT
+                console.warn(f"placement {self.name}: {error}")
+
+    def _write_state(self) -> None:
+        # A restart makes the deltas since the checkpoint anew, none before.
+        self._deltas.sync()
+        self._journal.checkpoint()
+        if self._deltas.newest >= CHECKPOINT:
+            self._deltas.rotate(OLD_SEGMENTS)
+
+    async def unload(self, idle: float) -> None:
+        """Leave the memory, if nobody has used it for so many seconds.
+
+        The next event or reader has it read from disk.
+        """
+        async with self._lock:
+            if not self.loaded or self._closed or time.monotonic() - self.used < idle:
+                return
+            try:
+                # What follows the checkpoint would be followed once more each time.
+                await asyncio.to_thread(self._write_state)
+            except NovaError as error:
+                console.warn(f"placement {self.name}: stays in memory: {error}")
+                self.used = time.monotonic()
+                return
+            self._snapshot = None
+            self._journal.unload()
 
     async def _exclusively(self, work: Callable[[], T], *, apart: bool) -> T:
         """Work that nothing else disturbs; ``apart``: in a thread, to its end in any case."""
@@ -235,7 +310,7 @@ class HostedPlacement:
             yield b"retry: 1000\n: from version %d\n\n" % after
             while not self._closed:
                 try:
-                    found = self._deltas.read(after, _CHUNK)
+                    found = self._read(after, _CHUNK)
                 except ForgottenError as error:
                     yield b"event: gone\ndata: %s\n\n" % msgspec.json.encode({"error": str(error)})
                     return
@@ -288,4 +363,11 @@ class HostedPlacement:
             self._deltas.close()
 
 
-__all__ = ["CHECKPOINT", "HostedPlacement", "StaleError", "UnwritableError"]
+__all__ = [
+    "CHECKPOINT",
+    "DamagedError",
+    "EndedError",
+    "ForgottenError",
+    "HostedPlacement",
+    "StaleError",
+]

@@ -60,13 +60,14 @@ _REASONS = {
     400: "not what is expected here",
     401: "no token, or a wrong one",
     404: "there is nothing of that name",
+    408: "the body does not come",
     409: "it cannot take effect as things are",
     410: "no longer kept",
     412: "the placement is at another version than If-Match names",
     413: "too large",
     415: "of another content type",
     421: "not for this service",
-    503: "the journal cannot be written, or the service ends",
+    503: "it cannot be written, or read from disk, or the service ends",
 }
 VERSION_TAG = {"ETag": {"description": "the version, quoted", "schema": {"type": "string"}}}
 

@@ -2,66 +2,115 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from fastapi import Request
 
-from nova_core.errors import NovaError, PlanError, ProblemError
+from nova_core.errors import PlanError, ProblemError
 from nova_core.model.assembly import Assembly
 from nova_core.model.document import VERSION, ProblemDocument
 from nova_core.model.problem import Problem
 from nova_core.model.syntax import convert, parse_bytes, typed
+from nova_core.service.intake import SECONDS, SMALL, RefusedError
 from nova_core.service.openapi import JSON
 
 T = TypeVar("T")
 
 YAML = "application/yaml"
+# Large bodies that are received at the same time; others wait.
+LARGE_AT_ONCE = 4
 _TAG = re.compile(r'"?([0-9]{1,15})"?')
 
 
-class RefusedError(NovaError):
-    """A request that gets an HTTP status of its own.
+class Receiver:
+    """Receives the bodies of requests: small ones in memory, few large ones at a time on disk."""
 
-    Attributes:
-        status: that status.
-    """
+    def __init__(self, directory: Path, limit: int) -> None:
+        """Prepare.
 
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+        Args:
+            directory: where large bodies wait.
+            limit: bytes that a body may have.
+        """
+        self._directory = directory
+        self._limit = limit
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
+
+    async def small(self, request: Request, most: int) -> bytes:
+        """A body of at most so many bytes, JSON, in memory.
+
+        Raises:
+            RefusedError: when it is larger, or of another content type.
+        """
+        require_kind(request, JSON)
+        chunks = [chunk async for chunk in _chunks(request, min(most, self._limit))]
+        return b"".join(chunks)
+
+    @asynccontextmanager
+    async def any(self, request: Request, *kinds: str) -> AsyncIterator[tuple[IO[bytes], int]]:
+        """A body of any size, and that size.
+
+        Args:
+            request: the request.
+            kinds: content types that will do.
+
+        Raises:
+            RefusedError: when it is too large, of another content type, or takes too long.
+        """
+        require_kind(request, *kinds)
+        async with AsyncExitStack() as stack:
+            spool = tempfile.SpooledTemporaryFile(SMALL, dir=str(self._directory))  # noqa: SIM115
+            file = stack.enter_context(spool)
+            size, late = 0, asyncio.timeout(None)
+            try:
+                async with late:
+                    async for chunk in _chunks(request, self._limit):
+                        if size <= SMALL < size + len(chunk):
+                            # Whoever sends slowly must not keep others from it for ever.
+                            await stack.enter_async_context(self._large)
+                            late.reschedule(asyncio.get_running_loop().time() + SECONDS)
+                        size += len(chunk)
+                        if size <= SMALL:
+                            file.write(chunk)
+                        else:
+                            # A disk that is behind would hold up all requests.
+                            await asyncio.to_thread(file.write, chunk)
+            except TimeoutError:
+                raise RefusedError(408, f"the body was not there after {SECONDS} s") from None
+            yield file, size
 
 
-async def body_of(request: Request, limit: int, *others: str) -> bytes:
-    """The body of a request.
+def require_kind(request: Request, *kinds: str) -> None:
+    """Refuse other content types.
 
-    A content type is asked for so that pages in a browser cannot send requests unasked.
-
-    Args:
-        request: the request.
-        limit: bytes it may have.
-        others: content types that will do besides JSON.
+    One is asked for so that pages in a browser cannot send requests unasked.
 
     Raises:
-        RefusedError: when it is larger, or of another content type.
+        RefusedError: naming those that will do.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != JSON and kind not in others:
-        wanted = " or ".join((JSON, *others))
-        raise RefusedError(415, f"content-type: {kind or 'none'}; {wanted} is expected")
+    if kind not in kinds:
+        accepted = " or ".join(kinds)
+        raise RefusedError(415, f"content-type: {kind or 'none'}; {accepted} is expected")
+
+
+async def _chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
     too_large = RefusedError(413, f"the body has more than {limit:,} bytes")
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limit:
         raise too_large
-    chunks: list[bytes] = []
     size = 0
     async for chunk in request.stream():
         size += len(chunk)
         if size > limit:
             raise too_large
-        chunks.append(chunk)
-    return b"".join(chunks)
+        yield chunk
 
 
 def problem_of(content: bytes, content_type: str) -> Problem:
@@ -123,8 +172,7 @@ def number_of(text: str | None, what: str, default: int, most: int = 10**15) -> 
 
 __all__ = [
     "YAML",
-    "RefusedError",
-    "body_of",
+    "Receiver",
     "document_of",
     "expected_version",
     "number_of",

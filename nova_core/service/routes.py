@@ -5,23 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from importlib.metadata import version as version_of
-from pathlib import Path
 from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 from fastapi.routing import APIRoute
-from msgspec import UNSET
 from starlette.types import Receive, Scope, Send
 
 from nova_core.commands.explain import find_node, find_pairs
-from nova_core.commands.shared import parameters_of
 from nova_core.errors import PlanError, ProblemError
 from nova_core.explain import Explainer
 from nova_core.model.document import document_text
 from nova_core.model.plan import Plan
-from nova_core.model.plan_document import plan_of
 from nova_core.model.plan_text import plan_text
 from nova_core.model.problem import Problem
 from nova_core.placement.live import parse_event
@@ -29,11 +25,10 @@ from nova_core.service.documents import (
     DeltaList,
     Health,
     PlacementList,
-    PlacementRequest,
     PlaceRequest,
     ProblemList,
-    ProblemSummary,
 )
+from nova_core.service.intake import SMALL, MissingError, RefusedError
 from nova_core.service.openapi import (
     AFTER,
     IF_MATCH,
@@ -48,18 +43,17 @@ from nova_core.service.openapi import (
 )
 from nova_core.service.requests import (
     YAML,
-    RefusedError,
-    body_of,
+    Receiver,
     document_of,
     expected_version,
     number_of,
-    problem_of,
 )
-from nova_core.service.store import MissingError, Store
-from nova_core.strategies import create
+from nova_core.service.store import Store
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 DELTAS = 1000
+# Bytes of an event; a batch of some ten thousand has as many.
+EVENTS = 2**20
 PAIRS = 5
 _TEXT = {"type": "string", "minLength": 1}
 
@@ -85,10 +79,11 @@ def add_routes(router: APIRouter, store: Store, limit: int) -> None:
         limit: bytes that a request's body may have.
     """
     router.route_class = _Route
+    receiver = Receiver(store.directory, limit)
     # The busiest first: a route is found by trying one after the other.
-    _add_events(router, store, limit)
-    _add_problems(router, store, limit)
-    _add_placements(router, store, limit)
+    _add_events(router, store, receiver)
+    _add_problems(router, store, receiver)
+    _add_placements(router, store, receiver)
     _add_state(router, store)
 
 
@@ -98,7 +93,7 @@ def _answer(content: Any, status: int = 200, version: int | None = None) -> Resp
     return Response(text, status, headers, JSON)
 
 
-def _add_events(router: APIRouter, store: Store, limit: int) -> None:
+def _add_events(router: APIRouter, store: Store, receiver: Receiver) -> None:
     @router.post(
         "/placements/{name}/events",
         summary="Follow an event, or a batch of them as one; what changes",
@@ -108,7 +103,11 @@ def _add_events(router: APIRouter, store: Store, limit: int) -> None:
     async def follow(request: Request) -> Response:
         placement = store.placement(request.path_params["name"])
         expected = expected_version(request)
-        event = parse_event(await body_of(request, limit))
+        content = await receiver.small(request, EVENTS)
+        if len(content) <= SMALL:
+            event = parse_event(content)
+        else:
+            event = await asyncio.to_thread(parse_event, content)
         try:
             text, version = await placement.follow(event, expected)
         except ProblemError as error:
@@ -119,7 +118,7 @@ def _add_events(router: APIRouter, store: Store, limit: int) -> None:
     @router.get(
         "/placements/{name}/deltas",
         summary="Deltas after a version",
-        responses=answers(200, "deltas", 404, 410),
+        responses=answers(200, "deltas", 404, 410, 503),
         openapi_extra={"parameters": [NAME, AFTER, LIMIT]},
     )
     async def deltas(request: Request) -> Response:
@@ -135,7 +134,7 @@ def _add_events(router: APIRouter, store: Store, limit: int) -> None:
         "/placements/{name}/deltas/stream",
         summary="Deltas as server-sent events, from a version on or from now",
         responses={
-            **answers(200, None, 404, 410),
+            **answers(200, None, 404, 410, 503),
             200: {
                 "description": "events `delta`, whose id is the version they lead to, without end",
                 "content": {"text/event-stream": {"schema": {"type": "string"}}},
@@ -157,7 +156,7 @@ def _add_events(router: APIRouter, store: Store, limit: int) -> None:
         )
 
 
-def _add_problems(router: APIRouter, store: Store, limit: int) -> None:
+def _add_problems(router: APIRouter, store: Store, receiver: Receiver) -> None:
     @router.get("/problems", summary="Uploaded problems", responses=answers(200, "problems"))
     async def problems(request: Request) -> Response:
         return _answer(ProblemList(problems=store.problem_ids()))
@@ -166,16 +165,16 @@ def _add_problems(router: APIRouter, store: Store, limit: int) -> None:
         "/problems",
         status_code=201,
         summary="Upload a problem; its id",
-        responses={**answers(201, "problem", 413, 415), 200: answers(200, "problem")[200]},
+        responses={
+            **answers(201, "problem", 408, 413, 415, 503),
+            200: answers(200, "problem")[200],
+        },
         openapi_extra=body("problem document", YAML),
     )
     async def upload(request: Request) -> Response:
-        content = await body_of(request, limit, YAML)
-        kind = request.headers["content-type"]
-        async with store.uploading:
-            problem = await asyncio.to_thread(problem_of, content, kind)
-            fresh = await asyncio.to_thread(store.add_problem, problem)
-        return _answer(_summary(problem), 201 if fresh else 200)
+        async with receiver.any(request, JSON, YAML) as (body, size):
+            kept = await store.add_problem(body, size, request.headers["content-type"])
+        return _answer(kept["summary"], 201 if kept["fresh"] else 200)
 
     @router.get(
         "/problems/{problem_id}",
@@ -184,14 +183,14 @@ def _add_problems(router: APIRouter, store: Store, limit: int) -> None:
         openapi_extra={"parameters": [PROBLEM_ID]},
     )
     async def read_problem(request: Request) -> Response:
-        problem = await asyncio.to_thread(store.problem, request.path_params["problem_id"])
+        problem = await store.problem(request.path_params["problem_id"])
         return _answer(await asyncio.to_thread(_problem_text, problem))
 
     @router.delete(
         "/problems/{problem_id}",
         status_code=204,
         summary="Forget a problem; placements of it stay",
-        responses=answers(204, None, 404),
+        responses=answers(204, None, 404, 503),
         openapi_extra={"parameters": [PROBLEM_ID]},
     )
     async def remove_problem(request: Request) -> Response:
@@ -205,13 +204,14 @@ def _add_problems(router: APIRouter, store: Store, limit: int) -> None:
         openapi_extra=body("place request") | {"parameters": [PROBLEM_ID]},
     )
     async def place(request: Request) -> Response:
-        problem = await asyncio.to_thread(store.problem, request.path_params["problem_id"])
-        asked = document_of(await body_of(request, limit), PlaceRequest, "request")
-        plan = await _placed(store, problem, asked)
+        asked = document_of(await receiver.small(request, SMALL), PlaceRequest, "request")
+        plan = await store.place(
+            request.path_params["problem_id"], asked.strategy, asked.parameters
+        )
         return _answer(await asyncio.to_thread(_plan_text, plan))
 
 
-def _add_placements(router: APIRouter, store: Store, limit: int) -> None:
+def _add_placements(router: APIRouter, store: Store, receiver: Receiver) -> None:
     @router.get("/placements", summary="Live placements", responses=answers(200, "placements"))
     async def placements(request: Request) -> Response:
         return _answer(PlacementList(placements=[p.summary for p in store.placements.values()]))
@@ -220,29 +220,20 @@ def _add_placements(router: APIRouter, store: Store, limit: int) -> None:
         "/placements",
         status_code=201,
         summary="Begin a live placement",
-        responses=answers(201, "placement", 404, 409, 413, 415),
+        responses=answers(201, "placement", 404, 408, 409, 413, 415, 503),
         openapi_extra=body("placement request"),
     )
     async def begin(request: Request) -> Response:
-        content = await body_of(request, limit)
-        asked = await asyncio.to_thread(document_of, content, PlacementRequest, "request")
-        store.require_free(asked.name)
-        problem = await asyncio.to_thread(store.problem, asked.problem)
-        if asked.plan is UNSET:
-            plan = await _placed(store, problem, asked)
-        else:
-            path = Path("request.json: plan")
-            plan = await asyncio.to_thread(plan_of, asked.plan, problem, path)
-        await store.begin(asked.name, problem, plan, asked.policy.policy())
-        placement = store.placement(asked.name)
+        async with receiver.any(request, JSON) as (body, size):
+            placement = await store.begin(body, size)
         answer = _answer(placement.summary, 201, placement.version)
-        answer.headers["Location"] = f"/placements/{asked.name}"
+        answer.headers["Location"] = f"/placements/{placement.name}"
         return answer
 
     @router.get(
         "/placements/{name}",
         summary="A live placement in a few figures",
-        responses=answers(200, "placement", 404, tagged=True),
+        responses=answers(200, "placement", 404, 503, tagged=True),
         openapi_extra={"parameters": [NAME]},
     )
     async def placement(request: Request) -> Response:
@@ -253,7 +244,7 @@ def _add_placements(router: APIRouter, store: Store, limit: int) -> None:
         "/placements/{name}",
         status_code=204,
         summary="End a live placement and drop what is kept of it",
-        responses=answers(204, None, 404),
+        responses=answers(204, None, 404, 503),
         openapi_extra={"parameters": [NAME]},
     )
     async def end(request: Request) -> Response:
@@ -263,7 +254,7 @@ def _add_placements(router: APIRouter, store: Store, limit: int) -> None:
     @router.get(
         "/placements/{name}/plan",
         summary="The plan as it is",
-        responses=answers(200, "plan document", 404, 409, tagged=True),
+        responses=answers(200, "plan document", 404, 409, 503, tagged=True),
         openapi_extra={"parameters": [NAME]},
     )
     async def read_plan(request: Request) -> Response:
@@ -273,7 +264,7 @@ def _add_placements(router: APIRouter, store: Store, limit: int) -> None:
     @router.get(
         "/placements/{name}/problem",
         summary="The problem that the plan answers, as events have left it",
-        responses=answers(200, "problem document", 404, tagged=True),
+        responses=answers(200, "problem document", 404, 503, tagged=True),
         openapi_extra={"parameters": [NAME]},
     )
     async def read_problem(request: Request) -> Response:
@@ -284,7 +275,7 @@ def _add_placements(router: APIRouter, store: Store, limit: int) -> None:
     @router.get(
         "/placements/{name}/explain",
         summary="Why a join is where it is, or what a node does; else the pairs farthest off",
-        responses=answers(200, "explanation", 404, tagged=True),
+        responses=answers(200, "explanation", 404, 503, tagged=True),
         openapi_extra={
             "parameters": [
                 NAME,
@@ -306,11 +297,12 @@ def _add_state(router: APIRouter, store: Store) -> None:
         failing = [p.name for p in store.placements.values() if p.failed is not None]
         return _answer(
             Health(
-                status="failing" if failing else "ok",
+                status="failing" if failing or store.damaged else "ok",
                 version=version_of("nova-placement"),
                 problems=len(store.problem_ids()),
                 placements=len(store.placements),
                 failing=failing,
+                damaged=sorted(store.damaged),
             )
         )
 
@@ -329,17 +321,6 @@ def _add_state(router: APIRouter, store: Store) -> None:
         return Response(store.metrics.text(), media_type=PROMETHEUS)
 
 
-def _summary(problem: Problem) -> ProblemSummary:
-    return ProblemSummary(
-        id=problem.digest,
-        name=problem.name,
-        nodes=len(problem.nodes),
-        sources=len(problem.sources),
-        operators=len(problem.joins),
-        pairs=len(problem.matrix),
-    )
-
-
 def _version(plan: Plan) -> int:
     version = plan.notes["version"]
     assert isinstance(version, int)
@@ -356,13 +337,6 @@ def _plan_text(plan: Plan) -> bytes:
     except ValueError as error:
         # Sums over positions or rates near the largest number there is.
         raise RefusedError(409, f"the plan has figures that JSON cannot hold: {error}") from None
-
-
-async def _placed(store: Store, problem: Problem, asked: PlaceRequest) -> Plan:
-    parameters = parameters_of(asked.strategy, asked.parameters, ())
-    strategy = create(asked.strategy, **parameters)
-    async with store.placing:
-        return await asyncio.to_thread(strategy.place, problem)
 
 
 def _explanation(plan: Plan, join: str | None, node: str | None) -> bytes:

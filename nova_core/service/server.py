@@ -15,7 +15,6 @@ import uvicorn
 
 from nova_core import console
 from nova_core.errors import NovaError
-from nova_core.model.files import make_directory
 from nova_core.service.application import application
 from nova_core.service.store import Store
 
@@ -38,6 +37,8 @@ class Settings:
         token: what clients must present; None for none, on this machine only.
         limit: bytes that a request's body may have.
         sync: whether events wait for the disk itself.
+        idle: seconds after which a placement that nobody uses leaves the memory; None: never.
+        body_memory: bytes that reading a large body may take.
     """
 
     directory: Path
@@ -46,6 +47,8 @@ class Settings:
     token: str | None
     limit: int
     sync: bool
+    idle: float | None
+    body_memory: int
 
 
 def serve(settings: Settings, ready: Callable[[str], None]) -> None:
@@ -73,7 +76,17 @@ def serve(settings: Settings, ready: Callable[[str], None]) -> None:
                 f"listening on {shown}:{port}: token and data cross the network unencrypted; put a "
                 "proxy with TLS before it"
             )
-        store = Store(make_directory(settings.directory), sync=settings.sync)
+        store = Store(
+            settings.directory,
+            sync=settings.sync,
+            idle=settings.idle,
+            body_memory=settings.body_memory,
+        )
+        if settings.token is None:
+            console.warn(
+                "there is no token: every user of this machine may use the service, and everyone "
+                "whom a proxy lets through; --token-file or NOVA_TOKEN asks for one"
+            )
         hosts = {"localhost", "127.0.0.1", "::1", address, settings.host.lower()}
         app = application(
             store,

@@ -6,71 +6,82 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import gc
-import shutil
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from nova_core import console
 from nova_core.errors import NovaError
-from nova_core.model.files import make_directory, read_problem, write_problem
+from nova_core.model.directories import lock_directory, remove_directory, remove_leftovers
+from nova_core.model.files import make_directory
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
-from nova_core.placement.live import LivePlacement, Policy
-from nova_core.service.hosted import HostedPlacement
+from nova_core.service.hosted import DamagedError, HostedPlacement
+from nova_core.service.intake import Intake, MissingError, place, read_kept, require_problem
 from nova_core.service.metrics import Metrics
 
-_LEAVING = ".leaving-"
-
-
-class MissingError(NovaError):
-    """There is nothing of that name."""
-
-
-class TakenError(NovaError):
-    """There is something of that name already."""
+# Bytes that reading a large body may take.
+BODY_MEMORY = 512 * 2**20
+# Seconds after which a placement that nobody uses leaves the memory.
+IDLE = 3600.0
 
 
 class Store:
     """Problems and placements by name.
 
     Attributes:
+        directory: where they are.
         placements: by name.
+        damaged: why placements could not be read, by name; they are left alone.
         metrics: of everything here.
     """
 
-    def __init__(self, directory: Path, *, sync: bool) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        sync: bool,
+        idle: float | None = IDLE,
+        body_memory: int = BODY_MEMORY,
+    ) -> None:
         """Open a directory and reload what is there.
 
         Args:
             directory: made if missing.
             sync: whether events wait for the disk itself (power cuts).
+            idle: seconds after which a placement that nobody uses leaves the memory; None: never.
+            body_memory: bytes that reading a large body may take.
 
         Raises:
-            NovaError: when another service uses it, or a journal cannot be read.
+            NovaError: when another service uses it, or it cannot be written.
         """
+        self.directory = make_directory(directory)
+        self._lock = lock_directory(directory)
         self.metrics = Metrics()
         self.placements: dict[str, HostedPlacement] = {}
+        self.damaged: dict[str, str] = {}
         self._sync = sync
+        self._idle = idle
         self._problems_at = make_directory(directory / "problems")
         self._placements_at = make_directory(directory / "placements")
-        self._lock = _locked(directory)
-        self._loaded: dict[str, Problem] = {}
-        self._busy: set[str] = set()
+        self._intake = Intake(body_memory)
         # Both take all of a core and much memory: one at a time.
-        self.uploading = asyncio.Lock()
-        self.placing = asyncio.Lock()
+        self._uploading = asyncio.Lock()
+        self._placing = asyncio.Lock()
+        for kept in (self._problems_at, self._placements_at):
+            remove_leftovers(kept)
         for path in sorted(self._placements_at.iterdir()):
-            if path.name.startswith(_LEAVING):
-                shutil.rmtree(path, ignore_errors=True)
-            elif not any(path.glob("state-*")):
-                console.warn(f"{path}: holds no complete placement; it is left alone")
-            else:
-                self.placements[path.name] = HostedPlacement.resume(
-                    path.name, path, sync, self.metrics
-                )
+            try:
+                self.placements[path.name] = self._resume(path.name)
+            except Exception as error:
+                # Whatever is wrong with one, the others are served.
+                reason = str(error) if isinstance(error, NovaError) else repr(error)
+                self.damaged[path.name] = reason
+                console.warn(f"placement {path.name}: set aside, as it cannot be read: {reason}")
         _settle()
+
+    def _resume(self, name: str) -> HostedPlacement:
+        return HostedPlacement(name, self._placements_at / name, self._sync, self.metrics)
 
     # --- problems ---------------------------------------------------------------------------------
 
@@ -78,32 +89,25 @@ class Store:
         """Ids of uploaded problems."""
         return sorted(p.name for p in self._problems_at.iterdir() if not p.name.startswith("."))
 
-    def problem(self, problem_id: str) -> Problem:
+    async def problem(self, problem_id: str) -> Problem:
         """An uploaded problem.
 
         Raises:
             MissingError: when there is none of that id.
         """
-        if problem_id not in self._loaded:
-            self._require_problem(problem_id)
-            self._loaded[problem_id] = read_problem(self._problems_at / problem_id)
-        return self._loaded[problem_id]
+        async with self._uploading:
+            return await asyncio.to_thread(read_kept, self._problems_at, problem_id)
 
-    def _require_problem(self, problem_id: str) -> None:
-        if problem_id not in self.problem_ids():
-            raise MissingError(f"there is no problem {problem_id!r:.80}; upload it first")
+    async def add_problem(self, body: IO[bytes], size: int, content_type: str) -> dict[str, Any]:
+        """Keep a problem; see `intake.take_problem`.
 
-    def add_problem(self, problem: Problem) -> bool:
-        """Keep a problem; False when it was there."""
-        target = self._problems_at / problem.digest
-        if target.exists():
-            return False
-        temporary = self._problems_at / f".{problem.digest}"
-        shutil.rmtree(temporary, ignore_errors=True)
-        write_problem(problem, make_directory(temporary))
-        temporary.rename(target)
-        self._loaded[problem.digest] = problem
-        return True
+        Raises:
+            NovaError: when it is none, or cannot be written.
+        """
+        async with self._uploading:
+            return await self._intake.run(
+                "problem", body, size, content_type, str(self._problems_at)
+            )
 
     def remove_problem(self, problem_id: str) -> None:
         """Forget a problem; placements of it stay.
@@ -111,9 +115,23 @@ class Store:
         Raises:
             MissingError: when there is none of that id.
         """
-        self._require_problem(problem_id)
-        self._loaded.pop(problem_id, None)
-        _remove(self._problems_at / problem_id)
+        require_problem(self._problems_at, problem_id)
+        remove_directory(self._problems_at / problem_id)
+
+    async def place(self, problem_id: str, strategy: str, parameters: dict[str, Any]) -> Plan:
+        """Place an uploaded problem; the plan is not kept.
+
+        Raises:
+            MissingError: when there is none of that id.
+            NovaError: when it cannot be placed so.
+        """
+
+        def work() -> Plan:
+            plan: Plan = place(read_kept(self._problems_at, problem_id), strategy, parameters)
+            return plan
+
+        async with self._placing:
+            return await asyncio.to_thread(work)
 
     # --- placements -------------------------------------------------------------------------------
 
@@ -122,42 +140,38 @@ class Store:
 
         Raises:
             MissingError: when there is none of that name.
+            DamagedError: when it is set aside.
         """
         found = self.placements.get(name)
-        if found is None:
-            raise MissingError(f"there is no placement {name!r:.80}")
-        return found
+        if found is not None:
+            return found
+        if name in self.damaged:
+            raise DamagedError(
+                f"{name} is set aside, as it cannot be read: {self.damaged[name]}; mend it and "
+                "start again, or DELETE it"
+            )
+        raise MissingError(f"there is no placement {name!r:.80}")
 
-    async def begin(self, name: str, problem: Problem, plan: Plan, policy: Policy) -> None:
-        """Begin a live placement; it is on disk then.
+    async def begin(self, body: IO[bytes], size: int) -> HostedPlacement:
+        """Begin the live placement that a request describes; it is on disk then.
 
         Raises:
             TakenError: when there is one of that name.
-            NovaError: as `LivePlacement`, or when it cannot be written.
+            NovaError: when it cannot be placed so, or written.
         """
-        self.require_free(name)
-        self._busy.add(name)
-        try:
-            target = self._placements_at / name
+        return await asyncio.shield(self._begin(body, size))
 
-            def create() -> HostedPlacement:
-                shutil.rmtree(target, ignore_errors=True)
-                live = LivePlacement(problem, plan, policy)
-                return HostedPlacement.create(name, target, live, self._sync, self.metrics)
-
-            self.placements[name] = await asyncio.shield(asyncio.to_thread(create))
-        finally:
-            self._busy.discard(name)
+    async def _begin(self, body: IO[bytes], size: int) -> HostedPlacement:
+        async with self._placing:
+            name = (
+                await self._intake.run(
+                    "placement", body, size, str(self._problems_at), str(self._placements_at)
+                )
+            )["name"]
+            placement = await asyncio.to_thread(self._resume, name)
+            self.placements[name] = placement
         _settle()
-
-    def require_free(self, name: str) -> None:
-        """Refuse a name that is in use.
-
-        Raises:
-            TakenError: naming it.
-        """
-        if name in self.placements or name in self._busy:
-            raise TakenError(f"there is a placement {name!r} already")
+        return placement
 
     async def end(self, name: str) -> None:
         """Drop a placement and all it has on disk.
@@ -165,14 +179,22 @@ class Store:
         Raises:
             MissingError: when there is none of that name.
         """
-        found = self.placement(name)
-        del self.placements[name]
-        self._busy.add(name)
-        try:
+        if name in self.damaged:
+            del self.damaged[name]
+        else:
+            found = self.placement(name)
+            del self.placements[name]
             await found.close("it has been removed")
-            await asyncio.to_thread(_remove, self._placements_at / name)
-        finally:
-            self._busy.discard(name)
+        await asyncio.to_thread(remove_directory, self._placements_at / name)
+
+    async def unload_idle(self) -> None:
+        """Have placements that nobody uses leave the memory, without end."""
+        if self._idle is None:
+            return
+        while True:
+            await asyncio.sleep(min(60.0, self._idle / 4))
+            for each in [*self.placements.values()]:
+                await each.unload(self._idle)
 
     def end_streams(self) -> None:
         """End all streams."""
@@ -186,33 +208,10 @@ class Store:
         self._lock.close()
 
 
-def _locked(directory: Path) -> IO[bytes]:
-    """A file that only one service holds at a time."""
-    path = directory / "lock"
-    try:
-        file = path.open("wb")
-    except OSError as error:
-        raise NovaError(f"{path}: cannot be written: {error.strerror or error}") from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise NovaError(f"{directory}: another nova serve uses it") from None
-    return file
-
-
-def _remove(path: Path) -> None:
-    """Remove a directory; what a crash leaves of it does not count."""
-    leaving = path.with_name(f"{_LEAVING}{path.name}")
-    shutil.rmtree(leaving, ignore_errors=True)
-    path.rename(leaving)
-    shutil.rmtree(leaving, ignore_errors=True)
-
-
 def _settle() -> None:
     """Spare the collector what lives long: looking through it would hold up requests."""
     gc.collect()
     gc.freeze()
 
 
-__all__ = ["MissingError", "Store", "TakenError"]
+__all__ = ["Store"]

@@ -1,23 +1,24 @@
 """State and event log on disk, so that a live placement goes on after a crash as if there was none.
 
-A journal is a directory. ``state-N`` holds the problem, the plan and the rest of the state after N
-log entries; ``events-N.jsonl`` has a line for each entry after that. An entry is on disk before its
-delta is handed out. What is read back is exactly what was there: a checkpoint also compacts the
-running state, so that both are made from the same documents, and events are deterministic.
+A journal is a directory of one process at a time. ``state-N`` holds the problem, the plan and the
+rest of the state after N log entries; ``events-N.jsonl`` has a line for each entry after that.
+An entry is on disk before its delta is handed out, or the event does not take effect. What is read
+back is exactly what was there: a checkpoint also compacts the running state, so that both are made
+from the same documents, and events are deterministic.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Annotated, Any, Self
 
 import msgspec
+from msgspec import Meta
 
 from nova_core.errors import InfeasibleError, NovaError, ProblemError
+from nova_core.model.directories import lock_directory, new_directory, remove_leftovers
 from nova_core.model.files import (
     make_directory,
     read_plan,
@@ -26,48 +27,91 @@ from nova_core.model.files import (
     write_problem,
     write_text,
 )
+from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import PlanDelta
+from nova_core.model.problem import Problem
+from nova_core.model.syntax import read_typed
 from nova_core.placement.live.events import Event, convert_event
 from nova_core.placement.live.live_placement import LivePlacement
 from nova_core.placement.live.policy import Policy
+from nova_core.placement.live.segment_log import SegmentLog
 
 VERSION = 1
 _STATE, _LOG = "state-", "events-"
+_Count = Annotated[int, Meta(ge=0, le=2**62)]
+
+
+class _Header(msgspec.Struct, forbid_unknown_fields=True):
+    """Of a state: all but problem and plan."""
+
+    nova_live: int
+    version: _Count
+    # Digest of the problem that the journal began with.
+    origin: str
+    policy: Policy
+    # By row of the pair, a number; JSON has texts for keys.
+    moved: dict[str, _Count]
+
+
+class _Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A line of the log: an event that took effect, or that one was refused."""
+
+    entry: int
+    event: Any = None
+    overload: bool | None = None
+    refused: bool = False
 
 
 class Journal:
     """A live placement whose every event is on disk before its delta is handed out.
 
     Attributes:
-        live: the placement.
-        entries: events seen since the beginning, those refused included.
+        directory: where it is.
         resumed: whether it was read from disk.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        live: LivePlacement,
-        entries: int,
-        origin: str,
-        *,
-        sync: bool,
-        resumed: bool,
-    ) -> None:
+    def __init__(self, directory: Path, *, sync: bool) -> None:
         """Use `create`, `resume` or `open`."""
         self.directory = directory
-        self.live = live
-        self.entries = entries
-        self.resumed = resumed
-        self._origin = origin
-        self._sync = sync
-        self._log: IO[bytes] | None = None
-        self._checkpoint = entries
+        self.resumed = False
+        self._origin = ""
+        self._live: LivePlacement | None = None
+        self._lock = lock_directory(directory)
+        try:
+            remove_leftovers(directory, f"{_STATE}*")
+            # Entries when the state was written last.
+            self._checkpoint = max(_states(directory), default=0)
+            self._log = SegmentLog(directory, _LOG, self._checkpoint, sync=sync)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    @property
+    def live(self) -> LivePlacement:
+        """The placement, read from disk if it has left the memory."""
+        if self._live is None:
+            self._live = self._restored(None)
+        return self._live
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the placement is in memory."""
+        return self._live is not None
+
+    @property
+    def entries(self) -> int:
+        """Events since the beginning, those refused included."""
+        return self._log.last
 
     @property
     def since_checkpoint(self) -> int:
         """Entries since the state was written last."""
         return self.entries - self._checkpoint
+
+    @property
+    def broken(self) -> str | None:
+        """Why it takes no events until it is resumed; None where it does."""
+        return self._log.broken
 
     # --- beginning --------------------------------------------------------------------------------
 
@@ -82,13 +126,19 @@ class Journal:
                 without, it survives the death of the process.
 
         Raises:
-            NovaError: when there is a journal, or the directory cannot be written.
+            NovaError: when there is a journal, or another process uses the directory.
+            UnwritableError: when the directory cannot be written.
         """
-        make_directory(directory)
-        if _states(directory):
-            raise NovaError(f"{directory}: holds a journal already; resume it or use another")
-        journal = cls(directory, live, 0, live.problem().digest, sync=sync, resumed=False)
-        journal.checkpoint()
+        journal = cls(make_directory(directory), sync=sync)
+        try:
+            if _states(directory) or journal.entries:
+                raise NovaError(f"{directory}: holds a journal already; resume it or use another")
+            journal._live = live
+            journal._origin = live.problem().digest
+            journal._write_state(0)
+        except BaseException:
+            journal.close()
+            raise
         return journal
 
     @classmethod
@@ -109,20 +159,18 @@ class Journal:
             heard: called with the delta of each event that is followed once more.
 
         Raises:
-            NovaError: when there is no journal, or what it holds does not fit together.
+            NovaError: when there is no journal, another process uses it, or what it holds does not
+                fit together.
         """
-        states = _states(directory) if directory.is_dir() else []
-        if not states:
+        if not directory.is_dir() or not _states(directory):
             raise NovaError(f"{directory}: holds no journal")
-        entries = states[-1]
-        state = directory / f"{_STATE}{entries}"
-        header = _read_header(state / "live.json")
-        problem = read_problem(state / "problem")
-        plan = read_plan(state / "plan", problem)
-        policy = Policy(**header["policy"] | {"pinned": tuple(header["policy"]["pinned"])})
-        live = LivePlacement.restore(problem, plan, policy, header["version"], header["moved"])
-        journal = cls(directory, live, entries, header["origin"], sync=sync, resumed=True)
-        journal._replay(directory / f"{_LOG}{entries}.jsonl", heard)
+        journal = cls(directory, sync=sync)
+        try:
+            journal.resumed = True
+            journal._live = journal._restored(heard)
+        except BaseException:
+            journal.close()
+            raise
         return journal
 
     @classmethod
@@ -130,110 +178,133 @@ class Journal:
         """Resume the journal of a placement, or begin it.
 
         Raises:
-            NovaError: when the journal began with another problem.
+            NovaError: as `create` and `resume`, and when the journal began with another problem.
         """
         if not directory.is_dir() or not _states(directory):
             return cls.create(directory, live, sync=sync)
         journal = cls.resume(directory, sync=sync)
         digest = live.problem().digest
         if journal._origin != digest:
+            journal.close()
             raise NovaError(
                 f"{directory}: the journal began with problem {journal._origin}, not with "
                 f"{live.problem().name!r} ({digest})"
             )
         return journal
 
-    def _replay(self, log: Path, heard: Callable[[PlanDelta], None] | None) -> None:
-        good = 0
-        for number, (line, end) in enumerate(_lines(log), 1):
-            where = f"{log}: line {number}"
-            try:
-                entry: Any = msgspec.json.decode(line)
-            except msgspec.DecodeError:
-                raise NovaError(f"{where}: no JSON; the journal is damaged") from None
-            if entry.get("entry") != self.entries + 1:
-                raise NovaError(f"{where}: entry {entry.get('entry')}, not {self.entries + 1}")
-            if "event" in entry:
-                event = convert_event(entry["event"], where)
-                delta = self.live.apply(event, overload=entry["overload"])
-                if heard is not None:
-                    heard(delta)
-            self.entries += 1
-            good = end
-        if log.exists() and log.stat().st_size > good:
-            with log.open("r+b") as file:
-                file.truncate(good)
+    def _restored(self, heard: Callable[[PlanDelta], None] | None) -> LivePlacement:
+        """The state, and the events after it once more."""
+        state = self.directory / f"{_STATE}{self._checkpoint}"
+        path = state / "live.json"
+        header = read_typed(path, _Header, "nova_live", VERSION, NovaError)
+        if not all(pair.isdecimal() and pair.isascii() for pair in header.moved):
+            raise NovaError(f"{path}: moved: names rows that are no numbers")
+        problem = read_problem(state / "problem")
+        plan = read_plan(state / "plan", problem)
+        moved = {int(pair): when for pair, when in header.moved.items()}
+        try:
+            live = LivePlacement.restore(problem, plan, header.policy, header.version, moved)
+        except NovaError as error:
+            raise NovaError(f"{path}: {error}") from None
+        self._origin = header.origin
+        if self._log.first > self._checkpoint:
+            raise NovaError(
+                f"{self.directory}: entries {self._checkpoint + 1} to {self._log.first} are missing"
+            )
+        for number, line in enumerate(self._log.lines(self._checkpoint), self._checkpoint + 1):
+            delta = _follow(live, line, number, f"{self.directory}: entry {number}")
+            if delta is not None and heard is not None:
+                heard(delta)
+        return live
 
     # --- going on ---------------------------------------------------------------------------------
 
-    def apply(self, event: Event, *, overload: bool | None = None) -> PlanDelta:
+    def apply(
+        self,
+        event: Event,
+        *,
+        overload: bool | None = None,
+        record: Callable[[PlanDelta], None] | None = None,
+    ) -> PlanDelta:
         """`LivePlacement.apply`, and the event is on disk when it returns.
+
+        Args:
+            event: as there.
+            overload: as there.
+            record: as there; it is called before the event is on disk.
 
         Raises:
             InfeasibleError: as it does; the refusal is noted.
             ProblemError: as it does; the refusal is noted.
+            UnwritableError: when it cannot be written; it has not happened then.
         """
+
+        def write(delta: PlanDelta) -> None:
+            if record is not None:
+                record(delta)
+            self._write(_Entry(self.entries + 1, event, overload))
+
         try:
-            delta = self.live.apply(event, overload=overload)
+            return self.live.apply(event, overload=overload, record=write)
         except (InfeasibleError, ProblemError):
             self.note_refusal()
             raise
-        self._write({"event": event, "overload": overload})
-        return delta
 
     def note_refusal(self) -> None:
-        """Count an event that was refused, so that a resumed stream goes on after it."""
-        self._write({"refused": True})
+        """Count an event that was refused, so that a resumed stream goes on after it.
 
-    def _write(self, entry: dict[str, Any]) -> None:
-        line = msgspec.json.encode({"entry": self.entries + 1, **entry}) + b"\n"
-        if self._log is None:
-            path = self.directory / f"{_LOG}{_states(self.directory)[-1]}.jsonl"
-            self._log = path.open("ab", buffering=0)
-        self._log.write(line)
-        if self._sync:
-            os.fsync(self._log.fileno())
-        self.entries += 1
+        Raises:
+            UnwritableError: when it cannot be written.
+        """
+        self._write(_Entry(self.entries + 1, refused=True))
+
+    def _write(self, entry: _Entry) -> None:
+        self._log.append(msgspec.json.encode(entry))
 
     def checkpoint(self) -> None:
         """Write the state anew and begin another log, so that resuming is quick.
 
         Raises:
-            NovaError: when it cannot be written; the journal is as it was then.
+            UnwritableError: when it cannot be written; the journal goes on as it was then.
         """
-        problem, plan = self.live.compact()
-        target = self.directory / f"{_STATE}{self.entries}"
-        before = [entries for entries in _states(self.directory) if entries != self.entries]
-        if not target.exists():
-            temporary = self.directory / f".{target.name}.{os.getpid()}.tmp"
-            shutil.rmtree(temporary, ignore_errors=True)
-            make_directory(temporary)
-            write_problem(problem, make_directory(temporary / "problem"))
-            write_plan(plan, make_directory(temporary / "plan"))
-            header = {
-                "nova_live": VERSION,
-                "version": self.live.version,
-                "origin": self._origin,
-                "policy": asdict(self.live.policy),
-                "moved": self.live.moved(),
-            }
-            write_text(temporary / "live.json", msgspec.json.encode(header).decode() + "\n")
-            if self._sync:
-                _sync_tree(temporary)
-            temporary.rename(target)
-            if self._sync:
-                _sync_path(self.directory)
-        self.close()
-        self._checkpoint = self.entries
-        for entries in before:
-            (self.directory / f"{_LOG}{entries}.jsonl").unlink(missing_ok=True)
-            shutil.rmtree(self.directory / f"{_STATE}{entries}", ignore_errors=True)
+        before, entries = self._checkpoint, self.entries
+        if entries == before:
+            return
+        try:
+            self._write_state(entries)
+        except BaseException:
+            if (self.directory / f"{_STATE}{entries}").exists():
+                # The disk has it, the memory goes on from what was before: they would part.
+                self._log.break_off(f"{self.directory}: a checkpoint failed halfway")
+            raise
+        self._checkpoint = entries
+        # Both are on the disk, so that what they replace may go.
+        self._log.rotate(keep=0)
+        for older in _states(self.directory)[:-1]:
+            shutil.rmtree(self.directory / f"{_STATE}{older}", ignore_errors=True)
+
+    def _write_state(self, entries: int) -> None:
+        """Write the state, and go on from what was written."""
+        live = self.live
+
+        def write(problem: Problem, plan: Plan, policy: Policy) -> None:
+            moved = {str(pair): when for pair, when in live.moved().items()}
+            header = _Header(VERSION, live.version, self._origin, policy, moved)
+            with new_directory(self.directory / f"{_STATE}{entries}") as state:
+                write_problem(problem, make_directory(state / "problem"))
+                write_plan(plan, make_directory(state / "plan"))
+                write_text(state / "live.json", msgspec.json.encode(header).decode() + "\n")
+
+        live.compact(write)
+
+    def unload(self) -> None:
+        """Take the placement out of memory; it is read from disk when it is used again."""
+        self._live = None
 
     def close(self) -> None:
-        """Close the log."""
-        if self._log is not None:
-            self._log.close()
-            self._log = None
+        """Close the log and let another process use the journal."""
+        self._log.close()
+        self._lock.close()
 
     def __enter__(self) -> Self:
         return self
@@ -242,46 +313,27 @@ class Journal:
         self.close()
 
 
+def _follow(live: LivePlacement, line: bytes, number: int, where: str) -> PlanDelta | None:
+    """Follow the event in a line of the log once more; None when it holds a refusal."""
+    try:
+        entry = msgspec.json.decode(line, type=_Entry)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise NovaError(f"{where}: {error}; the journal is damaged") from None
+    if entry.entry != number:
+        raise NovaError(f"{where}: says it is entry {entry.entry}; the journal is damaged")
+    if entry.refused:
+        return None
+    try:
+        return live.apply(convert_event(entry.event, where), overload=entry.overload)
+    except (InfeasibleError, ProblemError) as error:
+        told = str(error).removeprefix(f"{where}: ")
+        raise NovaError(f"{where}: {told}; the journal is damaged") from None
+
+
 def _states(directory: Path) -> list[int]:
     """Entries before each complete checkpoint, ascending."""
     numbers = (path.name.removeprefix(_STATE) for path in directory.glob(f"{_STATE}*"))
     return sorted(int(number) for number in numbers if number.isdecimal())
-
-
-def _lines(log: Path) -> Iterator[tuple[bytes, int]]:
-    """Complete lines and where each ends; what a crash cut short is left out."""
-    if not log.exists():
-        return
-    end = 0
-    with log.open("rb") as file:
-        for line in file:
-            if not line.endswith(b"\n"):
-                return
-            end += len(line)
-            yield line, end
-
-
-def _read_header(path: Path) -> dict[str, Any]:
-    try:
-        header: dict[str, Any] = msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError) as error:
-        raise NovaError(f"{path}: cannot be read: {error}") from None
-    if header.get("nova_live") != VERSION:
-        raise NovaError(f"{path}: format version {header.get('nova_live')}; {VERSION} is read here")
-    return header
-
-
-def _sync_path(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sync_tree(directory: Path) -> None:
-    for path in (*directory.rglob("*"), directory):
-        _sync_path(path)
 
 
 __all__ = ["Journal"]

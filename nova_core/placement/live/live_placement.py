@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Self
 
 import msgspec
@@ -161,18 +160,25 @@ class LivePlacement:
 
     # --- what happens -----------------------------------------------------------------------------
 
-    def apply(self, event: Event, *, overload: bool | None = None) -> PlanDelta:
+    def apply(
+        self,
+        event: Event,
+        *,
+        overload: bool | None = None,
+        record: Callable[[PlanDelta], None] | None = None,
+    ) -> PlanDelta:
         """Follow an event; what changes in the plan.
 
         Args:
             event: what happened; a `Batch` takes effect as a whole or not at all.
             overload: whether nodes near by may be overloaded when nothing fits; None leaves it to
                 the event, which may leave it to the policy.
+            record: called with the delta before the event takes effect; it does not if this fails.
 
         Raises:
             InfeasibleError: when it cannot be satisfied, saying how many tuples/s are missing.
             ProblemError: when it names what is not there or is no event for this problem.
-            In either case the state is as it was.
+            In either case, and when ``record`` raises, the state is as it was.
         """
         s = self._state
         events = event.events if isinstance(event, Batch) else [event]
@@ -195,6 +201,8 @@ class LivePlacement:
                     raise ProblemError(f"events[{number}]: {error}") from None
             workload_events.check_problem(s)
             delta = delta_of(s, breaks, s.version - 1)
+            if record is not None:
+                record(delta)
         except NoRoomError as error:
             self._undo()
             raise self._infeasible(error) from None
@@ -234,19 +242,24 @@ class LivePlacement:
 
     # --- starting over, with the same ---------------------------------------------------------
 
-    def compact(self) -> tuple[Problem, Plan]:
+    def compact(self, record: Callable[[Problem, Plan, Policy], None] | None = None) -> None:
         """Drop what is gone from memory and work out free capacities anew.
 
         What is decided stays, and so does all that later decisions depend on.
 
-        Returns:
-            The problem and the plan it now starts from.
+        Args:
+            record: called with what the placement is to start from, before it does; it stays as it
+                is if this fails.
         """
         problem = self.problem()
-        plan, moved = self.plan(problem), self.moved()
-        self._start(problem, plan, replace(self.policy, pinned=self.pinned), self.version)
-        self._set_moved(moved)
-        return problem, plan
+        plan = self.plan(problem)
+        policy = msgspec.structs.replace(self.policy, pinned=self.pinned)
+        fresh = type(self).__new__(type(self))
+        fresh._start(problem, plan, policy, self.version)
+        fresh._set_moved(self.moved())
+        if record is not None:
+            record(problem, plan, policy)
+        self.policy, self._state, self._hosting = policy, fresh._state, fresh._hosting
 
     @classmethod
     def restore(
@@ -255,15 +268,26 @@ class LivePlacement:
         """The state that `compact` left.
 
         Args:
-            problem: it returned.
-            plan: it returned.
-            policy: the policy then.
+            problem: it recorded.
+            plan: it recorded.
+            policy: it recorded.
             version: events before.
             moved: from `moved`.
+
+        Raises:
+            PlanError: when these do not fit together.
+            ProblemError: as the constructor.
         """
         live = cls(problem, plan, policy)
         live._state.version = version
-        live._set_moved({int(pair): when for pair, when in moved.items()})
+        pairs = len(problem.matrix)
+        for pair, when in moved.items():
+            if not (0 <= pair < pairs and 0 <= when <= version):
+                raise PlanError(
+                    f"live: pair {pair} is said to have moved at version {when}; there are {pairs} "
+                    f"pairs and {version} versions"
+                )
+        live._set_moved(moved)
         return live
 
     def moved(self) -> dict[int, int]:

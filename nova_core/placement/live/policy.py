@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
 
 from nova_core.errors import ProblemError
+from nova_core.model.document import Name, NonNegative
 
 
-@dataclass(frozen=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a migration costs and what happens when nothing fits.
 
     A join moves though it could stay only if that lowers its objective by more than ``gain``, plus
@@ -30,12 +32,12 @@ class Policy:
             refused.
     """
 
-    gain: float = 0.0
-    gain_share: float = 0.05
-    state_bytes: Mapping[str, float] = field(default_factory=dict)
-    gain_per_byte: float = 0.0
-    cooldown: int = 0
-    pinned: tuple[str, ...] = ()
+    gain: NonNegative = 0.0
+    gain_share: NonNegative = 0.05
+    state_bytes: dict[str, NonNegative] = {}
+    gain_per_byte: NonNegative = 0.0
+    cooldown: Annotated[int, Meta(ge=0)] = 0
+    pinned: tuple[Name, ...] = ()
     overload: bool = False
 
     def __post_init__(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -128,6 +129,84 @@ def test_a_journal_goes_on_after_kill_9(
                  "--skip-seen")  # fmt: skip
     assert again.stdout == ""
     assert Journal.resume(tmp_path / "j").live.version == len(EVENTS)
+
+
+def test_a_second_one_on_the_same_journal_ends_at_once(
+    nova, problem: Path, plan: Path, events: Path, tmp_path: Path
+) -> None:
+    """It names the first, which is not disturbed."""
+    first = subprocess.Popen(
+        [*NOVA, "live", str(problem), str(plan), "--journal", str(tmp_path / "j")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert first.stdin is not None
+    assert first.stdout is not None
+    texts = events.read_bytes().splitlines(keepends=True)
+    first.stdin.write(texts[0])
+    first.stdin.flush()
+    assert json.loads(first.stdout.readline())["new_version"] == 1
+    second = nova("live", problem, plan, "--events", events, "--journal", tmp_path / "j")
+    assert second.exit_code == 2
+    assert second.stdout == ""
+    assert second.stderr.startswith("nova: error: ")
+    assert f"process {first.pid} uses it" in second.stderr
+    rest, _ = first.communicate(b"".join(texts[1:]))
+    assert first.returncode == 0
+    assert [line["new_version"] for line in lines(rest.decode())] == list(range(2, len(EVENTS) + 1))
+    assert Journal.resume(tmp_path / "j").entries == len(EVENTS)
+
+
+def test_a_journal_that_cannot_be_written_ends_it(
+    nova, problem: Path, plan: Path, events: Path, tmp_path: Path
+) -> None:
+    """What it has answered is there; the same file once more goes on after it."""
+    nova("live", problem, plan, "--events", os.devnull, "--journal", tmp_path / "j")
+    whole = lines(nova("live", problem, plan, "--events", events).stdout)
+    answered: list[Any] = []
+    for limit in range(100, 2000, 150):
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        arguments = ["live", str(problem), str(plan), "--events", str(events), "--skip-seen"]
+        done = subprocess.run(
+            [*NOVA, *arguments, "--journal", str(tmp_path / "j")],
+            capture_output=True,
+            text=True,
+            preexec_fn=lambda n=limit, m=hard: resource.setrlimit(resource.RLIMIT_FSIZE, (n, m)),
+        )
+        answered += lines(done.stdout)
+        assert answered == whole[: len(answered)]
+        if done.returncode == 0:
+            break
+        assert done.returncode == 2
+        assert "events-0.jsonl: cannot be written: File too large" in done.stderr
+        assert "Traceback" not in done.stderr
+    assert answered == whole
+    assert soft == resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+
+
+DAMAGE: list[tuple[str, str]] = [
+    ("state-0/live.json", ""),
+    ("state-0/live.json", "[]"),
+    ("state-0/live.json", '{"nova_live": 1}'),
+    ("state-0/live.json", '{"nova_live": 1, "policy": {"gian": 1}}'),
+    ("state-0/problem/problem.yaml", ""),
+    ("state-0/plan/plan.json", "[]"),
+    ("events-0.jsonl", "[]\n"),
+    ("events-0.jsonl", '{"entry": 1}\n'),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), DAMAGE)
+def test_a_damaged_journal_is_one_line(
+    nova, problem: Path, plan: Path, events: Path, tmp_path: Path, name: str, text: str
+) -> None:
+    nova("live", problem, plan, "--events", os.devnull, "--journal", tmp_path / "j")
+    (tmp_path / "j" / name).write_text(text)
+    done = nova("live", problem, plan, "--events", events, "--journal", tmp_path / "j")
+    assert done.exit_code == 2, done.output
+    assert done.stdout == ""
+    assert done.stderr.startswith("nova: error: ")
+    assert done.stderr.count("\n") == 1
 
 
 def test_kill_9_in_the_middle_of_a_stream_changes_nothing(nova, tmp_path: Path) -> None:

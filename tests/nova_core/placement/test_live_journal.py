@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from largest_file import largest_file
+from needs import run_with_mounts
 
-from nova_core.errors import InfeasibleError, NovaError, ProblemError
+from nova_core.errors import InfeasibleError, NovaError, ProblemError, UnwritableError
 from nova_core.model import Problem
 from nova_core.placement.live import (
     ChangeRate,
@@ -57,6 +61,10 @@ def same(a: LivePlacement, b: LivePlacement) -> bool:
         and a.pinned == b.pinned
         and a.free_capacity() == b.free_capacity()
     )
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
 
 
 def test_it_goes_on_as_if_nothing_had_happened(
@@ -127,14 +135,20 @@ def test_a_checkpoint_that_was_not_finished_does_not_count(
 ) -> None:
     with Journal.create(tmp_path / "j", live) as journal:
         journal.apply(ChangeRate(source="s1", rate=30.0))
-        shutil.copytree(tmp_path / "j" / "state-0", tmp_path / "j" / ".state-1.99.tmp")
-        before = {path.name for path in (tmp_path / "j").iterdir()}
-        assert same(Journal.resume(tmp_path / "j").live, live)
+        shutil.copytree(tmp_path / "j", tmp_path / "before")
+        shutil.copytree(tmp_path / "j" / "state-0", tmp_path / "before" / ".state-1.tmp")
         journal.checkpoint()
-    # A crash between the new state and the removal of the old one leaves both.
-    assert before >= {"state-0", "events-0.jsonl"}
-    assert {path.name for path in (tmp_path / "j").glob("[!.]*")} == {"state-1"}
+    assert same(Journal.resume(tmp_path / "before").live, live)
+    assert names(tmp_path / "before") == ["events-0.jsonl", "lock", "state-0"]
+    assert names(tmp_path / "j") == ["events-1.jsonl", "lock", "state-1"]
     assert same(Journal.resume(tmp_path / "j").live, live)
+    # A crash between the new state and the removal of the old one leaves both.
+    shutil.copytree(tmp_path / "j" / "state-1", tmp_path / "before" / "state-1")
+    with Journal.resume(tmp_path / "before") as both:
+        assert same(both.live, live)
+        both.apply(ChangeRate(source="s1", rate=31.0))
+        both.checkpoint()
+    assert names(tmp_path / "before") == ["events-2.jsonl", "lock", "state-2"]
 
 
 def test_a_journal_of_something_else_is_refused(
@@ -152,8 +166,8 @@ def test_a_journal_of_something_else_is_refused(
     entry = {"entry": 1, "event": ChangeRate(source="s1", rate=30.0), "overload": None}
     good = msgspec.json.encode(entry) + b"\n"
     for bad, said in (
-        (b"{\n" + good, "line 1: no JSON; the journal is damaged"),
-        (good + good, "line 2: entry 1, not 2"),
+        (b"{\n" + good, "entry 1: .*; the journal is damaged"),
+        (good + good, "entry 2: says it is entry 1; the journal is damaged"),
     ):
         log.write_bytes(bad)
         with pytest.raises(NovaError, match=said):
@@ -163,6 +177,161 @@ def test_a_journal_of_something_else_is_refused(
     header.write_text(json.dumps({"nova_live": 99}))
     with pytest.raises(NovaError, match="format version 99"):
         Journal.resume(tmp_path / "j")
+
+
+def test_what_cannot_be_written_has_not_happened(
+    live: LivePlacement, problem: Problem, tmp_path: Path
+) -> None:
+    """Every second event is refused by a disk that takes no more; memory and disk agree on it."""
+    events = some_events(problem, 60)
+    journal = Journal.create(tmp_path / "j", live)
+    twin = LivePlacement(problem, place(problem, "nova"), live.policy)
+    twin.compact()
+    log = tmp_path / "j" / "events-0.jsonl"
+    for number, event in enumerate(events):
+        before = log.read_bytes()
+        with largest_file(len(before) + number), pytest.raises(UnwritableError):
+            journal.apply(event)
+        assert log.read_bytes() == before
+        assert journal.apply(event) == twin.apply(event)
+    assert same(live, twin)
+    journal.close()
+    again = Journal.resume(tmp_path / "j")
+    assert (again.entries, again.live.version) == (60, 60)
+    assert same(again.live, twin)
+
+
+def test_a_checkpoint_that_cannot_be_written_changes_nothing(
+    live: LivePlacement, tmp_path: Path
+) -> None:
+    with Journal.create(tmp_path / "j", live) as journal:
+        journal.apply(ChangeRate(source="s1", rate=30.0))
+        state = live._state
+        with largest_file(2000), pytest.raises(UnwritableError):
+            journal.checkpoint()
+        assert live._state is state
+        assert names(tmp_path / "j") == ["events-0.jsonl", "lock", "state-0"]
+        journal.apply(ChangeRate(source="s1", rate=31.0))
+        journal.checkpoint()
+    assert same(Journal.resume(tmp_path / "j").live, live)
+
+
+@pytest.mark.parametrize("sync", ["sync", "process"])
+def test_a_power_cut_takes_nothing_that_a_checkpoint_had(tmp_path: Path, sync: str) -> None:
+    """On a real file system, whose disk is looked at whenever something is renamed or removed."""
+    script = Path(__file__).with_name("power_cut.py")
+    assert json.loads(run_with_mounts(script, str(tmp_path), sync))["cuts"] > 20
+
+
+def test_one_process_at_a_time(live: LivePlacement, tmp_path: Path) -> None:
+    with Journal.create(tmp_path / "j", live) as journal:
+        for use in (Journal.resume, lambda directory: Journal.open(directory, live)):
+            with pytest.raises(NovaError, match=f"j: process {os.getpid()} uses it"):
+                use(tmp_path / "j")
+        journal.apply(ChangeRate(source="s1", rate=30.0))
+    assert same(Journal.resume(tmp_path / "j").live, live)
+
+
+def test_a_placement_may_leave_the_memory(
+    live: LivePlacement, problem: Problem, tmp_path: Path
+) -> None:
+    events = some_events(problem, 20)
+    twin = LivePlacement(problem, place(problem, "nova"), live.policy)
+    twin.compact()
+    with Journal.create(tmp_path / "j", live) as journal:
+        for number, event in enumerate(events):
+            if number % 4 == 0:
+                journal.unload()
+                assert not journal.loaded
+            assert journal.apply(event) == twin.apply(event)
+        assert same(journal.live, twin)
+
+
+GOOD = {"entry": 1, "event": {"event": "change-rate", "source": "s1", "rate": 30.0}}
+BAD_LINES = [
+    b"",
+    b"[]",
+    b"null",
+    b"\xff\xfe",
+    b"[" * 100_000,
+    b'{"entry": 1}',
+    b'{"entry": "1", "refused": true}',
+    b'{"entry": 1, "event": 7}',
+    b'{"entry": 1, "event": {"event": "nix"}}',
+    b'{"entry": 1, "event": {"event": "fail-node"}}',
+    b'{"entry": 1, "event": {"event": "fail-node", "node": "nix"}}',
+    b'{"entry": 1, "refused": true, "more": 1}',
+    b'{"entry": 1, "event": {"event": "change-rate", "source": "s1", "rate": 1e12}}',
+    b'{"entry": 1, "overload": "much", "event": {"event": "fail-node", "node": "s1"}}',
+]
+HEADERS: list[Any] = [
+    "",
+    "[]",
+    "null",
+    "{",
+    '"text"',
+    "{}",
+    {"version": -1},
+    {"version": None},
+    {"version": 10**30},
+    {"origin": 3},
+    {"policy": []},
+    {"policy": {"gian": 1}},
+    {"policy": {"gain": -1}},
+    {"policy": {"gain": "much"}},
+    {"policy": {"pinned": ["nix"]}},
+    {"policy": {"pinned": [3]}},
+    {"policy": {"state_bytes": {"nix": 1}}},
+    {"moved": []},
+    {"moved": {"x": 1}},
+    {"moved": {"-1": 1}},
+    {"moved": {"9999999": 0}},
+    {"moved": {"0": 7}},
+    {"moved": {"0": -1}},
+    {"moved": {"0": 10**30}},
+    {"more": 1},
+]
+
+
+def refused(directory: Path) -> str:
+    """The one line that says why a journal cannot be resumed."""
+    with pytest.raises(NovaError) as caught:
+        Journal.resume(directory)
+    assert str(directory) in str(caught.value)
+    return str(caught.value)
+
+
+def test_damaged_journals_are_refused_in_one_line(live: LivePlacement, tmp_path: Path) -> None:
+    Journal.create(tmp_path / "j", live).close()
+    log = tmp_path / "j" / "events-0.jsonl"
+    for line in BAD_LINES:
+        log.write_bytes(line + b"\n")
+        assert "damaged" in refused(tmp_path / "j")
+    log.write_text(json.dumps(GOOD) + "\n")
+    header = tmp_path / "j" / "state-0" / "live.json"
+    whole = json.loads(header.read_text())
+    assert Journal.resume(tmp_path / "j").live.version == 1
+    for change in HEADERS:
+        text = change if isinstance(change, str) else json.dumps(whole | change)
+        header.write_text(text)
+        refused(tmp_path / "j")
+    for missing in whole:
+        header.write_text(json.dumps({key: whole[key] for key in whole if key != missing}))
+        assert missing in refused(tmp_path / "j")
+    header.write_text(json.dumps(whole))
+    files = [path for path in (tmp_path / "j" / "state-0").rglob("*") if path.is_file()]
+    assert len(files) > 3
+    for file in files:
+        content = file.read_bytes()
+        for left in (b"", content[: len(content) // 2]):
+            file.write_bytes(left)
+            refused(tmp_path / "j")
+        file.write_bytes(content)
+    # Entries that should be there are not.
+    log.rename(log.with_name("events-1.jsonl"))
+    assert "entries 1 to 1 are missing" in refused(tmp_path / "j")
+    log.with_name("events-1.jsonl").unlink()
+    assert Journal.resume(tmp_path / "j").live.version == 0
 
 
 def test_a_state_can_be_compacted_at_any_time(live: LivePlacement, problem: Problem) -> None:

@@ -22,7 +22,8 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
         def start(directory: str = "data", **settings: Any) -> TestClient:
             (tmp_path / directory).mkdir(exist_ok=True)
-            store = Store(tmp_path / directory, sync=False)
+            kept = {key: settings.pop(key) for key in ("idle", "body_memory") if key in settings}
+            store = Store(tmp_path / directory, sync=False, **kept)
             app = application(store, **{"limit": LIMIT, **settings})
             client = TestClient(app, base_url="http://127.0.0.1")
             client.app_state["store"] = store

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +33,9 @@ PATIENCE = 30.0
 class Serving:
     """A process, and a client of it."""
 
-    def __init__(self, directory: Path, *options: str) -> None:
+    def __init__(self, directory: Path, *options: str, program: Sequence[str] = NOVA) -> None:
         self.process = subprocess.Popen(
-            [*NOVA, "serve", str(directory), "--port", "0", "--json", *options],
+            [*program, "serve", str(directory), "--port", "0", "--json", *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -72,8 +75,8 @@ class Serving:
 
 
 @contextmanager
-def serving(directory: Path, *options: str) -> Iterator[Serving]:
-    service = Serving(directory, *options)
+def serving(directory: Path, *options: str, program: Sequence[str] = NOVA) -> Iterator[Serving]:
+    service = Serving(directory, *options, program=program)
     try:
         yield service
     finally:
@@ -125,6 +128,186 @@ def test_kill_9_loses_nothing(tmp_path: Path) -> None:
     live = reference(events, tmp_path)
     plan = read_plan(files["plan"], read_problem(files["problem"]))
     assert plan.same_as(live.plan())
+
+
+# How often the service is killed, and what decides when: more by hand.
+KILLS = int(os.environ.get("NOVA_KILLS", "3"))
+SEED = int(os.environ.get("NOVA_SEED", "1"))
+# Writes its state often enough to be killed while it does.
+OFTEN = [
+    sys.executable,
+    "-c",
+    "from nova_core.service import hosted; hosted.CHECKPOINT = 40\n"
+    "from nova_core.cli import main; main()",
+]
+ROOMY: dict[str, Any] = PROBLEM | {
+    "nodes": [node | {"capacity": "unlimited"} for node in PROBLEM["nodes"]]
+}
+
+
+class Writers:
+    """Clients that add sources, each of its own, and remember which were acknowledged.
+
+    An event that got no answer is not sent again: it has happened or not.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.acknowledged: dict[str, int] = {}
+        self.sent: set[str] = set()
+        self._url: str | None = None
+        self._changed = threading.Condition()
+        self._ending = False
+        self._threads = [threading.Thread(target=self._write, args=(n,)) for n in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def use(self, url: str | None) -> None:
+        """Go on with a service at another address; None waits for one."""
+        with self._changed:
+            self._url = url
+            self._changed.notify_all()
+
+    def wait_for(self, more: int) -> None:
+        """Until so many more events are acknowledged."""
+        with self._changed:
+            goal = len(self.acknowledged) + more
+            assert self._changed.wait_for(lambda: len(self.acknowledged) >= goal, PATIENCE)
+
+    def end(self) -> None:
+        with self._changed:
+            self._ending = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(PATIENCE)
+
+    def _write(self, client: int) -> None:
+        number = 0
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._ending or self._url is not None)
+                if self._ending:
+                    return
+                url = self._url
+            try:
+                with httpx.Client(base_url=url, timeout=PATIENCE) as http:
+                    while self._url == url and not self._ending:
+                        number += 1
+                        self._add(http, f"s{client}x{number}")
+            except httpx.TransportError:
+                with self._changed:
+                    if self._url == url:
+                        self._url = None
+
+    def _add(self, http: httpx.Client, name: str) -> None:
+        self.sent.add(name)
+        source = {"id": name, "node": "thermometer", "stream": "T", "rate": 0.001}
+        join = {"operator": "climate", "with": "h1", "output_rate": 0.001}
+        event = {"event": "add-source", "source": source, "joins": [join]}
+        answer = http.post("/placements/field/events", json=event)
+        assert answer.status_code == 200, answer.text
+        with self._changed:
+            self.acknowledged[name] = answer.json()["new_version"]
+            self._changed.notify_all()
+
+
+def test_kills_under_four_clients_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+    draw = random.Random(SEED)
+    happened: dict[str, int] = {}
+    writers = Writers(4)
+
+    def look(service: Serving) -> None:
+        """Read the deltas that came since; each source is added once, at the version answered."""
+        after = len(happened)
+        page = service.client.get(f"/placements/field/deltas?after={after}&limit=10000").json()
+        for delta in page["deltas"]:
+            (pair,) = delta["added"]
+            assert pair["left"] not in happened
+            happened[pair["left"]] = delta["new_version"]
+        assert list(happened.values()) == list(range(1, page["version"] + 1))
+
+    try:
+        for kill in range(KILLS + 1):
+            with serving(tmp_path / "data", program=OFTEN) as service:
+                if kill == 0:
+                    problem = service.client.post("/problems", json=ROOMY).json()["id"]
+                    request = {"name": "field", "problem": problem}
+                    assert service.client.post("/placements", json=request).status_code == 201
+                look(service)
+                for name, version in writers.acknowledged.items():
+                    assert happened[name] == version, f"{name} is lost after {kill} kills"
+                writers.use(service.url)
+                if kill < KILLS:
+                    writers.wait_for(draw.randint(1, 60))
+                    service.end(signal.SIGKILL)
+                    writers.use(None)
+                    continue
+                writers.wait_for(10)
+                writers.end()
+                look(service)
+                sources = service.client.get("/placements/field/problem").json()["sources"]
+    finally:
+        writers.end()
+    assert sorted(source["id"] for source in sources) == sorted([*happened, "t1", "h1"])
+    assert writers.acknowledged.items() <= happened.items()
+    assert happened.keys() <= writers.sent
+    print(f"{KILLS} kills: {len(writers.acknowledged)} of {len(writers.sent)} acknowledged, all "
+          f"there; {len(happened)} happened, none twice")  # fmt: skip
+
+
+def memory_of(process: int) -> float:
+    """What a process and its children take, MiB; shared pages count in part."""
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    own = next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return own / 1024 + sum(memory_of(int(child)) for child in children)
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(20, marks=pytest.mark.e2e)])
+def test_hostile_bodies_at_once_take_little_memory_and_hold_nobody_up(
+    tmp_path: Path, count: int
+) -> None:
+    """Many times their size when they are read: aliases of aliases, and lists of empty lists."""
+    first = b"a: &a [" + b"x," * 9 + b"x]\n"
+    names = [bytes([letter]) for letter in range(ord("a"), ord("z"))]
+    rest = b"".join(
+        b"%s: &%s [%s*%s]\n" % (name, name, b"*%s," % before * 9, before)
+        for before, name in pairwise(names)
+    )
+    bodies = [first + rest + b" " * 220_000, b"[" + b"[]," * 1_000_000 + b"[]]"]
+    answers: list[int] = []
+    with serving(tmp_path / "data", "--body-memory", "256") as service:
+        service.begin()
+
+        def upload(content: bytes) -> None:
+            kind = {"Content-Type": "application/yaml"}
+            url = f"{service.url}/problems"
+            answers.append(httpx.post(url, content=content, headers=kind, timeout=None).status_code)
+
+        threads = [threading.Thread(target=upload, args=(bodies[n % 2],)) for n in range(count)]
+        for thread in threads:
+            thread.start()
+        peak, followed = 0.0, 0
+        while any(thread.is_alive() for thread in threads):
+            followed += service.follow(rate(25 + followed / 1e6)).status_code == 200
+            peak = max(peak, memory_of(service.process.pid))
+    assert len(answers) == count
+    assert set(answers) <= {400, 413}
+    assert peak < 1000
+    # Other clients were answered meanwhile, many times for each body.
+    assert followed > 10 * count
+
+
+def test_a_service_without_a_token_says_so(tmp_path: Path) -> None:
+    for options, says in (((), True), (("--token-file", str(tmp_path / "token")), False)):
+        (tmp_path / "token").write_text("secret\n")
+        with serving(tmp_path / "data", *options) as service:
+            service.process.send_signal(signal.SIGTERM)
+            _, written = service.process.communicate(timeout=PATIENCE)
+        assert ("there is no token" in written) == says
+        assert ("whom a proxy lets through" in written) == says
 
 
 def test_two_clients_at_once_stay_consistent(tmp_path: Path) -> None:
@@ -217,7 +400,8 @@ def test_one_service_per_directory_and_a_token_elsewhere(tmp_path: Path) -> None
     (tmp_path / "token").write_text("secret\n")
     options = ("--host", "0.0.0.0", "--token-file", str(tmp_path / "token"))
     with serving(tmp_path / "data", *options) as service:
-        assert "another nova serve uses it" in refused(str(tmp_path / "data"), "--port", "0")
+        said = refused(str(tmp_path / "data"), "--port", "0")
+        assert f"data: process {service.process.pid} uses it" in said
         port = service.url.rpartition(":")[2]
         at = f"http://127.0.0.1:{port}/placements"
         assert httpx.get(at).status_code == 401

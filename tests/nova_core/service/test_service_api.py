@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import msgspec
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
+from needs import run_with_mounts
 from serving import LIMIT, PROBLEM, Service, begin, rate
 from starlette.testclient import TestClient
 
@@ -18,6 +22,7 @@ from nova_core.model.files import read_plan, read_problem
 from nova_core.model.plan_delta import PlanDelta
 from nova_core.model.schema import published
 from nova_core.service import hosted
+from nova_core.service.intake import SMALL
 
 FAIL_A = {"event": "fail-node", "node": "A"}
 
@@ -341,18 +346,188 @@ def test_old_deltas_are_dropped_in_the_end(
     assert [each["new_version"] for each in kept["deltas"]] == [36, 37, 38, 39, 40]
 
 
-def test_a_journal_that_cannot_be_written_stops_the_placement(service: Service) -> None:
+@contextmanager
+def full_disk(log: Any) -> Iterator[None]:
+    """Have a log write to a device that takes nothing, nor can be cut back."""
+    (segment,) = log._segments
+    right, segment.descriptor = segment.descriptor, os.open("/dev/full", os.O_RDWR)
+    try:
+        yield
+    finally:
+        os.close(segment.descriptor)
+        segment.descriptor = right
+
+
+def test_a_log_that_cannot_be_cut_back_takes_no_more_events(service: Service) -> None:
     """What is not on disk is never acknowledged, and a restart goes on with what is."""
     with service() as client:
         begin(client)
         client.post("/placements/field/events", json=rate(26))
         placement = client.app_state["store"].placement("field")
-        with Path("/dev/full").open("wb", buffering=0) as placement._journal._log:
-            for _ in range(2):
-                answer = client.post("/placements/field/events", json=rate(27))
-                assert answer.status_code == 503
-                assert "takes no events until a restart" in answer.json()["error"]
+        with full_disk(placement._journal._log):
+            answer = client.post("/placements/field/events", json=rate(27))
+            assert answer.status_code == 503
+            assert "No space left on device" in answer.json()["error"]
+        answer = client.post("/placements/field/events", json=rate(27))
+        assert answer.status_code == 503
+        assert "nothing is taken until it is opened again" in answer.json()["error"]
+        # What was written for readers before it was refused is not to be seen.
+        deltas = client.get("/placements/field/deltas").json()
+        assert (deltas["version"], len(deltas["deltas"])) == (1, 1)
         assert client.get("/health").json()["failing"] == ["field"]
     client = service()
     assert client.get("/placements/field").json()["version"] == 1
     assert client.post("/placements/field/events", json=rate(27)).status_code == 200
+    assert client.get("/health").json()["failing"] == []
+
+
+def test_answers_and_restarts_agree_on_a_full_disk(tmp_path: Path) -> None:
+    """200: there after a restart; 503: not there. At all fill levels of a small file system."""
+    figures = json.loads(run_with_mounts(Path(__file__).with_name("full_disk.py"), str(tmp_path)))
+    assert figures["levels"] == 32
+    assert figures["refused"] == 3 * 32
+    assert figures["followed"] > 32 * 4
+
+
+def test_one_damaged_placement_keeps_no_other_down(
+    service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["empty", "field", "list", "log", "policy", "version"]
+    with service() as client:
+        for name in names:
+            begin(client, name)
+            client.post(f"/placements/{name}/events", json=rate(26))
+    at = tmp_path / "data" / "placements"
+    header = json.loads((at / "policy" / "state-0" / "live.json").read_text())
+    (at / "empty" / "state-0" / "live.json").write_text("")
+    (at / "list" / "state-0" / "live.json").write_text("[]")
+    (at / "log" / "events-0.jsonl").write_text('{"entry": 1, "event": 3}\n')
+    header["policy"]["gian"] = 1
+    (at / "policy" / "state-0" / "live.json").write_text(json.dumps(header))
+    header = {key: value for key, value in header.items() if key != "version"}
+    (at / "version" / "state-0" / "live.json").write_text(json.dumps(header))
+    (at / "nothing").mkdir()
+    (at / "file").write_text("")
+    damaged = sorted({*names, "nothing", "file"} - {"field"})
+    capsys.readouterr()
+    client = service()
+    written = capsys.readouterr().err
+    assert "Traceback" not in written
+    assert written.count("\n") == len(damaged)
+    for name in damaged:
+        assert f"placement {name}: set aside, as it cannot be read: " in written
+    health = client.get("/health").json()
+    assert (health["status"], health["placements"], health["damaged"]) == ("failing", 1, damaged)
+    assert client.post("/placements/field/events", json=rate(27)).status_code == 200
+    for name in damaged:
+        answer = client.post(f"/placements/{name}/events", json=rate(27))
+        assert answer.status_code == 503
+        assert f"{name} is set aside, as it cannot be read: " in answer.json()["error"]
+        assert (at / name).exists()
+    answer = client.post("/placements", json={"name": "list", "problem": "x"})
+    assert answer.status_code == 409
+    assert client.delete("/placements/list").status_code == 204
+    begin(client, "list")
+    assert client.get("/health").json()["damaged"] == [name for name in damaged if name != "list"]
+
+
+def test_idle_placements_leave_the_memory(service: Service) -> None:
+    """They are read from disk when they are used, and go on as if they had not been away."""
+    client = service(idle=0.01)
+    begin(client)
+    answers = []
+    placement = client.app_state["store"].placement("field")
+    for number in range(1, 6):
+        while client.get("/placements/field").json()["loaded"]:
+            # The service works in a thread of its own.
+            time.sleep(0.005)
+        assert placement._journal._live is None
+        # What is on disk is told without reading the rest.
+        assert client.get("/placements/field").json()["version"] == number - 1
+        assert client.get("/placements/field/deltas").json()["deltas"] == answers
+        answer = client.post("/placements/field/events", json=rate(25 + number))
+        assert answer.status_code == 200
+        answers.append(answer.json())
+    assert [answer["new_version"] for answer in answers] == [1, 2, 3, 4, 5]
+    assert client.get("/placements/field/problem").json()["sources"][0]["rate"] == 30
+
+
+def test_a_placement_that_cannot_be_read_again_says_so(service: Service, tmp_path: Path) -> None:
+    client = service(idle=0.01)
+    begin(client)
+    while client.get("/placements/field").json()["loaded"]:
+        time.sleep(0.005)
+    (tmp_path / "data" / "placements" / "field" / "state-0" / "live.json").write_text("[]")
+    for answer in (
+        client.post("/placements/field/events", json=rate(26)),
+        client.get("/placements/field/plan"),
+    ):
+        assert answer.status_code == 503
+        assert "field: cannot be read: " in answer.json()["error"]
+    assert client.get("/health").json()["failing"] == ["field"]
+
+
+def large_problem() -> dict[str, Any]:
+    """A problem whose document is read in a process of its own."""
+    more = [{"id": f"more{n}", "capacity": 1, "position": [n, n]} for n in range(1000)]
+    return PROBLEM | {"nodes": PROBLEM["nodes"] + more}
+
+
+def test_large_bodies_are_taken_in_like_small_ones(service: Service) -> None:
+    client = service(limit=2**20)
+    problem = large_problem()
+    assert len(json.dumps(problem)) > SMALL
+    uploaded = client.post("/problems", json=problem)
+    assert uploaded.status_code == 201, uploaded.text
+    assert uploaded.json()["nodes"] == 1005
+    assert client.post("/problems", json=problem).json() == uploaded.json()
+    problem["nodes"][-1]["capacity"] = -1
+    answer = client.post("/problems", json=problem)
+    assert answer.status_code == 400
+    assert "problem.json: nodes[1004]" in answer.json()["error"]
+    where = f"/problems/{uploaded.json()['id']}"
+    request = {
+        "name": "large",
+        "problem": uploaded.json()["id"],
+        "policy": {"state_bytes": {"climate": 3}, "pinned": ["climate"] * 5000},
+        "plan": client.post(f"{where}/plan", json={}).json(),
+    }
+    assert len(json.dumps(request)) > SMALL
+    missing = client.post("/placements", json=request | {"problem": "nix"})
+    assert (missing.status_code, missing.json()["error"][:24]) == (
+        404,
+        "there is no problem 'nix'"[:24],
+    )
+    assert client.post("/placements", json=request).status_code == 201
+    assert client.post("/placements/large/events", json=rate(26)).status_code == 200
+    taken = client.post("/placements", json=request)
+    assert (taken.status_code, taken.json()["error"]) == (
+        409,
+        "there is a placement 'large' already",
+    )
+
+
+def test_a_body_that_takes_too_much_is_refused(service: Service) -> None:
+    client = service(limit=2**26, body_memory=256 * 2**20)
+    for kind, pieces in (("json", 20_000_000), ("yaml", 1_000_000)):
+        answer = client.post(
+            "/problems",
+            content=b"[" + b"[]," * pieces + b"[]]",
+            headers={"Content-Type": f"application/{kind}"},
+        )
+        assert answer.status_code == 413, answer.text
+        assert "takes more than 256 MiB of memory" in answer.json()["error"]
+    begin(client)
+
+
+def test_events_have_a_limit_of_their_own(service: Service) -> None:
+    client = service(limit=2**26)
+    begin(client)
+    batch = {"event": "batch", "events": [rate(25 + n / 1000) for n in range(1000)]}
+    assert len(json.dumps(batch)) > SMALL
+    assert client.post("/placements/field/events", json=batch).json()["new_version"] == 1
+    answer = client.post("/placements/field/events", json=batch | {"events": [rate(26)] * 30_000})
+    assert (answer.status_code, answer.json()["error"]) == (
+        413,
+        "the body has more than 1,048,576 bytes",
+    )
