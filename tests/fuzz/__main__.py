@@ -26,6 +26,7 @@ from .material import write_material
 from .uses import USES
 
 CLONE_NEWNET = 0x40000000
+PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
@@ -34,6 +35,8 @@ def main() -> int:
     No context is open while children are made: they leave through here.
     """
     asked = _arguments()
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")
     _isolate()
     uses = [
         use
@@ -158,6 +161,8 @@ def _web_server(place: Path) -> tuple[int, int]:
     if pid:
         listener.close()
         return pid, port
+    # The server ends with whoever forked it, however that ends.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", port), partial(_Quiet, directory=str(place)), bind_and_activate=False
     )
@@ -178,7 +183,8 @@ def _keep(one: Input, keep: Path, kind: str, detail: str) -> Path:
         path = one.folder.with_name(f"{one.folder.name}.{stream}")
         if path.exists():
             shutil.copy(path, target / f"_{stream}")
-    (target / "_command").write_text(f"cd {target.resolve()} && {one.line}\n# {one.what}: {detail}\n")
+    text = f"cd {target.resolve()} && {one.line}\n# {one.what}: {detail}\n"
+    (target / "_command").write_text(text, errors="surrogateescape")
     return target
 
 

@@ -374,6 +374,14 @@ def _array(values: list[Any]) -> Any:
 
 def change_content(rng: random.Random, name: str, content: bytes) -> Change:
     """One change of a file's content, by what its name says it is."""
+    try:
+        return _change_content(rng, name, content)
+    except (ValueError, yaml.YAMLError):
+        # Not what its name says, such as the text of a script that ends in .json.
+        return change_bytes(rng, content)
+
+
+def _change_content(rng: random.Random, name: str, content: bytes) -> Change:
     if rng.random() < 0.25 or not content.strip():
         return change_bytes(rng, content)
     suffix = name.removesuffix(".gz").rpartition(".")[2]
