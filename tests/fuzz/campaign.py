@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,12 +16,15 @@ from typing import Any
 
 import click
 import msgspec
+import yaml
 
 from .children import SLOW, Child, Ended, Limits, begin, guarded, nova
-from .mutations import TEXTS, WRITTEN, change_content, change_path
+from .mutations import TEXTS, WRITTEN, Place, change_content, change_path, places, value_at
 from .uses import PLACEHOLDER, STRICT, USES, Use, attackable, command_of, commands, is_number
 
 ALLOWED = (0, 1, 2)
+# How the command line says that it has met what nobody thought of.
+KEPT_TRACEBACK = re.compile(r"its traceback is in (\S+)")
 
 
 @dataclass
@@ -110,6 +114,8 @@ def _spoil_content(rng: random.Random, made: Input) -> None:
         made.invalid = change.invalid or _against_schema(name, change.tree, made.use.line)
         if "unheard of" in change.what:
             made.invalid = "a field unheard of"
+        if not made.invalid:
+            made.invalid = _against_sums(name, before, change.tree, made.use)
 
 
 @cache
@@ -129,6 +135,30 @@ def _against_schema(name: str, tree: Any, line: str) -> str:
         return ""
     error = next(iter(_validator(STRICT[name]).iter_errors(tree)), None)
     return "" if error is None else f"not by the schema: {error.message[:100]}"
+
+
+def _against_sums(name: str, before: bytes, tree: Any, use: Use) -> str:
+    """Whether a figure differs that a plan must agree with."""
+    kind = STRICT[name]
+    if kind == "plan" and use.line.startswith("check "):
+        parts, why = ("instances", "edges", "partitions", "totals"), "a sum that no longer matches"
+    elif kind == "problem" and any(STRICT.get(one) == "plan" for one in use.files):
+        parts, why = ("nodes", "sources", "links", "query"), "a plan for another problem"
+    else:
+        return ""
+    old, new = (dict(_figures(one)) for one in (yaml.safe_load(before), tree))
+    differs = old.keys() == new.keys() and any(
+        place[0] in parts and abs(new[place] - old[place]) > 1e-3 * max(1.0, abs(old[place]))
+        for place in old
+    )
+    return why if differs else ""
+
+
+def _figures(tree: Any) -> Iterator[tuple[Place, float]]:
+    for place in places(tree):
+        value = value_at(tree, place)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            yield place, min(1e300, max(-1e300, value))
 
 
 def _spoil_path(rng: random.Random, made: Input, given: dict[str, str]) -> None:
@@ -241,6 +271,11 @@ def wrong_at_all(ended: Ended) -> tuple[str, str]:
         return "abort", f"signal {-ended.code}: {last}"
     if "Traceback (most recent call last)" in ended.stderr or "Exception ignored" in ended.stderr:
         return "traceback", last
+    if kept := KEPT_TRACEBACK.search(ended.stderr):
+        path = Path(kept[1])
+        text = path.read_text(errors="replace") if path.exists() else ""
+        path.unlink(missing_ok=True)
+        return "traceback", f"{last}\n{text[-600:]}"
     if ended.code not in ALLOWED:
         return "exit code", f"{ended.code}: {last}"
     if ended.code == 2 and "nova: error: " not in ended.stderr and ended.stderr.strip() == "":
