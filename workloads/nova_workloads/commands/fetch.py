@@ -13,6 +13,7 @@ import click
 
 from nova_core import console, paths
 from nova_core.errors import NovaError
+from nova_core.numbers import NumberRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,7 +70,7 @@ def fetch_options(command: F) -> F:
             click.option("--to", "last", type=DAY, help="Last day. [default: the first]"),
             click.option(
                 "--per-second",
-                type=click.FloatRange(min=0.001),
+                type=NumberRange(min=0.001),
                 callback=_finite,
                 default=4.0,
                 show_default=True,

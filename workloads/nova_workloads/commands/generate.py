@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nova_core import console, paths
+from nova_core.numbers import NumberRange
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option(
     "--heterogeneity",
-    type=click.FloatRange(0, 1),
+    type=NumberRange(0, 1),
     default=0.0,
     show_default=True,
     help="Of the nodes' capacities: 0 near uniform, 1 exponential.",
