@@ -21,7 +21,6 @@ from functools import partial
 from pathlib import Path
 
 from .campaign import Finding, Input, findings, make, run
-from .children import Limits, begin, nova
 from .material import write_material
 from .uses import USES
 
@@ -41,7 +40,7 @@ def main() -> int:
     uses = [
         use
         for use in USES
-        if (asked.slow == use.slow or asked.use) and (not asked.use or use.line.startswith(asked.use))
+        if (use.line.startswith(asked.use) if asked.use else use.slow == asked.slow)
     ]
     if not uses:
         print(f"no use begins with {asked.use!r}", file=sys.stderr)
@@ -66,7 +65,6 @@ def main() -> int:
             if asked.seconds is None or time.monotonic() - begun < asked.seconds:
                 yield make(seed, number, uses, material, place, port)
 
-    failed = 0
     found: list[Finding] = []
     codes: Counter[int] = Counter()
     longest = 0.0
@@ -82,7 +80,8 @@ def main() -> int:
             sys.stdout.flush()
         elif asked.verbose:
             last = ended.stderr.strip().rpartition("\n")[2]
-            print(f"{ended.code} {ended.seconds:.1f}s {one.number} {one.line[:150]}\n    {one.what}\n    {last[:300]}")
+            print(f"{ended.code} {ended.seconds:.1f} s, {one.number}: {one.line[:150]}")
+            print(f"    {one.what}\n    {last[:300]}")
         for path in (one.folder, *place.glob(f"{one.folder.name}.*")):
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
     os.kill(server, signal.SIGTERM)
@@ -96,7 +95,7 @@ def main() -> int:
     )
     if found:
         print(f"each with its files and command in {asked.keep}")
-    return 1 if found or failed else 0
+    return 1 if found else 0
 
 
 def _arguments() -> argparse.Namespace:
@@ -149,8 +148,8 @@ def _write_material(material: Path) -> None:
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *_: object) -> None:
-        pass
+    def log_message(self, *_: object) -> None:
+        """Nothing of interest happens here."""
 
 
 def _web_server(place: Path) -> tuple[int, int]:

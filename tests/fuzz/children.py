@@ -1,8 +1,8 @@
 """Running a command in a child of this process: an interpreter that has imported everything.
 
-A fork takes milliseconds where an interpreter takes a second. The child ends as an interpreter ends:
-`SystemExit` goes up through the whole stack, so nothing below `main` may catch it or hold a context
-open.
+A fork takes milliseconds where an interpreter takes a second. The child ends as an interpreter
+does: `SystemExit` goes up through the whole stack, so nothing below `main` may catch it or hold a
+context open.
 """
 
 from __future__ import annotations
@@ -89,8 +89,9 @@ def begin(run: Callable[[], object], folder: Path, limits: Limits, name: str = "
         limits: what it may use.
         name: of the files that hold what it writes.
     """
-    files = folder.with_name(f"{folder.name}.{name}.out"), folder.with_name(
-        f"{folder.name}.{name}.err"
+    files = (
+        folder.with_name(f"{folder.name}.{name}.out"),
+        folder.with_name(f"{folder.name}.{name}.err"),
     )
     sys.stdout.flush()
     sys.stderr.flush()
