@@ -131,6 +131,16 @@ def nova(arguments: Sequence[str]) -> Callable[[], object]:
     return run
 
 
+def fresh(arguments: Sequence[str]) -> Callable[[], object]:
+    """The same in an interpreter of its own, as people start it."""
+
+    def run() -> None:
+        code = "from nova_core.cli import main; main()"
+        os.execv(sys.executable, [sys.executable, "-c", code, *arguments])
+
+    return run
+
+
 def guarded(function: Callable[[Path], int], folder: Path) -> Callable[[], object]:
     """A function that answers as a command does."""
 

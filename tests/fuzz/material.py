@@ -195,8 +195,7 @@ def write_material(place: Path, nova: Callable[..., None]) -> None:
     nova("workload", "debs", "-o", "debs.yaml")
     nova("plan", "debs.yaml", "-o", "debs-plan.json", "--no-baselines")
     _experiments(place)
-    # What these import, children need not.
-    nova("report", "run", "-o", "report.html", "--no-spark")
+    # What this imports, children need not.
     nova("plot", "problem.yaml", "-o", "problem.svg")
     _web(place / "web")
     _requests(place / "requests", _service(place / "service"))
