@@ -40,7 +40,7 @@ class Input:
         what: how it is spoiled, in words.
         arguments: of the command.
         invalid: why it must not be accepted; empty where it may.
-        refusable: whether every follow-up may refuse, too, since it is given what is spoiled.
+        values: what stands for the placeholders of its line and of its follow-ups.
     """
 
     number: int
@@ -49,6 +49,7 @@ class Input:
     what: str = "as it is"
     arguments: list[str] = field(default_factory=list)
     invalid: str = ""
+    values: dict[str, str] = field(default_factory=dict)
 
     @property
     def line(self) -> str:
@@ -95,11 +96,14 @@ def make(
             _spoil_path(rng, made, given)
         else:
             extra = _spoil_option(rng, made)
-    values = {**given, "PORT": str(port), "CASE": made.folder.name}
-    made.arguments = [
-        PLACEHOLDER.sub(lambda match: values[match[1]], word) for word in use.words
-    ] + extra
+    made.values = {**given, "PORT": str(port), "CASE": made.folder.name}
+    made.arguments = [*_filled(use.line, made), *extra]
     return made
+
+
+def _filled(line: str, one: Input) -> list[str]:
+    """The words of a line with what stands for its placeholders."""
+    return [PLACEHOLDER.sub(lambda match: one.values[match[1]], word) for word in line.split()]
 
 
 def _spoil_content(rng: random.Random, made: Input) -> None:
@@ -231,7 +235,7 @@ def run(inputs: Iterator[Input], jobs: int) -> Iterator[tuple[Input, Ended, str,
                 continue
             kind, detail = wrong(one, ended) if first is None else wrong_after(ended)
             if not kind and then and (first or ended).code == 0:
-                words = PLACEHOLDER.sub(lambda match: match[1], then.pop(0)).split()
+                words = _filled(then.pop(0), one)
                 next_child = begin(nova(words), one.folder, Limits(), "then")
                 still.append((one, next_child, then, first or ended))
                 continue
