@@ -23,7 +23,7 @@ from nova_core.numbers import NumberRange
 )
 @click.option(
     "--rate",
-    type=NumberRange(min=0, min_open=True),
+    type=NumberRange(0, 1e12, min_open=True),
     default=1000.0,
     show_default=True,
     help="Of each sensor, tuples/s.",
