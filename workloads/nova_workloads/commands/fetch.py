@@ -37,13 +37,6 @@ def _numbers(_: click.Context, __: click.Parameter, value: str | None) -> list[i
         raise click.BadParameter(f"{value!r}: expected whole numbers such as 12,34") from error
 
 
-def _finite(_: click.Context, __: click.Parameter, value: float) -> float:
-    """Not NaN, which is in every range."""
-    if value != value:
-        raise click.BadParameter(f"{value}: expected requests per second, e.g. 4")
-    return value
-
-
 def _box(
     _: click.Context, __: click.Parameter, value: str | None
 ) -> tuple[float, float, float, float] | None:
@@ -71,7 +64,6 @@ def fetch_options(command: F) -> F:
             click.option(
                 "--per-second",
                 type=NumberRange(min=0.001),
-                callback=_finite,
                 default=4.0,
                 show_default=True,
                 help="Requests at most.",
