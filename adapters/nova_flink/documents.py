@@ -30,7 +30,7 @@ def to_plain(value: Any) -> Any:
     return value
 
 
-def from_json(text: str, kind: type[T], where: str) -> T:
+def from_json(text: str | bytes, kind: type[T], where: str) -> T:
     """Read a dataclass from JSON.
 
     Raises:

@@ -68,7 +68,7 @@ class Record:
             NovaError: where it cannot be read, naming what is wrong.
         """
         try:
-            return from_json(path.read_text("utf-8"), cls, str(path))
+            return from_json(path.read_bytes(), cls, str(path))
         except OSError as error:
             raise NovaError(f"{path}: {error.strerror}") from error
 

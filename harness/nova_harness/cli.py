@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from nova_core import console, paths
+from nova_core.numbers import NumberRange
 
 MIN_NODES = 4
 # Among fewer, events run out of nodes and sources to happen to, or of room.
@@ -45,7 +46,7 @@ def bench() -> None:
 )
 @click.option(
     "--heterogeneity",
-    type=click.FloatRange(0, 1),
+    type=NumberRange(0, 1),
     default=1.0,
     show_default=True,
     help="Of the synthetic nodes' capacities: 0 near uniform, 1 exponential.",
@@ -240,12 +241,12 @@ def queries(sizes: list[int], seed: int, repeat: int, as_json: bool) -> None:
 @click.option("--nodes", type=click.IntRange(min=MIN_NODES), default=10_000, show_default=True)
 @click.option(
     "--rate",
-    type=click.FloatRange(min=1),
+    type=NumberRange(min=1),
     default=1000,
     show_default=True,
     help="Events/s the client sends, answered or not.",
 )
-@click.option("--seconds", type=click.FloatRange(min=1), default=60, show_default=True)
+@click.option("--seconds", type=NumberRange(min=1), default=60, show_default=True)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option(
     "--json", "as_json", is_flag=True, help="Write the figures as JSON to stdout, nothing else."

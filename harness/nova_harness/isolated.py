@@ -128,7 +128,10 @@ def _limit_memory(memory: float) -> None:
 
     pages = int(status.read_text().split()[0])
     most = pages * resource.getpagesize() + int(memory * GB)
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    allowed = resource.getrlimit(resource.RLIMIT_AS)[1]
+    # A limit that is there already, by `ulimit -v`, cannot be raised.
+    if allowed == resource.RLIM_INFINITY or most < allowed:
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 __all__ = ["BEGIN", "END", "Limited", "isolated"]

@@ -13,6 +13,7 @@ import click
 from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import InfeasibleError, NovaError, ProblemError
+from nova_core.numbers import NumberRange
 
 if TYPE_CHECKING:
     from nova_core.placement.live import Journal, LivePlacement, Policy
@@ -26,14 +27,14 @@ def policy_options(command: Any) -> Any:
     options = [
         click.option(
             "--gain",
-            type=click.FloatRange(min=0),
+            type=NumberRange(min=0),
             default=0.0,
             show_default=True,
             help="Least gain of a move by choice, in the objective's unit.",
         ),
         click.option(
             "--gain-share",
-            type=click.FloatRange(min=0),
+            type=NumberRange(min=0),
             default=0.05,
             show_default=True,
             help="Least gain as a share of what the join costs.",

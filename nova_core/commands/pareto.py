@@ -9,6 +9,7 @@ import click
 
 from nova_core import console, paths
 from nova_core.commands import figures, shared
+from nova_core.numbers import NumberRange
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--limit",
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(min=0, min_open=True),
     default=300.0,
     show_default=True,
     help="Seconds it may take.",

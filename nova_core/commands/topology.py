@@ -11,6 +11,7 @@ from nova_core.commands import shared
 from nova_core.commands import topology_figures as figures
 from nova_core.commands.plan import require_writable
 from nova_core.errors import NovaError
+from nova_core.numbers import NumberRange
 
 # Kept by hand so that --help needs no numpy; a test compares it with the library's own.
 METHODS = ("solver", "vivaldi", "smacof", "classical")
@@ -62,7 +63,7 @@ def topology() -> None:
 )
 @click.option(
     "--near",
-    type=click.FloatRange(0, 1),
+    type=NumberRange(0, 1),
     default=0.0,
     show_default=True,
     help="Share of those that are a node's nearest; the others are random.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -268,13 +269,13 @@ def _read(path: Path, kinds: Mapping[str, Kind], error: type[NovaError]) -> Any:
         # The file is Arrow's own: its threads drop what they have read after this returns, and one
         # that needs the interpreter for that, as for buffers of Python's files, ends the process
         # with SIGABRT when the interpreter is going away.
-        with pa.OSFile(str(path), "rb") as file:
+        with pa.OSFile(os.fsencode(path), "rb") as file:
             table = pq.ParquetFile(file, page_checksum_verification=True)
             facts = table.metadata
             check_size(file.size(), _CELL * facts.num_rows * facts.num_columns)
             return table.read()
     if path.suffix == ".arrow":
-        with pa.OSFile(str(path), "rb") as file, pa.ipc.open_file(file) as reader:
+        with pa.OSFile(os.fsencode(path), "rb") as file, pa.ipc.open_file(file) as reader:
             return reader.read_all()
     if path.suffix == ".csv" or path.name.endswith(".csv.gz"):
         from pyarrow import csv

@@ -52,7 +52,10 @@ ALLOWED: dict[str, tuple[str, set[str]]] = {
     "nova_workloads": ("workloads/nova_workloads", CORE),
     "nova_testbed": (
         "testbed/nova_testbed",
-        {f"nova_core.{name}" for name in ("model", "errors", "console", "paths", "programs")},
+        {
+            f"nova_core.{name}"
+            for name in ("model", "errors", "console", "numbers", "paths", "programs")
+        },
     ),
     "nova_harness": ("harness/nova_harness", ALL),
 }

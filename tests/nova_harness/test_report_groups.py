@@ -248,6 +248,7 @@ def test_a_run_given_twice(run: Path) -> None:
         ("cell.json", '{"strategy": "nova"}', "window_ms"),
         ("summary.json", '{"throughput_results_per_s": "many"}', "throughput_results_per_s"),
         ("check.json", "{", "check.json"),
+        ("check.json", "[" * 20_000, "check.json"),
         ("samples.parquet", "not parquet", "samples.parquet: cannot be read"),
         ("check.json", None, "cannot be read: No such file"),
     ],

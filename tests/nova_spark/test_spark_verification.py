@@ -36,6 +36,13 @@ def test_wrong_records_are_said(tmp_path: Path, text: str | None, complaint: str
         Record.read(path)
 
 
+def test_a_record_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.write_bytes(b'{"url": "\xb1"}')
+    with pytest.raises(NovaError, match=f"{path}: not JSON"):
+        Record.read(path)
+
+
 def test_no_answer_is_said(tmp_path: Path) -> None:
     with pytest.raises(NovaError, match=r"no answer from Spark at http://127\.0\.0\.1:9"):
         Rest("http://127.0.0.1:9/").executors()

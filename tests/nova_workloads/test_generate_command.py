@@ -47,7 +47,8 @@ def test_json_summary(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--nodes", "3"], "3 is not in the range x>=4"),
+        (["--nodes", "3"], "3 is not in the range 4<=x<=100000000"),
+        (["--nodes", str(2**63)], "is not in the range 4<=x<=100000000"),
         (["--nodes", "10", "--heterogeneity", "2"], "2.0 is not in the range 0<=x<=1"),
         (["--nodes", "10", "--rate-min", "9", "--rate-max", "5"], "rate_max 5; expected"),
     ],

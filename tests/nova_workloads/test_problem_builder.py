@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from nova_core.cli import cli
+from nova_core.errors import NovaError
 from nova_core.model.files import read_problem
 from nova_workloads.commands.build import build
 from nova_workloads.problem_builder import Build, build_problem
@@ -239,3 +240,34 @@ def test_a_hundred_thousand_sensors(tmp_path: Path, topology: Path) -> None:
     assert summary["sources"] == {"pressure": count // 2, "humidity": count // 2}
     assert summary["pairs"] == count // 2
     assert summary["regions"] == 997
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "complaint"),
+    [
+        ("sensors/stream=pressure", lambda t: None, "cannot be read"),
+        ("sensors/stream=humidity", lambda t: t.drop_columns("lat"), "no column 'lat'"),
+        (
+            "sensors/stream=pressure",
+            lambda t: t.set_column(0, "id", pa.array([None, "b"])),
+            "'id': a row has no value",
+        ),
+        ("join_matrix", lambda t: t.drop_columns("left"), "no column 'left'"),
+        (
+            "join_matrix",
+            lambda t: t.set_column(0, "left", pa.array(["x", "y"])),
+            "left 'x' is no sensor",
+        ),
+    ],
+)
+def test_damaged_tables_are_refused(
+    sensors: Path, topology: Path, tmp_path: Path, table: str, change: Any, complaint: str
+) -> None:
+    path = sensors / table / "part-0.parquet"
+    changed = change(pq.ParquetFile(path).read())
+    if changed is None:
+        path.write_bytes(path.read_bytes()[:-20])
+    else:
+        pq.write_table(changed, path)
+    with pytest.raises(NovaError, match=complaint):
+        build_problem(sensors, topology, tmp_path / "problem.yaml", Build(sink="cloud"))

@@ -44,6 +44,7 @@ def test_polygons(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("nonsense", "no readable GeoJSON"),
+        ("[" * 200_000, "no readable GeoJSON"),
         ('{"type": "Feature"}', "a GeoJSON FeatureCollection is expected"),
         (collection(), "no features; at least one region is needed"),
         (collection(feature(polygon(SQUARE), id=1)), "no property 'name'; there are: id"),

@@ -114,3 +114,23 @@ def test_bad_readings(tmp_path: Path) -> None:
         read_streams([tmp_path / "c.parquet"], sensors=["b"])
     with pytest.raises(NovaError, match="give each sensor once"):
         read_streams([tmp_path / "c.parquet", tmp_path / "c.parquet"])
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("region", [{"a": 1}]), ("sensor", [[1]]), ("value", ["warm"]), ("value", [{"a": 1}])],
+)
+def test_columns_of_other_types_are_refused(
+    tmp_path: Path, name: str, values: list[object]
+) -> None:
+    columns = {
+        "sensor": ["a"],
+        "region": ["r"],
+        "stream": ["pressure"],
+        "time": pa.array([1], pa.timestamp("ms")),
+        "value": [1.5],
+    }
+    path = tmp_path / "readings.parquet"
+    pq.write_table(pa.table(columns | {name: values}), path)
+    with pytest.raises(NovaError, match=f"column '{name}'"):
+        read_streams([path])

@@ -350,7 +350,7 @@ def checked_base(url: str) -> str:
         FetchError: for one that is not http or https.
     """
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
+    if parts.scheme not in ("http", "https") or not parts.netloc or not url.isascii():
         raise FetchError(f"--url {url}: expected an address such as https://host/path")
     return url.rstrip("/")
 

@@ -7,6 +7,7 @@ here has a Python object per sensor or pair, so a hundred thousand sensors take 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -209,22 +210,52 @@ def _nodes_of_problem(topology: Path) -> Any:
 # --- sources --------------------------------------------------------------------------------------
 
 
-def _dataset(prepared: Path, table: str) -> Any:
+def _batches(prepared: Path, table: str, texts: Sequence[str], numbers: Sequence[str]) -> Any:
+    """Columns of a table that was prepared, batch by batch.
+
+    Raises:
+        NovaError: when it is not what was prepared: damaged, or without a column, or with a column
+            of another type or without a value.
+    """
+    import pyarrow as pa
     import pyarrow.dataset as ds
+    import pyarrow.types as kinds
 
     if not (prepared / MANIFEST).is_file():
         raise NovaError(f"{prepared}: no {MANIFEST}; give what `nova workload prepare` wrote")
     if (prepared / JOURNAL).exists():
         raise NovaError(f"{prepared}: a commit was broken off; run `nova workload prepare` again")
-    return ds.dataset(
-        prepared / table, format="parquet", partitioning="hive", exclude_invalid_files=False
-    )
+    try:
+        dataset = ds.dataset(
+            prepared / table, format="parquet", partitioning="hive", exclude_invalid_files=False
+        )
+        for name in (*texts, *numbers):
+            if name not in dataset.schema.names:
+                raise NovaError(f"{prepared / table}: no column {name!r}")
+            kind = dataset.schema.field(name).type
+            is_text = kinds.is_string(kind) or kinds.is_dictionary(kind)
+            is_number = kinds.is_integer(kind) or kinds.is_floating(kind)
+            if not (is_text if name in texts else is_number):
+                needed = "text" if name in texts else "numbers"
+                raise NovaError(f"{prepared / table}: column {name!r} is {kind}; {needed} expected")
+        for batch in dataset.to_batches(columns=[*texts, *numbers]):
+            for name in texts:
+                if batch.column(name).null_count:
+                    raise NovaError(f"{prepared / table}: column {name!r}: a row has no value")
+            yield batch
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise NovaError(f"{prepared / table}: cannot be read: {reason}") from error
 
 
 def _sensors(prepared: Path, build: Build) -> Any:
-    columns = ["id", "stream", "sensor", "region", "lat", "lon", "tuple_bytes"]
-    columns.append(f"rate_{build.rate}")
-    table = _dataset(prepared, "sensors").to_table(columns=columns)
+    import pyarrow as pa
+
+    numbers = ["sensor", "lat", "lon", "tuple_bytes", f"rate_{build.rate}"]
+    found = list(_batches(prepared, "sensors", ["id", "stream", "region"], numbers))
+    if not found:
+        raise NovaError(f"{prepared}: no sensors")
+    table = pa.Table.from_batches(found)
     if table.num_rows == 0:
         raise NovaError(f"{prepared}: no sensors")
     return table.sort_by("id")
@@ -310,16 +341,20 @@ def _write_tables(
 
     from nova_core.model.syntax import dump
 
-    pairs = _dataset(prepared, "join_matrix")
+    pairs = _batches(prepared, "join_matrix", ["left", "right"], [])
     ids = sensors.column("id").combine_chunks()
     used = np.zeros(sensors.num_rows, bool)
     count = 0
     schema = pa.schema({"join": pa.string(), "left": pa.string(), "right": pa.string()})
     with pq.ParquetWriter(tables / "matrix.parquet", schema, compression="zstd") as writer:
         # A matrix may have many more rows than fit in memory as text.
-        for batch in pairs.to_batches(columns=["left", "right"]):
+        for batch in pairs:
             for side in ("left", "right"):
-                used[pc.index_in(batch.column(side), ids).to_numpy(zero_copy_only=False)] = True
+                row = pc.index_in(batch.column(side), ids)
+                if row.null_count:
+                    stranger = batch.column(side).filter(row.is_null())[0].as_py()
+                    raise NovaError(f"{prepared / 'join_matrix'}: {side} {stranger!r} is no sensor")
+                used[row.to_numpy(zero_copy_only=False)] = True
             join = pa.array([JOIN], pa.string()).take(pa.nulls(len(batch), pa.int32()).fill_null(0))
             writer.write_batch(
                 pa.record_batch([join, batch.column("left"), batch.column("right")], schema=schema)

@@ -129,8 +129,8 @@ def read_regions(path: Path, name_property: str = "name") -> Polygons:
     import numpy as np
 
     try:
-        document = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        document = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error
         raise NovaError(f"{path}: no readable GeoJSON: {reason}") from None
     if not isinstance(document, dict) or document.get("type") != "FeatureCollection":

@@ -169,11 +169,20 @@ def _parquet(path: Path, sensors: Sequence[str], regions: Sequence[str]) -> pa.T
     time = table.column(wanted[3])
     if not pa.types.is_timestamp(time.type):
         raise NovaError(f"{path}: column {wanted[3]!r} is {time.type}; expected timestamps")
-    milliseconds = pc.cast(time, pa.timestamp(MS, time.type.tz), safe=False).cast(pa.int64())
-    table = table.drop_columns(wanted[3]).append_column("time_ms", milliseconds)
-    for name in ("sensor", "region", "stream"):
+    table = table.drop_columns(wanted[3]).append_column("time_ms", time)
+    types = {name: pa.string() for name in ("sensor", "region", "stream")} | {
+        "time_ms": pa.timestamp(MS, time.type.tz), "value": pa.float64()
+    }  # fmt: skip
+    for name, kind in types.items():
         index = table.schema.get_field_index(name)
-        table = table.set_column(index, name, pc.cast(table.column(name), pa.string()))
+        try:
+            # Times may be finer than milliseconds.
+            column = pc.cast(table.column(name), kind, safe=name != "time_ms")
+        except pa.ArrowException as error:
+            raise NovaError(f"{path}: column {name!r}: {_first_line(error)}") from error
+        table = table.set_column(
+            index, name, column.cast(pa.int64()) if name == "time_ms" else column
+        )
     return table
 
 

@@ -12,6 +12,7 @@ import click
 from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
+from nova_core.numbers import NumberRange
 
 if TYPE_CHECKING:
     from nova_harness.experiment.cell_run import CellReport
@@ -64,7 +65,7 @@ def changing_options(command: Any) -> Any:
             click.option(
                 "--rate",
                 "rates",
-                type=click.FloatRange(min=0, min_open=True),
+                type=NumberRange(min=0, min_open=True),
                 multiple=True,
                 help="Of each source, tuples/s, instead of the file's; may be repeated.",
             ),
@@ -75,7 +76,7 @@ def changing_options(command: Any) -> Any:
             ),
             click.option(
                 "--duration",
-                type=click.FloatRange(min=0, min_open=True),
+                type=NumberRange(min=0, min_open=True),
                 metavar="SECONDS",
                 help="Measured time of each cell, instead of the file's.",
             ),

@@ -13,6 +13,7 @@ import click
 from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
+from nova_core.numbers import NumberRange
 from nova_testbed.commands import shared as testbed
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def up(place: str, as_json: bool) -> None:
 @click.option(
     "--for",
     "seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(min=0, min_open=True),
     metavar="SECONDS",
     help="After which the job ends by itself [default: it does not].",
 )

@@ -10,6 +10,7 @@ import click
 
 from nova_core import console
 from nova_core.commands import shared
+from nova_core.numbers import NumberRange
 from nova_harness.commands.reproduce_shared import data_directory, figure_options, publish
 
 if TYPE_CHECKING:
@@ -38,14 +39,14 @@ def cell_options(command: F) -> F:
             ),
             click.option(
                 "--limit",
-                type=click.FloatRange(min=0, min_open=True),
+                type=NumberRange(min=0, min_open=True),
                 default=600.0,
                 show_default=True,
                 help="Seconds of processor time that placing may take.",
             ),
             click.option(
                 "--memory",
-                type=click.FloatRange(min=0, min_open=True),
+                type=NumberRange(min=0, min_open=True),
                 default=8.0,
                 show_default=True,
                 help="GB that placing may take.",

@@ -198,7 +198,7 @@ def _read(path: Path, kind: type[T]) -> T:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except OSError as error:
         raise RunError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise RunError(f"{path}: {error}") from error
 
 
@@ -264,8 +264,10 @@ class CellFolder:
         import pyarrow.parquet as pq
 
         try:
-            table = pq.read_table(self.samples, columns=SAMPLE_COLUMNS)
-        except (OSError, KeyError, pa.ArrowException) as error:
+            table = pq.read_table(self.samples, columns=SAMPLE_COLUMNS).select(SAMPLE_COLUMNS)
+            times = [pa.field(name, pa.int64(), nullable=False) for name in SAMPLE_COLUMNS[:-1]]
+            table = table.cast(pa.schema([*times, pa.field("measured", pa.bool_(), False)]))
+        except (OSError, KeyError, ValueError, pa.ArrowException) as error:
             raise RunError(f"{self.samples}: cannot be read: {first_line(error)}") from error
         c = {name: table.column(name).to_numpy() for name in SAMPLE_COLUMNS}
         chosen = np.flatnonzero(c["measured"])

@@ -10,6 +10,7 @@ import click
 
 from nova_core import console, paths
 from nova_core.errors import NovaError
+from nova_core.numbers import NumberRange
 from nova_testbed.commands import shared
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ OPERATORS = ("window-join", "filter")
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(min=0, min_open=True),
     default=1000.0,
     show_default=True,
     help="Of each source in that problem, tuples/s.",

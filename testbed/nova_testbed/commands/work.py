@@ -9,6 +9,7 @@ import click
 
 from nova_core import console
 from nova_core.errors import NovaError
+from nova_core.numbers import NumberRange
 from nova_core.programs import PROGRAMS
 from nova_testbed.commands import shared
 
@@ -35,9 +36,7 @@ def ssh(place: str, host: str, command: tuple[str, ...]) -> None:
 @click.command("exec", context_settings={"ignore_unknown_options": True})
 @shared.inventory_option
 @shared.on_option
-@click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True
-)
+@click.option("--timeout", type=NumberRange(min=0, min_open=True), default=60.0, show_default=True)
 @click.option("--root", is_flag=True, help="Run as root, through sudo where need be.")
 @shared.json_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -77,12 +76,12 @@ def execute(
 @click.command()
 @shared.inventory_option
 @shared.on_option
-@click.option("--cpu", type=click.FloatRange(0, 100), help="Per cent of each host's CPU.")
-@click.option("--memory", type=click.FloatRange(0, 95), help="Per cent of each host's memory.")
+@click.option("--cpu", type=NumberRange(0, 100), help="Per cent of each host's CPU.")
+@click.option("--memory", type=NumberRange(0, 95), help="Per cent of each host's memory.")
 @click.option(
     "--for",
     "seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(min=0, min_open=True),
     help="Stop after so many seconds [default: go on in the background].",
 )
 @click.option("--stop", "stopping", is_flag=True, help="Stop the load.")

@@ -12,6 +12,7 @@ import click
 
 from nova_core import console, paths
 from nova_core.errors import NovaError
+from nova_core.numbers import NumberRange
 from nova_workloads.commands.fetch import fetch
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def fault_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for name, (of, share) in reversed(FAULTS.items()):
         command = click.option(
             f"--{name}",
-            type=click.FloatRange(0, 1),
+            type=NumberRange(0, 1),
             metavar="SHARE",
             help=f"Of {of}. [default: {share:g}]",
         )(command)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from nova_core import console, paths
+from nova_core.numbers import NumberRange
 
 
 @click.command()
@@ -22,7 +23,7 @@ from nova_core import console, paths
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(0, 1e12, min_open=True),
     default=1000.0,
     show_default=True,
     help="Of each sensor, tuples/s.",

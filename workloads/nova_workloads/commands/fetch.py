@@ -13,6 +13,7 @@ import click
 
 from nova_core import console, paths
 from nova_core.errors import NovaError
+from nova_core.numbers import NumberRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,13 +35,6 @@ def _numbers(_: click.Context, __: click.Parameter, value: str | None) -> list[i
         return None if value is None else [int(part) for part in value.split(",")]
     except ValueError as error:
         raise click.BadParameter(f"{value!r}: expected whole numbers such as 12,34") from error
-
-
-def _finite(_: click.Context, __: click.Parameter, value: float) -> float:
-    """Not NaN, which is in every range."""
-    if value != value:
-        raise click.BadParameter(f"{value}: expected requests per second, e.g. 4")
-    return value
 
 
 def _box(
@@ -69,8 +63,7 @@ def fetch_options(command: F) -> F:
             click.option("--to", "last", type=DAY, help="Last day. [default: the first]"),
             click.option(
                 "--per-second",
-                type=click.FloatRange(min=0.001),
-                callback=_finite,
+                type=NumberRange(min=0.001),
                 default=4.0,
                 show_default=True,
                 help="Requests at most.",

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nova_core import console, paths
+from nova_core.numbers import NumberRange
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
 
+# Of nodes, clusters and tuples/s: more is a slip of the hand.
+MOST = 100_000_000
+
 
 @click.command()
-@click.option("--nodes", "-n", type=click.IntRange(min=4), required=True, help="Number of nodes.")
+@click.option("--nodes", "-n", type=click.IntRange(4, MOST), required=True, help="Number of nodes.")
 @click.option(
     "--output",
     "-o",
@@ -25,35 +29,35 @@ if TYPE_CHECKING:
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option(
     "--heterogeneity",
-    type=click.FloatRange(0, 1),
+    type=NumberRange(0, 1),
     default=0.0,
     show_default=True,
     help="Of the nodes' capacities: 0 near uniform, 1 exponential.",
 )
 @click.option(
     "--dimensions",
-    type=click.IntRange(min=2),
+    type=click.IntRange(2, 64),
     default=2,
     show_default=True,
     help="Of the cost space.",
 )
 @click.option(
     "--clusters",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MOST),
     default=10,
     show_default=True,
     help="Gaussian clusters the nodes lie in.",
 )
 @click.option(
     "--rate-min",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MOST),
     default=1,
     show_default=True,
     help="Least rate of a source, tuples/s.",
 )
 @click.option(
     "--rate-max",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MOST),
     default=75,
     show_default=True,
     help="Greatest rate of a source, tuples/s.",

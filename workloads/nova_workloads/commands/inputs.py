@@ -12,6 +12,7 @@ import click
 
 from nova_core import paths
 from nova_core.errors import NovaError
+from nova_core.numbers import NumberRange
 
 if TYPE_CHECKING:
     from nova_workloads.schedule import Schedule
@@ -47,17 +48,17 @@ def input_options(command: F) -> F:
             click.option("--stream", help="Logical stream of four-column files."),
             click.option(
                 "--rate",
-                type=click.FloatRange(min=0, min_open=True),
+                type=NumberRange(min=0, min_open=True),
                 help="Tuples/s of each sensor, whatever was recorded.",
             ),
             click.option(
                 "--speed",
-                type=click.FloatRange(min=0, min_open=True),
+                type=NumberRange(min=0, min_open=True),
                 help="How much faster than recorded, without --rate. [default: 1]",
             ),
             click.option(
                 "--duration",
-                type=click.FloatRange(min=0, min_open=True),
+                type=NumberRange(min=0, min_open=True),
                 metavar="SECONDS",
                 help="With --rate, values repeat until then.",
             ),

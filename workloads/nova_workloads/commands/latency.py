@@ -8,6 +8,7 @@ from typing import Any, Literal
 import click
 
 from nova_core import console, paths
+from nova_core.numbers import NumberRange
 from nova_workloads.commands.spark_options import spark_options
 
 
@@ -29,7 +30,7 @@ from nova_workloads.commands.spark_options import spark_options
 )
 @click.option(
     "--percentile",
-    type=click.FloatRange(0, 100, min_open=True),
+    type=NumberRange(0, 100, min_open=True),
     default=20.0,
     show_default=True,
     help="Which of them is the latency.",

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import click
 
 from nova_core import console, paths
+from nova_core.numbers import NumberRange
 from nova_workloads.commands.spark_options import spark_options
 
 SHOWN_PROBLEMS = 10
@@ -25,7 +26,7 @@ SHOWN_PROBLEMS = 10
 )
 @click.option(
     "--grid",
-    type=click.FloatRange(0, 90, min_open=True),
+    type=NumberRange(0, 90, min_open=True),
     default=1.0,
     show_default=True,
     help="Size of regions, degrees.",
@@ -43,12 +44,12 @@ SHOWN_PROBLEMS = 10
 )
 @click.option(
     "--join-distance",
-    type=click.FloatRange(min=0),
+    type=NumberRange(min=0),
     help="Join only sensors of a region that are at most so far apart, km.",
 )
 @click.option(
     "--move-distance",
-    type=click.FloatRange(min=0),
+    type=NumberRange(min=0),
     default=1.0,
     show_default=True,
     help="A sensor this far from its first position has moved, km.",
@@ -63,7 +64,7 @@ SHOWN_PROBLEMS = 10
 )
 @click.option(
     "--sequence-period",
-    type=click.FloatRange(0, min_open=True),
+    type=NumberRange(0, min_open=True),
     default=1.0,
     show_default=True,
     help="Time between two numbers of sequence files, ms.",

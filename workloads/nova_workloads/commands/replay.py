@@ -12,6 +12,7 @@ import click
 
 from nova_core import console, paths
 from nova_core.errors import NovaError
+from nova_core.numbers import NumberRange
 from nova_workloads.commands.inputs import NOW, Inputs, input_options
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ SPLITS = ("none", "sensor", "stream", "region")
 @click.option("--problem", type=paths.INPUT, help="The problem the plan answers.")
 @click.option(
     "--tick",
-    type=click.FloatRange(0.1, 100),
+    type=NumberRange(0.1, 100),
     default=1.0,
     show_default=True,
     help="ms between looks for what is due; larger ones need less CPU.",
@@ -67,7 +68,7 @@ SPLITS = ("none", "sensor", "stream", "region")
 @click.option("--unpaced", is_flag=True, help="As fast as readers take it.")
 @click.option(
     "--wait",
-    type=click.FloatRange(min=0),
+    type=NumberRange(min=0),
     default=60.0,
     show_default=True,
     help="Seconds to wait for the other side of a connection.",

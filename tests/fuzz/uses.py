@@ -1,0 +1,281 @@
+"""The table of what is attacked: a valid use of every command that reads something.
+
+`test_fuzz.py` holds it against the command line itself: a command, or an option that takes a file,
+is here or in `LEFT_OUT` with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+
+
+@dataclass(frozen=True)
+class Use:
+    """A valid use of a command.
+
+    Attributes:
+        line: the command and its arguments; ``{NAME}`` is a file of the material, ``{PORT}`` and
+            ``{CASE}`` are the local web server's port and this input's folder on it.
+        then: lines that must not answer 2 when the command succeeded, on what it wrote.
+        codes: exit codes of the valid use.
+        function: run in place of a command, on the input's folder; ``line`` says what that is.
+        slow: takes tens of seconds at best; left out unless asked for.
+    """
+
+    line: str
+    then: tuple[str, ...] = ()
+    codes: tuple[int, ...] = (0,)
+    function: Callable[[Path], int] | None = None
+    slow: bool = False
+
+    @property
+    def words(self) -> list[str]:
+        """The command line word by word."""
+        return self.line.split()
+
+    @property
+    def files(self) -> list[str]:
+        """Names of the material it reads."""
+        return [name for name in PLACEHOLDER.findall(self.line) if name not in ("PORT", "CASE")]
+
+
+# Documents whose reader refuses every field it does not know, and the schema that tells more.
+STRICT: Mapping[str, str] = {
+    "problem.yaml": "problem",
+    "problem.json": "problem",
+    "measured.yaml": "problem",
+    "pairs.yaml": "problem",
+    "plan.json": "plan",
+    "plan.yaml": "plan",
+    "queries.yaml": "queries",
+    "query-plan.json": "query-plan",
+    "inventory.yaml": "",
+    "experiment.yaml": "",
+}
+
+CHECK = "check out.json -p {problem.yaml} --accept"
+P = "-p {problem.yaml}"
+WEB = "http://127.0.0.1:{PORT}/{CASE}/{web}"
+FETCH = "--from 2025-01-01 --retries 0 --per-second 1000"
+REFERENCE = "workload reference {readings.csv} --window 10 --rate 10 --count 20"
+
+
+JSON = {"content-type": "application/json"}
+
+
+def service_requests(folder: Path) -> int:
+    """Send the requests of a file to the service; 0 where all are followed, 2 where one is not."""
+    import json
+
+    from starlette.testclient import TestClient
+
+    from nova_core.service.application import application
+    from nova_core.service.store import Store
+
+    refused = 0
+    (folder / "state").mkdir()
+    app = application(Store(folder / "state", sync=False), limit=2**20)
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        for number in range(len(list(folder.glob("requests/*.request")))):
+            head, _, body = (folder / f"requests/{number}.request").read_bytes().partition(b"\n")
+            method, _, path = head.decode("ascii", "replace").partition(" ")
+            if not path.startswith("/") or method not in ("GET", "POST", "PUT", "DELETE"):
+                continue
+            answer = client.request(method, path, content=body, headers=JSON)
+            assert answer.status_code < 500, (answer.status_code, answer.text[:500])
+            if answer.status_code < 300 and method == "GET":
+                json.loads(answer.content)
+            if answer.status_code >= 400:
+                click.echo(f"nova: error: {method} {path}: {answer.text[:300]}", err=True)
+                refused += 1
+    return 2 if refused else 0
+
+
+def service_directory(folder: Path) -> int:
+    """Start the service on what it kept, and read all of it."""
+    from starlette.testclient import TestClient
+
+    from nova_core.service.application import application
+    from nova_core.service.store import Store
+
+    app = application(Store(folder / "service", sync=False), limit=2**20)
+    refused = 0
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        for path in ("health", "problems", "placements", "placements/field",
+                     "placements/field/plan", "placements/field/problem",
+                     "placements/field/deltas"):  # fmt: skip
+            answer = client.get(f"/{path}")
+            assert answer.status_code < 500, (path, answer.status_code, answer.text[:500])
+            if answer.status_code >= 400:
+                click.echo(f"nova: error: {path}: {answer.text[:300]}", err=True)
+                refused += 1
+    return 2 if refused else 0
+
+
+USES: tuple[Use, ...] = (
+    Use("plan {problem.yaml} --no-baselines -o out.json", (CHECK,)),
+    Use("plan {problem.json} -o out.yaml"),
+    Use("plan {measured.yaml} --no-baselines -o out", ("check out -p {measured.yaml} --accept",)),
+    Use("plan {pairs.yaml} --no-baselines"),
+    Use("plan {tables} --no-baselines -o out.json", ("check out.json -p {tables} --accept",)),
+    Use("plan {instance} --capacity capacity_1 --strategy tree --no-baselines -o out.json"),
+    Use("check {plan.json} -p {problem.yaml}"),
+    Use("check {plan.yaml} -p {problem.yaml}"),
+    Use("check {plan-tables} -p {problem.yaml}"),
+    Use("explain {plan.json} -p {problem.yaml}"),
+    Use("plot {plan.json} -p {problem.yaml} -o out.svg"),
+    Use("plot {measured.yaml} -o out.svg"),
+    Use("diff {plan.json} {plan.yaml} -p {problem.yaml}"),
+    Use("replan {problem.yaml} {plan.json} {events.jsonl} -o out.json --problem-output new.json",
+        ("check out.json -p new.json --accept",)),
+    Use("live {problem.yaml} {plan.json} --events {events.jsonl}"),
+    Use("live {problem.yaml} {plan.json} --events {events.jsonl} --journal {journal}",
+        codes=(1,)),
+    Use("query plan {problem.yaml} {queries.yaml} -o out.json",
+        ("query check out.json -p {problem.yaml} -q {queries.yaml}",)),
+    Use("query check {query-plan.json} -p {problem.yaml} -q {queries.yaml}"),
+    Use("query explain {query-plan.json} mean -p {problem.yaml} -q {queries.yaml}"),
+    Use("query compare {problem.yaml} {queries.yaml}"),
+    Use("compare {problem.yaml} nova sink tree --bound"),
+    Use("pareto {problem.yaml} --steps 2"),
+    Use("topology embed {matrix.csv} -o out.csv --metric load=1:{metric.csv}",
+        ("topology error out.csv {matrix.csv}",)),
+    Use("topology embed {pairs.parquet} -o out.csv --method vivaldi"),
+    Use("topology embed {measured.yaml} -o out.json", ("plot out.json -o out.svg",)),
+    Use("topology measure {matrix.csv.gz}"),
+    Use("topology measure {matrix.parquet}"),
+    Use("topology measure {pairs.csv}"),
+    Use("topology error {space.csv} {matrix.arrow}"),
+    Use("topology plot {space.csv} {pairs.csv} -o out.svg"),
+    *(Use(f"translate {{plan.json}} {P} --engine {engine} -o out")
+      for engine in ("flink", "storm", "spark", "nebulastream")),
+    Use(f"translate {{plan.json}} {P} --engine flink -o out --set workload={{workload.json}}"),
+    Use("bench kernels --sizes 100 --repeat 1 --instances {instance}", slow=True),
+    Use("bench queries --sizes 20 --repeat 1"),
+    Use("bench live --sizes 200 --events 10", slow=True),
+    Use("bench costspace --sizes 50 --repeat 1", slow=True),
+    Use(f"data fetch sensor-community out --everything --url {WEB} {FETCH}"),
+    Use(f"data fetch ripe-atlas out --measurement 7 --url {WEB} {FETCH}"),
+    Use("data synth out --sensors 4 --regions 1"),
+    Use("experiment cells {experiment.yaml} -i {inventory.yaml} --data {readings.parquet}"),
+    Use("flink deploy {plan.json} -p {problem.yaml} -i {inventory.yaml} --workload {workload.json}",
+        codes=(2,)),
+    Use("flink verify 00 -i {inventory.yaml} --plan {plan.json} -p {problem.yaml}", codes=(2,)),
+    Use("spark verify {record.json} --plan {plan.json} -p {problem.yaml}", codes=(2,)),
+    Use("storm verify {plan.json} -p {problem.yaml} --nimbus 127.0.0.1:9", codes=(2,), slow=True),
+    Use("generate --nodes 20 -o out.yaml", ("plot out.yaml -o out.svg",)),
+    Use("report {run} -o out.html --no-spark", slow=True),
+    Use("reproduce fig10 --parameters {fig10.yaml} --strategy nova -o out", slow=True),
+    Use("reproduce fig6 --parameters {fig6.yaml} --synthetic --strategy nova -o out", slow=True),
+    Use("testbed check -i {inventory.yaml}", codes=(0, 1)),
+    Use("testbed status -i {inventory.yaml}", codes=(0, 1)),
+    Use("workload build --sensors {prepared} --topology {topology.csv} --sink cloud -o out.yaml "
+        "--nodes-of {nodes-of.csv}", ("plot out.yaml -o out.svg",)),
+    Use("workload build --sensors {prepared} --topology {problem.yaml} --sink desk -o out "
+        "--latencies {room-pairs.csv} --nodes-of {nodes-of-rooms.csv}", codes=(0, 2)),
+    Use("workload debs -o out.yaml --sql out.sql", ("plot out.yaml -o out.svg",)),
+    Use("workload replay {readings.csv} --unpaced --to out.csv", (
+        "workload reference out.csv --window 10",)),
+    Use("workload replay {readings.parquet} --unpaced --to out.csv"),
+    Use("workload replay {bmp280_four.csv} --unpaced --to out.jsonl --format json"),
+    Use("workload replay --synthetic 4 --rate 100 --count 3 --unpaced --to out.csv --plan "
+        "{debs-plan.json} --problem {debs.yaml}"),
+    *(Use(f"{REFERENCE} --check {{results.{suffix}}}") for suffix in ("csv", "parquet", "jsonl")),
+    Use("workload reference {readings.parquet} --window 10 -o out.parquet"),
+    Use("workload reference --synthetic 8 --rate 100 --count 3 --window 10 --problem {debs.yaml}"),
+    Use("serve {requests}", function=service_requests),
+    Use("serve {service}", function=service_directory),
+    Use("workload prepare {archive} -o out --regions {regions.geojson} --master local[1]",
+        slow=True),
+    Use("workload latency {atlas.jsonl} {matrix.csv} -o out.parquet --master local[1]", slow=True),
+)  # fmt: skip
+
+# Commands that are not attacked, and why.
+LEFT_OUT = {
+    "engines install": "downloads; reads nothing",
+    "engines list": "reads nothing",
+    "engines path": "reads nothing",
+    "tour": "reads nothing",
+    "bench serve": "measures for seconds; reads nothing",
+    "demo": "brings hosts up and takes ten minutes; what it reads, experiment cells reads",
+    "experiment calibrate": "drives an engine; what it reads, experiment cells reads",
+    "experiment run": "drives an engine; what it reads, experiment cells reads",
+    "flink up": "brings a cluster up; what it reads, testbed check reads",
+    "flink down": "takes a cluster down; what it reads, testbed check reads",
+    "flink status": "what it reads, flink verify reads",
+    "flink stop": "ends jobs; what it reads, flink verify reads",
+    "storm kill": "ends jobs; reads no file",
+    "storm status": "reads no file",
+    "testbed up": "brings hosts up as root; what it reads, testbed check reads",
+    "testbed down": "takes hosts down as root; what it reads, testbed check reads",
+    "testbed clean": "takes hosts down as root; what it reads, testbed check reads",
+    "testbed ssh": "runs commands; what it reads, testbed check reads",
+    "testbed exec": "runs commands; what it reads, testbed check reads",
+    "testbed measure": "needs hosts; what it reads, testbed check reads",
+    "testbed stress": "loads hosts; what it reads, testbed check reads",
+    "reproduce fig7": "takes minutes; reads as reproduce fig6",
+    "reproduce fig8": "takes minutes; reads as reproduce fig10",
+    "reproduce fig9": "takes minutes; reads as reproduce fig10",
+    "reproduce sbon": "takes minutes; reads as reproduce fig10",
+    "reproduce whitewater": "takes minutes; reads as reproduce fig10",
+    "schema": "reads nothing",
+    "completion": "reads nothing",
+}
+# Options that take a file which is only written, or a directory of the public measurements.
+NOT_READ = {
+    "output", "problem_output", "spark_log", "pairs", "sql", "target", "directory", "token_file",
+    "data", "plot",
+}  # fmt: skip
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command of the command line, by its words."""
+    from nova_core.cli import cli
+
+    yield from _commands(cli, "", None)
+
+
+def _commands(
+    command: click.Command, name: str, above: click.Context | None
+) -> Iterator[tuple[str, click.Command]]:
+    if not isinstance(command, click.Group):
+        yield name, command
+        return
+    context = click.Context(command, info_name=name, parent=above)
+    for word in command.list_commands(context):
+        below = command.get_command(context, word)
+        assert below is not None
+        yield from _commands(below, f"{name} {word}".strip(), context)
+
+
+def command_of(use: Use, known: Mapping[str, click.Command]) -> str:
+    """The name of the command that a line uses."""
+    found = [name for name in known if f"{use.line} ".startswith(f"{name} ")]
+    return max(found, key=len)
+
+
+def attackable(command: click.Command) -> list[click.Option]:
+    """Options of a command that take a number or a text."""
+    return [
+        option
+        for option in command.params
+        if isinstance(option, click.Option)
+        and not option.is_flag
+        and not isinstance(option.type, (click.Path, click.Choice))
+        and option.name not in NOT_READ
+        and option.nargs == 1
+    ]
+
+
+def is_number(option: click.Option) -> bool:
+    """Whether an option takes a number."""
+    kinds: tuple[Any, ...] = (click.types.IntParamType, click.types.FloatParamType)
+    return isinstance(option.type, kinds)
