@@ -55,6 +55,8 @@ class Options:
         work: where a host keeps configuration and logs; ``{node}`` stands for its name.
         coordinator: the node that runs the JobManager; the first sink's, if not given.
         results: file the sink writes on its node; in its work directory, if not given.
+        strict: whether what comes from a socket or broker and is no tuple of its source ends the
+            job; otherwise it is kept in ``work/log/dead-letters`` of the source's node.
     """
 
     workload: str = ""
@@ -68,6 +70,7 @@ class Options:
     work: str = "/tmp/nova-flink"
     coordinator: str = ""
     results: str = ""
+    strict: bool = False
 
 
 def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> list[Path]:
@@ -100,6 +103,8 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
         workload = _from_kafka(workload, chosen.kafka, chosen.topics)
     elif chosen.topics:
         raise NovaError("option topics: there is no broker: give kafka as well")
+    if chosen.strict:
+        workload = replace(workload, strict=True)
     dataflow = from_plan(plan, problem, workload)
     if not dataflow.operators:
         raise NovaError("plan: nothing runs in it")

@@ -104,7 +104,6 @@ def deploy(
         with limits.off():
             deployment.up(console.say)
             ended = deployment.rest.cancel_all()
-            deployment.prepare_results()
             with Client(deployment.home, deployment.rest.url) as client:
                 file = deployment.result_file("results")
                 job = client.submit(dataflow, flows, file, JOB_NAME)
