@@ -235,6 +235,29 @@ def test_spark_reads_what_is_due(broker: Broker) -> None:
     assert table.column("sequence").to_pylist() == np.flatnonzero(part == 1).tolist()
 
 
+def test_spark_leaves_out_what_is_no_tuple(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from kafka import KafkaProducer
+
+    topics.create(broker.servers, {"spark-unreadable": 1})
+    producer = KafkaProducer(bootstrap_servers=broker.servers)
+    messages = [MESSAGE.pack(0, 0, 1.0), b"short", MESSAGE.pack(2, 0, 3.0)]
+    for number, message in enumerate(messages):
+        producer.send("spark-unreadable", message, partition=0, timestamp_ms=1000 + number)
+    producer.flush()
+    producer.close()
+    span = pa.RecordBatch.from_pydict({"value": pa.array([f"0 0 {10**9}"])})
+    of = broker.servers, "spark-unreadable", 0, 1000.0, 3, [1.0], [(0, 1)]
+    table = pa.Table.from_batches(tasks.fetch(*of)(iter([span])))
+    assert table.column("sequence").to_pylist() == [0, 2]
+    assert table.column("value").to_pylist() == [1.0, 3.0]
+    complaint = "spark-unreadable 0: offset 1: 5 bytes are no tuple"
+    assert capsys.readouterr().err == f"dead letter: {complaint}\n"
+    with pytest.raises(ValueError, match=complaint):
+        list(tasks.fetch(*of, strict=True)(iter([span])))
+
+
 SENDS = """
 import sys
 from nova_flink.workload import Workload
