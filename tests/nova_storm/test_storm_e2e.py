@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from needs_storm import require
 from test_builder_e2e import compare
 
 from nova_core.model import Plan
+from nova_flink import results
 from nova_flink.dataflow import Dataflow, from_plan
 from nova_flink.workload import Workload
 from nova_storm.flux import topology
@@ -35,11 +37,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 class Run:
     """A bounded plan on a cluster."""
 
-    def __init__(self, seed: int, directory: Path) -> None:
+    def __init__(self, seed: int, directory: Path, lead_s: int = 2) -> None:
         self.name, self.file = f"plan-{seed}", directory / f"{seed}" / "results"
         self.plan: Plan = random_plans.plan_of(seed)
         # Half of what is to come is due at once, the other half while the topology runs.
-        start_ms = (int(time.time()) + 2) * 1000
+        start_ms = (int(time.time()) + lead_s) * 1000
         self.workload: Workload = random_plans.flowing(seed, self.plan.problem, start_ms)
         self.dataflow: Dataflow = from_plan(self.plan, self.plan.problem, self.workload)
         self.document = directory / f"{self.name}.yaml"
@@ -105,6 +107,22 @@ def test_placement_outlives_nimbus(cluster: LocalCluster, tmp_path: Path) -> Non
     cluster.nimbus.kill(run.name)
     with pytest.raises(StormError, match="nobody"):
         cluster.nimbus.kill("nobody")
+
+
+def test_a_sink_that_cannot_write_says_so(cluster: LocalCluster, tmp_path: Path) -> None:
+    run = Run(3, tmp_path, lead_s=40)
+    cluster.nimbus.submit(run.document)
+    check_placed(cluster, run)
+    for process in cluster.directory.glob("supervisor*/state/workers/*/pids/*"):
+        most = resource.prlimit(int(process.name), resource.RLIMIT_FSIZE)[1]
+        resource.prlimit(int(process.name), resource.RLIMIT_FSIZE, (results.RECORD_BYTES, most))
+    until, failed = time.monotonic() + DONE_S, Path(f"{run.file}.failed")
+    while not failed.exists():
+        assert time.monotonic() < until, "the sink has not said so"
+        time.sleep(0.2)
+    cluster.nimbus.kill(run.name)
+    found = results.read(run.file)
+    assert "could not write its results" in str(found.loss(finished=False))
 
 
 def executors(cluster: LocalCluster, name: str) -> dict[str, tuple[str, int]]:
