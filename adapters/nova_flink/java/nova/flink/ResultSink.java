@@ -4,10 +4,13 @@ import java.io.IOException;
 import nova.engines.ResultFile;
 import org.apache.flink.api.common.functions.OpenContext;
 import org.apache.flink.streaming.api.functions.sink.legacy.RichSinkFunction;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /** Writes results to a file on the sink's host; a job whose results cannot be written fails. */
 public final class ResultSink extends RichSinkFunction<JoinResult> {
   private static final long serialVersionUID = 1L;
+  private static final Logger LOG = LoggerFactory.getLogger(ResultSink.class);
 
   private final String path;
   private transient ResultFile file;
@@ -45,9 +48,16 @@ public final class ResultSink extends RichSinkFunction<JoinResult> {
   }
 
   @Override
-  public void close() throws IOException {
-    if (file != null) {
+  public void close() {
+    if (file == null) {
+      return;
+    }
+    try {
       file.close();
+    } catch (IOException error) {
+      // Of a job that ended, finish has failed before; of one that is cancelled, the file beside the
+      // results says so. Thrown here, it would end the whole TaskManager.
+      LOG.error("{}", error.getMessage());
     }
   }
 }
