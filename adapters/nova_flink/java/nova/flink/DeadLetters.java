@@ -52,9 +52,14 @@ final class DeadLetters implements Closeable {
   }
 
   @Override
-  public void close() throws IOException {
-    if (file != null) {
-      file.close();
+  public void close() {
+    try {
+      if (file != null) {
+        file.close();
+      }
+    } catch (IOException error) {
+      // All are written; thrown here, it could end the whole TaskManager.
+      LOG.error("{}: {}", path, error.getMessage());
     }
   }
 }

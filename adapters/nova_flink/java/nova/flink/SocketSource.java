@@ -89,7 +89,7 @@ public final class SocketSource extends RichSourceFunction<SensorTuple> {
   }
 
   @Override
-  public void close() throws IOException {
+  public void close() {
     if (unreadable != null) {
       unreadable.close();
     }
