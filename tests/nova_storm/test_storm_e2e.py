@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,11 +38,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 class Run:
     """A bounded plan on a cluster."""
 
-    def __init__(self, seed: int, directory: Path, lead_s: int = 2) -> None:
+    def __init__(self, seed: int, directory: Path) -> None:
         self.name, self.file = f"plan-{seed}", directory / f"{seed}" / "results"
         self.plan: Plan = random_plans.plan_of(seed)
         # Half of what is to come is due at once, the other half while the topology runs.
-        start_ms = (int(time.time()) + lead_s) * 1000
+        start_ms = (int(time.time()) + 2) * 1000
         self.workload: Workload = random_plans.flowing(seed, self.plan.problem, start_ms)
         self.dataflow: Dataflow = from_plan(self.plan, self.plan.problem, self.workload)
         self.document = directory / f"{self.name}.yaml"
@@ -110,7 +111,11 @@ def test_placement_outlives_nimbus(cluster: LocalCluster, tmp_path: Path) -> Non
 
 
 def test_a_sink_that_cannot_write_says_so(cluster: LocalCluster, tmp_path: Path) -> None:
-    run = Run(3, tmp_path, lead_s=40)
+    run = Run(3, tmp_path)
+    # Without end, so that there is always more to write.
+    endless = replace(run.workload, count=None)
+    document = topology(run.dataflow, endless, str(run.file), run.name)
+    run.document.write_text(yaml.safe_dump(document, sort_keys=False))
     cluster.nimbus.submit(run.document)
     check_placed(cluster, run)
     for process in cluster.directory.glob("supervisor*/state/workers/*/pids/*"):
