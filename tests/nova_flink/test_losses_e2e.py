@@ -112,7 +112,8 @@ def test_a_job_that_is_started_again_keeps_what_it_had(again: LocalCluster, tmp_
         assert again.rest.wait_ended(job, 3 * DONE_S) == "FINISHED"
     assert file.read_bytes().startswith(before)
     found = results.read(file)
-    assert found.starts == 2 and found.announced == len(found)
+    # The sink is started in vain as long as the other node is away.
+    assert found.starts >= 2 and found.announced == len(found)
     # Sources begin anew, so that each result is there at least once, and early ones twice.
     assert set(found["left_sequence"].tolist()) == set(range(600))
     assert len(found) > 600
