@@ -40,7 +40,7 @@ WORKERS = (
     '  pid=$(basename "$file")',
     "  case $pid in *[!0-9]*) continue ;; esac",
     "  command=$(tr 2> /dev/null '\\0' ' ' < \"/proc/$pid/cmdline\") || continue",
-    '  case $command in *" org.apache.storm.daemon.worker."*) ;; *) continue ;; esac',
+    '  case $command in *" org.apache.storm."*) ;; *) continue ;; esac',
     '  case $command in *"$work/"*) kill -9 "$pid" ;; esac',
     "done",
 )

@@ -80,6 +80,29 @@ def test_a_job_whose_results_cannot_be_written_fails(
     assert "could not write" in str(found.loss(finished=False))
 
 
+def test_a_write_that_fails_long_before_the_end_is_not_forgotten(
+    cluster: LocalCluster, client: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "results"
+    # Of different rates, sources have equal numbers in the first window alone: its ten results are
+    # written by a thread of their own, and no other result comes that could be told of its failure.
+    streams = [
+        SourceStream(name, rate, values=(1.0,))
+        for name, rate in (("left", 100.0), ("right", 300.0))
+    ]
+    flows = Workload(tuple(streams), 100, int(time.time()) * 1000 + 5000, count=300, keys=1000)
+    process, limit = cluster.processes["first"].pid, 6 * results.RECORD_BYTES + 40
+    before = resource.prlimit(process, resource.RLIMIT_FSIZE)
+    resource.prlimit(process, resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        job = client.submit(DATAFLOW, flows, file, "nova forgotten")
+        state = cluster.rest.wait_ended(job, DONE_S)
+    finally:
+        resource.prlimit(process, resource.RLIMIT_FSIZE, before)
+    assert state == "FAILED"
+    assert len(results.read(file)) == 6
+
+
 def test_results_are_announced_and_those_of_another_job_kept(
     cluster: LocalCluster, client: Client, tmp_path: Path
 ) -> None:

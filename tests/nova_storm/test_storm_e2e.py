@@ -118,9 +118,13 @@ def test_a_sink_that_cannot_write_says_so(cluster: LocalCluster, tmp_path: Path)
     run.document.write_text(yaml.safe_dump(document, sort_keys=False))
     cluster.nimbus.submit(run.document)
     check_placed(cluster, run)
-    for process in cluster.directory.glob("supervisor*/state/workers/*/pids/*"):
-        most = resource.prlimit(int(process.name), resource.RLIMIT_FSIZE)[1]
-        resource.prlimit(int(process.name), resource.RLIMIT_FSIZE, (results.RECORD_BYTES, most))
+    # A worker is started by the process that writes its log, which alone supervisors know.
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        command = line.read_bytes() if line.exists() else b""
+        if b"worker.Worker" in command and str(cluster.directory).encode() in command:
+            process = int(line.parent.name)
+            most = resource.prlimit(process, resource.RLIMIT_FSIZE)[1]
+            resource.prlimit(process, resource.RLIMIT_FSIZE, (results.RECORD_BYTES, most))
     until, failed = time.monotonic() + DONE_S, Path(f"{run.file}.failed")
     while not failed.exists():
         assert time.monotonic() < until, "the sink has not said so"
