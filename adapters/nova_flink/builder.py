@@ -158,6 +158,7 @@ class _Job:
                     round(stream.connect_s * 1000),
                     count,
                     *watermarks,
+                    workload.strict,
                 )
             else:
                 function = self.java.PacedSource(
@@ -205,7 +206,7 @@ class _Job:
         offsets = connector.enumerator.initializer.OffsetsInitializer
         builder.setBootstrapServers(stream.address).setPartitions(wanted)
         builder.setStartingOffsets(offsets.earliest())
-        builder.setValueOnlyDeserializer(self.java.TupleMessage(number))
+        builder.setValueOnlyDeserializer(self.java.TupleMessage(number, self.workload.strict))
         for key, value in KAFKA_SETTINGS.items():
             builder.setProperty(key, value)
         builder.setClientIdPrefix(f"nova-{number}")

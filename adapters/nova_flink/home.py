@@ -12,23 +12,15 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.resources import as_file, files
 from pathlib import Path
 
 from nova_core.errors import NovaError
 from nova_engines.installing import EngineError, Progress, engines_directory, java, locked
 
 VERSION = "2.3.0"
-REQUIREMENTS = (
-    f"apache-flink=={VERSION}",
-    f"apache-flink-libraries=={VERSION}",
-    "cloudpickle==2.2.1",
-    "py4j==0.10.9.7",
-    "python-dateutil==2.9.0.post0",
-    "pytz==2026.6",
-    "ruamel.yaml==0.19.1",
-    "six==1.17.0",
-    "typing-extensions==4.16.0",
-)
+# With the hashes of all that pip may take, and how they are renewed.
+REQUIREMENTS = "flink-requirements.txt"
 # flink-dist comes last, as in Flink's own scripts.
 JARS = (
     f"flink-cep-{VERSION}.jar",
@@ -51,6 +43,12 @@ PROCESSES = ("taskmanager", "jobmanager")
 PYTHONS = ((3, 11), (3, 12))
 STAMP = "home.json"
 HINT = "run `nova engines install flink`"
+
+
+def requirements() -> list[str]:
+    """What pip installs into a home, as ``NAME==VERSION``."""
+    text = (files("nova_flink") / REQUIREMENTS).read_text("utf-8")
+    return [line.split()[0] for line in text.splitlines() if line[:1].isalpha()]
 
 
 @dataclass(frozen=True)
@@ -177,7 +175,8 @@ class FlinkHome:
         _run([python, "-m", "venv", str(self.path)])
         progress(f"installing Flink {VERSION} with pip (330 MB to download when not cached)")
         pip = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        _run([*pip, "--no-deps", *REQUIREMENTS])
+        with as_file(files("nova_flink") / REQUIREMENTS) as file:
+            _run([*pip, "--no-deps", "--require-hashes", "--requirement", str(file)])
         found = next(iter(self.path.glob("lib/python3*/site-packages/pyflink")), None)
         missing = [n for n in JARS if found is None or not (found / "lib" / n).is_file()]
         if found is None or missing:
@@ -202,7 +201,7 @@ class FlinkHome:
             progress(f"no archive, hosts start slower: {error}")
 
     def _stamp(self) -> dict[str, object]:
-        return {"engine": "flink", "version": VERSION, "requirements": list(REQUIREMENTS)}
+        return {"engine": "flink", "version": VERSION, "requirements": requirements()}
 
 
 def _python() -> str:
@@ -220,7 +219,10 @@ def _python() -> str:
 def _run(command: list[str]) -> None:
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     if told.returncode:
-        last = (told.stderr.strip() or told.stdout.strip() or "no output").splitlines()[-1]
+        lines = (told.stderr.strip() or told.stdout.strip() or "no output").splitlines()
+        last = lines[-1]
+        if "Expected sha256" in told.stderr:
+            last = "not what was checked: " + " ".join(line.strip() for line in lines[-3:])
         raise EngineError(f"{' '.join(command[:4])} failed: {last}")
 
 

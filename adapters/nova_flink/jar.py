@@ -63,7 +63,7 @@ def compiled(
     progress: Callable[[str], None] | None = None,
     release: str = RELEASE,
 ) -> Path:
-    """Make a jar of the Java sources of an adapter, unless it is there and made of these.
+    """Make a jar of the Java sources of an adapter and of those all share, unless it is there.
 
     Args:
         package: the adapter, which has its sources in a directory ``java``.
@@ -80,9 +80,12 @@ def compiled(
     Raises:
         CompileError: where there is no Java compiler, or it refuses the sources.
     """
-    with as_file(files(package) / "java") as directory:
-        found = sources(directory)
-        stamp = _digest(directory, found, f"{version} {release}")
+    with (
+        as_file(files("nova_engines") / "java") as shared,
+        as_file(files(package) / "java") as directory,
+    ):
+        found = [*sources(shared), *sources(directory)]
+        stamp = _digest(found, f"{version} {release}")
         if stamp_of(target) == stamp:
             return target
         if progress is not None:
@@ -99,10 +102,10 @@ def compiled(
     return target
 
 
-def _digest(directory: Path, found: list[Path], version: str) -> str:
+def _digest(found: list[Path], version: str) -> str:
     digest = hashlib.sha256(version.encode())
     for path in found:
-        digest.update(f"\0{path.relative_to(directory)}\0".encode())
+        digest.update(f"\0{path.name}\0".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 _ODD = re.compile(r"[^A-Za-z0-9-]")
+# What names of jobs begin with that Nova starts; others' are never ended unasked.
+OWN_JOBS = "nova "
 _WRITTEN = re.compile(r"_([0-9a-f]+)_")
 
 
@@ -36,6 +38,11 @@ def task_manager(node: str) -> str:
     return f"tm-{sanitised(node)}"
 
 
+def is_own_job(name: str) -> bool:
+    """Whether a job of that name is Nova's."""
+    return name == OWN_JOBS.strip() or name.startswith(OWN_JOBS)
+
+
 def node_of_task_manager(identifier: str) -> str | None:
     """The node of a TaskManager's resource id, None for one that is not named after a node."""
     if not identifier.startswith("tm-"):
@@ -47,4 +54,13 @@ def node_of_task_manager(identifier: str) -> str | None:
     return node if task_manager(node) == identifier else None
 
 
-__all__ = ["group", "node_of_task_manager", "original", "resource", "sanitised", "task_manager"]
+__all__ = [
+    "OWN_JOBS",
+    "group",
+    "is_own_job",
+    "node_of_task_manager",
+    "original",
+    "resource",
+    "sanitised",
+    "task_manager",
+]

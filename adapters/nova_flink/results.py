@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# As ResultSink.java writes them: little endian, 80 bytes.
+# As ResultFile.java of nova_engines writes them: little endian, 80 bytes.
 FIELDS = (
     ("instance", "<i4"),  # index into the dataflow's joins
     ("left_source", "<i4"),  # index into the workload's sources
@@ -27,6 +27,9 @@ FIELDS = (
     ("right_value", "<f8"),
 )
 RECORD_BYTES = 80
+# Files beside that of the results, see ResultFile.java.
+JOB, END, FAILED = ".job", ".end", ".failed"
+BESIDE = (JOB, END, FAILED)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,20 +39,43 @@ class ResultRecords:
     Attributes:
         records: (k,) structured array with the fields `FIELDS`.
         truncated_bytes: of a record at the end of the file that was not written in full.
+        starts: how often the sink was started for its job. The engine that starts it again may
+            deliver again what was delivered before: Flink does, without checkpoints.
+        announced: how many there are, as the sink said in the end; None before.
+        failure: why some could not be written; None where all could.
+        dead_letters: what came for sources and was no tuple of theirs, where that is known.
     """
 
     records: NDArray[np.void]
     truncated_bytes: int
+    starts: int = 1
+    announced: int | None = None
+    failure: str | None = None
+    dead_letters: int = 0
 
     def __len__(self) -> int:
         return len(self.records)
+
+    def loss(self, *, finished: bool) -> str | None:
+        """What is missing of what the sink had, in a line; None where nothing is.
+
+        Args:
+            finished: whether the job has come to its end.
+        """
+        if self.failure is not None:
+            return f"the sink could not write its results: {self.failure or 'is the disk full?'}"
+        if finished and self.announced is None:
+            return "the sink has not said that its results are complete"
+        if self.announced is not None and self.announced != len(self):
+            return f"the sink wrote {self.announced:,} results, {len(self):,} are there"
+        return None
 
     def __getitem__(self, field: str) -> NDArray[Any]:
         return self.records[field]
 
 
 def read(path: Path) -> ResultRecords:
-    """Read a result file, which may still be written to.
+    """Read a result file, which may still be written to, and what files beside it tell.
 
     Raises:
         NovaError: where there is no such file.
@@ -64,7 +90,20 @@ def read(path: Path) -> ResultRecords:
         raise NovaError(f"{path}: {error.strerror}; a sink makes it when its job starts") from error
     whole = len(data) // RECORD_BYTES
     records = np.frombuffer(data, np.dtype(list(FIELDS)), count=whole)
-    return ResultRecords(records, len(data) - whole * RECORD_BYTES)
+    job, end, failure = (_beside(path, suffix) for suffix in BESIDE)
+    announced = end.strip() if end is not None else ""
+    return ResultRecords(
+        records,
+        len(data) - whole * RECORD_BYTES,
+        starts=max(1, len((job or "").splitlines())),
+        announced=int(announced) if announced.isdigit() else None,
+        failure=None if failure is None else failure.strip(),
+    )
 
 
-__all__ = ["FIELDS", "RECORD_BYTES", "ResultRecords", "read"]
+def _beside(path: Path, suffix: str) -> str | None:
+    file = path.with_name(path.name + suffix)
+    return file.read_text("utf-8", "replace") if file.is_file() else None
+
+
+__all__ = ["BESIDE", "END", "FAILED", "FIELDS", "RECORD_BYTES", "ResultRecords", "read"]

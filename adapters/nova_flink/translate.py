@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
+from nova_engines.bundle import (
+    HERE,
+    addresses,
+    assignment,
+    comment,
+    read_options,
+    words,
+    write_processes,
+    write_script,
+)
 from nova_flink import names
 from nova_flink.client import JVM
 from nova_flink.configuration import COORDINATOR, ClusterConfiguration, Node
@@ -47,6 +55,8 @@ class Options:
         work: where a host keeps configuration and logs; ``{node}`` stands for its name.
         coordinator: the node that runs the JobManager; the first sink's, if not given.
         results: file the sink writes on its node; in its work directory, if not given.
+        strict: whether what comes from a socket or broker and is no tuple of its source ends the
+            job; otherwise it is kept in ``work/log/dead-letters`` of the source's node.
     """
 
     workload: str = ""
@@ -60,6 +70,7 @@ class Options:
     work: str = "/tmp/nova-flink"
     coordinator: str = ""
     results: str = ""
+    strict: bool = False
 
 
 def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> list[Path]:
@@ -80,7 +91,7 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
         NovaError: for an option that is unknown or of the wrong type, a directory that holds
             something, or a plan of another problem.
     """
-    chosen = _options(options)
+    chosen = read_options(Options, options, "Flink")
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise NovaError(f"{directory}: is there already; give a directory to be made")
     workload = _workload(chosen, problem)
@@ -92,6 +103,8 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
         workload = _from_kafka(workload, chosen.kafka, chosen.topics)
     elif chosen.topics:
         raise NovaError("option topics: there is no broker: give kafka as well")
+    if chosen.strict:
+        workload = replace(workload, strict=True)
     dataflow = from_plan(plan, problem, workload)
     if not dataflow.operators:
         raise NovaError("plan: nothing runs in it")
@@ -104,21 +117,6 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
             directory.rmdir()
         made.rename(directory)
     return [directory / path for path in written]
-
-
-def _options(given: dict[str, Any]) -> Options:
-    known: dict[str, Callable[[Any], Any]] = {
-        field.name: int if isinstance(field.default, int) else str for field in fields(Options)
-    }
-    values: dict[str, Any] = {}
-    for name, value in given.items():
-        if name not in known:
-            raise NovaError(f"option {name!r}: unknown; Flink takes {', '.join(known)}")
-        try:
-            values[name] = known[name](value)
-        except ValueError as error:
-            raise NovaError(f"option {name}: {value!r}: expected a whole number") from error
-    return Options(**values)
 
 
 def _workload(options: Options, problem: Problem) -> Workload:
@@ -235,15 +233,14 @@ def _configuration(
     index, known = problem.node_index, problem.nodes
     if coordinator not in index:
         raise NovaError(f"option coordinator: {coordinator!r} is no node of the problem")
+    reached = addresses(problem, dict.fromkeys((coordinator, *dataflow.nodes)))
     nodes = []
-    for name in dict.fromkeys((coordinator, *dataflow.nodes)):
-        row = index[name]
-        address = "" if known.host is None else str(known.host[row])
-        memory = None if known.memory is None else float(known.memory[row])
+    for name, address in reached.items():
+        memory = None if known.memory is None else float(known.memory[index[name]])
         nodes.append(
             Node(
                 name,
-                address or name,
+                address,
                 memory=int(memory) if memory is not None and memory > 0 else None,
                 role=COORDINATOR if name == coordinator else "worker",
             )
@@ -256,32 +253,13 @@ def _write_node(directory: Path, configuration: ClusterConfiguration, node: Node
     processes = {"taskmanager": configuration.task_manager_command(node)}
     if node.role == COORDINATOR:
         processes = {"jobmanager": configuration.coordinator_command(node), **processes}
-    work = shlex.quote(configuration.work_directory)
-    start = [
-        "#!/bin/sh",
-        f"# Starts Flink on node {node.name!r} ({node.address}).".replace("\n", " "),
-        "set -eu",
-        'here=$(cd "$(dirname "$0")" && pwd)',
-        f"work={work}",
-        'mkdir -p "$work/log" "$work/conf"',
-        '[ "$here" = "$work" ] || cp "$here"/conf/* "$work/conf/"',
-    ]
-    stop = ["#!/bin/sh", "# Ends what start.sh started.", f"work={work}"]
-    for name, command in processes.items():
-        (directory / f"{name}.sh").write_text(f"#!/bin/sh\n{command}\n", "utf-8")
-        start += [
-            f'nohup sh "$here/{name}.sh" > "$work/log/{name}.out" 2>&1 < /dev/null &',
-            f'echo $! > "$work/{name}.pid"',
-        ]
-    for name in reversed(processes):
-        stop += [
-            f'if [ -f "$work/{name}.pid" ]; then',
-            f'  kill "$(cat "$work/{name}.pid")" 2> /dev/null',
-            f'  rm "$work/{name}.pid"',
-            "fi",
-        ]
-    _script(directory / "start.sh", start)
-    _script(directory / "stop.sh", stop)
+    write_processes(
+        directory,
+        f"Flink on node {node.name!r} ({node.address})",
+        configuration.work_directory,
+        processes,
+        ['mkdir -p "$work/conf"', '[ "$here" = "$work" ] || cp "$here"/conf/* "$work/conf/"'],
+    )
 
 
 def _write_job(
@@ -306,28 +284,23 @@ def _write_job(
         shutil.copyfile(core / f"{name}.py", modules / "nova_core" / f"{name}.py")
     (directory / "dataflow.json").write_text(dataflow.to_json(), "utf-8")
     (directory / "workload.json").write_text(workload.to_json(), "utf-8")
-    quoted = shlex.quote(home)
     path = [f"{home}/{EXTENSION}", *map(str, configuration.extra_jars)]
+    given = words("--rest", configuration.rest_url, "--results", results)
     submit = [
-        "#!/bin/sh",
-        "# Starts the job; prints its id. Options: see submit.sh --help.",
+        comment("Starts the job; prints its id. Options: see submit.sh --help."),
         "set -eu",
-        'here=$(cd "$(dirname "$0")" && pwd)',
+        HERE,
         'export PYTHONPATH="$here/modules" PYTHONDONTWRITEBYTECODE=1',
-        f"export FLINK_HOME={quoted}/flink HADOOP_CLASSPATH={shlex.quote(':'.join(path))}",
-        f"export JVM_ARGS={shlex.quote(JVM)}",
+        f"export {assignment('FLINK_HOME', f'{home}/flink')}",
+        f"export {assignment('HADOOP_CLASSPATH', ':'.join(path))}",
+        f"export {assignment('JVM_ARGS', JVM)}",
         # Flink's own log of the client.
         'export FLINK_LOG_DIR="${FLINK_LOG_DIR:-${TMPDIR:-/tmp}}"',
-        f'exec {quoted}/bin/python -m nova_flink.submit --dataflow "$here/dataflow.json" \\',
-        f'  --workload "$here/workload.json" --rest {shlex.quote(configuration.rest_url)} \\',
-        f'  --results {shlex.quote(results)} "$@"',
+        f"exec {words(f'{home}/bin/python')} -m nova_flink.submit \\",
+        '  --dataflow "$here/dataflow.json" --workload "$here/workload.json" \\',
+        f'  {given} "$@"',
     ]
-    _script(directory / "submit.sh", submit)
-
-
-def _script(path: Path, lines: list[str]) -> None:
-    path.write_text("\n".join(lines) + "\n", "utf-8")
-    path.chmod(0o755)
+    write_script(directory / "submit.sh", submit)
 
 
 def _readme(

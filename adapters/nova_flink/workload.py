@@ -102,6 +102,8 @@ class Workload:
         every: tuples of one in so many keys match at all.
         watermark_ms: watermarks are as far apart, or as windows end, whichever is rarer.
         buffer_timeout_ms: how long a tuple may wait for the watermark with which it is sent.
+        strict: whether what comes from a socket or broker and is no tuple of its source ends the
+            job; otherwise it is counted and kept aside.
     """
 
     sources: tuple[SourceStream, ...]
@@ -112,6 +114,7 @@ class Workload:
     every: int = 1
     watermark_ms: int = 10
     buffer_timeout_ms: int = 100
+    strict: bool = False
 
     def __post_init__(self) -> None:
         for name, least, most in (

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from nova_core.errors import NovaError
+from nova_engines.bundle import HERE, assignment, comment, read_options, words
 from nova_nebulastream import current, legacy
 from nova_nebulastream.views import View, addresses, identifier, views
 
@@ -97,19 +97,10 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
 
 
 def _options(given: dict[str, Any]) -> Options:
-    known = {name: type(value) for name, value in asdict(Options()).items()}
-    values: dict[str, Any] = {}
-    for name, value in given.items():
-        if name not in known:
-            raise NovaError(f"option {name!r}: unknown; NebulaStream takes {', '.join(known)}")
-        try:
-            values[name] = known[name](value)
-        except ValueError as error:
-            raise NovaError(f"option {name}: {value!r}: expected a whole number") from error
-    options = Options(**values)
+    options = read_options(Options, given, "NebulaStream")
     if not options.source:
         source = "generator" if options.nes_version == "current" else "file"
-        options = Options(**{**values, "source": source})
+        options = replace(options, source=source)
     for name, accepted in (
         ("nes_version", VERSIONS),
         ("source", SOURCES if options.nes_version == "current" else ("file",)),
@@ -149,7 +140,7 @@ def _current(found: Sequence[View], hosts: dict[str, str], options: Options) -> 
         options.results,
         options.field_names == "qualified",
     )
-    results = shlex.quote(str(Path(options.results.replace("{instance}", "")).parent))
+    results = Path(options.results.replace("{instance}", "")).parent
     files = {
         f"topologies/{current.file_name(view)}.yaml": current.text(
             current.topology(view, hosts, streams)
@@ -157,24 +148,27 @@ def _current(found: Sequence[View], hosts: dict[str, str], options: Options) -> 
         for view in found
     }
     for node, host in hosts.items():
-        command = f"--grpc={host}:{current.GRPC_PORT} --data_address={host}:{current.DATA_PORT}"
-        files[f"nodes/{host}.sh"] = _script(
-            f"# Starts the worker of node {node!r} on {host}.",
-            f"mkdir -p {results}",
-            f'exec nes-single-node-worker {command} "$@"',
+        command = words(
+            "nes-single-node-worker",
+            f"--grpc={host}:{current.GRPC_PORT}",
+            f"--data_address={host}:{current.DATA_PORT}",
         )
-    here = 'here=$(cd "$(dirname "$0")" && pwd)'
+        files[f"nodes/{host}.sh"] = _script(
+            comment(f"Starts the worker of node {node!r} on {host}."),
+            words("mkdir", "-p", results),
+            f'exec {command} "$@"',
+        )
     ids = 'ids=${NOVA_NES_QUERIES:-"$here/queries.txt"}'
     files["check.sh"] = _script(
         "# Has nes-cli parse, validate and place every query; needs no workers.",
-        here,
+        HERE,
         'for topology in "$here"/topologies/*.yaml; do',
         '  nes-cli -t "$topology" dump',
         "done",
     )
     files["start.sh"] = _script(
         "# Starts every query, each with its own view of the topology; notes their ids.",
-        here,
+        HERE,
         ids,
         ': > "$ids"',
         'for topology in "$here"/topologies/*.yaml; do',
@@ -184,7 +178,7 @@ def _current(found: Sequence[View], hosts: dict[str, str], options: Options) -> 
     )
     files["stop.sh"] = _script(
         "# Stops what start.sh started.",
-        here,
+        HERE,
         ids,
         "while read -r topology id; do",
         '  nes-cli -t "$topology" stop "$id" < /dev/null',
@@ -206,7 +200,7 @@ def _legacy(
         "calls.sh": _calls(made),
         "submit.sh": _script(
             "# Submits every query and compares the execution plan with the plan.",
-            'here=$(cd "$(dirname "$0")" && pwd)',
+            HERE,
             'exec python3 -m nova_nebulastream "$here/deployment.json" "$@"',
         ),
     }
@@ -225,7 +219,8 @@ def _calls(made: legacy.Deployment) -> str:
     links = {(legacy.ROOT, number) for number in made.workers.values() if number != legacy.ROOT}
     lines = [
         "# As submit.sh, without reading back; for a coordinator that has run nothing yet.",
-        f"rest=${{REST:-{made.rest}}}{legacy.PREFIX}",
+        assignment("coordinator", made.rest),
+        f"rest=${{REST:-$coordinator}}{legacy.PREFIX}",
         "call() {",
         '  curl -fsS -X "$1" -H "Content-Type: application/json" -d "$3" "$rest/$2"',
         "}",
@@ -240,15 +235,15 @@ def _calls(made: legacy.Deployment) -> str:
     ]
     for query in made.queries:
         added, removed = legacy.changes(links, query.links)
-        lines.append(f"# {query.instance}".replace("\n", " "))
+        lines.append(comment(query.instance))
         for parent, child, latency in added:
             body = {"parentId": parent, "childId": child, "latency": latency}
-            lines.append(f"call POST topology/addAsChild {shlex.quote(json.dumps(body))}")
+            lines.append(words("call", "POST", "topology/addAsChild", json.dumps(body)))
         for parent, child in removed:
             body = {"parentId": parent, "childId": child}
-            lines.append(f"call DELETE topology/removeAsChild {shlex.quote(json.dumps(body))}")
+            lines.append(words("call", "DELETE", "topology/removeAsChild", json.dumps(body)))
         links = (links | {(parent, child) for parent, child, _ in added}) - set(removed)
-        lines.append(f"run {shlex.quote(json.dumps(query.body))}")
+        lines.append(words("run", json.dumps(query.body)))
     return _script(*lines)
 
 

@@ -10,13 +10,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from nova_core.errors import NovaError
+from nova_engines import bundle
 from nova_nebulastream.partitions import Share, share
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
-
-ADDRESS = re.compile(r"[A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True)
@@ -178,15 +177,12 @@ def addresses(problem: Problem, nodes: tuple[str, ...]) -> dict[str, str]:
     Raises:
         NovaError: for one that cannot be part of ``address:port``, or that two nodes share.
     """
-    known, index = problem.nodes.host, problem.node_index
     found: dict[str, str] = {}
     taken: dict[str, str] = {}
-    for node in nodes:
-        address = (str(known[index[node]]) if known is not None else "") or node
-        if not ADDRESS.fullmatch(address):
+    for node, address in bundle.addresses(problem, nodes).items():
+        if ":" in address:
             raise NovaError(
-                f"node {node!r}: address {address!r}: expected letters, digits, '.', '-' and '_'; "
-                "give the node a host"
+                f"node {node!r}: address {address!r}: NebulaStream takes names and IPv4 addresses"
             )
         if address in taken:
             raise NovaError(

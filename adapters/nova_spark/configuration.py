@@ -186,7 +186,7 @@ class ClusterConfiguration:
             *("--memory", f"{heap(node)}m", "--work-dir", f"{self.work_directory}/work"),
             self.master_url,
         ]
-        options = {"SPARK_WORKER_OPTS": f"-D{resource} -D{file} {NO_WEB}"}
+        options = {"SPARK_WORKER_OPTS": f"{_option(resource)} {_option(file)} {NO_WEB}"}
         return self._command(node, WORKER_MAIN, arguments, options)
 
     def _command(
@@ -206,6 +206,12 @@ class ClusterConfiguration:
         words += [f"{self.spark_home}/bin/spark-class", main, *arguments]
         temporary = shlex.quote(f"{self.work_directory}/tmp")
         return f"mkdir -p {temporary} && exec env {shlex.join(words)}"
+
+
+def _option(setting: str) -> str:
+    """A property of Java, as Spark's launcher takes words apart."""
+    escaped = setting.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"-D{escaped}"'
 
 
 def heap(node: Node) -> int:

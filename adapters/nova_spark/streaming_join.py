@@ -180,7 +180,7 @@ class StreamingJoin:
         stream = w.sources[number]
         if stream.kind == "kafka":
             of = stream.address, stream.topic, stream.partition
-            step = tasks.fetch(*of, stream.rate, w.count, one.rates, one.ranges)
+            step = tasks.fetch(*of, stream.rate, w.count, one.rates, one.ranges, w.strict)
         elif stream.kind == "replay":
             step = tasks.emit(stream.rate, w.count, values_of(stream), one.rates, one.ranges)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ SECOND_US = 1_000_000
 TUPLE = "ts timestamp, sequence long, emit_us long, waited_us long, value double, part int"
 # Of Kafka, as `nova_kafka.produce` writes them.
 MESSAGE = (("sequence", "<i8"), ("emit_us", "<i8"), ("value", "<f8"))
+MESSAGE_BYTES = 24
 # For a tuple that is due; its producer may have begun late.
 ARRIVE_S = 120.0
 # When the first tuple is due, ms since the epoch; begin and end of the span, us after that.
@@ -139,12 +141,14 @@ def fetch(
     count: int | None,
     weights: Sequence[float],
     ranges: Sequence[tuple[int, int]],
+    strict: bool = False,
 ) -> Step:
     """A step that reads the tuples due in spans of time (`SPAN`) from Kafka, as `TUPLE`.
 
     The partition holds the tuples of one source from its first on, so that a tuple's number is its
     offset: a span that is read again gives the same. What is due and has not come is waited for.
-    Hosts need kafka-python.
+    Hosts need kafka-python. A message that is no tuple stands for the one that is due: it is left
+    out, stays in its topic, and the task's log says where.
 
     Args:
         servers: Kafka's bootstrap servers.
@@ -154,11 +158,22 @@ def fetch(
         count: tuples, None for no end.
         weights: of the source's partitions in the plan (`nova_core.model.partitioner`).
         ranges: those that pass, as first and one past the last.
+        strict: whether a message that is no tuple ends the query.
     """
     shares = np.array(weights)
     passes = np.zeros(len(weights), np.bool_)
     for begin, end in ranges:
         passes[begin:end] = True
+
+    def is_tuple(message: Any) -> bool:
+        value = message.value or b""
+        if len(value) == MESSAGE_BYTES and int.from_bytes(value[:8], "little", signed=True) >= 0:
+            return True
+        reason = f"{topic} {partition}: offset {message.offset}: {len(value)} bytes are no tuple"
+        if strict:
+            raise ValueError(reason)
+        sys.stderr.write(f"dead letter: {reason}\n")
+        return False
 
     def run(batches: Batches) -> Batches:
         import pyarrow as pa
@@ -181,7 +196,7 @@ def fetch(
                             raise TimeoutError(f"{topic} {partition}: no tuple {first + len(got)}")
                         for messages in consumer.poll(timeout_ms=100).values():
                             got += messages
-                    del got[last - first :]
+                    got = [message for message in got[: last - first] if is_tuple(message)]
                     now = time.time_ns() // 1000
                     found = np.frombuffer(b"".join(m.value for m in got), np.dtype(list(MESSAGE)))
                     event_us = np.array([m.timestamp * 1000 for m in got], np.int64)

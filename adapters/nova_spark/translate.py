@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
+from nova_engines.bundle import (
+    HERE,
+    addresses,
+    assignment,
+    comment,
+    read_options,
+    words,
+    write_processes,
+    write_script,
+)
 from nova_flink.workload import SourceStream, Workload
 from nova_spark import names
 from nova_spark.configuration import COORDINATOR, ClusterConfiguration, Node
@@ -83,7 +91,7 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
         NovaError: for an option that is unknown or of the wrong type, a directory that holds
             something, or a plan of another problem.
     """
-    chosen = _options(options)
+    chosen = read_options(Options, options, "Spark")
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise NovaError(f"{directory}: is there already; give a directory to be made")
     workload = _workload(chosen, problem)
@@ -99,21 +107,6 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
             directory.rmdir()
         made.rename(directory)
     return [directory / path for path in written]
-
-
-def _options(given: dict[str, Any]) -> Options:
-    known: dict[str, Callable[[Any], Any]] = {
-        field.name: int if isinstance(field.default, int) else str for field in fields(Options)
-    }
-    values: dict[str, Any] = {}
-    for name, value in given.items():
-        if name not in known:
-            raise NovaError(f"option {name!r}: unknown; Spark takes {', '.join(known)}")
-        try:
-            values[name] = known[name](value)
-        except ValueError as error:
-            raise NovaError(f"option {name}: {value!r}: expected a whole number") from error
-    return Options(**values)
 
 
 def _workload(options: Options, problem: Problem) -> Workload:
@@ -158,15 +151,14 @@ def _configuration(
     index, known = problem.node_index, problem.nodes
     if coordinator not in index:
         raise NovaError(f"option coordinator: {coordinator!r} is no node of the problem")
+    reached = addresses(problem, dict.fromkeys((coordinator, *flow.nodes)))
     nodes = []
-    for name in dict.fromkeys((coordinator, *flow.nodes)):
-        row = index[name]
-        address = "" if known.host is None else str(known.host[row])
-        memory = None if known.memory is None else float(known.memory[row])
+    for name, address in reached.items():
+        memory = None if known.memory is None else float(known.memory[index[name]])
         nodes.append(
             Node(
                 name,
-                address or name,
+                address,
                 memory=int(memory) if memory is not None and memory > 0 else None,
                 role=COORDINATOR if name == coordinator else "worker",
             )
@@ -188,32 +180,13 @@ def _write_node(directory: Path, configuration: ClusterConfiguration, node: Node
     processes = {"worker": configuration.worker_command(node)}
     if node.role == COORDINATOR:
         processes = {"master": configuration.master_command(node), **processes}
-    work = shlex.quote(configuration.work_directory)
-    start = [
-        "#!/bin/sh",
-        f"# Starts Spark on node {node.name!r} ({node.address}).".replace("\n", " "),
-        "set -eu",
-        'here=$(cd "$(dirname "$0")" && pwd)',
-        f"work={work}",
-        'mkdir -p "$work/log" "$work/conf"',
-        '[ "$here" = "$work" ] || cp "$here"/conf/* "$work/conf/"',
-    ]
-    stop = ["#!/bin/sh", "# Ends what start.sh started.", f"work={work}"]
-    for name, command in processes.items():
-        (directory / f"{name}.sh").write_text(f"#!/bin/sh\n{command}\n", "utf-8")
-        start += [
-            f'nohup sh "$here/{name}.sh" > "$work/log/{name}.out" 2>&1 < /dev/null &',
-            f'echo $! > "$work/{name}.pid"',
-        ]
-    for name in reversed(processes):
-        stop += [
-            f'if [ -f "$work/{name}.pid" ]; then',
-            f'  kill "$(cat "$work/{name}.pid")" 2> /dev/null',
-            f'  rm "$work/{name}.pid"',
-            "fi",
-        ]
-    _script(directory / "start.sh", start)
-    _script(directory / "stop.sh", stop)
+    write_processes(
+        directory,
+        f"Spark on node {node.name!r} ({node.address})",
+        configuration.work_directory,
+        processes,
+        ['mkdir -p "$work/conf"', '[ "$here" = "$work" ] || cp "$here"/conf/* "$work/conf/"'],
+    )
 
 
 def _write_job(
@@ -236,18 +209,21 @@ def _write_job(
     (directory / "heaps.json").write_text(json.dumps(configuration.heaps) + "\n", "utf-8")
     _write_hints(directory / "hints.json", flow, configuration)
     c = configuration
+    given = words(
+        *("--master", c.master_url, "--results", results, "--slots", c.slots),
+        *("--checkpoints", f"{c.work_directory}/checkpoints"),
+    )
     run = [
-        "#!/bin/sh",
-        "# Runs the job until its tuples end, or Ctrl-C. Options: see run.sh --help.",
+        comment("Runs the job until its tuples end, or Ctrl-C. Options: see run.sh --help."),
         "set -eu",
-        'here=$(cd "$(dirname "$0")" && pwd)',
+        HERE,
         'export PYTHONPATH="$here/modules" PYTHONDONTWRITEBYTECODE=1',
-        f"export SPARK_HOME={shlex.quote(c.spark_home)} PYSPARK_PYTHON={shlex.quote(c.python)}",
-        f'exec {shlex.quote(c.python)} -m nova_spark.job --directory "$here" \\',
-        f"  --master {shlex.quote(c.master_url)} --results {shlex.quote(results)} \\",
-        f'  --checkpoints {shlex.quote(f"{c.work_directory}/checkpoints")} --slots {c.slots} "$@"',
+        f"export {assignment('SPARK_HOME', c.spark_home)}",
+        f"export {assignment('PYSPARK_PYTHON', c.python)}",
+        f'exec {words(c.python)} -m nova_spark.job --directory "$here" \\',
+        f'  {given} "$@"',
     ]
-    _script(directory / "run.sh", run)
+    write_script(directory / "run.sh", run)
 
 
 def _write_hints(path: Path, flow: Flow, configuration: ClusterConfiguration) -> None:
@@ -261,11 +237,6 @@ def _write_hints(path: Path, flow: Flow, configuration: ClusterConfiguration) ->
         "preferred_hosts": {stage.name: address[stage.node] for stage in flow.stages},
     }
     path.write_text(json.dumps(hints, indent=1) + "\n", "utf-8")
-
-
-def _script(path: Path, lines: list[str]) -> None:
-    path.write_text("\n".join(lines) + "\n", "utf-8")
-    path.chmod(0o755)
 
 
 def _readme(flow: Flow, configuration: ClusterConfiguration, results: str) -> str:

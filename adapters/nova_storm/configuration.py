@@ -119,12 +119,13 @@ class ClusterConfiguration:
 
     def command(self, process: str) -> str:
         """The shell command of ``zookeeper``, ``nimbus`` or ``supervisor``, on its host."""
-        arguments = ""
+        arguments: list[str] = []
         if process == "zookeeper":
-            arguments = f" {self.coordinator} {self.zookeeper_port} {self.work}/zookeeper"
-        return f"exec {self.java_command(process, HEAP_MB[process])} {MAIN[process]}{arguments}"
+            arguments = [self.coordinator, str(self.zookeeper_port), f"{self.work}/zookeeper"]
+        java = self.java_command(process, HEAP_MB[process])
+        return f"exec {shlex.join([*java, MAIN[process], *arguments])}"
 
-    def java_command(self, process: str, heap_mb: int) -> str:
+    def java_command(self, process: str, heap_mb: int) -> list[str]:
         """Java with Storm's jars and the process' storm.yaml in its work directory."""
         options = [
             f"-Dstorm.log.dir={self.work}/log",
@@ -141,20 +142,19 @@ class ClusterConfiguration:
         return path
 
 
-def java_command(home: str, java: str, heap_mb: int, options: Sequence[str]) -> str:
-    """The shell command of Java with Storm's jars, to which a class and arguments belong."""
-    quoted = shlex.quote(home)
-    return " ".join(
-        [
-            shlex.quote(java),
-            f"-Xmx{heap_mb}m",
-            *DAEMON_OPTIONS,
-            f"-Dstorm.home={quoted}",
-            f"-Dlog4j.configurationFile={quoted}/log4j2/cluster.xml",
-            *options,
-            f"-cp {quoted}/'lib/*':{quoted}/'extlib-daemon/*':{quoted}/'extlib/*'",
-        ]
-    )
+def java_command(home: str, java: str, heap_mb: int, options: Sequence[str]) -> list[str]:
+    """Words of a command: Java with Storm's jars, to which a class and arguments belong."""
+    jars = [f"{home}/{directory}/*" for directory in ("lib", "extlib-daemon", "extlib")]
+    return [
+        java,
+        f"-Xmx{heap_mb}m",
+        *DAEMON_OPTIONS,
+        f"-Dstorm.home={home}",
+        f"-Dlog4j.configurationFile={home}/log4j2/cluster.xml",
+        *options,
+        "-cp",
+        ":".join(jars),
+    ]
 
 
 __all__ = ["MAIN", "NODE", "PLACEMENT", "SCHEDULER", "ClusterConfiguration", "Node", "java_command"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -81,7 +80,7 @@ class Nimbus:
         command = client_command(str(self.home.path), self.host, self.port, self.java)
         try:
             done = subprocess.run(
-                ["/bin/sh", "-c", f"{command} {shlex.join(arguments)}"],
+                [*command, *arguments],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -98,12 +97,11 @@ class Nimbus:
         return done.stdout
 
 
-def client_command(home: str, host: str, port: int, java: str = "java") -> str:
-    """The shell command of Java with Storm's client, to which a class and arguments belong."""
-    seeds = f'nimbus.seeds=["{host}"],nimbus.thrift.port={port}'
+def client_command(home: str, host: str, port: int, java: str = "java") -> list[str]:
+    """Words of a command: Java with Storm's client, to which a class and arguments belong."""
     options = [
-        f"-Dstorm.options={shlex.quote(seeds)}",
-        f"-Dstorm.jar={shlex.quote(home)}/extlib-daemon/{EXTENSION}",
+        f'-Dstorm.options=nimbus.seeds=["{host}"],nimbus.thrift.port={port}',
+        f"-Dstorm.jar={home}/extlib-daemon/{EXTENSION}",
     ]
     return java_command(home, java, CLIENT_MB, options)
 

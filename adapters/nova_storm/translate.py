@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import shlex
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from nova_core.errors import NovaError
+from nova_engines.bundle import (
+    HERE,
+    addresses,
+    comment,
+    read_options,
+    words,
+    write_processes,
+    write_script,
+)
 from nova_flink.dataflow import Dataflow, from_plan
 from nova_flink.names import sanitised
 from nova_flink.workload import SourceStream, Workload
@@ -26,6 +33,17 @@ if TYPE_CHECKING:
 
 # A made-up stream begins when workers are surely up, and its first windows are whole.
 HEAD_START_S = 20
+# Workers outlive their supervisor; a process that has got the number of one is not to be ended.
+WORKERS = (
+    'for file in "$work"/state/workers/*/pids/*; do',
+    '  [ -e "$file" ] || continue',
+    '  pid=$(basename "$file")',
+    "  case $pid in *[!0-9]*) continue ;; esac",
+    "  command=$(tr 2> /dev/null '\\0' ' ' < \"/proc/$pid/cmdline\") || continue",
+    '  case $command in *" org.apache.storm."*) ;; *) continue ;; esac',
+    '  case $command in *"$work/"*) kill -9 "$pid" ;; esac',
+    "done",
+)
 
 
 @dataclass(frozen=True)
@@ -90,29 +108,13 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     return [directory / path for path in written]
 
 
-def addresses(problem: Problem, names: tuple[str, ...]) -> dict[str, str]:
-    """Where nodes of a problem are reached."""
-    known, index = problem.nodes, problem.node_index
-    hosts = [""] * len(known) if known.host is None else known.host.tolist()
-    return {name: str(hosts[index[name]] or name) for name in names}
-
-
 def _options(given: dict[str, Any]) -> Options:
-    known: dict[str, Callable[[Any], Any]] = {
-        field.name: int if isinstance(field.default, int) else str for field in fields(Options)
-    }
-    values: dict[str, Any] = {}
-    for name, value in given.items():
-        if name not in known:
-            raise NovaError(f"option {name!r}: unknown; Storm takes {', '.join(known)}")
-        try:
-            values[name] = known[name](value)
-        except ValueError as error:
-            raise NovaError(f"option {name}: {value!r}: expected a whole number") from error
+    options = read_options(Options, given, "Storm")
     for name in ("work", "results"):
-        if values.get(name) and not Path(values[name]).is_absolute():
-            raise NovaError(f"option {name}: {values[name]!r}: expected an absolute path")
-    return Options(**values)
+        value = getattr(options, name)
+        if value and not Path(value).is_absolute():
+            raise NovaError(f"option {name}: {value!r}: expected an absolute path")
+    return options
 
 
 def _workload(options: Options, problem: Problem) -> Workload:
@@ -162,42 +164,16 @@ def _write_process(
     processes: tuple[str, ...],
     node: Node | None,
 ) -> None:
-    work = shlex.quote(configuration.work)
-    start = [
-        "#!/bin/sh",
-        f"# Starts {' and '.join(processes)}; logs are in {configuration.work}/log.",
-        "set -eu",
-        'here=$(cd "$(dirname "$0")" && pwd)',
-        f"work={work}",
-        'mkdir -p "$work/log"',
-        'cp "$here"/*.yaml "$work/"',
-    ]
-    stop = ["#!/bin/sh", "# Ends what start.sh started.", f"work={work}"]
     for name in processes:
         configuration.write(name, node, directory)
-        _script(directory / f"{name}.sh", ["#!/bin/sh", configuration.command(name)])
-        start += [
-            f'nohup sh "$here/{name}.sh" > "$work/log/{name}.out" 2>&1 < /dev/null &',
-            f'echo $! > "$work/{name}.pid"',
-        ]
-    for name in reversed(processes):
-        stop += [
-            f'if [ -f "$work/{name}.pid" ]; then',
-            f'  kill "$(cat "$work/{name}.pid")" 2> /dev/null',
-            f'  rm "$work/{name}.pid"',
-            "fi",
-        ]
-    if node is not None:
-        stop += [
-            "# Workers outlive their supervisor.",
-            'for file in "$work"/state/workers/*/pids/*; do',
-            '  [ -e "$file" ] || continue',
-            '  pid=$(basename "$file")',
-            '  if grep -qs org.apache.storm "/proc/$pid/cmdline"; then kill -9 "$pid"; fi',
-            "done",
-        ]
-    _script(directory / "start.sh", start)
-    _script(directory / "stop.sh", stop)
+    write_processes(
+        directory,
+        f"{' and '.join(processes)}; logs are in {configuration.work}/log",
+        configuration.work,
+        {name: configuration.command(name) for name in processes},
+        ['cp "$here"/*.yaml "$work/"'],
+        () if node is None else WORKERS,
+    )
 
 
 def _write_job(
@@ -217,30 +193,19 @@ def _write_job(
     client = client_command(
         configuration.home, configuration.coordinator, configuration.nimbus_port, configuration.java
     )
+    flux = ["org.apache.storm.flux.Flux", "-e", "-n", "-q"]
     submit = [
-        "#!/bin/sh",
-        f"# Submits topology {name}. Sources without a start begin {HEAD_START_S} s later.",
+        comment(f"Submits topology {name}. Sources without a start begin {HEAD_START_S} s later."),
         "set -eu",
-        'here=$(cd "$(dirname "$0")" && pwd)',
+        HERE,
         f": ${{NOVA_START_MS:=$(( ($(date +%s) + {HEAD_START_S}) * 1000 ))}}",
         "export NOVA_START_MS",
-        f'exec {client} org.apache.storm.flux.Flux -e -n -q "$here/topology.yaml"',
+        f'exec {words(*client, *flux)} "$here/topology.yaml"',
     ]
-    _script(directory / "submit.sh", submit)
-    where = f"{configuration.coordinator} {configuration.nimbus_port}"
-    _script(
-        directory / "kill.sh",
-        [
-            "#!/bin/sh",
-            f"# Ends topology {name}.",
-            f"exec {client} nova.storm.Ask {where} kill {shlex.quote(name)}",
-        ],
-    )
-
-
-def _script(path: Path, lines: list[str]) -> None:
-    path.write_text("\n".join(lines) + "\n", "utf-8")
-    path.chmod(0o755)
+    write_script(directory / "submit.sh", submit)
+    ask = ["nova.storm.Ask", configuration.coordinator, configuration.nimbus_port, "kill", name]
+    lines = [comment(f"Ends topology {name}."), f"exec {words(*client, *ask)}"]
+    write_script(directory / "kill.sh", lines)
 
 
 def _readme(
@@ -284,4 +249,4 @@ node's `supervisor.yaml`. Topologies without `nova.placement` are scheduled as e
 """
 
 
-__all__ = ["Options", "addresses", "translate"]
+__all__ = ["Options", "translate"]

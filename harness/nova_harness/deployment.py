@@ -18,14 +18,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nova_core.errors import NovaError
+from nova_flink.results import BESIDE
 from nova_testbed.connection import HostError
+from nova_testbed.jobs import own_directory
 
 if TYPE_CHECKING:
     from nova_testbed.host import Host
     from nova_testbed.hosts import Hosts
+    from nova_testbed.inventory import HostSpec
     from nova_testbed.jobs import BackgroundJob
 
 STAMP = "stamp.json"
+# Where hosts have directories of those who log in.
+TEMPORARY, LASTING = "/tmp", "/var/tmp"
 
 Tell = Callable[[str], None]
 
@@ -38,9 +43,8 @@ class EngineDeployment(ABC):
 
     Attributes:
         ENGINE: what people call it.
-        WORK: where it has its files on a host.
+        NAME: what its directories on hosts are called.
         PROCESSES: names of its background jobs.
-        REMOTE_HOME: where real hosts get what they need of it.
         hosts: as given.
         sink: name of the host of the sink and coordinator.
         reused: whether `up` found it running.
@@ -49,9 +53,8 @@ class EngineDeployment(ABC):
     """
 
     ENGINE: ClassVar[str]
-    WORK: ClassVar[str]
+    NAME: ClassVar[str]
     PROCESSES: ClassVar[tuple[str, ...]]
-    REMOTE_HOME: ClassVar[str]
 
     def __init__(self, hosts: Hosts) -> None:
         self.hosts = hosts
@@ -59,6 +62,27 @@ class EngineDeployment(ABC):
         self.reused = False
         self.up_seconds: float | None = None
         self._begun = 0.0
+
+    # --- where it is on hosts -------------------------------------------------------------------
+
+    def work(self, name: str) -> str:
+        """Where it has its files on a host: in a directory of whoever logs in there, see `own`."""
+        return f"{_own(TEMPORARY, self.hosts.inventory.host(name))}/{self.NAME}"
+
+    def place(self, name: str) -> str:
+        """Where a host sees what it needs of the engine: real ones get it, also for later."""
+        if self.hosts.inventory.virtual:
+            return str(self.home_path)
+        return f"{_own(LASTING, self.hosts.inventory.host(name))}/{self.NAME}"
+
+    def own(self, host: Host) -> None:
+        """Make a host's directories, which nobody else can have made or can write to.
+
+        Raises:
+            HostError: where one is another's, or open to others.
+        """
+        for parent in [TEMPORARY] if self.hosts.inventory.virtual else [TEMPORARY, LASTING]:
+            own_directory(host, _own(parent, host.spec))
 
     # --- what engines differ in -----------------------------------------------------------------
 
@@ -79,7 +103,7 @@ class EngineDeployment(ABC):
 
     @abstractmethod
     def files(self, name: str) -> dict[str, str]:
-        """Configuration of a host: path in `WORK`, text."""
+        """Configuration of a host: path in its `work` directory, text."""
 
     @abstractmethod
     def commands(self, name: str) -> dict[str, str]:
@@ -117,6 +141,7 @@ class EngineDeployment(ABC):
             NovaError: naming the host that cannot run it, or what does not answer.
         """
         self.check()
+        self.hosts.map(self.own)
         stamp = self._stamp()
         if self._runs(stamp):
             self.reused = True
@@ -159,7 +184,7 @@ class EngineDeployment(ABC):
     def start(self, host: Host) -> None:
         """Start a host's processes."""
         for name, command in self.commands(host.name).items():
-            host.start(command, name=name, log=f"{self.WORK}/{name}.out", keep=True)
+            host.start(command, name=name, log=f"{self.work(host.name)}/{name}.out", keep=True)
 
     def _await(self) -> None:
         try:
@@ -172,9 +197,10 @@ class EngineDeployment(ABC):
         running = self.hosts.map(lambda host: {job.name for job in host.jobs()})
         for host in self.hosts:
             for gone in sorted(set(self.commands(host.name)) - running[host.name]):
-                files = f"{self.WORK}/{gone}.out"
+                work = self.work(host.name)
+                files = f"{work}/{gone}.out"
                 if gone in self.LOGS:
-                    files += f" {self.WORK}/{self.LOGS[gone]}"
+                    files += f" {work}/{self.LOGS[gone]}"
                 said = host.run(f"tail -q -n 2 {files}", check=False).stdout.split("\n")
                 last = " / ".join(line.strip() for line in said if line.strip())
                 return f"; {gone} on {host.name} has ended: {last or 'it said nothing'}"
@@ -206,7 +232,7 @@ class EngineDeployment(ABC):
 
     def _runs(self, stamp: str) -> bool:
         def same(host: Host) -> bool:
-            told = host.run(f"cat {self.WORK}/{STAMP} 2>/dev/null", check=False).stdout
+            told = host.run(f"cat {self.work(host.name)}/{STAMP} 2>/dev/null", check=False).stdout
             return told == stamp and self.commands(host.name).keys() <= {
                 job.name for job in host.jobs()
             }
@@ -238,10 +264,10 @@ class EngineDeployment(ABC):
             self.hosts.map(self._sees_home)
             return
         stamp = json.dumps(self._files())
-        home = self.REMOTE_HOME
 
         def lacks(host: Host) -> bool:
-            return host.run(f"cat {home}/{STAMP} 2>/dev/null", check=False).stdout != stamp
+            file = f"{self.place(host.name)}/{STAMP}"
+            return host.run(f"cat {file} 2>/dev/null", check=False).stdout != stamp
 
         missing = [name for name, lacking in self.hosts.map(lacks).items() if lacking]
         if not missing:
@@ -252,8 +278,14 @@ class EngineDeployment(ABC):
                 target = Path(directory) / path.relative_to(self.home_path)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(path, target)
-            self.hosts.put(directory, home, missing)
-        self.hosts.run(f"printf %s {shlex.quote(stamp)} >{home}/{STAMP}", missing)
+
+            def copy(host: Host) -> None:
+                home = self.place(host.name)
+                host.run(f"rm -rf {shlex.quote(home)}")
+                host.put(directory, home)
+                host.run(f"printf %s {shlex.quote(stamp)} >{home}/{STAMP}")
+
+            self.hosts.map(lambda host: copy(host) if host.name in missing else None)
 
     def _sees_home(self, host: Host) -> None:
         """Refuse a virtual host that came up before the engine was there, or may not read it."""
@@ -276,8 +308,9 @@ class EngineDeployment(ABC):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_text(text)
             (Path(directory) / STAMP).write_text(stamp)
-            host.run(f"rm -rf {self.WORK}")
-            host.put(directory, self.WORK)
+            work = self.work(host.name)
+            host.run(f"rm -rf {shlex.quote(work)}")
+            host.put(directory, work)
             if host.run("command -v java", check=False).returncode:
                 raise HostError(host.name, "java is missing; apt-get install default-jre-headless")
 
@@ -312,20 +345,33 @@ class EngineDeployment(ABC):
 
     def result_file(self, name: str) -> str:
         """Where the sink writes a job's results, on the sink's host."""
-        return f"{self.WORK}/results/{name}"
+        return f"{self.work(self.sink)}/results/{name}"
 
     def prepare_results(self) -> None:
         """An empty directory for results on the sink's host."""
-        directory = shlex.quote(f"{self.WORK}/results")
+        directory = shlex.quote(f"{self.work(self.sink)}/results")
         self.hosts[self.sink].run(f"rm -rf {directory} && mkdir -p {directory}")
 
     def fetch_results(self, name: str, local: Path) -> None:
-        """Copy a job's results from the sink's host; an empty file where it made none."""
+        """Copy a job's results from the sink's host, with the files beside; an empty file for none.
+
+        Args:
+            name: of the file there.
+            local: what it is called here.
+        """
         host, remote = self.hosts[self.sink], self.result_file(name)
-        if host.run(f"test -e {shlex.quote(remote)}", check=False).returncode:
-            local.write_bytes(b"")
-            return
-        host.get(remote, local)
+        local.write_bytes(b"")
+        told = host.run(f"cd {shlex.quote(str(Path(remote).parent))} && ls", check=False)
+        for file in told.stdout.split():
+            if file == name or file.removeprefix(name) in BESIDE:
+                host.get(
+                    str(Path(remote).with_name(file)),
+                    local.with_name(local.name + file[len(name) :]),
+                )
+
+
+def _own(parent: str, host: HostSpec) -> str:
+    return f"{parent}/nova-{host.user}"
 
 
 __all__ = ["STAMP", "EngineDeployment", "Tell"]

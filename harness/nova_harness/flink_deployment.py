@@ -6,6 +6,7 @@ The JobManager and a TaskManager run on the sink's host, a TaskManager on every 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,10 +16,10 @@ from nova_harness.deployment import EngineDeployment
 
 if TYPE_CHECKING:
     from nova_flink.home import FlinkHome
+    from nova_testbed.host import Host
     from nova_testbed.hosts import Hosts
 
 COORDINATOR, TASK_MANAGER = "nova_flink_coordinator", "nova_flink_task_manager"
-WORK = "/tmp/nova-flink"
 
 
 class FlinkDeployment(EngineDeployment):
@@ -32,9 +33,8 @@ class FlinkDeployment(EngineDeployment):
     """
 
     ENGINE = "Flink"
-    WORK = WORK
+    NAME = "flink"
     PROCESSES = (COORDINATOR, TASK_MANAGER)
-    REMOTE_HOME = "/var/tmp/nova-engines/flink"
     LOGS: ClassVar[Mapping[str, str]] = {
         COORDINATOR: "log/jobmanager.log",
         TASK_MANAGER: "log/taskmanager.log",
@@ -68,13 +68,12 @@ class FlinkDeployment(EngineDeployment):
             )
             for host in inventory.hosts
         }
-        place = self.home.path if inventory.virtual else Path(self.REMOTE_HOME)
         # Archives of loaded classes name the jars they were made from by path.
         archives = inventory.virtual
         self.configuration = ClusterConfiguration(
             list(self.nodes.values()),
-            place,
-            work_directory=WORK,
+            self.place(self.sink),
+            work_directory=self.work(self.sink),
             settings=dict(settings or {}),
             task_manager_options=self.home.task_manager_options if archives else (),
             job_manager_options=self.home.job_manager_options if archives else (),
@@ -103,15 +102,31 @@ class FlinkDeployment(EngineDeployment):
 
     def files(self, name: str) -> dict[str, str]:
         """Configuration of a host."""
-        return self.configuration.files(self.nodes[name])
+        return self._on(name).files(self.nodes[name])
 
     def commands(self, name: str) -> dict[str, str]:
         """A TaskManager; on the sink's host the JobManager before it."""
-        node = self.nodes[name]
-        commands = {TASK_MANAGER: self.configuration.task_manager_command(node)}
+        node, configuration = self.nodes[name], self._on(name)
+        commands = {TASK_MANAGER: configuration.task_manager_command(node)}
         if name == self.sink:
-            commands = {COORDINATOR: self.configuration.coordinator_command(node), **commands}
+            commands = {COORDINATOR: configuration.coordinator_command(node), **commands}
         return commands
+
+    def _on(self, name: str) -> ClusterConfiguration:
+        """The configuration with a host's directories."""
+        return replace(
+            self.configuration, home_path=self.place(name), work_directory=self.work(name)
+        )
+
+    def dead_letters(self, job: str) -> int:
+        """How much came for sources of a job that was no tuple of theirs, see DeadLetters.java."""
+
+        def lines(host: Host) -> int:
+            files = f"{self.work(host.name)}/log/dead-letters/{job}.*"
+            told = host.run(f"cat {files} 2>/dev/null | wc -l", check=False).stdout
+            return int(told or 0)
+
+        return sum(self.hosts.map(lines).values())
 
     def wait(self, timeout_s: float) -> None:
         """Until all TaskManagers have registered."""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from nova_testbed.hosts import Hosts
 
 BROKER, PRODUCER = "nova_kafka_broker", "nova_kafka_producer"
-WORK = "/tmp/nova-kafka"
 COMPLAINT = "nova_kafka.produce: "
 
 
@@ -33,9 +32,8 @@ class KafkaDeployment(EngineDeployment):
     """
 
     ENGINE = "Kafka"
-    WORK = WORK
+    NAME = "kafka"
     PROCESSES = (BROKER, PRODUCER)
-    REMOTE_HOME = "/var/tmp/nova-engines/kafka"
 
     def __init__(self, hosts: Hosts, on: str = "") -> None:
         """Configure it.
@@ -60,7 +58,7 @@ class KafkaDeployment(EngineDeployment):
             known = ", ".join(one.name for one in inventory.hosts)
             raise NovaError(f"broker: there is no host {self.on!r}; there are {known}")
         libraries = str(self.home_path / "lib")
-        self.broker = Broker(host.address, WORK, libraries, cpu=host.cpu)
+        self.broker = Broker(host.address, self.work(self.on), libraries, cpu=host.cpu)
 
     @property
     def version(self) -> str:
@@ -113,11 +111,13 @@ class KafkaDeployment(EngineDeployment):
             file.write_text(workload.to_json())
 
             def start(name: str) -> None:
-                host, there = self.hosts[name], f"{WORK}/workload.json"
+                host, there = self.hosts[name], f"{self.work(name)}/workload.json"
                 host.put(file, there)
                 words = [sys.executable, "-m", "nova_kafka.produce", there, *sources[name]]
                 command = f"exec {shlex.join(words)}"
-                host.start(command, name=PRODUCER, log=f"{WORK}/{PRODUCER}.out", keep=True)
+                host.start(
+                    command, name=PRODUCER, log=f"{self.work(name)}/{PRODUCER}.out", keep=True
+                )
 
             self.hosts.map(lambda host: start(host.name) if host.name in sources else None)
 
@@ -133,8 +133,13 @@ class KafkaDeployment(EngineDeployment):
 
     def complaints(self) -> list[str]:
         """What producers could not do, a line each; empty where all was well."""
-        command = f"cat {WORK}/{PRODUCER}.out 2>/dev/null"
-        told = self.hosts.map(lambda host: host.run(command, check=False).stdout)
+        told = self.hosts.map(
+            lambda host: (
+                host.run(
+                    f"cat {self.work(host.name)}/{PRODUCER}.out 2>/dev/null", check=False
+                ).stdout
+            )
+        )
         return [
             f"{name}: {line.removeprefix(COMPLAINT)}"
             for name, text in told.items()

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from nova_testbed.hosts import Hosts
 
 MASTER, WORKER, DRIVER = "nova_spark_master", "nova_spark_worker", "nova_spark_driver"
-WORK = "/tmp/nova-spark"
-ORDERS = f"{WORK}/orders"
 # The driver's heap, the least Spark takes, and all it has on its host: Java and Python.
 DRIVER_HEAP = 512
 DRIVER_MB = 1000
@@ -50,9 +48,8 @@ class SparkDeployment(EngineDeployment):
     """
 
     ENGINE = "Spark"
-    WORK = WORK
+    NAME = "spark"
     PROCESSES = (DRIVER, WORKER, MASTER)
-    REMOTE_HOME = ""
 
     def __init__(self, hosts: Hosts, *, real_time: bool = False) -> None:
         """Configure it.
@@ -84,9 +81,15 @@ class SparkDeployment(EngineDeployment):
             nodes,
             str(self._home),
             sys.executable,
-            WORK,
+            # All virtual hosts have the same users.
+            self.work(self.sink),
             slots=realtime.SLOTS if real_time else SLOTS,
         )
+
+    @property
+    def orders(self) -> str:
+        """Where the driver looks for orders, on the sink's host."""
+        return f"{self.configuration.work_directory}/orders"
 
     @property
     def version(self) -> str:
@@ -136,7 +139,7 @@ class SparkDeployment(EngineDeployment):
         return commands
 
     def _driver_command(self, node: Node) -> str:
-        c = self.configuration
+        c, work = self.configuration, self.configuration.work_directory
         settings = {
             "spark.driver.host": node.address,
             "spark.driver.bindAddress": node.address,
@@ -153,19 +156,19 @@ class SparkDeployment(EngineDeployment):
             settings |= realtime.settings(min(c.heaps.values()))
         environment = {
             "SPARK_HOME": c.spark_home,
-            "SPARK_CONF_DIR": f"{WORK}/conf",
+            "SPARK_CONF_DIR": f"{work}/conf",
             "SPARK_LOCAL_IP": node.address,
             "SPARK_PUBLIC_DNS": node.address,
-            "SPARK_LOCAL_DIRS": f"{WORK}/tmp",
+            "SPARK_LOCAL_DIRS": f"{work}/tmp",
             "PYSPARK_PYTHON": c.python,
         }
         words = [f"{name}={value}" for name, value in environment.items()]
-        words += [c.python, "-m", "nova_spark.driver", "--directory", ORDERS]
+        words += [c.python, "-m", "nova_spark.driver", "--directory", self.orders]
         words += ["--master", c.master_url, "--slots", str(c.slots)]
         words += ["--heaps", json.dumps(c.heaps), "--set", json.dumps(settings)]
         if self.real_time:
             words += ["--real-time", json.dumps(c.addresses)]
-        return f"mkdir -p {ORDERS} {WORK}/tmp && cd {WORK} && exec env {shlex.join(words)}"
+        return f"mkdir -p {self.orders} {work}/tmp && cd {work} && exec env {shlex.join(words)}"
 
     def launch(self) -> None:
         """The driver when all Workers have registered, so that it finds what it asks for."""
@@ -173,7 +176,8 @@ class SparkDeployment(EngineDeployment):
         def start(name: str, jobs: Sequence[str]) -> None:
             for job, command in self.commands(name).items():
                 if job in jobs:
-                    self.hosts[name].start(command, name=job, log=f"{WORK}/{job}.out", keep=True)
+                    log = f"{self.work(name)}/{job}.out"
+                    self.hosts[name].start(command, name=job, log=log, keep=True)
 
         self.hosts.map(lambda host: start(host.name, (MASTER, WORKER)))
         self._await_workers()
@@ -222,7 +226,7 @@ class SparkDeployment(EngineDeployment):
 
     def state(self, name: str) -> State | None:
         """What the driver has written into a file; None where there is none."""
-        file = f"{ORDERS}/{name}"
+        file = f"{self.orders}/{name}"
         told = self.hosts[self.sink].run(f"cat {file} 2>/dev/null", check=False).stdout
         try:
             return State.from_json(told) if told else None
@@ -230,4 +234,4 @@ class SparkDeployment(EngineDeployment):
             raise HostError(self.sink, f"{file}: {error}") from error
 
 
-__all__ = ["DRIVER", "MASTER", "ORDERS", "WORK", "WORKER", "SparkDeployment"]
+__all__ = ["DRIVER", "MASTER", "WORKER", "SparkDeployment"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +30,6 @@ JOBS = {
     "nimbus": "nova_storm_nimbus",
     "supervisor": "nova_storm_supervisor",
 }
-WORK = "/tmp/nova-storm"
 # A worker's heap, MB; what the tuples of a few windows need.
 WORKER_HEAP = 128
 # How soon nimbus schedules a topology and knows of executors that they run; Storm's own values are
@@ -37,11 +37,20 @@ WORKER_HEAP = 128
 SETTINGS = {"nimbus.monitor.freq.secs": 2, "executor.metrics.frequency.secs": 2}
 ZOOKEEPER_SECONDS = 60.0
 POLL_SECONDS = 1.0
-# Until no worker is left; asked on a host. The brackets keep the command from finding itself.
-NO_WORKER = (
-    "for i in $(seq 150); do grep -qs 'daemon[.]worker[.]Worker' /proc/[0-9]*/cmdline || exit 0; "
-    "sleep 0.2; done; echo 'a worker of Storm does not end' >&2; exit 1"
-)
+# Until no worker that has its files in a directory is left; asked on a host. The brackets keep the
+# command from finding itself.
+NO_WORKER = """\
+for i in $(seq 150); do
+  left=
+  for command in $(grep -ls 'daemon[.]worker[.]Worker' /proc/[0-9]*/cmdline); do
+    ! grep -qsF {work}/ "$command" || left=$command
+  done
+  [ -n "$left" ] || exit 0
+  sleep 0.2
+done
+echo 'a worker of Storm does not end' >&2
+exit 1
+"""
 
 
 class StormDeployment(EngineDeployment):
@@ -55,9 +64,8 @@ class StormDeployment(EngineDeployment):
     """
 
     ENGINE = "Storm"
-    WORK = WORK
+    NAME = "storm"
     PROCESSES = tuple(JOBS.values())
-    REMOTE_HOME = "/var/tmp/nova-engines/storm"
 
     def __init__(self, hosts: Hosts, home: StormHome) -> None:
         """Configure it.
@@ -73,9 +81,9 @@ class StormDeployment(EngineDeployment):
         coordinator = self.addresses[self.sink]
         self.configuration = ClusterConfiguration(
             [Node(name, address) for name, address in self.addresses.items()],
-            str(home.path) if inventory.virtual else self.REMOTE_HOME,
+            self.place(self.sink),
             coordinator,
-            WORK,
+            self.work(self.sink),
             worker_heap_mb=WORKER_HEAP,
             settings=SETTINGS,
         )
@@ -103,10 +111,11 @@ class StormDeployment(EngineDeployment):
 
     def files(self, name: str) -> dict[str, str]:
         """storm.yaml of a host's processes."""
-        node = next(node for node in self.configuration.nodes if node.name == name)
-        documents = {"supervisor": self.configuration.supervisor(node)}
+        configuration = self._on(name)
+        node = next(node for node in configuration.nodes if node.name == name)
+        documents = {"supervisor": configuration.supervisor(node)}
         if name == self.sink:
-            documents["nimbus"] = self.configuration.nimbus()
+            documents["nimbus"] = configuration.nimbus()
         return {
             f"{process}.yaml": yaml.safe_dump(document, sort_keys=False)
             for process, document in documents.items()
@@ -118,21 +127,26 @@ class StormDeployment(EngineDeployment):
         if name == self.sink:
             processes = ["zookeeper", "nimbus", "supervisor"]
         return {
-            JOBS[process]: f"mkdir -p {WORK}/log && {self.configuration.command(process)}"
+            JOBS[process]: f"mkdir -p {self.work(name)}/log && {self._on(name).command(process)}"
             for process in processes
         }
+
+    def _on(self, name: str) -> ClusterConfiguration:
+        """The configuration with a host's directories."""
+        return replace(self.configuration, home=self.place(name), work=self.work(name))
 
     def launch(self) -> None:
         """ZooKeeper first, which the others cannot do without."""
         hub, job = self.hosts[self.sink], JOBS["zookeeper"]
         command = self.commands(self.sink)[job]
-        hub.start(command, name=job, log=f"{WORK}/{job}.out", keep=True)
+        hub.start(command, name=job, log=f"{self.work(hub.name)}/{job}.out", keep=True)
         self._await_port(self.configuration.zookeeper_port)
 
         def others(name: str) -> None:
             for job, command in self.commands(name).items():
                 if job != JOBS["zookeeper"]:
-                    self.hosts[name].start(command, name=job, log=f"{WORK}/{job}.out", keep=True)
+                    log = f"{self.work(name)}/{job}.out"
+                    self.hosts[name].start(command, name=job, log=log, keep=True)
 
         self.hosts.map(lambda host: others(host.name))
 
@@ -167,13 +181,13 @@ class StormDeployment(EngineDeployment):
                 late = [name for name, address in self.addresses.items() if address in missing]
                 raise StormError(
                     f"no supervisor of {', '.join(late)} has registered within {timeout_s:g} s; "
-                    f"see {WORK}/log on the host"
+                    f"see {self.work(self.sink)}/log on the host"
                 )
             time.sleep(POLL_SECONDS)
 
     def await_no_worker(self) -> None:
         """Until the workers of a topology that was killed have ended."""
-        self.hosts.run(NO_WORKER)
+        self.hosts.map(lambda host: host.run(NO_WORKER.format(work=self.work(host.name))))
 
 
-__all__ = ["JOBS", "WORK", "StormDeployment"]
+__all__ = ["JOBS", "StormDeployment"]

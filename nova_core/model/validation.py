@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping
 
@@ -13,7 +14,20 @@ from nova_core.model.problem import Bools, Floats, Ints, Problem, Strings
 # Identifiers travel through CSV, YAML, file names and engines: no control characters, no halves of
 # surrogate pairs (which UTF-8 cannot hold).
 UNUSABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+# Of host names in use: underscores are, though no standard has them.
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?")
 _SINK_SLACK = 1e-9
+
+
+def is_host(text: str) -> bool:
+    """Whether a text can be a host's name or IP address."""
+    if _HOST.fullmatch(text):
+        return True
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return "%" not in text
 
 
 class _Check:
@@ -181,6 +195,11 @@ def _nodes(problem: Problem, check: _Check) -> None:
         if text is not None:
             check.column("nodes", column, text, count, "U")
             check.ids("nodes", text, column, unique=False, filled=False)
+    if n.host is not None:
+        for row, host in enumerate(n.host.tolist()):
+            if host and not is_host(host):
+                accepted = "a host name or an IP address"
+                check.fail("nodes", f"nodes[{row}].host: {host!r} is not {accepted}")
 
 
 def _metrics(problem: Problem, check: _Check) -> None:

@@ -48,11 +48,23 @@ stop() {
   done
 }
 """
-# Its own directory per user; not to be taken from someone who made it first.
-DIRECTORY = r"""
-umask 077; d=${TMPDIR:-/tmp}/nova-testbed-$(id -u); mkdir -p "$d" || exit 1
-[ -O "$d" ] && [ ! -L "$d" ] || { echo "$d belongs to someone else" >&2; exit 1; }
+# Makes directory $1, that nobody else can have made or can have put anything in.
+OWN = r"""
+own() {
+  umask 077; mkdir -p "$1" || exit 1
+  [ -O "$1" ] && [ ! -L "$1" ] || { echo "$1 belongs to someone else" >&2; exit 1; }
+  case $(stat -c %a "$1") in
+    *700) ;;
+    *) echo "$1 is open to others; remove it, or chmod 700 it if all in it is yours" >&2; exit 1 ;;
+  esac
+}
 """
+DIRECTORY = (
+    OWN
+    + r"""
+d=${TMPDIR:-/tmp}/nova-testbed-$(id -u); own "$d"
+"""
+)
 START = r"""
 : >"$log" || exit 1
 NOVA_JOB=$mark setsid /bin/sh -c "$work" "$d/$mark" </dev/null >"$log" 2>&1 &
@@ -167,6 +179,17 @@ class BackgroundJob:
         self.host.run(command, root=self.root)
 
 
+def own_directory(host: Host, path: str) -> None:
+    """Make a directory on a host, unless it is there and the user's alone.
+
+    Raises:
+        HostError: where it is another's, or open to others.
+    """
+    done = host.run(f"{OWN}own {shlex.quote(path)}", check=False)
+    if done.returncode:
+        raise HostError(host.name, done.last_words)
+
+
 def start(host: Host, command: str, name: str, log: str | None, root: bool) -> BackgroundJob:
     """See `nova_testbed.host.Host.start`."""
     if not name.isidentifier():
@@ -216,4 +239,4 @@ def _job(host: Host, line: str, root: bool) -> BackgroundJob:
     return BackgroundJob(host, Job(mark, int(pid), int(begun)), name, log, root)
 
 
-__all__ = ["BackgroundJob", "Job"]
+__all__ = ["BackgroundJob", "Job", "own_directory"]

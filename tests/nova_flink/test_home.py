@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,7 @@ def whole(tmp_path: Path) -> FlinkHome:
     (made.path / "bin").mkdir(parents=True)
     made.python.symlink_to(sys.executable)
     (made.flink / "lib").mkdir(parents=True)
-    stamp = {"engine": "flink", "version": home.VERSION, "requirements": list(home.REQUIREMENTS)}
+    stamp = {"engine": "flink", "version": home.VERSION, "requirements": home.requirements()}
     (made.path / home.STAMP).write_text(json.dumps(stamp))
     return made
 
@@ -108,10 +110,57 @@ def test_missing_java_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_pa
         java()
 
 
+def no_such_wheel(directory: Path) -> str:
+    """A file of requirements that pip cannot meet."""
+    file = directory / "requirements.txt"
+    file.write_text(f"{directory}/no-such-wheel.whl --hash=sha256:{64 * '0'}\n")
+    return str(file)
+
+
+def test_pip_may_take_nothing_but_what_has_one_of_the_hashes() -> None:
+    text = (Path(home.__file__).parent / home.REQUIREMENTS).read_text()
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    assert "http" not in text
+    hashes: dict[str, list[str]] = {}
+    for line in lines:
+        if not line.startswith(" "):
+            name = line.split()[0]
+            assert re.fullmatch(r"[a-z0-9.-]+==[0-9a-z.]+", name)
+            hashes[name] = []
+        else:
+            found = re.fullmatch(r" +--hash=sha256:([0-9a-f]{64})( \\)?", line)
+            assert found is not None, line
+            hashes[name].append(found[1])
+    assert list(hashes) == home.requirements()
+    assert f"apache-flink=={home.VERSION}" in hashes
+    assert all(hashes.values())
+
+
+def test_a_package_that_is_not_what_it_was_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    wheel = tmp_path / "nova_nothing-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("nova_nothing-1.dist-info/METADATA", "Name: nova-nothing\nVersion: 1\n")
+    file = tmp_path / "requirements.txt"
+    file.write_text(f"{wheel.as_uri()} --hash=sha256:{64 * '0'}\n")
+    monkeypatch.setattr(home, "REQUIREMENTS", str(file))
+    made = FlinkHome(tmp_path / "flink")
+    with pytest.raises(
+        EngineError, match=f"not what was checked: .*nova_nothing-1.*Got +{digest(wheel)}"
+    ):
+        made.install()
+    assert not made.installed
+
+
+def digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
 def test_failing_pip_is_one_line_and_leaves_no_stamp(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(home, "REQUIREMENTS", (str(tmp_path / "no-such-wheel.whl"),))
+    monkeypatch.setattr(home, "REQUIREMENTS", no_such_wheel(tmp_path))
     made = FlinkHome(tmp_path / "engines" / "flink")
     told: list[str] = []
     with pytest.raises(EngineError, match="failed: ") as caught:
@@ -138,7 +187,7 @@ def test_second_installation_waits_for_the_first(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from nova_flink import home
-home.REQUIREMENTS = ("{tmp_path}/no-such-wheel.whl",)
+home.REQUIREMENTS = "{no_such_wheel(tmp_path)}"
 home.FlinkHome(Path("{tmp_path}/flink")).install(print)
 """
     both = [

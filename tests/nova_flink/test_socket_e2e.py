@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import socket
 import threading
@@ -106,13 +107,13 @@ SENSOR = "p, 1"  # quoted in CSV
 LINE = b'"p, 1",r,pressure,%d,%d,-1.5e-05,0|2,1700000000000000\n'
 
 
-def reading(address: str, count: int | None) -> tuple[Dataflow, Workload]:
+def reading(address: str, count: int | None, *, strict: bool = False) -> tuple[Dataflow, Workload]:
     """A job that reads and does nothing else."""
     stream = SourceStream(
         "one", 1.0, SENSOR, "pressure", kind="socket", address=address, connect_s=1.0
     )
     dataflow = Dataflow((Operator("source one", NODES[1], "source", source="one"),))
-    return dataflow, Workload((stream,), window_ms=100, start_ms=0, count=count)
+    return dataflow, Workload((stream,), window_ms=100, start_ms=0, count=count, strict=strict)
 
 
 @pytest.mark.parametrize("count", [3, None])
@@ -153,7 +154,7 @@ def test_a_connection_that_ends_is_made_again(
     ],
     ids=["refused", "left", "garbage", "other", "cut", "late"],
 )
-def test_what_is_wrong_fails_the_job(
+def test_what_is_wrong_fails_a_strict_job(
     cluster: LocalCluster, client: Client, tmp_path: Path, sent: bytes | None, complaint: str
 ) -> None:
     held = reserved()
@@ -161,11 +162,45 @@ def test_what_is_wrong_fails_the_job(
     if sent is not None:
         held.listen()
         threading.Thread(target=send_once, args=(held, sent), daemon=True).start()
-    job = client.submit(*reading(address, count=3), tmp_path / "results", "wrong")
+    job = client.submit(*reading(address, count=3, strict=True), tmp_path / "results", "wrong")
     assert cluster.rest.wait_ended(job, DONE_S) == "FAILED"
     told = "; ".join(cluster.rest.exceptions(job))
     held.close()
     assert re.search(rf"source of 'p, 1' \(pressure\): {address}: {complaint}", told), told
+
+
+def test_what_is_no_tuple_is_kept_aside(
+    cluster: LocalCluster, client: Client, tmp_path: Path
+) -> None:
+    wrong = {
+        b"\xff\x00p1,r,pressure,1,11": "line 2: no tuple",
+        b"x,r,humidity,0,10,1.0,1": "line 3: a tuple of 'x' (humidity)",
+        LINE[:-1] % (1, 5): "line 5: time_ms 5: its window has ended",
+        b"x" * 70_000: "line 6 is longer than 65536 bytes",
+    }
+    lines = [one + b"\n" for one in wrong]
+    with socket.create_server((HOST, 0)) as listener:
+        listener.settimeout(DONE_S)
+        address = f"{HOST}:{listener.getsockname()[1]}"
+        job = client.submit(*reading(address, count=7), tmp_path / "results", "aside")
+        first, _ = listener.accept()
+        with first:
+            first.sendall(LINE % (0, 10) + b"".join(lines[:2]) + LINE % (1, 120))
+            # The last one is cut short: it has not come.
+            first.sendall(b"".join(lines[2:]) + (LINE % (2, 130))[:-3])
+        second, _ = listener.accept()
+        with second:
+            second.sendall(LINE % (2, 130))
+            assert cluster.rest.wait_ended(job, DONE_S) == "FINISHED"
+    (file,) = cluster.directory.glob(f"node*/log/dead-letters/{job}.0")
+    kept = [line.split("\t") for line in file.read_text().splitlines()]
+    assert len(kept) == len(wrong) + 1
+    for (reason, letter), (data, expected) in zip(kept, wrong.items(), strict=False):
+        assert f"source of 'p, 1' (pressure): {address}: {expected}" in reason
+        assert base64.b64decode(letter) == data[: 1 << 16]
+    assert kept[-1][0].endswith("line 7 is cut short")
+    # The second time it came in full.
+    assert base64.b64decode(kept[-1][1]) == (LINE % (2, 130))[:-3]
 
 
 def send_once(listener: socket.socket, data: bytes) -> None:

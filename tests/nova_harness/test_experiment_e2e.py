@@ -21,7 +21,7 @@ from nova_harness.experiment.cells import cells_of
 from nova_harness.experiment.document import Experiment
 from nova_harness.experiment.on_flink import ready_home
 from nova_harness.experiment.runner import Watcher, run_experiment
-from nova_harness.flink_deployment import COORDINATOR, TASK_MANAGER, WORK
+from nova_harness.flink_deployment import COORDINATOR, TASK_MANAGER
 from nova_testbed.hosts import connect
 from nova_testbed.inventory import Inventory, read_inventory
 from nova_testbed.rack import VirtualRack
@@ -260,7 +260,8 @@ def test_a_full_disk_ends_the_run(base: Path, tmp_path: Path) -> None:
         with connect(reachable(base), ["hub"]) as hosts:
             assert run_as_root(hosts["hub"], line)
 
-    run, results = begun(base, tmp_path), f"{WORK}/results"
+    run = begun(base, tmp_path)
+    results = f"/tmp/nova-{reachable(base).host('hub').user}/flink/results"
     watcher = Watcher(
         phase=lambda text: (
             # Room for 819 of the 1200 results.

@@ -12,7 +12,7 @@ from report_runs import change, write_run
 from nova_core.errors import NovaError
 from nova_harness.experiment.engine import Lead
 from nova_harness.report import make_report, summary, tables
-from nova_harness.spark_deployment import DRIVER, MASTER, ORDERS, WORKER, SparkDeployment
+from nova_harness.spark_deployment import DRIVER, MASTER, WORKER, SparkDeployment
 from nova_harness.storm_deployment import JOBS, StormDeployment
 from nova_spark.driver import FLOWING, State
 from nova_spark.verification import Step
@@ -44,7 +44,7 @@ def test_spark_on_hosts(inventory: Inventory) -> None:
     assert list(deployment.commands("sink")) == [MASTER, WORKER, DRIVER]
     assert list(deployment.commands("worker1")) == [WORKER]
     command = deployment.commands("sink")[DRIVER]
-    assert ORDERS in command and "spark://10.0.0.1:7077" in command
+    assert deployment.orders in command and "spark://10.0.0.1:7077" in command
     # What Master and driver take on the sink's host is not its executor's.
     heaps = deployment.configuration.heaps
     assert heaps["worker1"] == heaps["source1"] == 656
@@ -57,6 +57,25 @@ def test_a_driver_says_how_an_order_stands(tmp_path: Path) -> None:
     state = State(FLOWING, start_ms=1000, steps=(Step("join a", "n", (3, 7)),))
     state.write(tmp_path / "0.state.json")
     assert State.from_json((tmp_path / "0.state.json").read_text()) == state
+
+
+def test_a_report_says_what_was_not_joined(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", windows=(100,), stress=(False,), duration_s=4)
+    report = make_report([run])
+    quiet = [note.text for note in summary.notes(report.runs, report.groups, report.ratios, "nova")]
+    cell = sorted(run.glob("cells/*/cell.json"))[0]
+    change(cell, dead_letters=3, restarts=1, truncated_bytes=79)
+    report = make_report([run])
+    told = summary.notes(report.runs, report.groups, report.ratios, "nova")
+    name = cell.parent.name
+    assert [(note.kind, note.text) for note in told if note.text not in quiet] == [
+        (
+            "bad",
+            f"3 dead letters came for sources and were no tuples of theirs ({name}).",
+        ),
+        ("bad", f"1 restart of a sink by its engine, which may deliver results again ({name})."),
+        ("bad", f"79 bytes of results that were not written in full ({name})."),
+    ]
 
 
 def test_later_jobs_get_the_time_the_last_one_took() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import subprocess
 import sys
@@ -21,16 +22,17 @@ from nova_core.errors import NovaError
 from nova_core.model.partitioner import partition_of
 from nova_flink import results
 from nova_flink.client import Client
-from nova_flink.dataflow import Dataflow
+from nova_flink.dataflow import Dataflow, Operator
 from nova_flink.home import FlinkHome
 from nova_flink.local_cluster import LocalCluster
 from nova_flink.translate import translate
 from nova_flink.verification import verify
-from nova_flink.workload import Workload
+from nova_flink.workload import SourceStream, Workload
 from nova_kafka import topics
 from nova_kafka.broker import Broker, local_broker
 from nova_kafka.home import broker_home, connectors_home
 from nova_kafka.measures import Sample, back_pressure, end_offsets, latencies
+from nova_kafka.produce import MESSAGE
 from nova_spark import tasks
 
 pytestmark = pytest.mark.e2e
@@ -69,6 +71,42 @@ def through(broker: Broker, workload: Workload, prefix: str) -> Workload:
     )
     topics.create(broker.servers, topics.topics_of(sources))
     return replace(workload, sources=sources)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_message_that_is_no_tuple(
+    broker: Broker, cluster: LocalCluster, tmp_path: Path, strict: bool
+) -> None:
+    from kafka import KafkaProducer
+
+    topic = f"unreadable-{strict}"
+    topics.create(broker.servers, {topic: 1})
+    wrong = [b"", b"short", MESSAGE.pack(-1, 0, 0.0), MESSAGE.pack(0, 0, 0.0) + b"x"]
+    producer = KafkaProducer(bootstrap_servers=broker.servers)
+    for number, message in enumerate([*wrong, MESSAGE.pack(0, 0, 1.0), MESSAGE.pack(1, 0, 1.0)]):
+        producer.send(topic, message, partition=0, timestamp_ms=1000 + number)
+    producer.flush()
+    producer.close()
+    stream = SourceStream("one", 1.0, kind="kafka", address=broker.servers, topic=topic)
+    workload = Workload((stream,), window_ms=100, start_ms=0, count=6, strict=strict)
+    dataflow = Dataflow((Operator("source one", NODES[1], "source", source="one"),))
+    with Client(cluster.home, cluster.rest.url, connectors_home().jars) as client:
+        job = client.submit(dataflow, workload, tmp_path / "results", "unreadable")
+        state = cluster.rest.wait_ended(job, 60)
+    found = list(cluster.directory.glob(f"node*/log/dead-letters/{job}.0"))
+    if strict:
+        assert state == "FAILED" and found == []
+        assert "a message of 0 bytes: a tuple has 24" in "; ".join(cluster.rest.exceptions(job))
+        return
+    assert state == "FINISHED", cluster.rest.exceptions(job)
+    letters = [line.split("\t") for line in found[0].read_text().splitlines()]
+    assert [base64.b64decode(letter) for _, letter in letters] == wrong
+    assert [reason for reason, _ in letters] == [
+        "a message of 0 bytes: a tuple has 24",
+        "a message of 5 bytes: a tuple has 24",
+        "sequence number -1: a tuple's is 0 or more",
+        "a message of 25 bytes: a tuple has 24",
+    ]
 
 
 def test_flink_joins_what_comes_through_kafka(
@@ -195,6 +233,29 @@ def test_spark_reads_what_is_due(broker: Broker) -> None:
     table = pa.Table.from_batches(cut(iter([told])))
     part = partition_of(np.arange(50), np.array([1.0, 2.0]))
     assert table.column("sequence").to_pylist() == np.flatnonzero(part == 1).tolist()
+
+
+def test_spark_leaves_out_what_is_no_tuple(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from kafka import KafkaProducer
+
+    topics.create(broker.servers, {"spark-unreadable": 1})
+    producer = KafkaProducer(bootstrap_servers=broker.servers)
+    messages = [MESSAGE.pack(0, 0, 1.0), b"short", MESSAGE.pack(2, 0, 3.0)]
+    for number, message in enumerate(messages):
+        producer.send("spark-unreadable", message, partition=0, timestamp_ms=1000 + number)
+    producer.flush()
+    producer.close()
+    span = pa.RecordBatch.from_pydict({"value": pa.array([f"0 0 {10**9}"])})
+    of = broker.servers, "spark-unreadable", 0, 1000.0, 3, [1.0], [(0, 1)]
+    table = pa.Table.from_batches(tasks.fetch(*of)(iter([span])))
+    assert table.column("sequence").to_pylist() == [0, 2]
+    assert table.column("value").to_pylist() == [1.0, 3.0]
+    complaint = "spark-unreadable 0: offset 1: 5 bytes are no tuple"
+    assert capsys.readouterr().err == f"dead letter: {complaint}\n"
+    with pytest.raises(ValueError, match=complaint):
+        list(tasks.fetch(*of, strict=True)(iter([span])))
 
 
 SENDS = """

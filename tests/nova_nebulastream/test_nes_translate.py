@@ -112,7 +112,7 @@ def test_addresses_and_names_that_cannot_be(tmp_path: Path) -> None:
     plan = nes_plan(0)
     nodes = plan.problem.nodes
     for host, complaint in (
-        (np.full(len(nodes), ""), r"node 'n \d': address 'n \d': expected letters"),
+        (np.full(len(nodes), ""), r"node .n \d.: its name is no host name"),
         (np.full(len(nodes), "same"), "address 'same': is that of 'n"),
     ):
         problem = replace(plan.problem, nodes=replace(nodes, host=host))

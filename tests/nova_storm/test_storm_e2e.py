@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from needs_storm import require
 from test_builder_e2e import compare
 
 from nova_core.model import Plan
+from nova_flink import results
 from nova_flink.dataflow import Dataflow, from_plan
 from nova_flink.workload import Workload
 from nova_storm.flux import topology
@@ -105,6 +108,30 @@ def test_placement_outlives_nimbus(cluster: LocalCluster, tmp_path: Path) -> Non
     cluster.nimbus.kill(run.name)
     with pytest.raises(StormError, match="nobody"):
         cluster.nimbus.kill("nobody")
+
+
+def test_a_sink_that_cannot_write_says_so(cluster: LocalCluster, tmp_path: Path) -> None:
+    run = Run(3, tmp_path)
+    # Without end, so that there is always more to write.
+    endless = replace(run.workload, count=None)
+    document = topology(run.dataflow, endless, str(run.file), run.name)
+    run.document.write_text(yaml.safe_dump(document, sort_keys=False))
+    cluster.nimbus.submit(run.document)
+    check_placed(cluster, run)
+    # A worker is started by the process that writes its log, which alone supervisors know.
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        command = line.read_bytes() if line.exists() else b""
+        if b"worker.Worker" in command and str(cluster.directory).encode() in command:
+            process = int(line.parent.name)
+            most = resource.prlimit(process, resource.RLIMIT_FSIZE)[1]
+            resource.prlimit(process, resource.RLIMIT_FSIZE, (results.RECORD_BYTES, most))
+    until, failed = time.monotonic() + DONE_S, Path(f"{run.file}.failed")
+    while not failed.exists():
+        assert time.monotonic() < until, "the sink has not said so"
+        time.sleep(0.2)
+    cluster.nimbus.kill(run.name)
+    found = results.read(run.file)
+    assert "could not write its results" in str(found.loss(finished=False))
 
 
 def executors(cluster: LocalCluster, name: str) -> dict[str, tuple[str, int]]:

@@ -119,7 +119,7 @@ def test_files_are_what_the_readme_promises(plan: Plan, tmp_path: Path) -> None:
     for path in made.rglob("*.sh"):
         subprocess.run(["sh", "-n", path], check=True)
         assert path.stat().st_mode & 0o111
-    assert "'/opt/storm home'/'lib/*'" in (made / "job" / "submit.sh").read_text()
+    assert "'/opt/storm home/lib/*:" in (made / "job" / "submit.sh").read_text()
     assert yaml.safe_load((made / "job" / "topology.yaml").read_text())["name"] == "climate"
     with pytest.raises(NovaError, match="is there already"):
         translate(plan, plan.problem, made)

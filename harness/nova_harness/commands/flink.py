@@ -14,6 +14,7 @@ from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
 from nova_core.numbers import NumberRange
+from nova_flink.names import OWN_JOBS
 from nova_testbed.commands import shared as testbed
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from nova_harness.flink_deployment import FlinkDeployment
     from nova_testbed.inventory import Inventory
 
-JOB_NAME = "nova plan"
+JOB_NAME = f"{OWN_JOBS}plan"
 # From submitting to the first tuple.
 LEAD_SECONDS = 5
 RUNNING_SECONDS = 60.0
@@ -88,7 +89,8 @@ def deploy(
 ) -> None:
     """Run PLAN on the hosts, in place of the plan that runs there.
 
-    Flink is brought up unless it runs. Exit code 1 when an operator is not where the plan has it.
+    Flink is brought up unless it runs; jobs that Nova did not start go on. Exit code 1 when an
+    operator is not where the plan has it.
     """
     from nova_flink.client import Client
     from nova_flink.dataflow import from_plan
@@ -102,15 +104,14 @@ def deploy(
         _refuse_unknown(dataflow, deployment)
         with limits.off():
             deployment.up(console.say)
-            ended = _end_jobs(deployment)
-            deployment.prepare_results()
+            ended = deployment.rest.cancel_all()
             with Client(deployment.home, deployment.rest.url) as client:
                 file = deployment.result_file("results")
                 job = client.submit(dataflow, flows, file, JOB_NAME)
             await_running(deployment.rest, job, dataflow, RUNNING_SECONDS)
         found = verify(deployment.rest, job, dataflow)
     _remember(job, dataflow)
-    told = {"job": job, "url": deployment.rest.url, "replaced": ended, "results": file}
+    told = {"job": job, "url": deployment.rest.url, "replaced": list(ended), "results": file}
     _show(found, told, as_json)
 
 
@@ -176,19 +177,23 @@ def status(ctx: click.Context, place: str, as_json: bool) -> None:
 @flink.command()
 @click.argument("job", required=False)
 @testbed.inventory_option
+@click.option("--all", "all_jobs", is_flag=True, help="Also jobs that Nova did not start.")
 @testbed.json_option
-def stop(job: str | None, place: str, as_json: bool) -> None:
-    """End JOB, or all jobs; Flink goes on running."""
-    from nova_flink.rest import ENDED, Rest
+def stop(job: str | None, place: str, all_jobs: bool, as_json: bool) -> None:
+    """End JOB, or all jobs that Nova started; Flink goes on running."""
+    from nova_flink.rest import Rest
 
+    if job is not None and all_jobs:
+        raise NovaError("JOB and --all: give one")
     rest = Rest(_url(testbed.running(testbed.read(place))))
-    running = [one for one, facts in rest.jobs().items() if facts["state"] not in ENDED]
-    wanted = running if job is None else [job]
-    told = {one: rest.cancel(one).lower() for one in wanted}
-    if as_json or told:
-        testbed.say(told, as_json)
+    if job is not None:
+        ended = {job: rest.cancel(job).lower()}
     else:
-        console.show("no job runs")
+        ended = rest.cancel_all(foreign=all_jobs)
+    if as_json or ended:
+        testbed.say(ended, as_json)
+    else:
+        console.show("no job of Nova's runs; --all ends those of others")
 
 
 @flink.command()
@@ -263,16 +268,6 @@ def _refuse_unknown(dataflow: Dataflow, deployment: FlinkDeployment) -> None:
             f"inventory {deployment.hosts.inventory.name}: has no host {', '.join(unknown)}, which "
             "the plan uses; nodes of the problem must be called like hosts"
         )
-
-
-def _end_jobs(deployment: FlinkDeployment) -> list[str]:
-    """End what runs; the ids of the jobs that did."""
-    from nova_flink.rest import ENDED
-
-    jobs = [j for j, facts in deployment.rest.jobs().items() if facts["state"] not in ENDED]
-    for job in jobs:
-        deployment.rest.cancel(job)
-    return jobs
 
 
 def _memory(job: str) -> Path:

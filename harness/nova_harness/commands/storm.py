@@ -63,8 +63,8 @@ def verify(
     context: click.Context, plan: Path, problem: Path, topology: str, address: str, as_json: bool
 ) -> None:
     """Compare where nimbus has each executor with PLAN; exit code 1 where they differ."""
+    from nova_engines.bundle import addresses
     from nova_flink.dataflow import from_plan
-    from nova_storm.translate import addresses
     from nova_storm.verification import verify as compare
 
     answered = shared.load_problem(problem, None)

@@ -168,6 +168,8 @@ def write_outcome(
         "late_s": outcome.late_s,
         "counted_s": outcome.counted_s,
         "truncated_bytes": outcome.truncated_bytes,
+        "restarts": outcome.restarts,
+        "dead_letters": outcome.dead_letters,
     }
     write_json(path / "cell.json", {**document, **more})
     (path / "dataflow.json").write_text(outcome.dataflow)

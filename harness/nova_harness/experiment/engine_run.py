@@ -101,6 +101,8 @@ class Outcome:
         counted_s: how long operators' counters were counted for.
         late_s: how long after the sources' start the job was running; 0 when it was in time.
         samples: looks at the broker that carried the streams, where one did.
+        restarts: how often the engine started the sink again.
+        dead_letters: what came for sources and was no tuple of theirs.
     """
 
     dataflow: str
@@ -117,6 +119,8 @@ class Outcome:
     counted_s: float
     late_s: float
     samples: Sequence[Sample] = ()
+    restarts: int = 0
+    dead_letters: int = 0
 
 
 def workload_of(
@@ -317,6 +321,8 @@ def run_plan(
         _end(bed, job)
     tell("collecting")
     found = job.results(scratch)
+    if (loss := found.loss(finished=finished)) is not None:
+        raise RunError(loss)
     return Outcome(
         dataflow=job.document,
         workload=job.workload,
@@ -333,6 +339,8 @@ def run_plan(
         late_s=late,
         # Of jobs that read from a broker.
         samples=getattr(job, "samples", ()),
+        restarts=found.starts - 1,
+        dead_letters=found.dead_letters,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
@@ -169,8 +170,7 @@ class FlinkJob:
         local = scratch / "results.bin"
         self.engine.deployment.fetch_results(RESULTS, local)
         found = results.read(local)
-        local.unlink()
-        return found
+        return replace(found, dead_letters=self.engine.deployment.dead_letters(self.name))
 
 
 __all__ = ["FlinkEngine", "FlinkJob", "prepare", "ready_home"]

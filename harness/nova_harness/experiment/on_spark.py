@@ -118,8 +118,6 @@ class SparkEngine:
 
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> SparkJob:
         """Give the driver an order, and wait until its first micro-batch is through."""
-        from nova_harness.spark_deployment import ORDERS, WORK
-
         d, number = self.deployment, self._orders
         self._orders += 1
         flow = from_plan(plan, plan.problem, workload(0))
@@ -127,13 +125,13 @@ class SparkEngine:
             "flow": flow.to_json(),
             "workload": workload(0).to_json(),
             "results": d.result_file(RESULTS),
-            "checkpoints": f"{WORK}/checkpoints/{number}",
+            "checkpoints": f"{d.configuration.work_directory}/checkpoints/{number}",
             "heaps": d.configuration.heaps,
         }
         with tempfile.TemporaryDirectory(prefix="nova-spark-") as directory:
             path = Path(directory) / "order.json"
             path.write_text(json.dumps(order), "utf-8")
-            d.hosts[d.sink].put(path, f"{ORDERS}/{number}.order.json")
+            d.hosts[d.sink].put(path, f"{d.orders}/{number}.order.json")
         job = SparkJob(self, number, name, flow, workload(0))
         try:
             job.workload = workload(job.await_state().start_ms)
@@ -238,9 +236,8 @@ class SparkJob:
 
     def end(self) -> None:
         """Have the driver stop its queries."""
-        from nova_harness.spark_deployment import ORDERS
-
-        self.deployment.hosts[self.deployment.sink].run(f"touch {ORDERS}/{self.number}.end")
+        d = self.deployment
+        d.hosts[d.sink].run(f"touch {d.orders}/{self.number}.end")
         until = time.monotonic() + END_SECONDS
         while (found := self.state()) is None or found.state not in (FINISHED, ENDED):
             self._all_run()
@@ -255,7 +252,9 @@ class SparkJob:
         d.hosts[d.sink].run(f"mkdir -p {d.result_file(RESULTS)}/0")
         d.hosts[d.sink].get(d.result_file(RESULTS), local)
         try:
-            return ResultRecords(results.read(local / "0"), 0)
+            found = results.read(local / "0")
+            # A micro-batch whose file cannot be written fails, and its job with it.
+            return ResultRecords(found, 0, announced=len(found))
         finally:
             shutil.rmtree(local)
 

@@ -120,9 +120,17 @@ class StormJob:
         gone = self.deployment.last_words()
         if gone:
             raise RunError(f"Storm{gone}")
-        end = shlex.quote(f"{self.deployment.result_file(RESULTS)}.end")
-        hub = self.deployment.hosts[self.deployment.sink]
-        return hub.run(f"test -e {end}", check=False).returncode == 0
+        file, hub = (
+            self.deployment.result_file(RESULTS),
+            self.deployment.hosts[self.deployment.sink],
+        )
+        end, failed = shlex.quote(file + results.END), shlex.quote(file + results.FAILED)
+        told = hub.run(
+            f"if [ -e {failed} ]; then cat {failed} >&2; exit 2; fi; test -e {end}", check=False
+        )
+        if told.returncode == 2:
+            raise RunError(f"the sink cannot write its results: {told.last_words}")
+        return told.returncode == 0
 
     def counters(self) -> Mapping[str, Any]:
         """Its executors, as nimbus tells them; counted from one tuple in twenty."""
@@ -162,9 +170,7 @@ class StormJob:
         """What its sink has written."""
         local = scratch / "results.bin"
         self.deployment.fetch_results(RESULTS, local)
-        found = results.read(local)
-        local.unlink()
-        return found
+        return results.read(local)
 
 
 __all__ = ["StormEngine", "StormJob", "prepare"]

@@ -41,6 +41,9 @@ class CellFacts(msgspec.Struct, frozen=True, kw_only=True):
         expected_rate: results of all regions when everything keeps up, results/s.
         keys: sequence numbers are compared modulo this.
         sources: how many.
+        restarts: how often the engine started the sink again.
+        dead_letters: what came for sources and was no tuple of theirs.
+        truncated_bytes: of a result that was not written in full.
     """
 
     strategy: str
@@ -56,6 +59,9 @@ class CellFacts(msgspec.Struct, frozen=True, kw_only=True):
     expected_rate: float
     keys: int = 1
     sources: int = 0
+    restarts: int = 0
+    dead_letters: int = 0
+    truncated_bytes: int = 0
 
     @property
     def counted(self) -> float:

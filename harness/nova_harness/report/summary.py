@@ -65,7 +65,7 @@ def notes(
     runs: Sequence[RunFolder], groups: Sequence[Group], found: Sequence[Ratio], subject: str | None
 ) -> list[Note]:
     """What a reader has to know before any figure: the bad first."""
-    made = [*_unfinished(runs), *_integrity(groups), *_not_best(found, subject)]
+    made = [*_unfinished(runs), *_integrity(groups), *_aside(runs), *_not_best(found, subject)]
     if subject is not None and groups and not found:
         made.append(Note("bad", f"There is nothing to compare {subject} with."))
     made += [*_held_back(runs), *_loads(runs), *_pooled(runs), *_engines(groups)]
@@ -87,6 +87,26 @@ def _unfinished(runs: Sequence[RunFolder]) -> list[Note]:
         if run.verdict.state not in ("finished", "unknown"):
             text = f"{where}The run is {run.verdict.state}. {run.verdict.verdict}".strip()
             made.append(Note("bad", text))
+    return made
+
+
+def _aside(runs: Sequence[RunFolder]) -> list[Note]:
+    """What was not joined, or may have been twice, as the engine was given or did something odd."""
+    cells = [cell for run in runs for cell in run.cells if cell.done]
+    made = []
+    for field, what, meaning in (
+        (
+            "dead_letters",
+            "dead letter",
+            "came for sources and were no tuples of theirs",
+        ),
+        ("restarts", "restart", "of a sink by its engine, which may deliver results again"),
+        ("truncated_bytes", "byte", "of results that were not written in full"),
+    ):
+        counted = {cell.path.name: getattr(cell.facts, field) for cell in cells}
+        if total := sum(counted.values()):
+            who = ", ".join(name for name, number in counted.items() if number)
+            made.append(Note("bad", f"{count(total, what)} {meaning} ({who})."))
     return made
 
 

@@ -103,6 +103,11 @@ def good(tmp_path: Path) -> Problem:
         ("id: tw, ", "id: tw, kind: filter, ", "'filter' is not accepted; one of join is expected"),
         ("id: tw, ", "id: tw, match: some, ", "one of all, key, matrix is expected"),
         ("id: tw, ", "id: tw, selectivity: 0, ", "selectivity: 0 is not accepted; a number > 0"),
+        (
+            "capacity: 50",
+            'capacity: 50, host: "$(touch /tmp/x)"',
+            "host: '$(touch /tmp/x)' is not a host name or an IP address",
+        ),
         # sinks and workers
         (
             "output_rate: 2",

@@ -10,15 +10,17 @@ import java.net.SocketException;
 import java.nio.charset.StandardCharsets;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
-import org.apache.flink.streaming.api.functions.source.legacy.SourceFunction;
+import org.apache.flink.api.common.functions.OpenContext;
+import org.apache.flink.streaming.api.functions.source.legacy.RichSourceFunction;
 import org.apache.flink.streaming.api.watermark.Watermark;
 
 /**
  * Reads tuples from a TCP connection, a line each, as {@code nova workload replay} sends them in CSV:
  * sensor, region, stream, sequence, time_ms, value, a partition or none, emit_us. Flink's own
  * SocketTextStreamFunction fails when nobody listens yet, and takes a line cut short for a whole one.
+ * A line that is no tuple of this source is kept aside, or ends the job.
  */
-public final class SocketSource implements SourceFunction<SensorTuple> {
+public final class SocketSource extends RichSourceFunction<SensorTuple> {
   private static final long serialVersionUID = 1L;
   private static final String CELL = "(\"(?:[^\"]|\"\")*\"|[^\",]*),";
   private static final Pattern LINE =
@@ -38,6 +40,8 @@ public final class SocketSource implements SourceFunction<SensorTuple> {
   private final long count;
   private final long windowMs;
   private final Watermarks watermarks;
+  private final boolean strict;
+  private transient DeadLetters unreadable;
   private long came;
   private long lineNumber;
   private long mark = Long.MIN_VALUE;
@@ -54,6 +58,7 @@ public final class SocketSource implements SourceFunction<SensorTuple> {
    * @param count tuples in all, or a negative number for no end
    * @param windowMs length of the windows
    * @param watermarkMs least distance of watermarks
+   * @param strict whether a line that is no tuple of this source ends the job
    */
   public SocketSource(
       int source,
@@ -64,7 +69,8 @@ public final class SocketSource implements SourceFunction<SensorTuple> {
       long connectMs,
       long count,
       long windowMs,
-      long watermarkMs) {
+      long watermarkMs,
+      boolean strict) {
     this.source = source;
     this.sensor = sensor;
     this.stream = stream;
@@ -74,6 +80,19 @@ public final class SocketSource implements SourceFunction<SensorTuple> {
     this.count = count;
     this.windowMs = windowMs;
     this.watermarks = new Watermarks(windowMs, watermarkMs);
+    this.strict = strict;
+  }
+
+  @Override
+  public void open(OpenContext context) {
+    unreadable = new DeadLetters(source, getRuntimeContext().getMetricGroup());
+  }
+
+  @Override
+  public void close() {
+    if (unreadable != null) {
+      unreadable.close();
+    }
   }
 
   @Override
@@ -119,28 +138,47 @@ public final class SocketSource implements SourceFunction<SensorTuple> {
       throws IOException {
     InputStream in = new BufferedInputStream(stream, LONGEST);
     ByteArrayOutputStream line = new ByteArrayOutputStream();
+    boolean tooLong = false;
     lineNumber = 1;
     while (running && came != count) {
       int next = in.read();
       if (next == '\n') {
-        emit(line.toString(StandardCharsets.UTF_8), tuple, context);
+        if (tooLong) {
+          refuse(" is longer than " + LONGEST + " bytes", line);
+        } else {
+          emit(line, tuple, context);
+        }
         line.reset();
+        tooLong = false;
         lineNumber++;
       } else if (next < 0) {
         if (line.size() > 0) {
-          throw failure("line " + lineNumber + " is cut short");
+          refuse(" is cut short", line);
+          // It did not come in full, and may come again.
+          came--;
         }
         return;
       } else if (line.size() == LONGEST) {
-        throw failure("line " + lineNumber + " is longer than " + LONGEST + " bytes");
+        tooLong = true;
       } else {
         line.write(next);
       }
     }
   }
 
-  private void emit(String line, SensorTuple tuple, SourceContext<SensorTuple> context)
+  private void refuse(String why, ByteArrayOutputStream line) throws IOException {
+    String reason = "line " + lineNumber + why;
+    if (strict) {
+      throw failure(reason);
+    }
+    unreadable.add(failure(reason).getMessage(), line.toByteArray());
+    came++;
+  }
+
+  private void emit(
+      ByteArrayOutputStream bytes, SensorTuple tuple, SourceContext<SensorTuple> context)
       throws IOException {
+    String line = bytes.toString(StandardCharsets.UTF_8);
     Matcher cells = LINE.matcher(line);
     long timeMs;
     try {
@@ -153,17 +191,20 @@ public final class SocketSource implements SourceFunction<SensorTuple> {
       tuple.emitUs = Long.parseLong(cells.group(7));
     } catch (NumberFormatException error) {
       String quoted = line.substring(0, Math.min(line.length(), QUOTED));
-      throw failure("line " + lineNumber + ": no tuple: '" + quoted + "'");
+      refuse(": no tuple: '" + quoted + "'", bytes);
+      return;
     }
     String from = unquoted(cells.group(1));
     String of = unquoted(cells.group(3));
     boolean named = from.equals(sensor) && (stream.isEmpty() || of.equals(stream));
     if (!named && !(from + "-" + of).equals(sensor)) {
-      throw failure("line " + lineNumber + ": a tuple of '" + from + "' (" + of + ")");
+      refuse(": a tuple of '" + from + "' (" + of + ")", bytes);
+      return;
     }
     if ((timeMs / windowMs + 1) * windowMs - 1 <= mark) {
       // Flink would drop it without a word.
-      throw failure("line " + lineNumber + ": time_ms " + timeMs + ": its window has ended");
+      refuse(": time_ms " + timeMs + ": its window has ended", bytes);
+      return;
     }
     tuple.waitedUs = (int) Math.min(RealClock.nowUs() - tuple.emitUs, Integer.MAX_VALUE);
     synchronized (context.getCheckpointLock()) {

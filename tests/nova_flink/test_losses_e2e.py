@@ -1,0 +1,153 @@
+"""Nothing that a sink had is lost in silence, and no job but Nova's own is ended."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from needs_flink import require
+
+from nova_flink import results
+from nova_flink.client import Client
+from nova_flink.dataflow import Dataflow, Operator
+from nova_flink.home import FlinkHome
+from nova_flink.local_cluster import LocalCluster
+from nova_flink.verification import await_running
+from nova_flink.workload import SourceStream, Workload
+
+pytestmark = pytest.mark.e2e
+NODES = ["first", "second"]
+DONE_S = 60
+AGAIN = {
+    "restart-strategy.type": "fixed-delay",
+    "restart-strategy.fixed-delay.attempts": "60",
+    "restart-strategy.fixed-delay.delay": "1 s",
+}
+DATAFLOW = Dataflow(
+    (
+        Operator("source left", "second", "source", source="left"),
+        Operator("source right", "second", "source", source="right"),
+        Operator(
+            "join",
+            "second",
+            "join",
+            inputs=("source left",),
+            right=("source right",),
+            left_source="left",
+            right_source="right",
+        ),
+        Operator("results", "first", "sink", inputs=("join",)),
+    )
+)
+
+
+def workload(count: int | None, rate: float = 100.0, lead_s: int = 0) -> Workload:
+    streams = tuple(SourceStream(name, rate, values=(1.0, 2.0)) for name in ("left", "right"))
+    start_ms = (int(time.time()) + lead_s) * 1000
+    return Workload(streams, window_ms=100, start_ms=start_ms, count=count, keys=1000)
+
+
+@pytest.fixture(scope="module")
+def again(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A cluster that starts jobs again."""
+    home = FlinkHome.default()
+    require(home)
+    with LocalCluster(home, NODES, tmp_path_factory.mktemp("again"), settings=AGAIN) as running:
+        yield running
+
+
+def test_a_job_whose_results_cannot_be_written_fails(
+    cluster: LocalCluster, client: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "results"
+    # What does not fit is what the sink still has in memory when the job ends: it is written at
+    # 512 results, then at the end. Logs are shorter.
+    process, limit = cluster.processes["first"].pid, 1 << 16
+    before = resource.prlimit(process, resource.RLIMIT_FSIZE)
+    resource.prlimit(process, resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        job = client.submit(DATAFLOW, workload(count=900, lead_s=-60), file, "nova full")
+        state = cluster.rest.wait_ended(job, DONE_S)
+    finally:
+        resource.prlimit(process, resource.RLIMIT_FSIZE, before)
+    assert state == "FAILED"
+    assert f"{file}: results cannot be written: " in "; ".join(cluster.rest.exceptions(job))
+    found = results.read(file)
+    assert found.failure == "File too large" and found.announced is None
+    assert "could not write" in str(found.loss(finished=False))
+
+
+def test_a_write_that_fails_long_before_the_end_is_not_forgotten(
+    cluster: LocalCluster, client: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "results"
+    # Of different rates, sources have equal numbers in the first window alone: its ten results are
+    # written by a thread of their own, and no other result comes that could be told of its failure.
+    streams = [
+        SourceStream(name, rate, values=(1.0,))
+        for name, rate in (("left", 100.0), ("right", 300.0))
+    ]
+    flows = Workload(tuple(streams), 100, int(time.time()) * 1000 + 5000, count=300, keys=1000)
+    process, limit = cluster.processes["first"].pid, 6 * results.RECORD_BYTES + 40
+    before = resource.prlimit(process, resource.RLIMIT_FSIZE)
+    resource.prlimit(process, resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        job = client.submit(DATAFLOW, flows, file, "nova forgotten")
+        state = cluster.rest.wait_ended(job, DONE_S)
+    finally:
+        resource.prlimit(process, resource.RLIMIT_FSIZE, before)
+    assert state == "FAILED"
+    assert len(results.read(file)) == 6
+
+
+def test_results_are_announced_and_those_of_another_job_kept(
+    cluster: LocalCluster, client: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "results"
+    jobs = []
+    for count in (10, 20):
+        jobs.append(client.submit(DATAFLOW, workload(count), file, "nova announced"))
+        assert cluster.rest.wait_ended(jobs[-1], DONE_S) == "FINISHED"
+        found = results.read(file)
+        assert found.announced == len(found) == count
+        assert found.loss(finished=True) is None and found.starts == 1
+    kept = results.read(tmp_path / f"results.{jobs[0]}")
+    assert kept.announced == len(kept) == 10
+
+
+def test_a_job_that_is_started_again_keeps_what_it_had(again: LocalCluster, tmp_path: Path) -> None:
+    file = tmp_path / "results"
+    # Some seconds of tuples, so that it is ended in the midst of them.
+    flows = workload(count=600, rate=50.0)
+    with Client(again.home, again.rest.url) as client:
+        job = client.submit(DATAFLOW, flows, file, "nova again")
+        until = time.monotonic() + DONE_S
+        while not file.exists() or file.stat().st_size < 50 * results.RECORD_BYTES:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        # With what it has not written yet, it writes it in the end.
+        again.kill("second")
+        before = file.read_bytes()
+        again.restart("second")
+        assert again.rest.wait_ended(job, 3 * DONE_S) == "FINISHED"
+    assert file.read_bytes().startswith(before)
+    found = results.read(file)
+    # The sink is started in vain as long as the other node is away.
+    assert found.starts >= 2 and found.announced == len(found)
+    # Sources begin anew, so that each result is there at least once, and early ones twice.
+    assert set(found["left_sequence"].tolist()) == set(range(600))
+    assert len(found) > 600
+
+
+def test_jobs_of_others_go_on(cluster: LocalCluster, client: Client, tmp_path: Path) -> None:
+    names = {"nova plan": "", "somebody else's": "", "novae": ""}
+    for name in names:
+        names[name] = client.submit(DATAFLOW, workload(None), tmp_path / name, name)
+        await_running(cluster.rest, names[name], DATAFLOW, DONE_S)
+    assert cluster.rest.cancel_all() == {names["nova plan"]: "canceled"}
+    others = [names["somebody else's"], names["novae"]]
+    assert [cluster.rest.job(job)["state"] for job in others] == ["RUNNING", "RUNNING"]
+    assert cluster.rest.cancel_all(foreign=True) == dict.fromkeys(others, "canceled")
