@@ -132,7 +132,7 @@ def test_files_are_what_the_readme_promises(plan: Plan, tmp_path: Path) -> None:
         ({"window_ms": "soon"}, "option window_ms: 'soon': expected a whole number"),
         ({"work": "here"}, "option work: 'here': expected an absolute path"),
         ({"coordinator": "nowhere"}, "option coordinator: 'nowhere' is no node"),
-        ({"workload": "/nonexistent"}, "/nonexistent: No such file"),
+        ({"workload": "/nonexistent"}, "/nonexistent: no such file"),
     ],
 )
 def test_bad_options(plan: Plan, tmp_path: Path, options: dict[str, Any], message: str) -> None:
