@@ -56,7 +56,8 @@ class _NovaPath(click.Path):
         if self.text and (value == "-" or "://" in os.fspath(value)):
             return value
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
-        if not self.written and path.exists() and not (path.is_file() or path.is_dir()):
+        known = path.is_file() or path.is_dir() or os.fspath(value) == os.devnull
+        if not self.written and path.exists() and not known:
             self.fail(f"{path}: no file or directory; pipes and devices are not read", param, ctx)
         if ctx is not None:
             paths: list[tuple[Path, bool]] = ctx.meta.setdefault(_PATHS, [])

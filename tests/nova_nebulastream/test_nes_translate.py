@@ -31,7 +31,7 @@ def test_files_are_those_told_and_scripts_are_shell(version: str, tmp_path: Path
     [
         ({"window": 1}, "option 'window': unknown; NebulaStream takes nes_version, window_ms"),
         ({"window_ms": "a"}, "option window_ms: 'a': expected a whole number"),
-        ({"window_ms": 0}, "window_ms: 0: expected 1 or more"),
+        ({"window_ms": 0}, "window_ms: 0: expected 1 to "),
         ({"nes_version": "1"}, "option nes_version: '1': expected current or 0.x"),
         ({"source": "tcp"}, "option source: 'tcp': expected generator or file"),
         ({"nes_version": "0.x", "source": "generator"}, "source: 'generator': expected file"),

@@ -195,16 +195,6 @@ def test_errors_from_below_are_one_line(
     assert "Traceback" not in result.output
 
 
-def test_a_mistake_of_ours_is_not_hidden(monkeypatch) -> None:
-    @click.command()
-    def fails() -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(cli_module, "_load", lambda name, place: fails)
-    result = CliRunner().invoke(cli, ["plan"], prog_name="nova")
-    assert isinstance(result.exception, ZeroDivisionError)
-
-
 def test_a_reader_that_leaves_is_not_told_about(problem: Path) -> None:
     command = [*NOVA, "plan", str(problem), "--no-baselines"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -157,7 +157,7 @@ def test_bad_options_are_refused(refused, problem: Path, tmp_path: Path) -> None
 def test_places_where_no_plan_can_go_are_refused(refused, problem: Path, tmp_path: Path) -> None:
     before = problem.read_text()
     assert "no directory" in refused("plan", problem, "-o", tmp_path / "nix" / "p.json")
-    assert "is the problem" in refused("plan", problem, "-o", problem)
+    assert "is read as well" in refused("plan", problem, "-o", problem)
     assert ".txt" in refused("plan", problem, "-o", tmp_path / "p.txt")
     assert problem.read_text() == before
 

@@ -76,6 +76,7 @@ def problems(draw: st.DrawFn) -> Problem:
     worker[draw(st.integers(0, count - 1))] = True
     tags = st.lists(st.sampled_from(["gpu", "arm64", "ß"]), max_size=2).map(",".join)
     texts = st.one_of(st.just(""), names)
+    hosts = st.sampled_from(["", "10.0.0.1", "fe80::1", "pi-01.example"])
     nodes = Nodes(
         ids=ids,
         position=column(draw, count * draw(st.integers(1, 4)), coordinates).reshape(count, -1),
@@ -84,7 +85,7 @@ def problems(draw: st.DrawFn) -> Problem:
         memory=some(draw, column(draw, count, unknown)),
         cost=some(draw, column(draw, count, unknown)),
         tags=some(draw, np.array([draw(tags) for _ in range(count)], np.str_)),
-        host=some(draw, np.array([draw(texts) for _ in range(count)], np.str_)),
+        host=some(draw, np.array([draw(hosts) for _ in range(count)], np.str_)),
         height=some(draw, column(draw, count, amounts)),
         penalty=some(draw, column(draw, count, amounts)),
     )
