@@ -44,8 +44,11 @@ def test_polygons(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("nonsense", "no readable GeoJSON"),
-        ("[" * 200_000, "no readable GeoJSON"),
+        ('{"type": "FeatureCollection", "features": [' + "[" * 200_000, "GeoJSON"),
+        ("[" * 200_000, "GeoJSON"),
         ('{"type": "Feature"}', "a GeoJSON FeatureCollection is expected"),
+        ('{"type": "FeatureCollection", "features": 9}', r"expected: .*\$\.features"),
+        ('{"type": "FeatureCollection", "features": [7]}', r"expected: .*\$\.features\[0\]"),
         (collection(), "no features; at least one region is needed"),
         (collection(feature(polygon(SQUARE), id=1)), "no property 'name'; there are: id"),
         (

@@ -6,7 +6,9 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from nova_core.errors import NovaError
 
@@ -116,6 +118,23 @@ class Polygons:
 Regions = Grid | Polygons
 
 
+class _Geometry(msgspec.Struct):
+    type: str
+    coordinates: list[Any] = []
+
+
+class _Feature(msgspec.Struct):
+    properties: dict[str, Any] | None = None
+    geometry: _Geometry | None = None
+
+
+class _Collection(msgspec.Struct):
+    """What is read of a GeoJSON file."""
+
+    type: Literal["FeatureCollection"]
+    features: list[_Feature] = []
+
+
 def read_regions(path: Path, name_property: str = "name") -> Polygons:
     """Regions of a GeoJSON file: its polygons and multipolygons.
 
@@ -129,33 +148,33 @@ def read_regions(path: Path, name_property: str = "name") -> Polygons:
     import numpy as np
 
     try:
-        document = json.loads(path.read_text("utf-8"))
+        document = msgspec.json.decode(path.read_bytes(), type=_Collection)
+    except msgspec.ValidationError as error:
+        raise NovaError(f"{path}: a GeoJSON FeatureCollection is expected: {error}") from None
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error
         raise NovaError(f"{path}: no readable GeoJSON: {reason}") from None
-    if not isinstance(document, dict) or document.get("type") != "FeatureCollection":
-        raise NovaError(f"{path}: a GeoJSON FeatureCollection is expected")
     names: list[str] = []
     region: list[int] = []
     sides: list[Floats] = []
-    for index, feature in enumerate(document.get("features", [])):
+    for index, feature in enumerate(document.features):
         place = f"{path}: features[{index}]"
-        properties = feature.get("properties") or {}
+        properties = feature.properties or {}
         if name_property not in properties:
             known = ", ".join(sorted(properties)) or "none"
             raise NovaError(f"{place}: no property {name_property!r}; there are: {known}")
         name = str(properties[name_property])
         if name in names:
             raise NovaError(f"{place}: the name {name!r} is there twice; names must differ")
-        geometry = feature.get("geometry") or {}
-        if geometry.get("type") not in ("Polygon", "MultiPolygon"):
-            raise NovaError(
-                f"{place}: a {geometry.get('type')}; a Polygon or MultiPolygon is expected"
-            )
+        geometry = feature.geometry
+        if geometry is None or geometry.type not in ("Polygon", "MultiPolygon"):
+            kind = geometry.type if geometry else None
+            raise NovaError(f"{place}: a {kind}; a Polygon or MultiPolygon is expected")
         names.append(name)
-        coordinates = geometry.get("coordinates", [])
-        for polygon in [coordinates] if geometry["type"] == "Polygon" else coordinates:
-            for ring in polygon:
+        several = geometry.type == "MultiPolygon"
+        for polygon in geometry.coordinates if several else [geometry.coordinates]:
+            # What is no list has no ring that is right.
+            for ring in polygon if isinstance(polygon, list) else [polygon]:
                 try:
                     corners = np.array([corner[:2] for corner in ring], np.float64)
                 except (TypeError, ValueError):
