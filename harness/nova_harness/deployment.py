@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nova_core.errors import NovaError
+from nova_flink import results
 from nova_flink.results import BESIDE
 from nova_testbed.connection import HostError
 from nova_testbed.jobs import own_directory
 
 if TYPE_CHECKING:
+    from nova_flink.results import ResultRecords
     from nova_testbed.host import Host
     from nova_testbed.hosts import Hosts
     from nova_testbed.inventory import HostSpec
@@ -351,6 +353,18 @@ class EngineDeployment(ABC):
         """An empty directory for results on the sink's host."""
         directory = shlex.quote(f"{self.work(self.sink)}/results")
         self.hosts[self.sink].run(f"rm -rf {directory} && mkdir -p {directory}")
+
+    def read_results(self, name: str, scratch: Path) -> ResultRecords:
+        """A job's results from the sink's host.
+
+        Args:
+            name: of the file there.
+            scratch: directory for a copy on the way, of which nothing stays.
+        """
+        with tempfile.TemporaryDirectory(dir=scratch) as directory:
+            local = Path(directory) / "results"
+            self.fetch_results(name, local)
+            return results.read(local)
 
     def fetch_results(self, name: str, local: Path) -> None:
         """Copy a job's results from the sink's host, with the files beside; an empty file for none.

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
-from nova_flink import results
 from nova_flink.dataflow import Dataflow, from_plan
 from nova_flink.rest import ENDED
 from nova_flink.verification import Verification, await_running, verify
@@ -167,9 +166,7 @@ class FlinkJob:
 
     def results(self, scratch: Path) -> ResultRecords:
         """What its sink has written."""
-        local = scratch / "results.bin"
-        self.engine.deployment.fetch_results(RESULTS, local)
-        found = results.read(local)
+        found = self.engine.deployment.read_results(RESULTS, scratch)
         return replace(found, dead_letters=self.engine.deployment.dead_letters(self.name))
 
 

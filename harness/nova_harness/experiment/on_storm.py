@@ -168,9 +168,7 @@ class StormJob:
 
     def results(self, scratch: Path) -> ResultRecords:
         """What its sink has written."""
-        local = scratch / "results.bin"
-        self.deployment.fetch_results(RESULTS, local)
-        return results.read(local)
+        return self.deployment.read_results(RESULTS, scratch)
 
 
 __all__ = ["StormEngine", "StormJob", "prepare"]
