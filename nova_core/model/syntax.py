@@ -6,6 +6,7 @@ import difflib
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -140,8 +141,8 @@ _Dumper.add_representer(
 def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"field {next(k for k in keys if keys.count(k) > 1)!r} is given twice")
+        counts = Counter(key for key, _ in pairs)
+        raise ValueError(f"field {next(k for k, n in counts.items() if n > 1)!r} is given twice")
     return result
 
 
