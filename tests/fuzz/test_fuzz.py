@@ -59,9 +59,9 @@ def test_valid_input_is_taken(tmp_path: Path) -> None:
 
 @pytest.mark.e2e
 def test_hostile_inputs(tmp_path: Path) -> None:
-    fuzz(tmp_path, "--seed", "20", "--count", "2000", "--seconds", "120")
+    fuzz(tmp_path, "--seed", "20", "--count", "2000", "--seconds", "60")
 
 
 @pytest.mark.e2e
 def test_hostile_inputs_of_slow_commands(tmp_path: Path) -> None:
-    fuzz(tmp_path, "--seed", "20", "--count", "60", "--slow", "--seconds", "60")
+    fuzz(tmp_path, "--seed", "20", "--count", "60", "--slow", "--seconds", "30")

@@ -275,7 +275,8 @@ def test_hostile_bodies_at_once_take_little_memory_and_hold_nobody_up(tmp_path: 
         for before, name in pairwise(names)
     )
     bodies = [first + rest + b" " * 220_000, b"[" + b"[]," * 1_000_000 + b"[]]"]
-    count, answers = 20, list[int]()
+    count = 20
+    answers: list[int] = []
     with serving(tmp_path / "data", "--body-memory", "256") as service:
         service.begin()
 
