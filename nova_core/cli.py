@@ -106,7 +106,8 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             # Before click sees it, whose exit code 1 would mean that the answer is no.
-            ctx.exit(_reader_left())
+            _discard_output()
+            ctx.exit(BROKEN_PIPE)
 
     def main(
         self,
@@ -126,10 +127,9 @@ class LazyGroup(click.Group):
         sys.exit(_guarded(run))
 
 
-def _reader_left() -> int:
-    """Send what is still buffered nowhere, without a word."""
+def _discard_output() -> None:
+    """Send what is still buffered nowhere: the interpreter would try, and fail, once more."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return BROKEN_PIPE
 
 
 def _broken(name: str, error: NovaError) -> click.Command:
@@ -169,8 +169,10 @@ def _guarded(run: Callable[[], Any]) -> int:
         fail(str(error))
         return error.exit_code
     except OSError as error:
+        if error.filename is None:
+            _discard_output()
         if error.errno == errno.EPIPE:
-            return _reader_left()
+            return BROKEN_PIPE
         where = f"{error.filename}: " if error.filename is not None else ""
         fail(f"{where}{error.strerror or error}")
         return NovaError.exit_code
