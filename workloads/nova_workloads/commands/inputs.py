@@ -136,7 +136,7 @@ class Inputs:
         """The start that was given as a time, ms since the epoch, or None."""
         if self.start is None or self.start == NOW:
             return None
-        if self.start.lstrip("-").isdigit():
+        if len(self.start) < 20 and self.start.lstrip("-").isdigit():
             return int(self.start)
         try:
             moment = datetime.fromisoformat(self.start)
