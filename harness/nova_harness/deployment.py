@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nova_core.errors import NovaError
+from nova_core.programs import PROGRAMS
 from nova_flink import results
 from nova_flink.results import BESIDE
 from nova_testbed.connection import HostError
@@ -314,7 +315,7 @@ class EngineDeployment(ABC):
             host.run(f"rm -rf {shlex.quote(work)}")
             host.put(directory, work)
             if host.run("command -v java", check=False).returncode:
-                raise HostError(host.name, "java is missing; apt-get install default-jre-headless")
+                raise HostError(host.name, f"java is missing; {PROGRAMS['java'].on_debian}")
 
     # --- down -----------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import skip_or_fail
 from nes_plans import nes_plan
 from random_plans import random_plan
 
@@ -255,7 +256,7 @@ def test_a_directory_that_others_can_write_to_is_refused(work: Path) -> None:
 
 def test_a_directory_of_someone_else_is_refused(work: Path) -> None:
     if os.geteuid() != 0:
-        pytest.skip("giving a directory to another user needs root")
+        skip_or_fail("giving a directory to another user needs root")
     work.mkdir(mode=0o700)
     os.chown(work, 65534, 65534)
     assert "belongs to someone else" in script(work, "start", code=1)

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import pytest
 from loopback_hosts import loopback_inventory, sshds
+from needs import skip_or_fail
 
 from nova_flink import results
 from nova_harness import deployment
@@ -108,7 +109,7 @@ def test_what_another_has_made_is_refused(
         trap.chmod(0o777)
         if how == "other's":
             if os.geteuid() != 0:
-                pytest.skip("giving a directory to another user needs root")
+                skip_or_fail("giving a directory to another user needs root")
             trap.chmod(0o700)
             os.chown(trap, 65534, 65534)
     with pytest.raises(HostError, match=r"belongs to someone else|is open to others"):
