@@ -251,6 +251,3 @@ def main() -> NoReturn:
         signal.signal(signal.SIGTERM, _terminate)
     cli()
     raise AssertionError("unreachable: the group ends the process")
-
-
-__all__ = ["cli", "main"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -95,7 +96,7 @@ def table(title: str, columns: Sequence[str], *, caption: str | None = None) -> 
     from rich import box
     from rich.table import Table
 
-    made = Table(
+    columned = Table(
         title=title,
         title_justify="left",
         title_style="bold",
@@ -108,10 +109,10 @@ def table(title: str, columns: Sequence[str], *, caption: str | None = None) -> 
     )
     for name in columns:
         if name.startswith(">"):
-            made.add_column(name[1:], justify="right", overflow="fold")
+            columned.add_column(name[1:], justify="right", overflow="fold")
         else:
-            made.add_column(name, overflow="fold")
-    return made
+            columned.add_column(name, overflow="fold")
+    return columned
 
 
 def show(*what: RenderableType) -> None:
@@ -119,6 +120,43 @@ def show(*what: RenderableType) -> None:
     console = output()
     for item in what:
         console.print(item)
+
+
+class Progress:
+    """How far work is, told on stderr; a bar or status on a terminal, else a line per step.
+
+    Whatever reports progress takes a function of steps done and steps in all, which this is, or a
+    function of a text that says what is done now, which `step` is.
+    """
+
+    def __init__(self, what: str, terminal: Callable[..., None] | None) -> None:
+        self._what = what
+        self._update = terminal
+
+    def __call__(self, done: int, total: int) -> None:
+        """So many steps are done."""
+        if self._update is not None:
+            self._update(completed=done, total=total)
+
+    def step(self, what: str) -> None:
+        """This is done now."""
+        if self._update is not None:
+            self._update(description=f"{self._what}: {what}" if self._what else what)
+        else:
+            say(what)
+
+
+@contextmanager
+def progress(what: str = "") -> Iterator[Progress]:
+    """Show how far work is; on a terminal it goes away when the work is done."""
+    from rich.progress import Progress as Bar
+
+    screen = output(stderr=True)
+    if not screen.is_terminal:
+        yield Progress(what, None)
+        return
+    with Bar(console=screen, transient=True) as bar:
+        yield Progress(what, partial(bar.update, bar.add_task(what, total=None)))
 
 
 def number(value: float, digits: int = 1) -> str:
@@ -135,18 +173,3 @@ def number(value: float, digits: int = 1) -> str:
 def share(part: float, whole: float) -> str:
     """A percentage for a table; ``-`` of nothing."""
     return f"{100 * part / whole:.0f} %" if whole else "-"
-
-
-__all__ = [
-    "ROWS",
-    "fail",
-    "number",
-    "output",
-    "print_json",
-    "say",
-    "share",
-    "show",
-    "table",
-    "warn",
-    "warnings_as_lines",
-]

@@ -72,6 +72,3 @@ def load(name: str) -> Engine:
     except (ImportError, AttributeError) as error:
         raise NovaError(f"engine {name}: cannot load {found.value}: {error}") from error
     return engine
-
-
-__all__ = ["GROUP", "Engine", "load", "names"]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from nova_core.errors import PlanError
 from nova_core.model.plan import Plan
-from nova_core.model.problem import Floats, Ints
+from nova_core.model.problem import Floats, Ints, Problem
 from nova_core.model.traffic import leg_rates
 from nova_core.model.verify import TOLERANCE
 from nova_core.placement.objectives import leg_cost, leg_weights
@@ -395,12 +397,42 @@ class Explainer:
         ]
 
 
-__all__ = [
-    "Candidate",
-    "Explainer",
-    "Host",
-    "NodeExplanation",
-    "Occupant",
-    "PairExplanation",
-    "Wish",
-]
+def find_pairs(problem: Problem, name: str) -> list[int]:
+    """Pairs meant by a pair's name (``tw/t1*w1``), a join's id or a source's id.
+
+    Raises:
+        PlanError: when nothing has that name; the nearest names are suggested.
+    """
+    m = problem.matrix
+    join_ids, source_ids = problem.joins.ids, problem.sources.ids
+    # Ids may hold the separators themselves, so a pair's name is compared whole.
+    mine = np.flatnonzero([name.startswith(f"{one}/") for one in join_ids])
+    for pair in np.flatnonzero(np.isin(m.join, mine)).tolist():
+        if problem.pair_name(pair) == name:
+            return [pair]
+    named = (
+        (join_ids[m.join] == name) | (source_ids[m.left] == name) | (source_ids[m.right] == name)
+    )
+    if named.any():
+        return [int(pair) for pair in np.flatnonzero(named)]
+    known = [problem.pair_name(pair) for pair in range(min(len(m), 10_000))]
+    known += [str(one) for one in problem.joins.ids]
+    raise PlanError(f"join {name}: no such pair, join or source; {_suggestion(name, known)}")
+
+
+def find_node(problem: Problem, name: str) -> int:
+    """Index of a node.
+
+    Raises:
+        PlanError: when there is none; the nearest names are suggested.
+    """
+    index = problem.node_index.get(name)
+    if index is None:
+        known = [str(one) for one in problem.nodes.ids[:10_000]]
+        raise PlanError(f"node {name}: no such node; {_suggestion(name, known)}")
+    return index
+
+
+def _suggestion(name: str, known: list[str]) -> str:
+    close = get_close_matches(name, known, n=3, cutoff=0.5) or known[:3]
+    return f"did you mean {', '.join(close)}?" if len(close) > 1 else f"did you mean {close[0]}?"

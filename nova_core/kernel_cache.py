@@ -39,6 +39,3 @@ def kernel_cache(package: str, *called: str) -> Iterator[None]:
         yield
     finally:
         settings["CACHE_DIR"] = elsewhere
-
-
-__all__ = ["kernel_cache"]

@@ -1,4 +1,4 @@
-"""Numbers on the command line."""
+"""Bounds of numbers, and numbers on the command line."""
 
 from __future__ import annotations
 
@@ -6,6 +6,15 @@ import math
 from typing import Any
 
 import click
+
+MOST = 2**31 - 1  # what every library and engine takes
+MOST_SEED = MOST
+SEED = click.IntRange(0, MOST_SEED)
+
+
+def at_least(least: int) -> click.IntRange:
+    """Whole numbers from one on that every library and engine takes."""
+    return click.IntRange(least, MOST)
 
 
 class NumberRange(click.FloatRange):

@@ -152,6 +152,3 @@ def _same_routes(a: Routes | None, b: Routes | None) -> bool:
     if a is None or b is None:
         return a is b
     return np.array_equal(a.offset, b.offset) and np.array_equal(a.node, b.node)
-
-
-__all__ = ["KINDS", "PlanDiff", "diff_plans"]

@@ -142,6 +142,3 @@ class Verdicts:
         if more > 0:
             return f"cut because on {where}, it would cost {more:.3g} more"
         return f"cut, though on {where}, it would cost {-more:.3g} less"
-
-
-__all__ = ["Verdicts"]

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from oracles import live_placement
 
-from nova_core.costspace import CostSpace, LiveCostSpace, embed, embed_matrix, sample_pairs
+from nova_core.costspace import CostSpace, LiveCostSpace, embed, sample_pairs
 from nova_core.errors import InfeasibleError
 from nova_core.model.examples import load_example
 from nova_core.strategies import place
-from nova_harness import check_live, measure_queries
+from nova_harness import measure_queries
 from nova_workloads.topology import generate
 
 
@@ -28,7 +29,9 @@ def placement() -> None:
     problem = generate(400, heterogeneity=0.5, seed=0)
     place(problem, "nova")
     place(problem, "nova", refine=False)
-    check_live.main(["--nodes", "400", "--events", "300", "--every", "150"], standalone_mode=False)
+    live_placement.main(
+        ["--nodes", "400", "--events", "300", "--every", "150"], standalone_mode=False
+    )
     place(problem, "nova", index="kdtree", on_full="spread")
     sys.path.append(str(Path(__file__).parent / "nova_core" / "strategies"))
     from problem_families import FAMILIES
@@ -50,8 +53,8 @@ def others() -> None:
     for height in (False, True):
         embed(sample_pairs(space.matrix(), 20), 300, height=height)
         embed(sample_pairs(space.matrix(), 20), 300, height=height, method="vivaldi")
-        embed_matrix(space.matrix(), height=height)
-    embed_matrix(space.matrix(), method="smacof")
+        embed(space.matrix(), height=height)
+    embed(space.matrix(), method="smacof")
     LiveCostSpace(space).add(np.arange(20), np.full(20, 9.0))
     # pytest compiles tests, and its plugins, in a way of its own.
     pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider"])

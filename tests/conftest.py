@@ -28,9 +28,14 @@ TOGETHER = (
     ),
 )
 # What takes longest begins first, so that no worker is left with it while the others are done.
-SLOW = ("tests/nova_workloads/test_spark_pipeline.py", "tests/nova_harness/test_reproduce")
-# End-to-end tests in two lanes, a worker each: those that wait more than they work, and the rest,
-# which can go on meanwhile. Three lanes on two cores made engines late.
+SLOW = (
+    "tests/nova_harness/test_experiment_",
+    "tests/nova_harness/test_reproduce",
+    "tests/nova_workloads/test_spark_pipeline.py",
+)
+# End-to-end tests: those that wait more than they work stay on one worker (two lanes of them on two
+# cores made engines late), as do those that share an engine or the test bed. The other worker takes
+# these and, file by file, what is left; so does the first when it is free.
 WAITING = (
     "tests/nova_harness/test_experiment_",
     "tests/nova_harness/test_flink_commands_e2e.py",
@@ -38,6 +43,7 @@ WAITING = (
     "tests/nova_spark/",
     "tests/nova_storm/",
 )
+LANES = (WAITING, ("tests/nova_flink/",), ("tests/nova_testbed/",))
 
 # Workers of pytest-xdist are told of a terminal 80 columns wide.
 os.environ.pop("COLUMNS", None)
@@ -48,7 +54,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def scope_of(config: pytest.Config, nodeid: str) -> str:
     """What stays on one worker: a lane of end-to-end tests, else a file, or a page of examples."""
     if config.getoption("markexpr") == "e2e":
-        return "waiting" if nodeid.startswith(WAITING) else "rest"
+        lanes = (names[0] for names in LANES if nodeid.startswith(names))
+        return next(lanes, nodeid.partition("::")[0])
     if nodeid.startswith("tests/house/test_docs.py::test_examples_work["):
         return nodeid
     together = (names[0] for names in TOGETHER if nodeid.startswith(names))

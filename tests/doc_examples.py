@@ -32,7 +32,7 @@ PRELOAD = [
     "nova_core.model",
     "nova_core.placement.kernels",
     "nova_core.plotting",
-    "nova_core.strategies.cl_sf",
+    "nova_core.strategies.clusters",
     "nova_core.strategies.nova",
     "rich.markup",
     "rich.progress",

@@ -16,6 +16,14 @@ def run_as_root(host: Host, command: str) -> bool:
     number = int(host.spec.address.split(".")[2])
     inside = in_namespaces([NETNS / Names(number).namespace(host.name)])
     own = Path("/proc/self/ns/mnt").readlink()
-    pid = next(pid for pid in inside if Path(f"/proc/{pid}/ns/mnt").readlink() != own)
+    pid = next(pid for pid in inside if _mounts_of(pid) not in (None, own))
     enter = ["nsenter", "--mount", f"--target={pid}", "sh", "-c", command]
     return subprocess.run(enter).returncode == 0
+
+
+def _mounts_of(pid: int) -> Path | None:
+    """A process's mount namespace; None of one that has ended meanwhile."""
+    try:
+        return Path(f"/proc/{pid}/ns/mnt").readlink()
+    except FileNotFoundError:
+        return None

@@ -177,15 +177,3 @@ def addresses(problem: Problem, nodes: Iterable[str]) -> dict[str, str]:
             )
         reached[node] = address
     return reached
-
-
-__all__ = [
-    "HERE",
-    "addresses",
-    "assignment",
-    "comment",
-    "read_options",
-    "words",
-    "write_processes",
-    "write_script",
-]

@@ -61,6 +61,3 @@ def locked(path: Path, progress: Progress) -> Iterator[None]:
             progress("waiting for another installation to end")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-__all__ = ["EngineError", "Progress", "engines_directory", "java", "locked"]

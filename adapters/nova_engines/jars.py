@@ -104,6 +104,3 @@ class JarsHome:
     def _stamp(self) -> dict[str, object]:
         jars = {artifact.coordinates: artifact.sha256 for artifact in self.artifacts}
         return {"engine": self.name, "version": self.version, "jars": jars}
-
-
-__all__ = ["JarsHome"]

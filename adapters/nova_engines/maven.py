@@ -181,6 +181,3 @@ def _check(artifact: Artifact, jar: Path) -> None:
             f"the download is broken or not the published jar; remove {artifact.repository_path} "
             "in Maven's cache (~/.m2/repository) and try again"
         )
-
-
-__all__ = ["Artifact", "fetch", "read_artifacts"]

@@ -299,6 +299,3 @@ def values_of(stream: SourceStream) -> bytes:
     if not data or len(data) % 8:
         raise NovaError(f"{stream.path}: {len(data)} bytes: expected 64-bit floats")
     return data
-
-
-__all__ = ["build", "remote_environment", "settings", "tick_us", "values_of"]

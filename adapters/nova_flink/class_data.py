@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nova_engines.installing import EngineError
 from nova_flink.dataflow import FILTER, JOIN, RELAY, SINK, SOURCE, Dataflow, Operator
-from nova_flink.home import PROCESSES, EngineError, FlinkHome
+from nova_flink.home import PROCESSES, FlinkHome
 from nova_flink.verification import await_running, verify
 from nova_flink.workload import SourceStream, Workload
 
@@ -97,6 +98,3 @@ def _use(cluster: LocalCluster, result_file: Path) -> None:
         rest.counters(job)
         verify(rest, job, EVERYTHING)
         rest.wait_ended(job, JOB_S)
-
-
-__all__ = ["archive"]

@@ -168,6 +168,3 @@ class Client:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-__all__ = ["Client", "ClientError"]

@@ -377,6 +377,3 @@ def _scalar(value: str | int) -> str:
 
 def _bracketed(address: str) -> str:
     return f"[{address}]" if ":" in address else address
-
-
-__all__ = ["COORDINATOR", "QUICK_COMPILER", "ClusterConfiguration", "ConfigurationError", "Node"]

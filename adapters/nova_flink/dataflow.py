@@ -310,18 +310,3 @@ def _meet(run: tuple[int, int], wanted: tuple[int, int]) -> bool:
 
 def _within(run: tuple[int, int], wanted: tuple[int, int]) -> bool:
     return wanted[0] <= run[0] and run[1] <= wanted[1]
-
-
-__all__ = [
-    "FILTER",
-    "JOIN",
-    "KINDS",
-    "RELAY",
-    "SELECT",
-    "SINK",
-    "SOURCE",
-    "Dataflow",
-    "Operator",
-    "Ranges",
-    "from_plan",
-]

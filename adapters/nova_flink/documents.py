@@ -89,6 +89,3 @@ def _read_dataclass(value: Any, kind: Any, where: str) -> Any:
     return kind(
         **{name: _read(each, kinds[name], f"{where}.{name}") for name, each in value.items()}
     )
-
-
-__all__ = ["from_json", "to_json", "to_plain"]

@@ -45,5 +45,3 @@ class Flink:
 
 
 FLINK = Flink()
-
-__all__ = ["FLINK", "Flink"]

@@ -224,14 +224,3 @@ def _run(command: list[str]) -> None:
         if "Expected sha256" in told.stderr:
             last = "not what was checked: " + " ".join(line.strip() for line in lines[-3:])
         raise EngineError(f"{' '.join(command[:4])} failed: {last}")
-
-
-__all__ = [
-    "VERSION",
-    "EngineError",
-    "FlinkHome",
-    "Progress",
-    "engines_directory",
-    "java",
-    "locked",
-]

@@ -158,6 +158,3 @@ def pack(classes: Path, stamp: str, target: Path) -> None:
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-__all__ = ["CompileError", "build", "compiled", "compiler", "pack", "sources", "stamp_of"]

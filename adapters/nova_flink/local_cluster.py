@@ -15,8 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
+from nova_engines.installing import java
 from nova_flink.configuration import COORDINATOR, QUICK_COMPILER, ClusterConfiguration, Node
-from nova_flink.home import FlinkHome, java
+from nova_flink.home import FlinkHome
 from nova_flink.rest import FlinkError, Rest
 
 START_S = 120.0
@@ -223,6 +224,3 @@ def _free_ports() -> int:
             for one in sockets:
                 one.close()
     raise FlinkError(f"no eight ports in a row are free between {PORTS.start} and {PORTS.stop}")
-
-
-__all__ = ["LocalCluster"]

@@ -52,15 +52,3 @@ def node_of_task_manager(identifier: str) -> str | None:
     except (ValueError, OverflowError):
         return None
     return node if task_manager(node) == identifier else None
-
-
-__all__ = [
-    "OWN_JOBS",
-    "group",
-    "is_own_job",
-    "node_of_task_manager",
-    "original",
-    "resource",
-    "sanitised",
-    "task_manager",
-]

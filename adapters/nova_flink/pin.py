@@ -276,6 +276,3 @@ def _folded(name: str) -> str:
 
 def _names(identifier: str, name: str) -> bool:
     return re.search(rf"{re.escape(identifier)}(?!\d)", name) is not None
-
-
-__all__ = ["PinError", "pin", "slot_sharing_group"]

@@ -285,6 +285,3 @@ def _reason(error: urllib.error.HTTPError) -> str:
         return text.strip().splitlines()[0]
     except (ValueError, KeyError, StopIteration, TypeError, OSError):
         return f"HTTP {error.code} {error.reason}"
-
-
-__all__ = ["COUNTERS", "ENDED", "Counters", "FlinkError", "Rest"]

@@ -104,6 +104,3 @@ def read(path: Path) -> ResultRecords:
 def _beside(path: Path, suffix: str) -> str | None:
     file = path.with_name(path.name + suffix)
     return file.read_text("utf-8", "replace") if file.is_file() else None
-
-
-__all__ = ["BESIDE", "END", "FAILED", "FIELDS", "RECORD_BYTES", "ResultRecords", "read"]

@@ -357,6 +357,3 @@ operators on {len(dataflow.nodes)} nodes.
 5. `nova flink verify JOB` compares where operators run with the plan, as
    {configuration.rest_url}/jobs/ID and the TaskManagers' ids (tm-NODE) tell.
 {through}"""
-
-
-__all__ = ["Options", "translate"]

@@ -216,6 +216,3 @@ def _free(node: str, free: Mapping[str, Any]) -> str:
 
 def _told(nodes: Mapping[str, str]) -> str:
     return "; ".join(f"node {name} ({what})" for name, what in nodes.items())
-
-
-__all__ = ["Row", "Verification", "await_running", "operators_in", "verify"]

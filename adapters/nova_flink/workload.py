@@ -176,6 +176,3 @@ class Workload:
         except (OSError, UnicodeDecodeError) as error:
             raise NovaError(f"{path}: cannot be read as text: {error}") from error
         return cls.from_json(text, str(path))
-
-
-__all__ = ["KINDS", "SourceStream", "Workload"]

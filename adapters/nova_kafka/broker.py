@@ -197,6 +197,3 @@ def _free_ports(count: int) -> list[int]:
     for server in servers:
         server.close()
     return ports
-
-
-__all__ = ["HEAP", "Broker", "local_broker"]

@@ -52,5 +52,3 @@ class Kafka:
 
 
 KAFKA = Kafka()
-
-__all__ = ["KAFKA", "Kafka"]

@@ -31,6 +31,3 @@ def connectors_home() -> JarsHome:
     title = "Flink's connector for Kafka"
     path = engines_directory() / f"kafka-connector-{CONNECTOR_VERSION}"
     return JarsHome(path, "kafka", title, CONNECTOR_VERSION, artifacts("flink"), 11)
-
-
-__all__ = ["CONNECTOR_VERSION", "VERSION", "artifacts", "broker_home", "connectors_home"]

@@ -154,14 +154,3 @@ def end_offsets(servers: str, partitions: Sequence[Partition]) -> dict[Partition
     except module.errors.KafkaError as error:
         raise NovaError(f"Kafka at {servers}: end offsets: {error}") from error
     return {one: int(found[asked[one]]) for one in asked}
-
-
-__all__ = [
-    "BackPressure",
-    "Latencies",
-    "Partition",
-    "Sample",
-    "back_pressure",
-    "end_offsets",
-    "latencies",
-]

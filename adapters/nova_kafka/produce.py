@@ -118,6 +118,3 @@ def main() -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
-
-
-__all__ = ["MESSAGE", "produce"]

@@ -132,6 +132,3 @@ def delete(servers: str, topics: Sequence[str]) -> None:
 
 def _admin(module: Any, servers: str) -> Any:
     return module.KafkaAdminClient(bootstrap_servers=servers, bootstrap_timeout_ms=ASK_MS)
-
-
-__all__ = ["create", "delete", "kafka", "partitions_of", "topics_of", "wait_ready"]

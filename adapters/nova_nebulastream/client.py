@@ -292,6 +292,3 @@ def _read(where: str) -> Iterator[None]:
         raise NebulaStreamError(
             f"{where}: not an answer of NebulaStream 0.x ({error!r})"
         ) from error
-
-
-__all__ = ["Coordinator", "NebulaStreamError", "Placed", "Row", "deploy", "verify"]

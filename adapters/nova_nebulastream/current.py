@@ -182,17 +182,3 @@ def _string(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _string)
-
-__all__ = [
-    "DATA_PORT",
-    "GRPC_PORT",
-    "ROOM",
-    "SCHEMA",
-    "SINK",
-    "Streams",
-    "file_name",
-    "query",
-    "stream_name",
-    "text",
-    "topology",
-]

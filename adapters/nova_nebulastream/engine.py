@@ -57,5 +57,3 @@ class NebulaStream:
 
 
 NEBULASTREAM = NebulaStream()
-
-__all__ = ["NEBULASTREAM", "NebulaStream"]

@@ -309,20 +309,3 @@ def changes(
     added = [one for one in wanted if one[:2] not in there]
     removed = sorted(link for link in there - links if link[1] in children)
     return added, removed
-
-
-__all__ = [
-    "COORDINATOR_PORT",
-    "PREFIX",
-    "ROOT",
-    "Deployment",
-    "Link",
-    "Query",
-    "changes",
-    "check",
-    "coordinator",
-    "deployment",
-    "logical_names",
-    "query_text",
-    "worker",
-]

@@ -61,6 +61,3 @@ def share(rates: Floats, begin: int, end: int) -> Share:
         return min(END, math.ceil(reached[partitions - 1] * 2**53) << 11)
 
     return Share(bound(begin) if begin else 0, bound(end) if end < len(reached) else END)
-
-
-__all__ = ["END", "STEP", "Share", "share"]

@@ -289,5 +289,3 @@ _LEGACY = """\
    execution plan back and says what is not where the plan has it. `calls.sh` makes the same calls
    with curl.
 """
-
-__all__ = ["Options", "translate"]

@@ -197,6 +197,3 @@ def addresses(problem: Problem, nodes: tuple[str, ...]) -> dict[str, str]:
 def identifier(text: str) -> str:
     """A name in letters, digits and ``_``, for queries and files."""
     return re.sub(r"[^A-Za-z0-9]", "_", text)
-
-
-__all__ = ["Input", "View", "addresses", "identifier", "views"]

@@ -75,6 +75,3 @@ class Clock:
             # Nothing has been read where Spark has no offset yet.
             self._through = max(self._through, *(-1 if one is None else one for one in offsets))
         return self._through >= self._told - 1
-
-
-__all__ = ["Clock"]

@@ -232,6 +232,3 @@ def heap(node: Node) -> int:
             f"executor; at least {others + EXECUTOR_HEAP} MiB"
         )
     return found
-
-
-__all__ = ["COORDINATOR", "ClusterConfiguration", "ConfigurationError", "Node", "heap"]

@@ -204,6 +204,3 @@ def main() -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
-
-
-__all__ = ["ENDED", "FAILED", "FINISHED", "FLOWING", "READY", "State", "main", "serve"]

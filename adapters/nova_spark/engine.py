@@ -83,5 +83,3 @@ class Spark:
 
 
 SPARK = Spark()
-
-__all__ = ["SPARK", "Spark", "check", "spark_home"]

@@ -68,6 +68,3 @@ def _compile(sources: list[Path], jars: list[Path], classes: Path) -> None:
     if done.returncode != 0:
         wrong = "; ".join((done.stdout or done.stderr).strip().splitlines()[:QUOTED])
         raise CompileError(f"scalac ended with code {done.returncode}: {wrong}")
-
-
-__all__ = ["EXTENSIONS", "build"]

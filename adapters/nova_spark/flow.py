@@ -258,6 +258,3 @@ def _merged(ranges: list[Range]) -> tuple[Range, ...]:
         else:
             found.append((begin, end))
     return tuple(found)
-
-
-__all__ = ["Flow", "Input", "Join", "Piece", "Range", "Stage", "from_plan"]

@@ -131,6 +131,3 @@ def main() -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
-
-
-__all__ = ["main", "run", "write_record"]

@@ -199,6 +199,3 @@ def _free_ports() -> int:
             for one in sockets:
                 one.close()
     raise NovaError(f"no eight ports in a row are free between {PORTS.start} and {PORTS.stop}")
-
-
-__all__ = ["LocalCluster"]

@@ -31,6 +31,3 @@ def node_of_resource(name: str) -> str | None:
     except (ValueError, OverflowError):
         return None
     return node if resource(node) == name else None
-
-
-__all__ = ["node_of_resource", "resource", "sanitised"]

@@ -221,6 +221,3 @@ class Placement:
 
 def _group(node: str) -> str:
     return f"nova ready {node}"
-
-
-__all__ = ["EXECUTOR_HEAP", "SETTINGS", "SLOTS", "Placement", "PlacementError"]

@@ -306,6 +306,3 @@ def _shares(side: Input) -> dict[str, Any]:
         passes[begin:end] = True
     reached = np.cumsum(rates / rates.sum())
     return {"reached": reached.tolist(), "passes": passes.tolist()}
-
-
-__all__ = ["BATCH_S", "SETTINGS", "SLOTS", "RealTimeJoin", "await_executors", "job_of", "settings"]

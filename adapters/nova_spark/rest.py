@@ -74,6 +74,3 @@ class Rest:
         """Tasks of an attempt at a stage."""
         found: list[dict[str, Any]] = self.get(f"/stages/{stage}/{attempt}/taskList?length={TASKS}")
         return found
-
-
-__all__ = ["Rest", "SparkError"]

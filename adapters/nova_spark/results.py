@@ -37,6 +37,3 @@ def read(directory: Path) -> NDArray[np.void]:
                 raise NovaError(f"{path}: ends within a record")
             parts.append(found.records)
     return np.concatenate(parts)
-
-
-__all__ = ["read"]

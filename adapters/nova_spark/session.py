@@ -65,6 +65,3 @@ def session(master: str, settings: Mapping[str, str] | None = None) -> Iterator[
 def _reason(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return next((line.lstrip(": ") for line in lines if line.startswith(":")), lines[0])
-
-
-__all__ = ["session"]

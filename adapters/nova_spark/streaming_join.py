@@ -290,6 +290,3 @@ def _within(piece: Piece, wanted: Column) -> Column:
         for side, (begin, end) in (("left", piece.left), ("right", piece.right))
     ]
     return F.when(conditions[0] & conditions[1] & wanted, F.lit(piece.instance))
-
-
-__all__ = ["SETTINGS", "StreamingJoin", "values_of", "wait_while"]

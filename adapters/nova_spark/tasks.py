@@ -252,6 +252,3 @@ def write(directory: str, number: int, fields: Sequence[tuple[str, str]]) -> Ste
         yield pa.RecordBatch.from_pydict({"results": pa.array([count], pa.int64())})
 
     return run
-
-
-__all__ = ["SPAN", "TUPLE", "StagesSeen", "Step", "emit", "fetch", "same", "seen_in", "write"]

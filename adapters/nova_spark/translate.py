@@ -270,6 +270,3 @@ micro-batch on {len(flow.nodes)} nodes.
 Placement is exact: a node's Worker offers a resource only it has, and every stage asks for one.
 `job/hints.json` is best-effort, for jobs that cannot: wishes Spark may ignore.
 """
-
-
-__all__ = ["Options", "translate"]

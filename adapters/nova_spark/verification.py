@@ -180,6 +180,3 @@ def verify(
         if any(node.startswith(("host ", "executor ")) for node in found.actual):
             rows.append(found)
     return Verification(tuple(rows))
-
-
-__all__ = ["LAST", "Record", "Row", "Step", "Verification", "verify"]

@@ -155,6 +155,3 @@ def java_command(home: str, java: str, heap_mb: int, options: Sequence[str]) -> 
         "-cp",
         ":".join(jars),
     ]
-
-
-__all__ = ["MAIN", "NODE", "PLACEMENT", "SCHEDULER", "ClusterConfiguration", "Node", "java_command"]

@@ -45,5 +45,3 @@ class Storm:
 
 
 STORM = Storm()
-
-__all__ = ["STORM", "Storm"]

@@ -121,6 +121,3 @@ def _carries_results(relay: Operator, known: dict[str, Operator]) -> bool:
     while one.kind == RELAY:
         one = known[one.inputs[0]]
     return one.kind == JOIN
-
-
-__all__ = ["START", "topology"]

@@ -122,6 +122,3 @@ class StormHome:
 def _stamp() -> dict[str, object]:
     jars = {artifact.coordinates: artifact.sha256 for artifact, _ in artifacts()}
     return {"engine": "storm", "version": VERSION, "jars": jars, "layout": 2}
-
-
-__all__ = ["RELEASE", "VERSION", "StormHome", "artifacts"]

@@ -235,6 +235,3 @@ def _free_ports(count: int) -> int:
             for one in sockets:
                 one.close()
     raise StormError(f"no {count} ports in a row are free from {PORTS.start} to {PORTS.stop}")
-
-
-__all__ = ["LocalCluster"]

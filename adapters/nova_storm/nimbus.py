@@ -115,6 +115,3 @@ def _reason(told: str) -> str:
     for before in ("Caused by: ", 'Exception in thread "main" '):
         chosen = chosen.removeprefix(before)
     return chosen
-
-
-__all__ = ["Nimbus", "StormError", "client_command"]

@@ -247,6 +247,3 @@ A cluster of your own needs of this: `{EXTENSION}` in the `extlib-daemon` of nim
 host; `storm.scheduler` as in `coordinator/nimbus.yaml`; `supervisor.scheduler.meta` as in each
 node's `supervisor.yaml`. Topologies without `nova.placement` are scheduled as ever.
 """
-
-
-__all__ = ["Options", "translate"]

@@ -145,6 +145,3 @@ def await_running(
                 f"the scheduler says: {seen.scheduling or 'nothing'}"
             )
         time.sleep(POLL_S)
-
-
-__all__ = ["Row", "Verification", "await_running", "of_name", "verify"]

@@ -19,7 +19,7 @@ from nova_harness.report.groups import LEVELS, Distribution, Group, Key, Latency
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from nova_harness.report.run_folder import CellFolder
+    from nova_harness.results.run_folder import CellFolder
 
 
 def distributions(
@@ -108,6 +108,3 @@ def write_aggregate(groups: Sequence[Group], directory: Path) -> list[Path]:
     with atomic_write(as_parquet) as file:
         pq.write_table(pa.Table.from_pylist(flat), file, compression="zstd")
     return [as_json, as_parquet]
-
-
-__all__ = ["distributions", "write_aggregate"]

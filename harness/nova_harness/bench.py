@@ -240,18 +240,3 @@ def progress(cases: Sequence[Case]) -> Iterator[list[Measurement]]:
     for case in cases:
         console.say(f"measuring {case.label}")
         yield run_case(case)
-
-
-__all__ = [
-    "duration",
-    "exponents",
-    "instance_cases",
-    "plot_format",
-    "progress",
-    "run_apart",
-    "run_case",
-    "summary_table",
-    "synthetic_cases",
-    "write_csv",
-    "write_plot",
-]

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from nova_core import console, paths
-from nova_core.numbers import NumberRange
+from nova_core.numbers import SEED, NumberRange, at_least
 
 MIN_NODES = 4
 # Among fewer, events run out of nodes and sources to happen to, or of room.
@@ -51,10 +51,10 @@ def bench() -> None:
     show_default=True,
     help="Of the synthetic nodes' capacities: 0 near uniform, 1 exponential.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=SEED, default=0, show_default=True)
 @click.option(
     "--repeat",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 100),
     default=5,
     show_default=True,
     help="Runs of each step, at least; short ones run more often.",
@@ -111,16 +111,16 @@ def kernels(
 )
 @click.option(
     "--neighbours",
-    type=click.IntRange(min=1),
+    type=at_least(1),
     default=20,
     show_default=True,
     help="How many others each node measures.",
 )
 @click.option("--dimensions", type=click.IntRange(1, 10), default=2, show_default=True)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=SEED, default=0, show_default=True)
 @click.option(
     "--repeat",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 100),
     default=1,
     show_default=True,
     help="Runs of each step; the quickest counts.",
@@ -179,12 +179,12 @@ def _live_sizes(ctx: click.Context, param: click.Parameter, value: str) -> list[
 )
 @click.option(
     "--events",
-    type=click.IntRange(min=10),
+    type=at_least(10),
     default=1000,
     show_default=True,
     help="Events timed of each kind.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=SEED, default=0, show_default=True)
 @click.option(
     "--json", "as_json", is_flag=True, help="Write the figures as JSON to stdout, nothing else."
 )
@@ -211,10 +211,10 @@ def live(sizes: list[int], events: int, seed: int, as_json: bool) -> None:
     show_default=True,
     help="Numbers of nodes of synthetic topologies.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=SEED, default=0, show_default=True)
 @click.option(
     "--repeat",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 100),
     default=3,
     show_default=True,
     help="Runs of each step; the quickest counts.",
@@ -238,7 +238,7 @@ def queries(sizes: list[int], seed: int, repeat: int, as_json: bool) -> None:
 
 
 @bench.command()
-@click.option("--nodes", type=click.IntRange(min=MIN_NODES), default=10_000, show_default=True)
+@click.option("--nodes", type=at_least(MIN_NODES), default=10_000, show_default=True)
 @click.option(
     "--rate",
     type=NumberRange(min=1),
@@ -247,7 +247,7 @@ def queries(sizes: list[int], seed: int, repeat: int, as_json: bool) -> None:
     help="Events/s the client sends, answered or not.",
 )
 @click.option("--seconds", type=NumberRange(min=1), default=60, show_default=True)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=SEED, default=0, show_default=True)
 @click.option(
     "--json", "as_json", is_flag=True, help="Write the figures as JSON to stdout, nothing else."
 )
@@ -261,6 +261,3 @@ def serve(nodes: int, rate: float, seconds: float, seed: int, as_json: bool) -> 
         console.print_json({"measurement": measurement})
     else:
         console.show(measure_serve.summary_table(measurement))
-
-
-__all__ = ["bench"]

@@ -387,6 +387,3 @@ class EngineDeployment(ABC):
 
 def _own(parent: str, host: HostSpec) -> str:
     return f"{parent}/nova-{host.user}"
-
-
-__all__ = ["STAMP", "EngineDeployment", "Tell"]

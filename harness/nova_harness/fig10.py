@@ -143,6 +143,3 @@ def draw(result: Result) -> Figure:
     axes.set_ylabel("seconds of processor time")
     axes.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
-
-
-__all__ = ["Fig10", "Result", "Row", "draw", "run"]

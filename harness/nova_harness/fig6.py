@@ -183,6 +183,3 @@ def draw(result: Result) -> Figure:
     axes.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.suptitle(f"Overloaded nodes: {result.problem}", x=0.01, ha="left", fontsize=10)
     return figure
-
-
-__all__ = ["Fig6", "Result", "Row", "draw", "run"]

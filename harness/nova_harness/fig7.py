@@ -175,6 +175,3 @@ def draw(result: Result) -> Figure:
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].invert_yaxis()
     return figure
-
-
-__all__ = ["Fig7", "Result", "Row", "draw", "run"]

@@ -211,6 +211,3 @@ def draw(result: Result) -> Figure:
     figure.axes[0].legend(frameon=False)
     figure.suptitle(f"Placement on estimated latencies: {result.latencies}", x=0.01, ha="left")
     return figure
-
-
-__all__ = ["Fig8", "Result", "Row", "SpaceRow", "draw", "run"]

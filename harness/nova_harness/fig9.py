@@ -181,6 +181,3 @@ def draw(result: Result) -> Figure:
     axes.legend(frameon=False, loc="lower right")
     figure.suptitle(f"A fixed placement: {result.latencies}", x=0.01, ha="left", fontsize=10)
     return figure
-
-
-__all__ = ["Fig9", "Hour", "Result", "draw", "run"]

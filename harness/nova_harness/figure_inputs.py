@@ -146,16 +146,3 @@ def placed_in(problem: Problem, space: CostSpace, heights: str) -> Problem:
     if heights != "honoured":
         height = None
     return replace(problem, nodes=replace(problem.nodes, position=position, height=height))
-
-
-__all__ = [
-    "DATA",
-    "SpaceParameters",
-    "drifted",
-    "measured_matrix",
-    "placed_in",
-    "read_parameters",
-    "space_for",
-    "synthetic_matrix",
-    "workload",
-]

@@ -131,6 +131,3 @@ class FlinkDeployment(EngineDeployment):
     def wait(self, timeout_s: float) -> None:
         """Until all TaskManagers have registered."""
         self.rest.wait_task_managers(self.nodes, timeout_s)
-
-
-__all__ = ["COORDINATOR", "TASK_MANAGER", "FlinkDeployment"]

@@ -132,6 +132,3 @@ def _limit_memory(memory: float) -> None:
     # A limit that is there already, by `ulimit -v`, cannot be raised.
     if allowed == resource.RLIM_INFINITY or most < allowed:
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
-
-
-__all__ = ["BEGIN", "END", "Limited", "isolated"]

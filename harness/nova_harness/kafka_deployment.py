@@ -146,6 +146,3 @@ class KafkaDeployment(EngineDeployment):
             for line in text.splitlines()
             if line.startswith(COMPLAINT)
         ]
-
-
-__all__ = ["BROKER", "PRODUCER", "KafkaDeployment"]

@@ -53,6 +53,3 @@ class KeptRuns(Generic[Run]):
         if self._path is not None:
             with self._path.open("ab") as file:
                 file.write(msgspec.json.encode(run) + b"\n")
-
-
-__all__ = ["KeptRuns"]

@@ -26,7 +26,7 @@ from nova_core.model.problem import Problem
 from nova_core.placement.live import AddWorker, Event, FailNode, LivePlacement
 from nova_core.strategies import create
 from nova_harness.bench import ONE_THREAD
-from nova_harness.live_events import SHARES, RandomEvents
+from nova_workloads.live_events import SHARES, RandomEvents
 from nova_workloads.topology import generate
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ import click
 
 from nova_core import console, paths
 from nova_core.errors import NovaError
+from nova_core.numbers import at_least
 
 # Both outputs in the same columns; equal when nothing of one is missing in the other.
 COMPARED = {
@@ -119,9 +120,9 @@ def _keep_best(figures: dict[str, Any], name: str, run: dict[str, float]) -> Non
 
 @click.command()
 @click.argument("archive", type=paths.InputPath(exists=True, file_okay=False))
-@click.option("--threads", type=click.IntRange(min=1), default=2, show_default=True)
+@click.option("--threads", type=at_least(1), default=2, show_default=True)
 @click.option("--memory", default="1g", show_default=True, help="Heap of Spark's driver.")
-@click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--repeat", type=at_least(1), default=1, show_default=True)
 @click.option("--json", "as_json", is_flag=True)
 def main(archive: Path, threads: int, memory: str, repeat: int, as_json: bool) -> None:
     """Prepare ARCHIVE with Spark and with DuckDB; compare their times and their output.

@@ -35,8 +35,8 @@ from nova_core.model.problem import Problem
 from nova_core.placement.live import Event, LivePlacement
 from nova_core.strategies import create
 from nova_harness.bench import ONE_THREAD
-from nova_harness.live_events import RandomEvents
 from nova_harness.measure_live import live_problem
+from nova_workloads.live_events import RandomEvents
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -359,6 +359,3 @@ def summary_table(m: ServeMeasurement) -> Table:
     ):
         table.add_row(what, figure)
     return table
-
-
-__all__ = ["ServeCase", "ServeMeasurement", "measure", "summary_table"]

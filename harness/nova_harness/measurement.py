@@ -104,16 +104,3 @@ class Measurement:
     p90: float | None = None
     overloaded: int | None = None
     joins_cut: int | None = None
-
-
-__all__ = [
-    "EVALUATE",
-    "MEDIAN",
-    "PLACE",
-    "REFINE",
-    "STEPS",
-    "TREE",
-    "VERIFY",
-    "Case",
-    "Measurement",
-]

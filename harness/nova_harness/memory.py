@@ -42,6 +42,3 @@ def _status(field: str) -> int:
         if name == field:
             return int(value.split()[0]) * 1024
     return 0
-
-
-__all__ = ["memory_in_use", "peak_memory", "reset_peak"]

@@ -17,12 +17,11 @@ from nova_core.costspace import CostSpace, embed, errors, sample_pairs
 from nova_core.errors import NovaError
 from nova_core.model.operator_graph import OperatorGraph
 from nova_core.model.problem import Floats, Ints
-from nova_core.strategies import sbon_comparators as comparators
-from nova_core.strategies.sbon_mapping import Mapper
-from nova_core.strategies.sbon_optimal import optimal
-from nova_core.strategies.sbon_relaxation import relaxation
-from nova_core.strategies.sbon_reuse import ReuseParameters, share
-from nova_core.strategies.spanning_tree import RootedTree
+from nova_core.strategies.sbon import comparators
+from nova_core.strategies.sbon.mapping import Mapper
+from nova_core.strategies.sbon.relaxation import relaxation
+from nova_core.strategies.sbon.running import ReuseParameters, share
+from nova_core.strategies.trees import RootedTree
 from nova_harness.figure_inputs import SpaceParameters
 from nova_harness.sbon_queries import aggregations, delays, same_aggregation, usage_by_query
 from nova_harness.sbon_results import (
@@ -168,7 +167,7 @@ def _compare(made: TransitStub, graph: OperatorGraph, space: CostSpace, seed: in
         return RootedTree(made.towards[sink], made.hops[sink])
 
     placed: dict[str, Ints] = {
-        "optimal": optimal(graph, made.latency),
+        "optimal": comparators.optimal(graph, made.latency),
         "relaxation": relaxation(graph, _mapper(space)).nodes,
         "ip-multicast": comparators.ip_multicast(graph, routes),
         "producer": comparators.producer(graph, seed),
@@ -279,6 +278,3 @@ def _reuse_row(queries: int, found: Floats) -> ReuseRow:
         shared=float(found[..., 2].mean()),
         published=PUBLISHED_SAVING if queries == 4 else np.nan,
     )
-
-
-__all__ = ["Reuse", "Sbon", "run"]

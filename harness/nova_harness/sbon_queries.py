@@ -106,6 +106,3 @@ def delays(graph: OperatorGraph, nodes: Ints, latency: Floats) -> tuple[Floats, 
     arrival[query[sinks]] = graph.arrival(nodes, latency)[sinks]
     np.maximum.at(direct, query[sources], latency[nodes[sources], sink_of[query[sources]]])
     return arrival, direct
-
-
-__all__ = ["aggregations", "delays", "same_aggregation", "usage_by_query"]

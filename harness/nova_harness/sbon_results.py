@@ -186,15 +186,3 @@ def draw(result: Result) -> Figure:
         ha="left",
     )
     return figure
-
-
-__all__ = [
-    "PUBLISHED",
-    "PUBLISHED_SAVING",
-    "Percentile",
-    "Result",
-    "ReuseRow",
-    "Row",
-    "SpaceRow",
-    "draw",
-]

@@ -258,15 +258,3 @@ def instance_directory(data: Path | None, instance: str) -> Path | None:
     if data != DATA:
         raise NovaError(f"{found}: no such instance; expected nodes.csv and joins.csv there")
     return None
-
-
-__all__ = [
-    "Cell",
-    "Limits",
-    "Placing",
-    "instance_directory",
-    "place",
-    "run_cells",
-    "seeded",
-    "shown",
-]

@@ -41,6 +41,3 @@ def lines(axes: Axes, points: Iterable[tuple[str, float | None, float | None]]) 
             label=strategy,
         )
     axes.spines[["top", "right"]].set_visible(False)
-
-
-__all__ = ["COLOURS", "lines"]

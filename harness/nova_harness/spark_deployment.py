@@ -232,6 +232,3 @@ class SparkDeployment(EngineDeployment):
             return State.from_json(told) if told else None
         except (ValueError, KeyError, TypeError) as error:
             raise HostError(self.sink, f"{file}: {error}") from error
-
-
-__all__ = ["DRIVER", "MASTER", "WORKER", "SparkDeployment"]

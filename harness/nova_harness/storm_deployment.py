@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from nova_flink.home import java
+from nova_engines.installing import java
 from nova_harness.deployment import EngineDeployment
 from nova_storm.configuration import ClusterConfiguration, Node
 from nova_storm.home import VERSION, StormHome
@@ -188,6 +188,3 @@ class StormDeployment(EngineDeployment):
     def await_no_worker(self) -> None:
         """Until the workers of a topology that was killed have ended."""
         self.hosts.map(lambda host: host.run(NO_WORKER.format(work=self.work(host.name))))
-
-
-__all__ = ["JOBS", "StormDeployment"]

@@ -18,7 +18,7 @@ import numpy as np
 
 from nova_core.errors import NovaError
 from nova_core.model.problem import Floats
-from nova_core.strategies.whitewater import METHODS, Parameters, optimize
+from nova_core.strategies.whitewater import METHODS, SearchParameters, optimize
 from nova_harness.kept_runs import KeptRuns
 from nova_workloads.operator_queries import QueryShape, random_query
 
@@ -248,7 +248,7 @@ def _require_searches(name: str, part: Part) -> None:
 def search_query(shape: QueryShape, query: int, search: str) -> tuple[float, int]:
     """Throughput found and configurations looked at."""
     method = search.removesuffix(TWO_PHASES)
-    parameters = Parameters(phases=1 if method == search else 2, seed=query)
+    parameters = SearchParameters(phases=1 if method == search else 2, seed=query)
     found = optimize(*random_query(shape, query), method, parameters)
     return found.value, found.evaluations
 
@@ -384,6 +384,3 @@ def _stack(
         axes.barh([row.search for row in rows], width, left=left, color=colour, label=label)
         left += width
     axes.legend(frameon=False, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
-
-
-__all__ = ["LargeRow", "Part", "Result", "Run", "SmallRow", "Whitewater", "draw", "run"]

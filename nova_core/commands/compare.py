@@ -16,27 +16,17 @@ from nova_core.errors import NovaError, ProblemError
 @click.command(short_help="Place with every strategy, side by side.")
 @shared.problem_argument
 @click.argument("strategies", nargs=-1, shell_complete=shared.complete_strategies)
-@click.option(
-    "--objective",
-    type=click.Choice(shared.OBJECTIVES),
-    default="latency",
-    show_default=True,
-    help="What is minimized by strategies that can choose, and shown of all.",
-)
+@shared.objective_option
 @click.option("--bound", is_flag=True, help="Show ratios to the linear program's lower bound.")
 @shared.capacity_option
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="STRATEGY.KEY=VALUE",
-    help="Any parameter of a strategy, e.g. nova.sigma=0.2; may be repeated.",
+@shared.settings_option(
+    "Any parameter of a strategy, e.g. nova.sigma=0.2; may be repeated.", "STRATEGY.KEY=VALUE"
 )
 @shared.json_option
 def compare(
     problem: Path,
     strategies: tuple[str, ...],
-    objective: str,
+    objective: str | None,
     bound: bool,
     capacity: str | None,
     settings: tuple[str, ...],
@@ -44,26 +34,28 @@ def compare(
 ) -> None:
     """Place PROBLEM with every strategy (or those named) and show what each one costs.
 
-    Times are of a second run where the first took less than five seconds.
+    The objective is minimized by strategies that can choose, and shown of all. Times are of a
+    second run where the first took less than five seconds.
     """
     from nova_core.strategies import names
 
-    asked_for = list(dict.fromkeys(strategies)) or names()
-    chosen = {name: _parameters(name, objective, asked_for, settings) for name in asked_for}
-    asked = shared.load_problem(problem, capacity)
+    objective = objective or "latency"
+    requested = list(dict.fromkeys(strategies)) or names()
+    chosen = {name: _parameters(name, objective, requested, settings) for name in requested}
+    loaded = shared.load_problem(problem, capacity)
     with shared.working():
-        outcomes = figures.run_all(asked, chosen)
+        outcomes = figures.run_all(loaded, chosen)
         if all(isinstance(one, NovaError) for one in outcomes.values()):
             raise next(one for one in outcomes.values() if isinstance(one, NovaError))
         lowest = None
         if bound:
             from nova_core.evaluation import lower_bound
 
-            lowest = lower_bound(asked, objective)
+            lowest = lower_bound(loaded, objective)
     if as_json:
         console.print_json(
             {
-                "problem": figures.problem_dict(asked),
+                "problem": figures.problem_dict(loaded),
                 "objective": objective,
                 "lower_bound": lowest,
                 "strategies": outcomes_dict(outcomes),
@@ -78,7 +70,7 @@ def compare(
     if lowest is not None:
         lines.append(f"no placement of whole joins has {objective} below {console.number(lowest)}")
     console.show(
-        figures.problem_line(asked),
+        figures.problem_line(loaded),
         "",
         figures.cost_table(
             "What it costs (ms)",
@@ -98,6 +90,8 @@ def _parameters(
     name: str, objective: str, all_names: list[str], settings: tuple[str, ...]
 ) -> dict[str, Any]:
     """Parameters of one strategy out of ``strategy.key=value`` texts."""
+    from nova_core.strategies.parameters import takes
+
     mine = []
     for setting in settings:
         strategy, dot, rest = setting.partition(".")
@@ -107,5 +101,5 @@ def _parameters(
             )
         if strategy == name:
             mine.append(rest)
-    given = {"objective": objective} if shared.takes(name, "objective") else {}
-    return shared.parameters_of(name, given, tuple(mine))
+    named = {"objective": objective} if takes(name, "objective") else {}
+    return shared.parameters_of(name, named, mine)

@@ -17,7 +17,7 @@ def completion(ctx: click.Context, shell: str) -> None:
     """Print the script that completes nova's commands in a shell."""
     from click.shell_completion import get_completion_class
 
-    made = get_completion_class(shell)
-    if made is None:
+    script = get_completion_class(shell)
+    if script is None:
         raise click.UsageError(f"shell {shell}: not supported by this version of click")
-    click.echo(made(ctx.find_root().command, {}, "nova", "_NOVA_COMPLETE").source())
+    click.echo(script(ctx.find_root().command, {}, "nova", "_NOVA_COMPLETE").source())

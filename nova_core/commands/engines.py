@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from nova_core import console
+from nova_core.commands import shared
 
 if TYPE_CHECKING:
     from nova_core.engines import Engine
-
-
-_json = click.option(
-    "--json", "as_json", is_flag=True, help="Write the answer as JSON to stdout, nothing else."
-)
 
 
 @click.group()
@@ -32,7 +28,7 @@ def _row(engine: Engine) -> dict[str, object]:
 
 
 @engines.command("list")
-@_json
+@shared.json_option
 def list_engines(as_json: bool) -> None:
     """Show the engines that Nova has an adapter for."""
     from nova_core.engines import load, names
@@ -50,23 +46,14 @@ def list_engines(as_json: bool) -> None:
 
 @engines.command()
 @click.argument("name")
-@_json
+@shared.json_option
 def install(name: str, as_json: bool) -> None:
     """Install an engine into a place of its own; nothing is done where it is there already."""
     from nova_core.engines import load
 
     engine = load(name)
-    told = console.output(stderr=True)
-    with told.status(f"installing {name}") as status:
-
-        def progress(message: str) -> None:
-            # A terminal shows the present step, a log all of them.
-            if told.is_terminal:
-                status.update(message)
-            else:
-                console.say(message)
-
-        engine.install(progress)
+    with console.progress(f"installing {name}") as progress:
+        engine.install(progress.step)
     console.say(f"{name} is installed at {engine.path}")
     if as_json:
         console.print_json(_row(engine))
@@ -74,7 +61,7 @@ def install(name: str, as_json: bool) -> None:
 
 @engines.command()
 @click.argument("name")
-@_json
+@shared.json_option
 def path(name: str, as_json: bool) -> None:
     """Print where an engine is installed; exit code 2 where it is not."""
     from nova_core.engines import load
@@ -87,6 +74,3 @@ def path(name: str, as_json: bool) -> None:
         console.print_json(_row(engine))
     else:
         click.echo(str(engine.path))
-
-
-__all__ = ["engines"]

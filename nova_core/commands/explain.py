@@ -9,11 +9,9 @@ import click
 
 from nova_core import console, paths
 from nova_core.commands import shared
-from nova_core.errors import PlanError
 
 if TYPE_CHECKING:
     from nova_core.explain import NodeExplanation, PairExplanation
-    from nova_core.model.problem import Problem
 
 PAIRS = 5
 
@@ -44,7 +42,7 @@ def explain(
     asked = shared.load_problem(problem, capacity)
     with shared.working():
         placed = shared.load_plan(plan, asked)
-        from nova_core.explain import Explainer
+        from nova_core.explain import Explainer, find_node, find_pairs
 
         explainer = Explainer(placed)
         if node is not None:
@@ -172,48 +170,3 @@ def print_node(answer: NodeExplanation, rows: int | None) -> None:
 def _some(names: tuple[str, ...], limit: int = 6) -> str:
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
-
-
-def find_pairs(problem: Problem, name: str) -> list[int]:
-    """Pairs meant by a pair's name (``tw/t1*w1``), a join's id or a source's id.
-
-    Raises:
-        PlanError: when nothing has that name; the nearest names are suggested.
-    """
-    import numpy as np
-
-    m = problem.matrix
-    join_ids, source_ids = problem.joins.ids, problem.sources.ids
-    # Ids may hold the separators themselves, so a pair's name is compared whole.
-    mine = np.flatnonzero([name.startswith(f"{one}/") for one in join_ids])
-    for pair in np.flatnonzero(np.isin(m.join, mine)).tolist():
-        if problem.pair_name(pair) == name:
-            return [pair]
-    named = (
-        (join_ids[m.join] == name) | (source_ids[m.left] == name) | (source_ids[m.right] == name)
-    )
-    if named.any():
-        return [int(pair) for pair in np.flatnonzero(named)]
-    known = [problem.pair_name(pair) for pair in range(min(len(m), 10_000))]
-    known += [str(one) for one in problem.joins.ids]
-    raise PlanError(f"--join {name}: no such pair, join or source; {_suggestion(name, known)}")
-
-
-def find_node(problem: Problem, name: str) -> int:
-    """Index of a node.
-
-    Raises:
-        PlanError: when there is none; the nearest names are suggested.
-    """
-    index = problem.node_index.get(name)
-    if index is None:
-        known = [str(one) for one in problem.nodes.ids[:10_000]]
-        raise PlanError(f"--node {name}: no such node; {_suggestion(name, known)}")
-    return index
-
-
-def _suggestion(name: str, known: list[str]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, known, n=3, cutoff=0.5) or known[:3]
-    return f"did you mean {', '.join(close)}?" if len(close) > 1 else f"did you mean {close[0]}?"

@@ -65,13 +65,13 @@ def run(problem: Problem, strategy: str, parameters: Mapping[str, Any], warm: bo
     """Place a problem; ``warm`` times a second run where the first was quick."""
     from nova_core.strategies import create
 
-    made = create(strategy, **parameters)
+    placer = create(strategy, **parameters)
     begin = time.perf_counter()
-    plan = made.place(problem)
+    plan = placer.place(problem)
     seconds = time.perf_counter() - begin
     if warm and seconds < SECOND_RUN_BELOW:
         begin = time.perf_counter()
-        made.place(problem)
+        placer.place(problem)
         seconds = time.perf_counter() - begin
     return judge(plan, seconds)
 

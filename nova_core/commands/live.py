@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -13,60 +14,62 @@ import click
 from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import InfeasibleError, NovaError, ProblemError
-from nova_core.numbers import NumberRange
+from nova_core.numbers import NumberRange, at_least
 
 if TYPE_CHECKING:
-    from nova_core.placement.live import Journal, LivePlacement, Policy
+    from nova_core.placement.live import Journal, LivePlacement
 
 # Log entries after which a journal writes its state anew.
 CHECKPOINT = 100_000
 
 
 def policy_options(command: Any) -> Any:
-    """Options that say when instances move by choice."""
-    options = [
-        click.option(
+    """Options that say when instances move by choice; the command gets a mapping ``policy``.
+
+    It has the arguments of `nova_core.placement.live.Policy`, which is not loaded for --help.
+    """
+    options = {
+        "gain": click.option(
             "--gain",
             type=NumberRange(min=0),
             default=0.0,
             show_default=True,
             help="Least gain of a move by choice, in the objective's unit.",
         ),
-        click.option(
+        "gain_share": click.option(
             "--gain-share",
             type=NumberRange(min=0),
             default=0.05,
             show_default=True,
             help="Least gain as a share of what the join costs.",
         ),
-        click.option(
+        "cooldown": click.option(
             "--cooldown",
-            type=click.IntRange(min=0),
+            type=at_least(0),
             default=0,
             show_default=True,
             help="Events after a move during which a join does not move again by choice.",
         ),
-        click.option(
-            "--pin", multiple=True, metavar="OPERATOR", help="An operator whose instances stay."
+        "pinned": click.option(
+            "--pin",
+            "pinned",
+            multiple=True,
+            metavar="OPERATOR",
+            help="An operator whose instances stay.",
         ),
-        click.option(
+        "overload": click.option(
             "--overload", is_flag=True, help="Overload near nodes where nothing fits; not refuse."
         ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    }
 
+    @wraps(command)
+    def with_policy(*arguments: Any, **others: Any) -> Any:
+        policy = {name: others.pop(name) for name in options}
+        return command(*arguments, policy=policy, **others)
 
-def policy_of(
-    gain: float, gain_share: float, cooldown: int, pin: tuple[str, ...], overload: bool
-) -> Policy:
-    """The policy that options ask for."""
-    from nova_core.placement.live import Policy
-
-    return Policy(
-        gain=gain, gain_share=gain_share, cooldown=cooldown, pinned=pin, overload=overload
-    )
+    for option in reversed(options.values()):
+        with_policy = option(with_policy)
+    return with_policy
 
 
 @click.command(short_help="Follow a stream of events and tell what changes.")
@@ -90,10 +93,10 @@ def policy_of(
     is_flag=True,
     help="Leave out as many events as the journal has seen: the same file once more.",
 )
-@click.option("--sync", is_flag=True, help="Wait for the disk after each event (power cuts).")
+@shared.sync_option
 @policy_options
 @shared.capacity_option
-@click.option("--json", "as_json", is_flag=True, help="Nothing else: deltas are JSON lines anyway.")
+@shared.json_option
 @click.pass_context
 def live(
     ctx: click.Context,
@@ -103,11 +106,7 @@ def live(
     journal: Path | None,
     skip_seen: bool,
     sync: bool,
-    gain: float,
-    gain_share: float,
-    cooldown: int,
-    pin: tuple[str, ...],
-    overload: bool,
+    policy: dict[str, Any],
     capacity: str | None,
     as_json: bool,
 ) -> None:
@@ -122,12 +121,11 @@ def live(
     with ExitStack() as stack:
         lines = stack.enter_context(event_lines(events))
         stack.enter_context(shared.working())
-        asked = shared.load_problem(problem, capacity)
-        from nova_core.placement.live import LivePlacement
-        from nova_core.placement.live.journal import Journal
+        loaded = shared.load_problem(problem, capacity)
+        from nova_core.placement.live import Journal, LivePlacement, Policy
 
-        policy = policy_of(gain, gain_share, cooldown, pin, overload)
-        placement = LivePlacement(asked, shared.load_plan(plan, asked), policy)
+        placed = shared.load_plan(plan, loaded)
+        placement = LivePlacement(loaded, placed, Policy(**policy))
         book: Journal | None = None
         if journal is not None:
             book = stack.enter_context(Journal.open(journal, placement, sync=sync))
@@ -187,8 +185,8 @@ def follow(
             refused += 1
             if book is not None and not parsed:
                 book.note_refusal()
-            said = str(error)
-            answer = {"error": said if said.startswith(where) else f"{where}: {said}"}
+            reason = str(error)
+            answer = {"error": reason if reason.startswith(where) else f"{where}: {reason}"}
             if isinstance(error, InfeasibleError):
                 answer["missing"] = error.missing
         out.write(msgspec.json.encode(answer) + b"\n")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nova_core import console, paths
+from nova_core import console
 from nova_core.commands import figures, shared
-from nova_core.numbers import NumberRange
+from nova_core.numbers import NumberRange, at_least
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--steps",
-    type=click.IntRange(min=2),
+    type=at_least(2),
     default=5,
     show_default=True,
     help="Limits of network usage tried for each number of nodes.",
@@ -43,12 +43,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Seconds it may take.",
 )
-@click.option(
-    "--output",
-    "-o",
-    type=paths.OUTPUT,
-    help="Directory for the points (pareto.csv) and a figure (pareto.png).",
-)
+@shared.output_option("Directory for the points (pareto.csv) and a figure (pareto.png).")
 @shared.json_option
 def pareto(
     problem: Path,
@@ -66,25 +61,25 @@ def pareto(
     """
     from nova_core.evaluation.pareto import pareto_front
 
-    asked = shared.load_problem(problem, capacity)
-    with shared.working(), shared.progress("solving") as advance:
-        front = pareto_front(asked, steps, limit, advance)
-        others = figures.run_all(asked, {name: {} for name in dict.fromkeys(strategies)})
+    loaded = shared.load_problem(problem, capacity)
+    with shared.working(), console.progress("solving") as progress:
+        front = pareto_front(loaded, steps, limit, progress)
+        others = figures.run_all(loaded, {name: {} for name in dict.fromkeys(strategies)})
     rows = [_row("", point.latency, point.network_usage, point.nodes) for point in front]
     for name, outcome in others.items():
         if isinstance(outcome, Exception):
             console.warn(str(outcome))
             continue
-        found = outcome.evaluation
-        told = found.estimated.objectives["latency"], found.estimated.network_usage
-        rows.append(_row(name, *told, found.nodes_used))
+        estimated = outcome.evaluation.estimated
+        latency, usage = estimated.objectives["latency"], estimated.network_usage
+        rows.append(_row(name, latency, usage, outcome.evaluation.nodes_used))
     written = [] if output is None else _write(output, front, rows)
     if as_json:
         console.print_json(
-            {"problem": figures.problem_dict(asked), "points": rows, "written": written}
+            {"problem": figures.problem_dict(loaded), "points": rows, "written": written}
         )
         return
-    console.show(figures.problem_line(asked), "", _table(rows))
+    console.show(figures.problem_line(loaded), "", _table(rows))
     if output is not None:
         console.say(f"written to {output}: {', '.join(written)}")
 
@@ -149,6 +144,3 @@ def _draw(front: list[Point], rows: list[dict[str, Any]]) -> Figure:
     axes.set_ylabel("latency, ms")
     axes.spines[["top", "right"]].set_visible(False)
     return figure
-
-
-__all__ = ["pareto"]

@@ -11,6 +11,7 @@ import click
 from nova_core import console, paths
 from nova_core.commands import figures, shared
 from nova_core.errors import NovaError
+from nova_core.numbers import SEED
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
@@ -55,7 +56,7 @@ BASELINE_NODES = 20_000
     default=None,
     help="Improve the first assignment [default: up to 100,000 joins].",
 )
-@click.option("--seed", type=click.IntRange(min=0), help="Of what is random in the strategy.")
+@click.option("--seed", type=SEED, help="Of what is random in the strategy.")
 @shared.capacity_option
 @shared.set_option
 @click.option(

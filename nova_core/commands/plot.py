@@ -16,16 +16,8 @@ from nova_core.commands import figures, shared
     "--problem", "-p", type=paths.INPUT, help="The problem; makes the argument a plan of it."
 )
 @shared.capacity_option
-@click.option(
-    "--output", "-o", type=paths.OUTPUT, required=True, help="A .png or .svg file to write."
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Of the flows shown of a large plan.",
-)
+@shared.output_option("A .png or .svg file to write.", required=True)
+@shared.seed_option("Of the flows shown of a large plan.")
 @shared.json_option
 def plot(
     what: Path, problem: Path | None, capacity: str | None, output: Path, seed: int, as_json: bool
@@ -34,16 +26,16 @@ def plot(
 
     Give a plan with --problem, or a problem alone.
     """
-    asked = shared.load_problem(what if problem is None else problem, capacity)
+    loaded = shared.load_problem(what if problem is None else problem, capacity)
     with shared.working():
-        placed = None if problem is None else shared.load_plan(what, asked)
+        placed = None if problem is None else shared.load_plan(what, loaded)
         from nova_core.plotting import save_plot
 
-        save_plot(asked, placed, output, seed=seed)
+        save_plot(loaded, placed, output, seed=seed)
     if as_json:
         console.print_json(
             {
-                "problem": figures.problem_dict(asked),
+                "problem": figures.problem_dict(loaded),
                 "strategy": None if placed is None else placed.strategy,
                 "written": str(output),
             }

@@ -9,6 +9,7 @@ import click
 
 from nova_core import console, paths
 from nova_core.commands import shared
+from nova_core.numbers import SEED
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
@@ -50,7 +51,7 @@ def _load(problem: Path, queries: Path) -> tuple[Problem, Queries]:
 @click.option("--push/--no-push", "push_filters", default=None, help="Filters before joins.")
 @click.option("--split/--no-split", "split_aggregates", default=None, help="Partial aggregates.")
 @click.option("--refine/--no-refine", default=None, help="Place queries again where it pays.")
-@click.option("--seed", type=click.IntRange(min=0), help="Of the orders tried on small inputs.")
+@click.option("--seed", type=SEED, help="Of the orders tried on small inputs.")
 @click.option("--output", "-o", type=paths.OUTPUT, help="Where the plan goes: .json or .yaml.")
 @shared.rows_option
 @shared.json_option
@@ -273,6 +274,3 @@ def compare(problem: Path, queries: Path, objective: str | None, as_json: bool) 
     for name, one in found.items():
         if "error" in one:
             console.warn(f"{name}: {one['error']}")
-
-
-__all__ = ["query"]

@@ -10,9 +10,10 @@ import click
 
 from nova_core import console, paths
 from nova_core.commands import figures, shared
-from nova_core.commands.live import event_lines, policy_of, policy_options
+from nova_core.commands.live import event_lines, policy_options
 from nova_core.commands.plan import require_writable
 from nova_core.errors import InfeasibleError, ProblemError
+from nova_core.numbers import at_least
 
 if TYPE_CHECKING:
     from nova_core.placement.live import LivePlacement
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--rebalance",
-    type=click.IntRange(min=1),
+    type=at_least(1),
     metavar="MOVES",
     help="Improve the whole placement in the end, by at most so many moves.",
 )
@@ -44,11 +45,7 @@ def replan(
     output: Path,
     problem_output: Path | None,
     rebalance: int | None,
-    gain: float,
-    gain_share: float,
-    cooldown: int,
-    pin: tuple[str, ...],
-    overload: bool,
+    policy: dict[str, Any],
     capacity: str | None,
     as_json: bool,
 ) -> None:
@@ -63,9 +60,9 @@ def replan(
     asked = shared.load_problem(problem, capacity)
     old = shared.load_plan(plan, asked)
     with event_lines(events) as lines, shared.working():
-        from nova_core.placement.live import LivePlacement
+        from nova_core.placement.live import LivePlacement, Policy
 
-        placement = LivePlacement(asked, old, policy_of(gain, gain_share, cooldown, pin, overload))
+        placement = LivePlacement(asked, old, Policy(**policy))
         total: Counter[str] = Counter()
         for where, line in lines:
             total.update(_applied(placement, where, line))

@@ -10,6 +10,7 @@ import click
 from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
+from nova_core.numbers import at_least
 
 MIB = 2**20
 TOKEN = "NOVA_TOKEN"
@@ -34,7 +35,7 @@ TOKEN = "NOVA_TOKEN"
 )
 @click.option(
     "--max-body",
-    type=click.IntRange(min=1),
+    type=at_least(1),
     default=64,
     show_default=True,
     metavar="MIB",
@@ -42,7 +43,7 @@ TOKEN = "NOVA_TOKEN"
 )
 @click.option(
     "--body-memory",
-    type=click.IntRange(min=256),
+    type=at_least(256),
     default=512,
     show_default=True,
     metavar="MIB",
@@ -56,8 +57,8 @@ TOKEN = "NOVA_TOKEN"
     metavar="MINUTES",
     help="A placement that nobody uses so long leaves the memory until it is used; 0: never.",
 )
-@click.option("--sync", is_flag=True, help="Wait for the disk after each event (power cuts).")
-@click.option("--json", "as_json", is_flag=True, help="Tell the address as JSON, when ready.")
+@shared.sync_option
+@shared.json_option
 def serve(
     directory: Path,
     host: str,

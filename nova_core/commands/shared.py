@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from nova_core import console, paths
+from nova_core.choices import LazyChoice
 from nova_core.errors import ProblemError
+from nova_core.numbers import SEED, at_least
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Kept by hand so that --help needs no numpy; a test compares it with the optimizer's own.
-OBJECTIVES = ("latency", "network-usage", "source-latency")
 BASELINES = ("sink", "source", "top-c", "tree")
 
 problem_argument = click.argument("problem", type=paths.INPUT)
@@ -32,23 +32,39 @@ capacity_option = click.option(
     help="Capacity column of an instance directory, e.g. capacity_5; or: unlimited.",
 )
 objective_option = click.option(
-    "--objective", type=click.Choice(OBJECTIVES), help="What to minimize [default: latency]."
+    "--objective",
+    type=LazyChoice("nova_core.placement.objectives:OBJECTIVES"),
+    help="What to minimize [default: latency].",
 )
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Write the answer as JSON to stdout, nothing else."
 )
 rows_option = click.option(
     "--rows",
-    type=click.IntRange(min=0),
+    type=at_least(0),
     help=f"Rows shown of a long table; 0 for all [default: {console.ROWS}; with --json: all].",
 )
-set_option = click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Any parameter of the strategy; may be repeated.",
+sync_option = click.option(
+    "--sync", is_flag=True, help="Wait for the disk after each event (power cuts)."
 )
+
+
+def output_option(help_text: str, **more: Any) -> Callable[[F], F]:
+    """``--output``: where the answer is written."""
+    return click.option("--output", "-o", type=paths.OUTPUT, help=help_text, **more)
+
+
+def seed_option(help_text: str | None = None) -> Callable[[F], F]:
+    """``--seed``, 0 unless it is given."""
+    return click.option("--seed", type=SEED, default=0, show_default=True, help=help_text)
+
+
+def settings_option(help_text: str, metavar: str = "KEY=VALUE") -> Callable[[F], F]:
+    """``--set``, as often as one likes."""
+    return click.option("--set", "settings", multiple=True, metavar=metavar, help=help_text)
+
+
+set_option = settings_option("Any parameter of the strategy; may be repeated.")
 
 
 def complete_strategies(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -65,20 +81,6 @@ def working() -> Iterator[None]:
 
     with console.warnings_as_lines(), announce_compilation(console.output(stderr=True)):
         yield
-
-
-@contextmanager
-def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr that goes away when done; nothing where stderr is no terminal.
-
-    Yields a function to call with the steps done and the steps in all.
-    """
-    from rich.progress import Progress
-
-    err = console.output(stderr=True)
-    with Progress(console=err, transient=True, disable=not err.is_terminal) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def load_problem(path: Path, capacity: str | None) -> Problem:
@@ -104,28 +106,13 @@ def load_plan(path: Path, problem: Problem) -> Plan:
     return read_plan(path, problem)
 
 
-def parameters_of(
-    strategy: str, given: Mapping[str, Any], settings: tuple[str, ...]
-) -> dict[str, Any]:
-    """A strategy's parameters from options and ``--set key=value``, as the types it declares.
-
-    Args:
-        strategy: the strategy's name.
-        given: values of named options; None is one that was not given.
-        settings: texts ``key=value``.
+def settings_of(settings: Iterable[str]) -> dict[str, str]:
+    """Texts ``key=value`` as a mapping; a dash in a key is an underscore.
 
     Raises:
-        ProblemError: for a text without ``=``, an unknown parameter, one given twice, or a value
-            of the wrong type.
+        ProblemError: for a text without ``=``, or a key given twice.
     """
-    from dataclasses import fields
-    from typing import get_type_hints
-
-    import msgspec
-
-    from nova_core.strategies.base import load
-
-    values: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    values: dict[str, str] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
         key = key.strip().replace("-", "_")
@@ -134,24 +121,27 @@ def parameters_of(
         if key in values:
             raise ProblemError(f"--set {setting}: {key} is given twice")
         values[key] = value.strip()
-    declared = load(strategy).Parameters
-    known = [field.name for field in fields(declared)]
-    types = get_type_hints(declared)
-    for key, value in values.items():
-        if key not in known:
-            takes = f"takes {', '.join(known)}" if known else "takes no parameters"
-            raise ProblemError(f"strategy {strategy}: unknown parameter {key!r}; it {takes}")
-        try:
-            values[key] = msgspec.convert(value, types[key], strict=False)
-        except msgspec.ValidationError as error:
-            raise ProblemError(f"strategy {strategy}: {key}={value}: {error}") from error
     return values
 
 
-def takes(strategy: str, parameter: str) -> bool:
-    """Whether a strategy has a parameter of that name."""
-    from dataclasses import fields
+def parameters_of(
+    strategy: str, named: Mapping[str, Any], settings: Iterable[str]
+) -> dict[str, Any]:
+    """A strategy's parameters from options and ``--set key=value``, as the types it declares.
 
-    from nova_core.strategies.base import load
+    Args:
+        strategy: the strategy's name.
+        named: values of named options; None is one that was not given.
+        settings: texts ``key=value``.
 
-    return any(field.name == parameter for field in fields(load(strategy).Parameters))
+    Raises:
+        ProblemError: for a text without ``=``, an unknown parameter, one given twice, or a value
+            of the wrong type.
+    """
+    from nova_core.strategies.parameters import typed_parameters
+
+    values = {key: value for key, value in named.items() if value is not None}
+    texts = settings_of(settings)
+    for key in values.keys() & texts.keys():
+        raise ProblemError(f"--set {key}={texts[key]}: {key} is given twice")
+    return typed_parameters(strategy, {**values, **texts})

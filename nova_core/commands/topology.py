@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from nova_core import console, paths
+from nova_core.choices import LazyChoice
 from nova_core.commands import shared
-from nova_core.commands import topology_figures as figures
 from nova_core.commands.plan import require_writable
 from nova_core.errors import NovaError
-from nova_core.numbers import NumberRange
+from nova_core.numbers import NumberRange, at_least
 
-# Kept by hand so that --help needs no numpy; a test compares it with the library's own.
-METHODS = ("solver", "vivaldi", "smacof", "classical")
+if TYPE_CHECKING:
+    from rich.table import Table
 
+    from nova_core.costspace import CostSpace, ErrorReport, TriangleReport
+    from nova_core.costspace.statistics import Statistics
+    from nova_core.model.problem import Strings
+
+# Nodes that are named as the worst.
+WORST = 10
 latencies_argument = click.argument("latencies", type=paths.INPUT)
 
 
@@ -30,13 +37,10 @@ def topology() -> None:
 
 @topology.command()
 @latencies_argument
-@click.option(
-    "--output",
-    "-o",
-    type=paths.OUTPUT,
+@shared.output_option(
+    "A .csv, .parquet or .arrow table of nodes; of a problem, also the problem with positions: "
+    ".yaml, .json or a directory.",
     required=True,
-    help="A .csv, .parquet or .arrow table of nodes; of a problem, also the problem with "
-    "positions: .yaml, .json or a directory.",
 )
 @click.option(
     "--dimensions", type=click.IntRange(1, 10), default=2, show_default=True, help="Of the space."
@@ -49,14 +53,14 @@ def topology() -> None:
 )
 @click.option(
     "--method",
-    type=click.Choice(METHODS),
+    type=LazyChoice("nova_core.costspace.embedding:METHODS"),
     default="solver",
     show_default=True,
     help="How: solver fits all pairs at once, vivaldi is decentralized, the others scale a matrix.",
 )
 @click.option(
     "--neighbours",
-    type=click.IntRange(min=1),
+    type=at_least(1),
     metavar="M",
     help="Of a matrix, as if every node had measured only M others [default: all up to 500 nodes, "
     "else 32].",
@@ -68,7 +72,7 @@ def topology() -> None:
     show_default=True,
     help="Share of those that are a node's nearest; the others are random.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@shared.seed_option()
 @click.option(
     "--metric",
     "metrics",
@@ -79,60 +83,42 @@ def topology() -> None:
 )
 @shared.json_option
 def embed(
-    latencies: Path,
-    output: Path,
-    dimensions: int,
-    height: bool | None,
-    method: str,
-    neighbours: int | None,
-    near: float,
-    seed: int,
-    metrics: tuple[str, ...],
-    as_json: bool,
+    latencies: Path, output: Path, metrics: tuple[str, ...], as_json: bool, **options: Any
 ) -> None:
     """Work out coordinates from LATENCIES, and heights."""
     from nova_core.costspace.automatic import embed_measurements
-    from nova_core.costspace.errors import errors
+    from nova_core.costspace.comparison import errors
     from nova_core.costspace.latency_files import read_measurements
-    from nova_core.costspace.metrics_space import Metric
-    from nova_core.costspace.space_files import require_output, write_embedded
+    from nova_core.costspace.space_files import Metric, require_output, write_embedded
 
     added = [Metric.parse(text) for text in metrics]
     require_writable(output)
     with shared.working():
         measured = read_measurements(latencies)
         require_output(output, measured, added)
-        with shared.progress("embedding") as advance:
-            space, used = embed_measurements(
-                measured,
-                dimensions=dimensions,
-                height=height,
-                method=method,
-                neighbours=neighbours,
-                near=near,
-                seed=seed,
-                progress=advance,
-            )
+        with console.progress("embedding") as progress:
+            space, used = embed_measurements(measured, progress=progress, **options)
         report = errors(space, measured.pairs())
-        write_embedded(output, measured, space, added, seed)
+        write_embedded(output, measured, space, added, options["seed"])
     if as_json:
         console.print_json(
             {
                 "nodes": len(space),
-                "dimensions": dimensions,
-                "method": method,
+                "dimensions": space.dimensions,
+                "method": options["method"],
                 "pairs_used": used,
                 "metrics": [metric.name for metric in added],
-                **figures.error_dict(measured.ids, space, report, figures.WORST),
+                **error_dict(measured.ids, space, report, WORST),
                 "written": str(output),
             }
         )
         return
+    heights = "" if space.height is None else " and heights"
     console.show(
-        f"{len(space):,} nodes in {dimensions} dimensions{figures.and_heights(space)}, from "
-        f"{used:,} of {report.pairs:,} measured pairs by {method}",
+        f"{len(space):,} nodes in {space.dimensions} dimensions{heights}, from {used:,} of "
+        f"{report.pairs:,} measured pairs by {options['method']}",
         "",
-        figures.error_table(space, report),
+        error_table(space, report),
     )
     console.say(f"cost space written to {output}")
 
@@ -151,11 +137,11 @@ def measure(latencies: Path, as_json: bool) -> None:
 
     with shared.working():
         measured = read_measurements(latencies)
-        found = statistics_of(measured)
+        statistics = statistics_of(measured)
     if as_json:
-        console.print_json(found.to_dict())
+        console.print_json(statistics.to_dict())
         return
-    console.show(figures.statistics_table(str(latencies), found))
+    console.show(statistics_table(str(latencies), statistics))
 
 
 space_argument = click.argument("space", type=paths.INPUT)
@@ -167,8 +153,8 @@ optional_latencies = click.argument("latencies", type=paths.INPUT, required=Fals
 @optional_latencies
 @click.option(
     "--rows",
-    type=click.IntRange(min=0),
-    default=figures.WORST,
+    type=at_least(0),
+    default=WORST,
     show_default=True,
     help="How many of the worst nodes are named; 0 for all.",
 )
@@ -179,7 +165,7 @@ def error(space: Path, latencies: Path | None, rows: int, as_json: bool) -> None
     SPACE is a table of nodes (id, x, y, ..., height) or a problem; LATENCIES may be left out if
     that problem holds some.
     """
-    from nova_core.costspace.errors import errors
+    from nova_core.costspace.comparison import errors
     from nova_core.costspace.space_files import read_compared
 
     with shared.working():
@@ -188,18 +174,16 @@ def error(space: Path, latencies: Path | None, rows: int, as_json: bool) -> None
             raise NovaError(f"{space}: holds no measured latencies; name a file of them as well")
         report = errors(where, pairs)
     if as_json:
-        told = figures.error_dict(ids, where, report, rows or len(ids))
-        console.print_json({"nodes": len(ids), "dimensions": where.dimensions, **told})
+        shown = error_dict(ids, where, report, rows or len(ids))
+        console.print_json({"nodes": len(ids), "dimensions": where.dimensions, **shown})
         return
-    console.show(
-        figures.error_table(where, report), "", figures.worst_table(ids, where, report, rows)
-    )
+    console.show(error_table(where, report), "", worst_table(ids, where, report, rows))
 
 
 @topology.command()
 @space_argument
 @optional_latencies
-@click.option("--output", "-o", type=paths.OUTPUT, required=True, help="A .png or .svg file.")
+@shared.output_option("A .png or .svg file.", required=True)
 @shared.json_option
 def plot(space: Path, latencies: Path | None, output: Path, as_json: bool) -> None:
     """Draw the cost space SPACE with its heights, and how well it tells LATENCIES.
@@ -218,4 +202,106 @@ def plot(space: Path, latencies: Path | None, output: Path, as_json: bool) -> No
     console.say(f"plot written to {output}")
 
 
-__all__ = ["topology"]
+# --- what is shown -------------------------------------------------------------------------------
+
+
+def error_dict(ids: Strings, space: CostSpace, report: ErrorReport, worst: int) -> dict[str, Any]:
+    """Errors as plain values for JSON, with the worst nodes."""
+    return {
+        **{name: value for name, value in vars(report).items() if name != "node_mae"},
+        "median_height": _height(space, 50),
+        "p90_height": _height(space, 90),
+        "worst_nodes": [
+            {
+                "node": str(ids[node]),
+                "mae": float(report.node_mae[node]),
+                "height": None if space.height is None else float(space.height[node]),
+            }
+            for node in report.worst_nodes(worst).tolist()
+        ],
+    }
+
+
+def _height(space: CostSpace, percentile: float) -> float | None:
+    import numpy as np
+
+    return None if space.height is None else float(np.percentile(space.height, percentile))
+
+
+def error_table(space: CostSpace, report: ErrorReport) -> Table:
+    """How far estimates are from measurements."""
+    table = console.table(f"Errors of {report.pairs:,} measured pairs", ["what", ">value"])
+    rows = [
+        ("mean absolute error, ms", console.number(report.mae, 2)),
+        ("median absolute error, ms", console.number(report.median_error, 2)),
+        ("90P absolute error, ms", console.number(report.p90_error, 2)),
+        ("median relative error", _percent(report.median_relative)),
+        ("90P relative error", _percent(report.p90_relative)),
+        ("mean of estimate - measured, ms", console.number(report.bias, 2)),
+        ("stress", console.number(report.stress, 3)),
+    ]
+    if space.height is not None:
+        median, p90 = _height(space, 50), _height(space, 90)
+        assert median is not None
+        assert p90 is not None
+        rows.append(("height, ms: median, 90P", f"{median:.1f}, {p90:.1f}"))
+    for what, value in rows:
+        table.add_row(what, value)
+    return table
+
+
+def worst_table(ids: Strings, space: CostSpace, report: ErrorReport, rows: int) -> Table:
+    """The nodes whose estimates are worst."""
+    from rich.markup import escape
+
+    heights = [">height, ms"] if space.height is not None else []
+    table = console.table("Worst nodes", ["node", ">mean absolute error, ms", *heights])
+    for node in report.worst_nodes(rows or len(ids)).tolist():
+        height = [] if space.height is None else [console.number(space.height[node])]
+        table.add_row(escape(str(ids[node])), console.number(report.node_mae[node], 2), *height)
+    return table
+
+
+def _percent(share: float) -> str:
+    return f"{console.number(100 * share)} %"
+
+
+def statistics_table(name: str, statistics: Statistics) -> Table:
+    """How measured latencies behave."""
+    from rich.markup import escape
+
+    table = console.table(escape(name), ["what", ">value"])
+    s, p = statistics, statistics.percentiles
+    asymmetry = "-" if s.both_ways == 0 else f"{console.number(s.asymmetric_share * 100)} %"
+    for what, value in (
+        ("nodes", f"{s.nodes:,}"),
+        ("pairs measured", f"{s.pairs:,}"),
+        ("coverage of all pairs", _percent(s.coverage)),
+        (
+            "measured others per node: least, median",
+            f"{s.least_degree}, {s.degree:g}",
+        ),
+        ("nodes connected", "all" if s.groups == 1 else f"no: {s.groups} groups"),
+        ("latency, ms: mean", console.number(s.mean)),
+        ("latency, ms: 10P, median, 90P, 99P", ", ".join(console.number(p[k]) for k in p)),
+        ("pairs measured both ways", f"{s.both_ways:,}"),
+        ("of them more than 10 % apart", asymmetry),
+        *_triangles(s.triangles),
+    ):
+        table.add_row(what, value)
+    return table
+
+
+def _triangles(report: TriangleReport | None) -> list[tuple[str, str]]:
+    if report is None:
+        return [("triangles", "not looked at: too many nodes")]
+    return [
+        ("triangles looked at", f"{report.triples:,}"),
+        ("of them violate the triangle inequality", _percent(report.share)),
+        ("longest side over the others' sum, in those: mean", f"+{_percent(report.severity)}"),
+        ("pairs with a shorter detour", _percent(report.pairs_with_detour)),
+        (
+            "saved by the detour, of those: median, 90P",
+            f"{_percent(report.median_saving)}, {_percent(report.p90_saving)}",
+        ),
+    ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nova_core import console, paths
+from nova_core import console
 from nova_core.commands import explain, figures, shared
 from nova_core.commands.plan import outcomes_dict, verdict
 
@@ -20,13 +20,8 @@ PARAMETERS = {"sigma": 0.0, "c_min": 15.0}
 
 
 @click.command(short_help="Place, explain and draw a small example.")
-@click.option(
-    "--output",
-    "-o",
-    type=paths.OUTPUT,
-    default=Path("nova-tour.png"),
-    show_default=True,
-    help="Where the picture goes: .png or .svg.",
+@shared.output_option(
+    "Where the picture goes: .png or .svg.", default=Path("nova-tour.png"), show_default=True
 )
 @click.option("--picture/--no-picture", default=True, help="Whether to draw one [default].")
 @shared.json_option
@@ -58,7 +53,7 @@ def tour(output: Path, picture: bool, as_json: bool) -> None:
             }
         )
         return
-    told = {"nova": chosen, **compared}
+    outcomes = {"nova": chosen, **compared}
     console.show(
         figures.problem_line(problem),
         f"Sources: {_sources(chosen.plan)}.",
@@ -74,9 +69,9 @@ def tour(output: Path, picture: bool, as_json: bool) -> None:
     console.show(
         figures.cost_table(
             "What it costs, and what the baselines would (ms)",
-            told,
+            outcomes,
             [
-                *figures.latency_columns(told, chosen.plan.objective),
+                *figures.latency_columns(outcomes, chosen.plan.objective),
                 *figures.LOAD_COLUMNS,
                 *figures.BREAKS_COLUMN,
             ],

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import cast
+from typing import Any
 
 import numpy as np
 
-from nova_core.costspace.components import DisconnectedError
 from nova_core.costspace.cost_space import CostSpace
-from nova_core.costspace.embedding import MatrixMethod, Method, embed, embed_matrix
+from nova_core.costspace.embedding import DENSE_METHODS, embed
 from nova_core.costspace.latency_files import Measurements
-from nova_core.costspace.measurements import pairs_of, sample_pairs
-from nova_core.costspace.sweeps import Progress
+from nova_core.costspace.measurements import DisconnectedError, pairs_of, sample_pairs
 from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model.problem import Floats, PairLatencies, Strings
 
@@ -21,9 +19,7 @@ SEED = 0
 # Of a matrix, all pairs are used up to this many nodes, and a sample of each node's above.
 DENSE_NODES = 500
 NEIGHBOURS = 32
-MATRIX_METHODS = ("smacof", "classical")
 DIGITS = 4
-_NAMED = 5
 
 
 def locate(
@@ -50,17 +46,15 @@ def locate(
         ProblemWarning: always, to say what was done.
     """
     if latency is not None:
-        pairs = chosen_pairs(latency)
-    else:
-        assert measured is not None
-        pairs = measured
+        measured = chosen_pairs(latency)
+    assert measured is not None
     try:
-        space = embedded(ids, pairs, dimensions=DIMENSIONS, height=True, method="solver", seed=SEED)
+        space = embedded(ids, measured, dimensions=DIMENSIONS, height=True, seed=SEED)
     except ProblemError as error:
         raise ProblemError(f"{where}: {error}") from None
     warnings.warn(
         f"{where}: nodes have no positions; embedded into {DIMENSIONS} dimensions and heights from "
-        f"{len(pairs):,} measured pairs",
+        f"{len(measured):,} measured pairs",
         ProblemWarning,
         stacklevel=2,
     )
@@ -87,94 +81,58 @@ def chosen_pairs(
 def embed_measurements(
     measured: Measurements,
     *,
-    dimensions: int = DIMENSIONS,
     height: bool | None = None,
     method: str = "solver",
     neighbours: int | None = None,
     near: float = 0.0,
     seed: int = SEED,
-    progress: Progress | None = None,
+    **options: Any,
 ) -> tuple[CostSpace, int]:
     """Embed latencies that were read, and say how many pairs were used.
 
     Args:
         measured: a matrix or pairs.
-        dimensions: d of the space.
         height: whether nodes get heights; None where the method knows them.
-        method: of `nova_core.costspace.embed`, or ``smacof`` or ``classical`` for a matrix.
+        method: of `nova_core.costspace.embed`.
         neighbours: of a matrix, how many others each node uses, see `chosen_pairs`.
         near: share of the neighbours that are a node's nearest.
         seed: of everything random.
-        progress: called with steps done and steps in all.
+        options: others of `nova_core.costspace.embed`.
 
     Raises:
         ProblemError: when the pairs do not connect all nodes, or options do not go together.
     """
-    matrix = measured.matrix
-    if height is None:
-        height = method not in MATRIX_METHODS
-    if matrix is None and (neighbours is not None or method in MATRIX_METHODS):
+    matrix, dense = measured.matrix, method in DENSE_METHODS
+    if matrix is None and (neighbours is not None or dense):
         what = "neighbours" if neighbours is not None else f"method {method}"
         raise ProblemError(f"{what}: only for a matrix; of measured pairs all are used")
-    if method in MATRIX_METHODS:
-        assert matrix is not None
-        if neighbours is not None:
-            raise ProblemError(f"neighbours: method {method} uses the whole matrix")
-        space = embed_matrix(
-            matrix, dimensions=dimensions, height=height, method=cast("MatrixMethod", method),
-            seed=seed, progress=progress,
-        )  # fmt: skip
-        return _rounded(space), len(pairs_of(matrix))
-    pairs = measured.pairs() if matrix is None else chosen_pairs(matrix, neighbours, near, seed)
+    if dense and neighbours is not None:
+        raise ProblemError(f"neighbours: method {method} uses the whole matrix")
+    if matrix is None:
+        pairs = measured.pairs()
+    else:
+        pairs = pairs_of(matrix) if dense else chosen_pairs(matrix, neighbours, near, seed)
     space = embedded(
-        measured.ids, pairs, dimensions=dimensions, height=height, method=method, seed=seed,
-        progress=progress,
-    )  # fmt: skip
+        measured.ids,
+        matrix if dense and matrix is not None else pairs,
+        height=not dense if height is None else height,
+        method=method,
+        seed=seed,
+        **options,
+    )
     return space, len(pairs)
 
 
-def embedded(
-    ids: Strings,
-    pairs: PairLatencies,
-    *,
-    dimensions: int,
-    height: bool,
-    method: str,
-    seed: int,
-    progress: Progress | None = None,
-) -> CostSpace:
-    """`nova_core.costspace.embed` with errors that name nodes.
+def embedded(ids: Strings, measured: Floats | PairLatencies, **options: Any) -> CostSpace:
+    """`nova_core.costspace.embed`, to a tenth of a microsecond, with errors that name nodes.
 
     Raises:
         ProblemError: when the pairs do not connect all nodes, or a latency cannot be used.
     """
     try:
-        return _rounded(embed(
-            pairs, len(ids), dimensions=dimensions, height=height, method=cast("Method", method),
-            seed=seed, progress=progress,
-        ))  # fmt: skip
+        space = embed(measured, len(ids), **options)
     except DisconnectedError as error:
-        raise ProblemError(_unconnected(ids, error)) from None
-
-
-def _rounded(space: CostSpace) -> CostSpace:
-    """The space to a tenth of a microsecond, which documents can show."""
+        raise DisconnectedError(error.component, ids) from None
+    # What documents can show.
     height = None if space.height is None else np.round(space.height, DIGITS)
     return CostSpace(np.round(space.position, DIGITS), height, space.error)
-
-
-def _unconnected(ids: Strings, error: DisconnectedError) -> str:
-    sizes = np.bincount(error.component)
-    parts = []
-    for number, size in enumerate(sizes[:_NAMED].tolist()):
-        some = ids[np.flatnonzero(error.component == number)[:_NAMED]].tolist()
-        more = ", ..." if size > len(some) else ""
-        parts.append(f"{size} node{'s' * (size > 1)} ({', '.join(some)}{more})")
-    more = f", and {len(sizes) - _NAMED} more" if len(sizes) > _NAMED else ""
-    return (
-        f"the measured pairs fall apart into {len(sizes)} unconnected groups: {'; '.join(parts)}"
-        f"{more}; measure pairs between the groups, or place each by itself"
-    )
-
-
-__all__ = ["chosen_pairs", "embed_measurements", "embedded", "locate"]

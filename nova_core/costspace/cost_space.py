@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -51,12 +50,6 @@ class CostSpace:
         """Number of coordinates of a node, heights not counted."""
         return int(self.position.shape[1])
 
-    @cached_property
-    def confidence(self) -> Floats:
-        """(n,) 1 for nodes whose measurements fit perfectly, towards 0 the worse they fit."""
-        error = np.zeros(len(self)) if self.error is None else self.error
-        return np.asarray(1.0 / (1.0 + error))
-
     def distance(self, a: Ints, b: Ints) -> Floats:
         """Estimated latencies, ms, between nodes a and b (arrays that broadcast); 0 to itself."""
         a, b = np.asarray(a), np.asarray(b)
@@ -78,6 +71,3 @@ class CostSpace:
         height = None if self.height is None else self.height[nodes]
         error = None if self.error is None else self.error[nodes]
         return CostSpace(self.position[nodes], height, error)
-
-
-__all__ = ["CostSpace"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,45 +16,81 @@ from nova_core.costspace.sweeps import Progress, Workers
 from nova_core.errors import ProblemError
 from nova_core.model.problem import Floats, PairLatencies
 
-Method = Literal["solver", "vivaldi"]
-MatrixMethod = Literal["solver", "vivaldi", "smacof", "classical"]
+METHODS = ("solver", "vivaldi", "smacof", "classical")
+# Multidimensional scaling: of a whole matrix, and without heights.
+DENSE_METHODS = ("smacof", "classical")
 DIMENSIONS = range(1, 11)
 
 
 def embed(
-    pairs: PairLatencies,
-    nodes: int,
+    measured: Floats | PairLatencies,
+    nodes: int | None = None,
     *,
     dimensions: int = 2,
     height: bool = False,
-    method: Method = "solver",
+    method: str = "solver",
     seed: int = 0,
     start: CostSpace | None = None,
     progress: Progress | None = None,
     threads: int | None = None,
 ) -> CostSpace:
-    """Coordinates of all nodes from the latencies of some pairs.
+    """Coordinates of all nodes from measured latencies.
 
-    The same pairs, seed and method give the same space, on any number of threads and with the
+    The same latencies, seed and method give the same space, on any number of threads and with the
     nodes in any order.
 
     Args:
-        pairs: measured pairs, each in one direction or both; a pair's values all count.
-        nodes: n.
+        measured: pairs, each in one direction or both, whose values all count; or an (n, n) matrix,
+            ms, NaN where nothing was measured, whose directions are averaged.
+        nodes: n; needed with pairs.
         dimensions: d of the space, 2 to 5 by custom.
-        height: whether each node also gets a height, the latency of its own access link.
-        method: ``solver`` fits all pairs at once (`nova_core.costspace.solver`), ``vivaldi`` is
-            the decentralized algorithm (`nova_core.costspace.vivaldi`).
+        height: whether each node also gets a height, the latency of its own access link; only
+            ``solver`` and ``vivaldi`` know heights.
+        method: ``solver`` fits all pairs at once (`nova_core.costspace.solver`), ``vivaldi`` is the
+            decentralized algorithm (`nova_core.costspace.vivaldi`); of a matrix also ``smacof`` and
+            ``classical``, multidimensional scaling, where missing pairs count as their shortest
+            path (`nova_core.costspace.scaling`).
         seed: of everything random.
-        start: a space of the same nodes, dimensions and kind, as of before: nodes are adjusted to
-            the new latencies and stay where they were as far as those allow.
+        start: for ``solver`` and ``vivaldi``, a space of the same nodes, dimensions and kind, as of
+            before: nodes are adjusted to the new latencies and stay where they were as far as those
+            allow.
         progress: called with steps done and steps in all.
         threads: None takes all cores.
 
     Raises:
-        DisconnectedError: when the pairs do not connect all nodes.
-        ProblemError: for latencies, nodes or dimensions that cannot be.
+        DisconnectedError: when the measured pairs do not connect all nodes.
+        ProblemError: for latencies, nodes or options that cannot be.
     """
+    matrix = None if isinstance(measured, PairLatencies) else measured
+    pairs = measured if isinstance(measured, PairLatencies) else pairs_of(measured)
+    n = nodes or 0 if matrix is None else len(matrix)
+    known = METHODS if matrix is not None else METHODS[:2]
+    if method not in known:
+        raise ProblemError(f"method: {method!r}; expected one of {', '.join(known)}")
+    _check(n, dimensions, height, method, seed, start)
+    graph = neighbour_graph(pairs, n, seed, threads)
+    if matrix is not None and method in DENSE_METHODS:
+        state = _scaled(graph, symmetric(matrix), dimensions, method)
+    else:
+        if method == "solver":
+            from nova_core.costspace.solver import solve as run
+        else:
+            from nova_core.costspace.vivaldi import vivaldi as run
+        state = run(
+            graph,
+            dimensions,
+            height=height,
+            seed=seed,
+            start=None if start is None else packed(start)[graph.node],
+            progress=progress,
+            threads=threads,
+        )
+    return _space(graph, state, dimensions, threads, turn=start is None)
+
+
+def _check(
+    nodes: int, dimensions: int, height: bool, method: str, seed: int, start: CostSpace | None
+) -> None:
     if dimensions not in DIMENSIONS:
         raise ProblemError(
             f"dimensions: {dimensions}; expected {DIMENSIONS[0]} to {DIMENSIONS[-1]}"
@@ -65,6 +99,8 @@ def embed(
         raise ProblemError(f"nodes: {nodes}; expected at least 1")
     if seed < 0:
         raise ProblemError(f"seed: {seed}; expected a number >= 0")
+    if method in DENSE_METHODS and height:
+        raise ProblemError(f"method: {method} knows no heights; use solver or vivaldi")
     if start is not None and (
         start.position.shape != (nodes, dimensions) or (start.height is not None) != height
     ):
@@ -73,72 +109,20 @@ def embed(
             f"{'out' * (start.height is None)} heights; expected {nodes} nodes in {dimensions}-d "
             f"with{'out' * (not height)} heights"
         )
-    graph = neighbour_graph(pairs, nodes, seed, threads)
-    if method == "solver":
-        from nova_core.costspace.solver import solve as run
-    elif method == "vivaldi":
-        from nova_core.costspace.vivaldi import vivaldi as run
-    else:
-        raise ProblemError(f"method: {method!r}; expected one of {', '.join(get_args(Method))}")
-    state = run(
-        graph,
-        dimensions,
-        height=height,
-        seed=seed,
-        start=None if start is None else packed(start)[graph.node],
-        progress=progress,
-        threads=threads,
-    )
-    return _space(graph, state, dimensions, threads, turn=start is None)
 
 
-def embed_matrix(
-    latency: Floats,
-    *,
-    dimensions: int = 2,
-    height: bool = False,
-    method: MatrixMethod = "solver",
-    seed: int = 0,
-    progress: Progress | None = None,
-    threads: int | None = None,
-) -> CostSpace:
-    """Coordinates of all nodes from a matrix of latencies.
+def _scaled(
+    graph: NeighbourGraph, latency: Floats, dimensions: int, method: str
+) -> NDArray[np.float32]:
+    """(n, d) positions by multidimensional scaling, in the order of the rows."""
+    from nova_core.costspace import scaling
 
-    Args:
-        latency: (n, n) ms, NaN where nothing was measured; directions are averaged.
-        dimensions: d of the space.
-        height: whether each node also gets a height; only ``solver`` and ``vivaldi`` know them.
-        method: ``solver`` and ``vivaldi`` as in `embed`; ``smacof`` and ``classical`` are
-            multidimensional scaling, where missing pairs count as their shortest path.
-        seed: of everything random.
-        progress: called with steps done and steps in all.
-        threads: None takes all cores.
-
-    Raises:
-        DisconnectedError: when the measured pairs do not connect all nodes.
-        ProblemError: for latencies or options that cannot be.
-    """
-    pairs = pairs_of(latency)
-    n = len(latency)
-    if method in ("solver", "vivaldi"):
-        return embed(
-            pairs, n, dimensions=dimensions, height=height, method=method, seed=seed,
-            progress=progress, threads=threads,
-        )  # fmt: skip
-    if method not in ("smacof", "classical"):
-        known = ", ".join(get_args(MatrixMethod))
-        raise ProblemError(f"method: {method!r}; expected one of {known}")
-    if height:
-        raise ProblemError(f"method: {method} knows no heights; use solver or vivaldi")
-    from nova_core.costspace import mds
-
-    graph = neighbour_graph(pairs, n, seed)
-    complete = symmetric(latency)[np.ix_(graph.node, graph.node)]
+    complete = latency[np.ix_(graph.node, graph.node)]
     missing = np.isnan(complete)
     if missing.any():
-        complete[missing] = mds.shortest_paths(graph)[missing]
-    scale = mds.classical_mds if method == "classical" else mds.smacof
-    return _space(graph, scale(complete, dimensions).astype(np.float32), dimensions, threads)
+        complete[missing] = scaling.shortest_paths(graph)[missing]
+    scale = scaling.classical_mds if method == "classical" else scaling.smacof
+    return scale(complete, dimensions).astype(np.float32)
 
 
 def packed(space: CostSpace) -> NDArray[np.float32]:
@@ -178,6 +162,3 @@ def along_principal_axes(position: Floats) -> Floats:
     turned = centred @ axes[:, ::-1]
     skew = (turned**3).sum(axis=0)
     return np.asarray(turned * np.where(skew < 0, -1.0, 1.0))
-
-
-__all__ = ["MatrixMethod", "Method", "along_principal_axes", "embed", "embed_matrix", "packed"]

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from nova_core.costspace.cost_space import CostSpace
 from nova_core.costspace.embedding import packed
 from nova_core.costspace.measurements import GREATEST_LATENCY
-from nova_core.costspace.vivaldi import STEP, TUNING
+from nova_core.costspace.vivaldi import TUNING
 from nova_core.errors import ProblemError
 from nova_core.model.problem import Bools, Floats, Ints
 
@@ -48,21 +48,21 @@ class LiveCostSpace:
         self._high = space.height is not None
         self._state = packed(space)
         self._error = np.zeros(len(space)) if space.error is None else space.error.copy()
-        self._there = np.ones(len(space), bool)
+        self._present = np.ones(len(space), bool)
         self._count = len(space)
         self._seed = seed
 
     def __len__(self) -> int:
-        """Nodes there are or were; indices are below."""
+        """Nodes present and removed; indices are below."""
         return self._count
 
     @property
-    def there(self) -> Bools:
+    def present(self) -> Bools:
         """(n,) False for removed nodes."""
-        return self._there[: self._count].copy()
+        return self._present[: self._count].copy()
 
     def space(self) -> CostSpace:
-        """All nodes as they are now, removed ones included: take those that are ``there``."""
+        """All nodes as they are now, removed ones included: take those that are ``present``."""
         state = self._state[: self._count].astype(np.float64)
         position = state[:, : self._dimensions].copy()
         height = state[:, self._dimensions].copy() if self._high else None
@@ -103,7 +103,7 @@ class LiveCostSpace:
         if self._count == len(self._state):
             self._grow()
         node = self._count
-        self._state[node], self._error[node], self._there[node] = state, error, True
+        self._state[node], self._error[node], self._present[node] = state, error, True
         self._count += 1
         return node
 
@@ -158,11 +158,11 @@ class LiveCostSpace:
         own_error, other_error = min(self._error[node], 1.0), min(self._error[nodes[0]], 1.0)
         weight = own_error / (own_error + other_error) if own_error else 0.0
         relative = min(abs(missing) / max(float(measured[0]), 1e-3), 1.0)
-        moved = own + STEP * weight * missing / (apart + both) * vector
+        moved = own + TUNING.step * weight * missing / (apart + both) * vector
         if self._high:
             moved[d] = max(moved[d], 0.0)
         # A node that fits perfectly must still notice that it no longer does.
-        self._error[node] = own_error + TUNING * max(weight, 0.1) * (relative - own_error)
+        self._error[node] = own_error + TUNING.trust * max(weight, 0.1) * (relative - own_error)
         self._state[node] = moved
         return float(np.linalg.norm(moved - own))
 
@@ -172,10 +172,10 @@ class LiveCostSpace:
         Raises:
             ProblemError: when it is not there.
         """
-        self._there[self._known(node)] = False
+        self._present[self._known(node)] = False
 
     def _known(self, node: int) -> int:
-        if not 0 <= node < self._count or not self._there[node]:
+        if not 0 <= node < self._count or not self._present[node]:
             raise ProblemError(f"cost space: node {node} is not there")
         return node
 
@@ -238,11 +238,8 @@ class LiveCostSpace:
         """Twice the room, so that adding stays constant on average."""
         room = max(2 * self._count, 16)
         state = np.empty((room, self._state.shape[1]), np.float32)
-        error, there = np.zeros(room), np.zeros(room, bool)
+        error, present = np.zeros(room), np.zeros(room, bool)
         state[: self._count] = self._state
         error[: self._count] = self._error
-        there[: self._count] = self._there
-        self._state, self._error, self._there = state, error, there
-
-
-__all__ = ["LiveCostSpace", "Location"]
+        present[: self._count] = self._present
+        self._state, self._error, self._present = state, error, present

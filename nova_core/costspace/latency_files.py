@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nova_core.costspace.percentile_filter import PERCENTILE, WINDOW
+from nova_core.costspace.percentile_filter import filtered
 from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model.columnar import Kind, read_columns
 from nova_core.model.files import DOCUMENT_SUFFIXES, read_problem
@@ -41,17 +41,13 @@ class Measurements:
     Attributes:
         ids: (n,) names.
         matrix: (n, n) ms as measured, both directions, NaN where nothing was; or None.
-        source: (m,) of rows of pairs, in order of time: node that measured; None with a matrix.
-        target: (m,) node that was measured.
-        latency: (m,) ms.
+        rows: (m,) pairs as they were measured, in order of time: source measured target; or None.
         problem: the problem they belong to, or None for a file of latencies alone.
     """
 
     ids: Strings
     matrix: Floats | None = None
-    source: Ints | None = None
-    target: Ints | None = None
-    latency: Floats | None = None
+    rows: PairLatencies | None = None
     problem: Problem | None = None
 
     def directed(self) -> tuple[Ints, Ints, Floats]:
@@ -65,11 +61,10 @@ class Measurements:
             np.fill_diagonal(known, False)
             source, target = np.nonzero(known)
             return source, target, self.matrix[source, target]
-        assert self.source is not None
-        assert self.target is not None
-        assert self.latency is not None
-        key, value = filtered(self.source * len(self.ids) + self.target, self.latency)
-        return key // len(self.ids), key % len(self.ids), value
+        assert self.rows is not None
+        n = len(self.ids)
+        key, value = filtered(self.rows.source * n + self.rows.target, self.rows.latency)
+        return key // n, key % n, value
 
     def pairs(self) -> PairLatencies:
         """Each measured pair once, by the mean of its directions."""
@@ -79,28 +74,6 @@ class Measurements:
         key, row, count = np.unique(low * n + high, return_inverse=True, return_counts=True)
         mean = np.bincount(row, latency, len(key)) / count
         return PairLatencies(key // n, key % n, mean)
-
-
-def filtered(key: Ints, value: Floats) -> tuple[Ints, Floats]:
-    """A low percentile of the last values of each key, see `nova_core.costspace.PercentileFilter`.
-
-    Args:
-        key: (m,) what was measured, in order of time.
-        value: (m,) ms.
-
-    Returns:
-        (k,) distinct keys, ascending, and (k,) their filtered values.
-    """
-    order = np.argsort(key, kind="stable")
-    key, value = key[order], value[order]
-    distinct, first, count = np.unique(key, return_index=True, return_counts=True)
-    if len(distinct) == len(key):
-        return distinct, value
-    recent = np.arange(len(key)) >= np.repeat(first + count - WINDOW, count)
-    key, value, count = key[recent], value[recent], np.minimum(count, WINDOW)
-    value = value[np.lexsort((value, key))]
-    rank = np.ceil(count * PERCENTILE / 100).astype(np.int64) - 1
-    return distinct, value[np.cumsum(count) - count + rank]
 
 
 def read_measurements(path: Path) -> Measurements:
@@ -148,7 +121,7 @@ def of_problem(problem: Problem, where: str) -> Measurements:
     if matrix is not None:
         return Measurements(ids, matrix=matrix, problem=problem)
     if pairs is not None and len(pairs):
-        return Measurements(ids, None, pairs.source, pairs.target, pairs.latency, problem)
+        return Measurements(ids, rows=pairs, problem=problem)
     raise ProblemError(
         f"{where}: the problem has no measured latencies (latency: a file, a matrix or pairs)"
     )
@@ -192,7 +165,7 @@ def _of_rows(path: Path, naming: tuple[str, str, str]) -> Measurements:
         )
     order = table.order("time") if "time" in table else np.arange(len(table))
     order = order[keep[order]]
-    return Measurements(ids, None, source[order], target[order], latency[order])
+    return Measurements(ids, rows=PairLatencies(source[order], target[order], latency[order]))
 
 
 def column_names(path: Path) -> list[str]:
@@ -208,13 +181,3 @@ def column_names(path: Path) -> list[str]:
             return next(csv.reader([file.readline().decode("utf-8-sig")]), [])
     except (OSError, PackedError, UnicodeDecodeError, csv.Error) as cause:
         raise ProblemError(f"{path}: no readable table: {cause}") from None
-
-
-__all__ = [
-    "TABLE_SUFFIXES",
-    "Measurements",
-    "column_names",
-    "filtered",
-    "of_problem",
-    "read_measurements",
-]

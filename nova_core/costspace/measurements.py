@@ -10,15 +10,45 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nova_core.costspace.components import refuse_components
 from nova_core.costspace.sweeps import Workers
 from nova_core.errors import ProblemError, ProblemWarning
-from nova_core.model.problem import Floats, Ints, PairLatencies
+from nova_core.model.problem import Floats, Ints, PairLatencies, Strings
 
 # Far beyond any path on Earth; above it a unit must be wrong, or the measurement.
 GREATEST_LATENCY = 1e9
 # Nodes with the same latencies are told apart by their neighbours', and those by theirs.
 _REFINEMENTS = 3
+# Groups, and nodes of each, that an error names.
+_NAMED = 5
+
+
+class DisconnectedError(ProblemError):
+    """Measured pairs fall apart into unconnected groups of nodes.
+
+    Attributes:
+        component: (n,) number of each node's group; 0 is the largest.
+    """
+
+    def __init__(self, component: Ints, ids: Strings | None = None) -> None:
+        """Name how many groups there are, how large, and some nodes of each.
+
+        Args:
+            component: (n,) number of each node's group.
+            ids: (n,) the nodes' names; None for their numbers.
+        """
+        self.component = component
+        groups = []
+        for group, size in enumerate(np.bincount(component)[:_NAMED].tolist()):
+            nodes = np.flatnonzero(component == group)[:_NAMED]
+            names = ", ".join(map(str, (nodes if ids is None else ids[nodes]).tolist()))
+            more = ", ..." * (size > _NAMED)
+            groups.append(f"node {names}" if size == 1 else f"{size} nodes ({names}{more})")
+        count = int(component.max()) + 1
+        more = f", and {count - _NAMED} more" if count > _NAMED else ""
+        super().__init__(
+            f"the measured pairs fall apart into {count} unconnected groups: {'; '.join(groups)}"
+            f"{more}; measure pairs between the groups, or embed each by itself"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,15 +244,43 @@ def neighbour_graph(
     start, neighbour, measured = graph.rows(source, target, latency, row, degree)
     with Workers(nodes, threads) as workers:
         workers.run(graph.sort_rows, 0, nodes, start, neighbour, measured)
-    refuse_components(start, neighbour, order)
+    _refuse_components(start, neighbour, order)
     return NeighbourGraph(order, start, neighbour, measured)
 
 
-__all__ = [
-    "NeighbourGraph",
-    "neighbour_graph",
-    "pairs_of",
-    "sample_pairs",
-    "symmetric",
-    "usable",
-]
+def _refuse_components(start: Ints, neighbour: NDArray[np.int32], node: Ints) -> None:
+    """Raise unless every node can be reached from every other over measured pairs.
+
+    Args:
+        start: (n + 1,) first entry of each row of the graph.
+        neighbour: (2m,) row at the other end of each entry.
+        node: (n,) the node of each row.
+
+    Raises:
+        DisconnectedError: naming the groups.
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    n = len(node)
+    if n < 2:
+        return
+    # A few entries a row connect nearly every graph that is connected, and take no memory.
+    for most in (2, 6, len(neighbour)):
+        degree = np.minimum(np.diff(start), most)
+        first = np.concatenate([[0], np.cumsum(degree)])
+        kept = np.repeat(start[:-1] - first[:-1], degree) + np.arange(first[-1])
+        entries = csr_array((np.ones(len(kept), np.int8), neighbour[kept], first), shape=(n, n))
+        count, group = connected_components(entries, directed=True, connection="weak")
+        if count == 1:
+            return
+    label = np.empty(n, np.int64)
+    label[node] = group
+    sizes = np.bincount(label, minlength=count)
+    # Largest first; equal ones in the order of their first nodes.
+    first = np.full(count, n)
+    np.minimum.at(first, label, np.arange(n))
+    order = np.lexsort((first, -sizes))
+    rank = np.empty(count, np.int64)
+    rank[order] = np.arange(count)
+    raise DisconnectedError(rank[label])

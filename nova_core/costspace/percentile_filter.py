@@ -63,30 +63,24 @@ class PercentileFilter:
         return _nearest_rank(recent, self._percentile)
 
 
-def percentile_filter(
-    samples: Floats, window: int = WINDOW, percentile: float = PERCENTILE
-) -> Floats:
-    """Filter whole series at once.
+def filtered(key: Ints, value: Floats) -> tuple[Ints, Floats]:
+    """The filter's answer once all measurements are there.
 
     Args:
-        samples: (..., t) ms, each series in order of time; NaN where a probe was lost.
-        window: how many samples count, the newest included.
-        percentile: which of them is the answer, by nearest rank.
+        key: (m,) what was measured, in order of time.
+        value: (m,) ms; not NaN.
 
     Returns:
-        (..., t) filtered latencies, ms; NaN until a first sample came.
-
-    Raises:
-        ProblemError: for a window or percentile that cannot be.
+        (k,) distinct keys, ascending, and (k,) their filtered values.
     """
-    series = np.atleast_1d(np.asarray(samples, np.float64))
-    flat = series.reshape(-1, series.shape[-1])
-    keeper = PercentileFilter(len(flat), window, percentile)
-    links = np.arange(len(flat))
-    filtered = np.empty_like(flat)
-    for time in range(flat.shape[1]):
-        filtered[:, time] = keeper.add(links, flat[:, time])
-    return filtered.reshape(series.shape)
+    order = np.argsort(key, kind="stable")
+    distinct, row, count = np.unique(key[order], return_inverse=True, return_counts=True)
+    # How many measurements of the same key came later.
+    later = np.cumsum(count)[row] - 1 - np.arange(len(key))
+    recent = np.full((len(distinct), min(WINDOW, int(count.max(initial=1)))), np.nan)
+    kept = later < WINDOW
+    recent[row[kept], later[kept]] = value[order][kept]
+    return distinct, _nearest_rank(recent, PERCENTILE)
 
 
 def _nearest_rank(values: Floats, percentile: float) -> Floats:
@@ -96,6 +90,3 @@ def _nearest_rank(values: Floats, percentile: float) -> Floats:
     # The product may be a hair above a whole number: 0.2 * 10 is exact, 0.07 * 100 is not.
     rank = np.maximum(np.ceil(percentile * count / 100 - 1e-9).astype(np.int64), 1) - 1
     return np.asarray(np.take_along_axis(ordered, rank[:, None], axis=1)[:, 0])
-
-
-__all__ = ["PERCENTILE", "WINDOW", "PercentileFilter", "percentile_filter"]

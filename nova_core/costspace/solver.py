@@ -17,33 +17,61 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from nova_core.costspace.mds import classical_mds, shortest_paths
 from nova_core.costspace.measurements import NeighbourGraph
-from nova_core.costspace.spectral import spectral_start
+from nova_core.costspace.scaling import classical_mds, shortest_paths, spectral_start
 from nova_core.costspace.sweeps import Progress, Workers
-from nova_core.costspace.vivaldi import FIRST_HEIGHT
 
-# Up to this many nodes the dense matrix of shortest paths is cheap: classical MDS of it is a start
-# that is folded nowhere.
-DENSE_NODES = 2000
-# Errors below this share of the typical latency count as squares: at first, from a start that is
-# close, and in the end.
-_ROUGH, _CLOSE, _FINE = 0.4, 0.05, 0.002
-# Few nodes: sweeps from the start, and after each round of escapes.
-_SWEEPS, _MORE_SWEEPS = 300, 100
-# In an escape every node tries some other places, so that it is not caught on the wrong side of
-# others, and takes some steps from the best. With many nodes there are fewer, with more none.
-_TRIES, _STEPS = 8, 15
-_ESCAPES, _ESCAPES_MANY = 4, 2
-_ENTRIES_TO_ESCAPE = 2_000_000
-# Many nodes: sweeps over a quarter, half and all of each node's measurements, in this many batches.
-# Within a batch nodes see each other as they were, between batches as they are.
-MANY_NODES = 5000
-_PARTS = ((4, 12), (2, 2), (1, 1))
-_BATCHES = 16
-# Measurements, from both ends, for which that is all there is time for; fewer get more sweeps.
-_ENTRIES_AT_ONCE = 40_000_000
-_MOST_REPEATS = 40
+
+@dataclass(frozen=True)
+class SolverTuning:
+    """How much work the solver does, and how robust it is meanwhile.
+
+    Errors below a share of the typical latency count as squares: of a sweep to the next less.
+
+    Attributes:
+        dense_nodes: up to so many nodes the start is classical MDS of all shortest paths, which is
+            folded nowhere; above, that matrix would be too large.
+        first_height: heights begin at this share of the typical latency; 0 could not grow.
+        rough: share of the typical latency below which errors are squares at first.
+        close: the same from a start that is close.
+        fine: the same in the end.
+        sweeps: of few nodes, from the start.
+        escape_sweeps: after each round of escapes, in which every node tries some other places, so
+            that it is not caught on the wrong side of others.
+        tries: places that a node tries in an escape.
+        steps: that it takes from the best of them.
+        escapes: rounds of them with few nodes.
+        escapes_many: with many.
+        escape_entries: with many, for at most so many measurements; else there are none.
+        many_nodes: so many are many: each is moved by a part of its measurements only.
+        parts: of many nodes, into how many parts measurements are split, and how many such sweeps.
+        batches: of many nodes. Within one, nodes see each other as they were; between two, as they
+            are.
+        entries_at_once: measurements, from both ends, for which there is time for one round of
+            sweeps over parts; fewer get more.
+        most_repeats: but no more than this.
+    """
+
+    dense_nodes: int = 2000
+    first_height: float = 0.05
+    rough: float = 0.4
+    close: float = 0.05
+    fine: float = 0.002
+    sweeps: int = 300
+    escape_sweeps: int = 100
+    tries: int = 8
+    steps: int = 15
+    escapes: int = 4
+    escapes_many: int = 2
+    escape_entries: int = 2_000_000
+    many_nodes: int = 5000
+    parts: tuple[tuple[int, int], ...] = ((4, 12), (2, 2), (1, 1))
+    batches: int = 16
+    entries_at_once: int = 40_000_000
+    most_repeats: int = 40
+
+
+TUNING = SolverTuning()
 
 
 def solve(
@@ -74,16 +102,17 @@ def solve(
     with Workers(n, threads) as workers:
         if start is None:
             state = np.empty((n, dimensions + height), np.float32)
-            state[:, dimensions:] = graph.typical_latency * FIRST_HEIGHT
+            state[:, dimensions:] = graph.typical_latency * TUNING.first_height
             state[:, :dimensions] = (
                 _classical_start(graph, dimensions, seed)
-                if n <= DENSE_NODES
+                if n <= TUNING.dense_nodes
                 else spectral_start(graph, dimensions, seed, workers)
             )
         else:
             state = start.copy()
         run = _Sweeps(graph, state, dimensions, workers)
-        plan = _plan(len(graph), len(graph.latency), _ROUGH if start is None else _CLOSE)
+        smoothing = TUNING.rough if start is None else TUNING.close
+        plan = _plan(n, len(graph.latency), smoothing)
         for done, step in enumerate(plan, 1):
             if step.escape:
                 run.escape(seed + done)
@@ -112,21 +141,22 @@ class _Step:
 
 def _plan(nodes: int, entries: int, first: float) -> list[_Step]:
     """What there is time for: ever finer sweeps, then escapes with finer sweeps after each."""
-    if nodes < MANY_NODES:
-        sweeps = [(0, 1)] * _SWEEPS
-        last, escapes = _FINE, _ESCAPES
+    t = TUNING
+    if nodes < t.many_nodes:
+        sweeps = [(0, 1)] * t.sweeps
+        last, escapes = t.fine, t.escapes
     else:
-        repeats = min(max(_ENTRIES_AT_ONCE // max(entries, 1), 1), _MOST_REPEATS)
-        sweeps = [(t % parts, parts) for parts, count in _PARTS for t in range(count * repeats)]
-        last = max(_CLOSE / repeats, _FINE)
-        escapes = _ESCAPES_MANY if entries <= _ENTRIES_TO_ESCAPE else 0
+        repeats = min(max(t.entries_at_once // max(entries, 1), 1), t.most_repeats)
+        sweeps = [(i % parts, parts) for parts, count in t.parts for i in range(count * repeats)]
+        last = max(t.close / repeats, t.fine)
+        escapes = t.escapes_many if entries <= t.escape_entries else 0
     steps = [
         _Step(smoothing, part, parts)
         for smoothing, (part, parts) in zip(
             np.geomspace(max(first, last), last, len(sweeps)).tolist(), sweeps, strict=True
         )
     ]
-    again = np.geomspace(_CLOSE, _FINE, _MORE_SWEEPS).tolist()
+    again = np.geomspace(t.close, t.fine, t.escape_sweeps).tolist()
     for _ in range(escapes):
         steps += [_Step(smoothing, escape=i == 0) for i, smoothing in enumerate(again)]
     return steps
@@ -147,7 +177,7 @@ class _Sweeps:
         workers: Workers,
     ) -> None:
         n = len(graph)
-        batches = _BATCHES if n >= MANY_NODES else 1
+        batches = TUNING.batches if n >= TUNING.many_nodes else 1
         self._graph = graph
         self._state = state
         self._new = state.copy() if batches > 1 else state
@@ -171,8 +201,8 @@ class _Sweeps:
 
         g = self._graph
         self._run(
-            place.place, self._dimensions, _TRIES, _STEPS, g.mean_latency, g.typical_latency, seed,
-            False,
+            place.place, self._dimensions, TUNING.tries, TUNING.steps, g.mean_latency,
+            g.typical_latency, seed, False,
         )  # fmt: skip
 
     def _run(self, kernel: Callable[..., None], *arguments: object) -> None:
@@ -191,6 +221,3 @@ def _classical_start(graph: NeighbourGraph, dimensions: int, seed: int) -> NDArr
     # Nodes in one place do not know which way to part.
     noise = np.random.default_rng(seed).normal(size=position.shape)
     return np.asarray(position + noise * graph.typical_latency * 1e-3)
-
-
-__all__ = ["DENSE_NODES", "MANY_NODES", "solve"]

@@ -24,8 +24,8 @@ class Workers:
             threads: how many, or None for as many as there are cores.
         """
         available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-        wanted = threads or available or os.cpu_count() or 1
-        self.threads = wanted if nodes >= PARALLEL_NODES else 1
+        count = threads or available or os.cpu_count() or 1
+        self.threads = count if nodes >= PARALLEL_NODES else 1
         self._pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
 
     def run(self, kernel: Callable[..., None], begin: int, end: int, *arguments: object) -> None:
@@ -44,6 +44,3 @@ class Workers:
     def __exit__(self, *_: object) -> None:
         if self._pool is not None:
             self._pool.shutdown()
-
-
-__all__ = ["PARALLEL_NODES", "Progress", "Workers"]

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from nova_core.costspace.measurements import NeighbourGraph
-from nova_core.costspace.spectral import spectral_start
+from nova_core.costspace.scaling import spectral_start
 from nova_core.costspace.sweeps import PARALLEL_NODES, Progress, Workers
 
-# The paper's constants (section 3.4).
-STEP = 0.25
-TUNING = 0.25
-# Heights begin at this share of the typical latency: at 0 they could not grow.
-FIRST_HEIGHT = 0.05
 
-_ROUNDS = 300
-_SAMPLES = 16
-_ROUNDS_LARGE = 12
+@dataclass(frozen=True)
+class VivaldiTuning:
+    """Constants of the paper (section 3.4), and how long nodes go on.
+
+    Attributes:
+        step: c_c, the share of an error that a node moves by.
+        trust: c_e, the share of a measurement in the error that a node believes in.
+        first_height: heights begin at this share of the typical latency; 0 could not grow.
+        rounds: in which each node measures some neighbours.
+        rounds_large: the same, of topologies large enough for threads.
+        samples: neighbours that a node measures in a round.
+    """
+
+    step: float = 0.25
+    trust: float = 0.25
+    first_height: float = 0.05
+    rounds: int = 300
+    rounds_large: int = 12
+    samples: int = 16
+
+
+TUNING = VivaldiTuning()
 
 
 def vivaldi(
@@ -52,10 +68,10 @@ def vivaldi(
 
     n = len(graph)
     scale = graph.typical_latency
-    rounds = _ROUNDS if n < PARALLEL_NODES else _ROUNDS_LARGE
+    rounds = TUNING.rounds if n < PARALLEL_NODES else TUNING.rounds_large
     state = np.empty((n, 1 + dimensions + height), np.float32)
     state[:, 0] = 1.0
-    state[:, dimensions + 1 :] = scale * FIRST_HEIGHT
+    state[:, dimensions + 1 :] = scale * TUNING.first_height
     axes = (0,) * dimensions
     with Workers(n, threads) as workers:
         if start is not None:
@@ -67,16 +83,13 @@ def vivaldi(
             state[:, 1 : dimensions + 1] = random.normal(scale=scale / 2, size=(n, dimensions))
         new = state.copy()
         for turn in range(rounds):
-            step = STEP * min(1.0, 2 * (1 - turn / rounds))
+            step = TUNING.step * min(1.0, 2 * (1 - turn / rounds))
             workers.run(
                 kernel.round_of, 0, n, graph.start, graph.neighbour, graph.latency, state, new,
-                axes, _SAMPLES, np.float32(step), np.float32(TUNING), np.float32(scale / 100),
-                seed * rounds + turn,
+                axes, TUNING.samples, np.float32(step), np.float32(TUNING.trust),
+                np.float32(scale / 100), seed * rounds + turn,
             )  # fmt: skip
             state, new = new, state
             if progress is not None:
                 progress(turn + 1, rounds)
     return np.ascontiguousarray(state[:, 1:])
-
-
-__all__ = ["FIRST_HEIGHT", "STEP", "TUNING", "vivaldi"]

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nova_core.evaluation.bounds import lower_bound
-    from nova_core.evaluation.exact import Optimum, exact_optimum
-    from nova_core.evaluation.exact_cuts import exact_optimum_with_cuts
+    from nova_core.evaluation.exact import Optimum, exact_optimum, exact_optimum_with_cuts
     from nova_core.evaluation.metrics import Evaluation, Latency, Load, evaluate
 
 _HOMES = {
@@ -21,7 +20,7 @@ _HOMES = {
     "Optimum": "exact",
     "evaluate": "metrics",
     "exact_optimum": "exact",
-    "exact_optimum_with_cuts": "exact_cuts",
+    "exact_optimum_with_cuts": "exact",
     "lower_bound": "bounds",
 }
 

@@ -95,18 +95,35 @@ def require_total_capacity(need: Floats, room: Floats) -> None:
 class AssignmentCosts:
     """Costs of running each pair whole on each node that may host.
 
+    Args:
+        problem: what is placed.
+        objective: a name of `nova_core.placement.objectives`.
+        hosts: (h,) nodes; None for all that may host and have room.
+        latency: (n, n) ms that `rows` take; None for those by coordinates.
+
     Attributes:
-        hosts: (h,) nodes that may host and have room.
+        hosts: (h,) nodes.
         room: (h,) their capacity, tuples/s.
     """
 
-    def __init__(self, problem: Problem, objective: str) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        objective: str,
+        hosts: Ints | None = None,
+        latency: Floats | None = None,
+    ) -> None:
         nodes = problem.nodes
-        self._problem = problem
-        self._height = nodes.height
+        self._problem, self._latency = problem, latency
         self._weights = leg_weights(problem, objective)
-        self.hosts: Ints = np.flatnonzero(nodes.worker & (nodes.capacity > 0))
+        self.hosts: Ints = (
+            np.flatnonzero(nodes.worker & (nodes.capacity > 0)) if hosts is None else hosts
+        )
         self.room: Floats = nodes.capacity[self.hosts]
+
+    def fits(self, need: Floats) -> Bools:
+        """(k, h) whether a host has room for each of some needs ((k,) tuples/s)."""
+        return np.asarray(need[:, None] <= self.room * (1.0 + 1e-12))
 
     def of(self, pair: Ints, host: Ints) -> Floats:
         """(c,) costs of single columns; ``host`` indexes `hosts`."""
@@ -117,28 +134,35 @@ class AssignmentCosts:
             cost += self._weights[pair, leg] * p.distance(node[pair], there)
         return cost
 
-    def rows(self, pairs: slice) -> Floats:
+    def rows(self, pairs: slice | Ints) -> Floats:
         """(pairs, h) costs of some pairs on every host."""
-        p, position, height = self._problem, self._problem.latency_position, self._height
-        there = position[self.hosts]
+        p = self._problem
         ends = (p.left_node[pairs], p.right_node[pairs], p.sink_node[pairs])
-        cost = np.zeros((len(ends[0]), len(there)))
+        cost = np.zeros((len(ends[0]), len(self.hosts)))
         for leg, node in enumerate(ends):
             distinct, row = np.unique(node, return_inverse=True)
-            square = np.zeros((len(distinct), len(there)))
-            for axis in range(position.shape[1]):
-                square += np.subtract.outer(position[distinct, axis], there[:, axis]) ** 2
-            away = np.sqrt(square)
-            if height is not None:
-                apart = distinct[:, None] != self.hosts
-                away += apart * np.add.outer(height[distinct], height[self.hosts])
-            cost += self._weights[pairs, leg, None] * away[row]
+            cost += self._weights[pairs, leg, None] * self._away(distinct)[row]
         return cost
 
-    def chunks(self) -> list[slice]:
-        """Slices of the pairs whose cost rows fit in memory together."""
+    def _away(self, ends: Ints) -> Floats:
+        """(e, h) ms between some nodes and every host."""
+        if self._latency is not None:
+            return np.asarray(self._latency[np.ix_(ends, self.hosts)], np.float64)
+        position, height = self._problem.latency_position, self._problem.nodes.height
+        square = np.zeros((len(ends), len(self.hosts)))
+        for axis in range(position.shape[1]):
+            square += np.subtract.outer(position[ends, axis], position[self.hosts, axis]) ** 2
+        away = np.sqrt(square)
+        if height is not None:
+            apart = ends[:, None] != self.hosts
+            away += apart * np.add.outer(height[ends], height[self.hosts])
+        return away
+
+    def chunks(self, pairs: Ints | None = None) -> list[Ints]:
+        """Pairs, all or some, in runs whose cost rows fit in memory together."""
         step = max(1, _CHUNK_ENTRIES // max(1, len(self.hosts)))
-        return [slice(a, a + step) for a in range(0, len(self._problem.matrix), step)]
+        rows = np.arange(len(self._problem.matrix)) if pairs is None else pairs
+        return [rows[a : a + step] for a in range(0, len(rows), step)]
 
     def cheapest(self, count: int) -> tuple[Ints, Ints]:
         """Columns of each pair's ``count`` cheapest hosts."""
@@ -150,7 +174,7 @@ class AssignmentCosts:
         host = np.concatenate(best).ravel()
         return np.repeat(np.arange(len(self._problem.matrix)), count), host
 
-    def reduced(self, pairs: slice, pair_price: Floats, host_price: Floats) -> Floats:
+    def reduced(self, pairs: Ints, pair_price: Floats, host_price: Floats) -> Floats:
         """(pairs, h) reduced costs: what a column adds to the relaxation's value, at least."""
         need = self._problem.required_capacity[pairs]
         return self.rows(pairs) - pair_price[pairs, None] - np.outer(need, host_price)
@@ -165,7 +189,7 @@ class AssignmentCosts:
             best = np.argpartition(reduced, count - 1, axis=1)[:, :count]
             pays = np.take_along_axis(reduced, best, axis=1) < -_OPTIMAL * scale
             row, column = np.nonzero(pays)
-            found.append((row + chunk.start, best[row, column]))
+            found.append((chunk[row], best[row, column]))
         return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
 
     def below(self, limit: float, duals: Relaxation) -> tuple[Ints, Ints]:
@@ -173,9 +197,9 @@ class AssignmentCosts:
         need, price = self._problem.required_capacity, duals.node_price[self.hosts]
         found: list[tuple[Ints, Ints]] = []
         for chunk in self.chunks():
-            fits: Bools = need[chunk, None] <= self.room * (1.0 + 1e-12)
-            row, column = np.nonzero((self.reduced(chunk, duals.pair_price, price) <= limit) & fits)
-            found.append((row + chunk.start, column))
+            low = self.reduced(chunk, duals.pair_price, price) <= limit
+            row, column = np.nonzero(low & self.fits(need[chunk]))
+            found.append((chunk[row], column))
         return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
 
 
@@ -222,6 +246,3 @@ def _solve(
     if len(limited):
         price[limited] = found.ineqlin.marginals
     return float(found.fun), np.asarray(found.eqlin.marginals), price
-
-
-__all__ = ["AssignmentCosts", "Relaxation", "lower_bound", "relaxation", "require_total_capacity"]

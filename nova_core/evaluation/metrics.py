@@ -5,7 +5,7 @@ Latency is given twice where it can be: estimated by coordinates, and measured b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -57,16 +57,7 @@ class Latency:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the single sources, as plain values for JSON."""
-        return {
-            "mean": self.mean,
-            "p90": self.p90,
-            "mean_truncated": self.mean_truncated,
-            "p90_truncated": self.p90_truncated,
-            "maximum": self.maximum,
-            "direct_mean": self.direct_mean,
-            "direct_p90": self.direct_p90,
-            "objectives": dict(self.objectives),
-        }
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "per_source"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,19 +134,10 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but per-node and per-source columns, as plain values for JSON."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {
-            "strategy": self.strategy,
-            "estimated": self.estimated.to_dict(),
-            "measured": None if self.measured is None else self.measured.to_dict(),
-            "load": self.load.to_dict(),
-            "arriving": self.arriving.to_dict(),
-            "traffic": self.traffic,
-            "amplification": self.amplification,
-            "joins": self.joins,
-            "joins_cut": self.joins_cut,
-            "instances": self.instances,
-            "replicas": self.replicas,
-            "nodes_used": self.nodes_used,
+            name: value.to_dict() if isinstance(value, Latency | Load) else value
+            for name, value in values.items()
         }
 
 
@@ -279,6 +261,3 @@ def _checked(latency: Floats, count: int) -> Floats:
         value = matrix[row, column]
         raise ProblemError(f"latency: row {row}, column {column} is {value}; use ms, 0 or more")
     return matrix
-
-
-__all__ = ["Evaluation", "Latency", "Load", "arriving_rate", "evaluate"]

@@ -1,77 +1,129 @@
-"""Mixed-integer programs and their solver, HiGHS."""
+"""Mixed-integer programs, put together from blocks of variables, and their solver, HiGHS."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from nova_core.model.problem import Bools, Floats
+from nova_core.errors import ProblemError
+from nova_core.model.problem import Floats, Ints
 
 
-@dataclass(frozen=True, eq=False)
-class Model:
-    """Minimize ``cost @ x`` under ``least <= rows @ x <= most`` and ``0 <= x <= upper``.
-
-    Attributes:
-        cost: (c,) cost of each variable.
-        rows: (r, c) sparse array.
-        least: (r,) lower limits, ``-inf`` for none.
-        most: (r,) upper limits, ``inf`` for none.
-        integral: (c,) which variables take whole numbers only.
-        upper: (c,) greatest values.
-    """
-
+class _Variables(NamedTuple):
     cost: Floats
-    rows: Any
+    most: Floats
+    whole: Ints
+
+
+class _Limits(NamedTuple):
+    terms: Mapping[int, Any]
     least: Floats
     most: Floats
-    integral: Bools
-    upper: Floats
 
 
-@dataclass(frozen=True, eq=False)
-class Solution:
-    """What the solver found in its time.
-
-    Attributes:
-        x: (c,) the best solution, or None.
-        bound: proven lower bound of the cost of any; ``inf`` where there is none.
-        infeasible: whether it is proven that there is no solution.
-    """
-
-    x: Floats | None
-    bound: float
-    infeasible: bool
-
-
-def solve(model: Model, time_limit: float, gap: float) -> Solution:
-    """Run HiGHS.
+class Program:
+    """Minimize the cost of variables between 0 and their greatest values, within limits of sums.
 
     Args:
-        model: the program.
-        time_limit: seconds after which to return the best so far.
+        time_limit: seconds from now on after which the solver returns the best so far.
         gap: relative gap at which a solution counts as optimal.
+
+    Attributes:
+        time_limit: seconds, as given.
+        bound: proven lower bound of the cost of any solution; ``inf`` where there is none.
+        infeasible: whether it is proven that there is no solution.
+
+    Raises:
+        ProblemError: for a time limit or gap out of range.
     """
-    from scipy.optimize import Bounds, LinearConstraint, milp
 
-    if len(model.cost) == 0:  # the solver refuses a program without variables
-        infeasible = bool((model.least > 0).any())
-        return Solution(None if infeasible else np.empty(0), 0.0, infeasible)
-    found = milp(
-        model.cost,
-        integrality=model.integral.astype(np.int64),
-        bounds=Bounds(0.0, model.upper),
-        constraints=LinearConstraint(model.rows, model.least, model.most),
-        options={"time_limit": max(time_limit, 0.1), "mip_rel_gap": gap},
-    )
-    if found.status == 2:
-        return Solution(None, np.inf, infeasible=True)
-    if found.status not in (0, 1):
-        raise RuntimeError(f"mixed-integer program: {found.message}")
-    bound = -np.inf if found.mip_dual_bound is None else float(found.mip_dual_bound)
-    return Solution(found.x, bound, infeasible=False)
+    def __init__(self, time_limit: float, gap: float) -> None:
+        check_limits(time_limit, gap)
+        self.time_limit, self._gap = time_limit, gap
+        self._deadline = time.monotonic() + time_limit
+        self.bound, self.infeasible = -np.inf, False
+        self._variables: list[_Variables] = []
+        self._limits: list[_Limits] = []
+
+    def variables(self, cost: Floats, most: Floats | float = 1.0, whole: bool = True) -> int:
+        """Add a block of (c,) variables.
+
+        Args:
+            cost: (c,) cost of each.
+            most: (c,) greatest values.
+            whole: whether they take whole numbers only.
+
+        Returns:
+            The block's number.
+        """
+        limits = np.full(len(cost), most, np.float64)
+        self._variables.append(_Variables(cost, limits, np.full(len(cost), int(whole))))
+        return len(self._variables) - 1
+
+    def limit(
+        self, terms: Mapping[int, Any], least: float = -np.inf, most: Floats | float = np.inf
+    ) -> None:
+        """Add a block of (r,) limits ``least <= sum of terms @ variables <= most``.
+
+        Args:
+            terms: sparse (r, c) array by number of the block of variables it is multiplied with.
+            least: lower limit of all.
+            most: (r,) upper limits.
+        """
+        count = next(iter(terms.values())).shape[0]
+        self._limits.append(_Limits(terms, np.full(count, least), np.full(count, most, np.float64)))
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the time limit."""
+        return self._deadline - time.monotonic()
+
+    def solve(
+        self, cost: Floats | None = None, below: Sequence[tuple[Floats, float]] = ()
+    ) -> Floats | None:
+        """Run HiGHS; the best values of all variables found, None for none.
+
+        Args:
+            cost: (c,) costs in place of the variables' own.
+            below: further limits: (c,) factors, and the greatest value of the sum.
+        """
+        from scipy.optimize import Bounds, LinearConstraint, milp
+        from scipy.sparse import block_array, csr_array, vstack
+
+        variables = [np.concatenate(column) for column in zip(*self._variables, strict=True)]
+        least = np.concatenate([*(block.least for block in self._limits), [-np.inf] * len(below)])
+        most = np.concatenate([*(block.most for block in self._limits), [b for _, b in below]])
+        if len(variables[0]) == 0:  # the solver refuses a program without variables
+            self.bound, self.infeasible = 0.0, bool((least > 0).any())
+            return None if self.infeasible else np.empty(0)
+        blocks = range(len(self._variables))
+        rows: Any = block_array([[block.terms.get(b) for b in blocks] for block in self._limits])
+        rows = vstack([rows, *(csr_array(row[None, :]) for row, _ in below)], format="csr")
+        found = milp(
+            variables[0] if cost is None else cost,
+            integrality=variables[2],
+            bounds=Bounds(0.0, variables[1]),
+            constraints=LinearConstraint(rows, least, most),
+            options={"time_limit": max(self.remaining, 0.1), "mip_rel_gap": self._gap},
+        )
+        if found.status not in (0, 1, 2):
+            raise RuntimeError(f"mixed-integer program: {found.message}")
+        self.infeasible = found.status == 2
+        bound = -np.inf if found.mip_dual_bound is None else float(found.mip_dual_bound)
+        self.bound = np.inf if self.infeasible else bound
+        return None if self.infeasible else found.x
 
 
-__all__ = ["Model", "Solution", "solve"]
+def check_limits(time_limit: float, gap: float) -> None:
+    """Refuse limits a solver cannot use.
+
+    Raises:
+        ProblemError: naming the parameter and its range.
+    """
+    if not time_limit > 0:
+        raise ProblemError(f"time_limit: {time_limit!r}; use seconds above 0")
+    if not 0 <= gap < 1:
+        raise ProblemError(f"gap: {gap!r}; use a share from 0 up to 1")

@@ -292,11 +292,24 @@ def _read(path: Path, kinds: Mapping[str, Kind], error: type[NovaError]) -> Any:
         )
         # Reading in one thread lets errors name the row.
         return csv.read_csv(
-            path,
+            open_input(path),
             read_options=csv.ReadOptions(use_threads=False, block_size=2**24),
             convert_options=options,
         )
     raise error(f"{path}: a table is a .parquet, .arrow or .csv file, not {path.suffix!r}")
+
+
+def open_input(path: Path) -> Any:
+    """A file as Arrow's readers of text take it, unpacked by its suffix; its name may be no UTF-8.
+
+    Raises:
+        OSError: when it cannot be opened.
+    """
+    import pyarrow as pa
+
+    # Arrow takes names of files as UTF-8 text only where it opens them by name.
+    compression = "gzip" if path.suffix == ".gz" else None
+    return pa.input_stream(pa.OSFile(os.fsencode(path), "rb"), compression=compression)
 
 
 def _readable(cause: Exception) -> str:

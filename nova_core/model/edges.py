@@ -123,6 +123,3 @@ def _runs(key: Ints, flow: Ints, begin: Ints, end: Ints) -> dict[str, Ints]:
     ends = np.append(~joined, True)[: len(flow)]
     offset = np.searchsorted(flow[starts], np.append(key, np.iinfo(np.int64).max))
     return {"offset": offset, "begin": begin[starts], "end": end[ends]}
-
-
-__all__ = ["LEGS", "Edges", "edges"]

@@ -35,6 +35,7 @@ class Operator:
         query: number of the query it belongs to.
         expression: what it makes of its inputs. Operators of one kind and one expression with the
             same inputs emit the same tuples; one without an expression is like no other.
+        need: what it takes of its node's capacity; None for what `OperatorGraph.demand` derives.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Operator:
     memory: float = 0.0
     query: int = 0
     expression: str = ""
+    need: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +133,20 @@ class OperatorGraph:
         return found
 
     @cached_property
+    def sources(self) -> list[int]:
+        """Operators without inputs."""
+        return [n for n, operator in enumerate(self.operators) if not operator.inputs]
+
+    def upstream_sources(self, operator: int) -> list[int]:
+        """Sources whose tuples reach an operator, in the order of inputs; a source's is itself."""
+        reached, open_ = dict.fromkeys([operator]), [operator]
+        while open_:
+            below = [i for i in self[open_.pop()].inputs if i not in reached]
+            reached.update(dict.fromkeys(below))
+            open_ += below
+        return [n for n in reached if not self[n].inputs]
+
+    @cached_property
     def edges(self) -> tuple[Ints, Ints, Floats]:
         """Producers, consumers and rates (tuples/s) of all edges, each (e,)."""
         pairs = [(p, n) for n, one in enumerate(self.operators) for p in one.inputs]
@@ -140,14 +156,16 @@ class OperatorGraph:
 
     @cached_property
     def demand(self) -> Floats:
-        """(o,) tuples/s each operator receives, which is what it takes of its node's capacity.
+        """(o,) what each operator takes of its node's capacity.
 
-        As C_r of the paper (section 2.2); sources and sinks take nothing.
+        It is the tuples/s it receives, as C_r of the paper (section 2.2), and nothing for sources
+        and sinks, where operators do not say otherwise (`Operator.need`).
         """
         _, consumers, rates = self.edges
         found = np.bincount(consumers, rates, len(self)).astype(np.float64)
-        kinds = np.array([one.kind in ("source", "sink") for one in self.operators])
-        found[kinds] = 0.0
+        for number, one in enumerate(self.operators):
+            if one.need is not None or one.kind in ("source", "sink"):
+                found[number] = one.need or 0.0
         return found
 
     def pinned(self) -> Ints:
@@ -180,10 +198,3 @@ class OperatorGraph:
                 way = found[producer] + latency[nodes[producer], nodes[number]]
                 found[number] = max(found[number], way)
         return found
-
-    def load(self, nodes: Ints, count: int) -> Floats:
-        """(count,) tuples/s that operators on each node receive."""
-        return np.bincount(nodes, self.demand, count).astype(np.float64)
-
-
-__all__ = ["KINDS", "Operator", "OperatorGraph"]

@@ -33,6 +33,3 @@ def partition_of(sequence: Ints, rates: Floats) -> Ints:
     u = (spread >> np.uint64(11)).astype(np.float64) / 2.0**53
     reached = np.cumsum(rates / rates.sum())
     return np.minimum(np.searchsorted(reached, u, side="right"), len(rates) - 1)
-
-
-__all__ = ["SEQUENCE_SHARE", "partition_of"]

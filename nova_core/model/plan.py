@@ -144,6 +144,22 @@ class Plan:
     breaks: tuple[str, ...] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def whole(
+        cls, problem: Problem, hosts: Ints, strategy: str, objective: str = "latency", **more: Any
+    ) -> Plan:
+        """A plan that runs every pair uncut, on the node that ``hosts`` ((p,)) names.
+
+        Args:
+            problem: what is placed.
+            hosts: (p,) node of each pair.
+            strategy: name of what chose them.
+            objective: name of what was minimized.
+            more: further attributes, such as ``routes`` or ``breaks``.
+        """
+        parts, instances = Partitions.whole(problem), Instances.whole(hosts)
+        return cls(problem, strategy, objective, parts, instances, **more)
+
     # --- per instance ---------------------------------------------------------------------------
 
     def _input_range(self, side: int) -> tuple[Ints, Ints]:
@@ -348,6 +364,3 @@ def _same_column(a: Any, b: Any) -> bool:
     if a is None or b is None:
         return a is b
     return np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
-
-
-__all__ = ["Instances", "Partitions", "Plan", "Routes"]

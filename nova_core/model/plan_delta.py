@@ -347,16 +347,3 @@ def _known(rows: dict[tuple[str, str, str], int], pair: PairRef, where: str) -> 
             "matrix"
         )
     return row
-
-
-__all__ = [
-    "Cut",
-    "CutRow",
-    "InstanceRow",
-    "MoveRow",
-    "PairRef",
-    "PlanDelta",
-    "RerouteRow",
-    "VirtualRow",
-    "assemble_partitions",
-]

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from nova_core.errors import ProblemError
-
 if TYPE_CHECKING:
     from nova_core.model.requirements import Requirements
 
@@ -326,19 +324,3 @@ def _hash_array(h: hashlib.blake2b, name: str, array: NDArray[np.generic] | None
         return
     h.update(f"{name}:{array.dtype.str}{array.shape};".encode())
     h.update(np.ascontiguousarray(array).data)
-
-
-__all__ = [
-    "Bools",
-    "Floats",
-    "Ints",
-    "JoinMatrix",
-    "Joins",
-    "Links",
-    "Nodes",
-    "PairLatencies",
-    "Problem",
-    "ProblemError",
-    "Sources",
-    "Strings",
-]

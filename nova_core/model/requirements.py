@@ -67,6 +67,3 @@ def _text(labels: frozenset[str], least: float) -> str:
     if least > 0:
         parts.append(f"{least:g} bytes of memory")
     return " and ".join(parts)
-
-
-__all__ = ["Requirements", "requirements_of"]

@@ -32,6 +32,8 @@ Document = TypeVar("Document")
 _EXPONENT = re.compile(r"^[-+]?(?:[0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
 # Lists and keys that begin on one line, which nest without indentation.
 _COMPACT = re.compile(r"[-?][ \t]+[-?][ \t]")
+# Of JSON: may be half a character beyond 16 bits, which text in UTF-8 cannot hold.
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 # Of a number in a message of msgspec: 1.0, but not 0.05.
 _WHOLE = re.compile(r"(?<=\d)\.0(?!\d)")
 _INTEGRAL = 2.0**53
@@ -174,12 +176,15 @@ def parse_bytes(content: bytes, path: Path, error: type[NovaError]) -> Any:
         raise error(f"{path}: not UTF-8 text (byte {cause.start}); a document is text") from None
     try:
         if path.suffix.lower() == ".json":
-            return json.loads(
+            content = json.loads(
                 text,
                 object_pairs_hook=_json_object,
                 parse_constant=_json_constant,
                 parse_float=_json_float,
             )
+            if _SURROGATE.search(text):
+                json.dumps(content, ensure_ascii=False).encode()
+            return content
         _require_modest(text)
         return yaml.load(text, _Loader)
     except json.JSONDecodeError as cause:
@@ -192,6 +197,9 @@ def parse_bytes(content: bytes, path: Path, error: type[NovaError]) -> Any:
         raise error(f"{path}: {place}{cause.problem or cause.context}") from None
     except yaml.YAMLError as cause:
         raise error(f"{path}: no YAML: {_one_line(cause)}") from None
+    except UnicodeEncodeError as cause:
+        half = cause.object[cause.start]
+        raise error(f"{path}: {half!r} is half a character; whole ones are needed") from None
     except RecursionError:
         raise error(f"{path}: nested too deeply for a document") from None
     except ValueError as cause:

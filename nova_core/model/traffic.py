@@ -57,6 +57,3 @@ def hops(plan: Plan) -> Hops:
         source, target, rate = node[:-1][inside], node[1:][inside], rate[leg[:-1][inside]]
     crossing = source != target
     return Hops(source[crossing], target[crossing], rate[crossing])
-
-
-__all__ = ["Hops", "hops", "leg_rates"]

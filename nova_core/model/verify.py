@@ -401,6 +401,3 @@ def _parameter(plan: Plan, name: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise PlanError(f"plan: parameters.{name} is {value!r}; use a number of tuples/s or none")
     return float(value)
-
-
-__all__ = ["ACCEPTABLE", "CONSTRAINTS", "TOLERANCE", "Report", "Violation", "verify"]

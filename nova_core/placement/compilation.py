@@ -91,6 +91,3 @@ def announce_compilation(console: Console, patience: float = PATIENCE) -> Iterat
         stack.callback(announcer.close)
         stack.enter_context(event.install_listener("numba:compile", Listener()))
         yield
-
-
-__all__ = ["announce_compilation"]

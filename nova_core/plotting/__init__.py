@@ -18,7 +18,7 @@ from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.plotting.detailed import draw_detailed
 from nova_core.plotting.large import draw_large
-from nova_core.plotting.parts import GREY, INK, PALE, Space, plain
+from nova_core.plotting.parts import GREY, INK, Space, bare, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,11 +83,7 @@ def draw(problem: Problem, plan: Plan | None = None, seed: int = 0) -> Figure:
     count = len(problem.nodes)
     axes.set_aspect("equal", adjustable="datalim")
     axes.margins(0.1 if count <= DETAILED else 0.04)
-    axes.set_axisbelow(True)
-    axes.grid(color=PALE, linewidth=0.5)
-    axes.tick_params(colors=GREY, labelsize=8, length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    bare(axes)
     axes.set_xlabel(space.labels[0], color=GREY, fontsize=9)
     axes.set_ylabel(space.labels[1], color=GREY, fontsize=9)
     figure.suptitle(plain(_title(problem, plan)), x=0.01, ha="left", color=INK, fontsize=10.5)

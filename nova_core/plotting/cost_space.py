@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nova_core.model.problem import PairLatencies
-from nova_core.plotting.parts import BLUE, GREY, INK, PALE, VERMILLION, plain
+from nova_core.plotting.parts import BLUE, GREY, INK, VERMILLION, bare, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,11 +41,7 @@ def draw_space(name: str, space: CostSpace, pairs: PairLatencies | None) -> Figu
     if pairs is not None:
         _scatter(panels[1], space, pairs)
     for axes in panels:
-        axes.set_axisbelow(True)
-        axes.grid(color=PALE, linewidth=0.5)
-        axes.tick_params(colors=GREY, labelsize=8, length=0)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+        bare(axes)
     heights = "" if space.height is None else " and heights"
     title = f"{name}: {len(space):,} nodes in {space.dimensions} dimensions{heights}"
     figure.suptitle(plain(title), x=0.01, ha="left", color=INK, fontsize=10.5)
@@ -106,6 +102,3 @@ def save_space_plot(
     from nova_core.plotting import save_figure
 
     save_figure(lambda: draw_space(name, space, pairs), path, dpi)
-
-
-__all__ = ["draw_space", "save_space_plot"]

@@ -95,6 +95,15 @@ def plain(text: str) -> str:
     return text.lstrip("_").replace("$", r"\$")
 
 
+def bare(axes: Axes) -> None:
+    """Leave of an axes' frame a pale grid, behind all marks."""
+    axes.set_axisbelow(True)
+    axes.grid(color=PALE, linewidth=0.5)
+    axes.tick_params(colors=GREY, labelsize=8, length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
 def scatter(axes: Axes, points: Floats, **style: Any) -> None:
     """Marks at (k, 2) points."""
     axes.scatter(points[:, 0], points[:, 1], **style)

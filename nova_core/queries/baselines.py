@@ -36,20 +36,11 @@ def _at_source(problem: Problem, graph: QueryGraph) -> Ints:
 def _relaxation(problem: Problem, graph: QueryGraph) -> Ints:
     """SBON's RELAXATION on the links Nova places, filters with what they read from."""
     from nova_core.model.operator_graph import OperatorGraph
-    from nova_core.strategies.sbon_mapping import Mapper
-    from nova_core.strategies.sbon_relaxation import RelaxationParameters, relaxation
+    from nova_core.strategies.sbon.mapping import Mapper
+    from nova_core.strategies.sbon.relaxation import RelaxationParameters, relaxation
 
-    nodes = problem.nodes
-    extra = [column for column in (nodes.height, nodes.penalty) if column is not None]
-    room = np.stack([nodes.capacity, np.full(len(nodes), np.inf)], axis=1)
-    mapper = Mapper(
-        nodes.position,
-        axes=np.stack(extra, axis=1) if extra else None,
-        hosts=nodes.worker,
-        room=room,
-    )
     whole = OperatorGraph(graph.graph.operators)
-    return relaxation(whole, mapper, RelaxationParameters()).nodes
+    return relaxation(whole, Mapper.of(problem), RelaxationParameters()).nodes
 
 
 BASELINES: dict[str, Callable[[Problem, QueryGraph], Ints]] = {
@@ -90,6 +81,3 @@ def place_baseline(problem: Problem, queries: Queries, name: str, objective: str
         rewriting=rewriting,
         breaks=("capacity", "worker", "link"),
     )
-
-
-__all__ = ["BASELINES", "place_baseline"]

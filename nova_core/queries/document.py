@@ -266,21 +266,3 @@ def check_against(problem: Problem, queries: Queries) -> None:
                     f"{place}.operators[{row}] of {operator.id!r}: nothing reads it; only the last "
                     "operator feeds the sink"
                 )
-
-
-__all__ = [
-    "Aggregate",
-    "Filter",
-    "Join",
-    "LogicalOperator",
-    "Project",
-    "Queries",
-    "Query",
-    "QueryDocument",
-    "check_against",
-    "inputs_of",
-    "queries_of",
-    "query_of",
-    "read_queries",
-    "read_topology",
-]

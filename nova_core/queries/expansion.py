@@ -416,6 +416,3 @@ def expand(
         np.array(made.parts, np.int64),
         np.array(made.combines, bool),
     )
-
-
-__all__ = ["ANY_PARTS", "PARTIAL", "QueryGraph", "expand", "pushed"]

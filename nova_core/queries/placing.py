@@ -10,6 +10,7 @@ import numpy as np
 
 from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.model.problem import Bools, Floats, Ints, Problem
+from nova_core.numbers import MOST_SEED
 from nova_core.placement.objectives import OBJECTIVES
 from nova_core.placement.partitioning import (
     maximum_partition_rate,
@@ -20,7 +21,6 @@ from nova_core.queries.document import Queries
 from nova_core.queries.expansion import QueryGraph, expand
 from nova_core.queries.plan import Instance, QueryPlan, instance_links, instance_weights
 from nova_core.queries.virtual import link_weights, virtual_positions
-from nova_core.strategies.base import MOST_SEED
 
 if TYPE_CHECKING:
     from nova_core.queries.kernels.assign import Bodies
@@ -466,6 +466,3 @@ def _largest(left: Floats, right: Floats, room: float) -> tuple[int, int]:
         if j and i * j > best[0] * best[1]:
             best = (i, j)
     return best
-
-
-__all__ = ["QueryParameters", "place_queries"]

@@ -295,6 +295,3 @@ class QueryPlan:
                 query = operators[targets[link]].query
                 found[query] = max(found[query], before + latency[row])
         return found
-
-
-__all__ = ["Instance", "Links", "QueryPlan", "instance_links", "instance_weights"]

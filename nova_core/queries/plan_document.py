@@ -313,13 +313,3 @@ def _numbers(value: Any) -> Any:
     if isinstance(value, list):
         return [_numbers(item) for item in value]
     return value
-
-
-__all__ = [
-    "QueryPlanDocument",
-    "plan_document",
-    "plan_text",
-    "read_query_plan",
-    "totals",
-    "write_query_plan",
-]

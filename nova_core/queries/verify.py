@@ -196,6 +196,3 @@ def _links(plan: QueryPlan) -> Found:
         if amount > limit * (1 + TOLERANCE):
             name = f"{ids[one]}->{ids[other]}"
             yield name, amount, limit, f"{name}: {amount:g} tuples/s, its budget is {limit:g}"
-
-
-__all__ = ["CONSTRAINTS", "verify"]

@@ -128,6 +128,3 @@ def _runs(values: Ints, first: Ints, count: Ints) -> Ints:
     offset = np.append(0, np.cumsum(count))
     found: Ints = values[np.repeat(first - offset[:-1], count) + np.arange(offset[-1])]
     return found
-
-
-__all__ = ["Virtual", "link_weights", "virtual_positions"]

@@ -1,79 +1,156 @@
-"""The web application: operations, refusals in one line, and a description that is true."""
+"""The web application: who may ask, what is answered, and refusals in one line."""
 
 from __future__ import annotations
 
 import asyncio
+import hmac
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.metadata import version
-from typing import Any
 
 import msgspec
-from fastapi import FastAPI, Request, Response
-from fastapi.openapi.utils import get_openapi
-from msgspec import UNSET
+from prometheus_client import Counter, Histogram
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nova_core.errors import InfeasibleError, NovaError
 from nova_core.service.documents import Refusal
-from nova_core.service.gate import Gate
 from nova_core.service.intake import status_of
-from nova_core.service.openapi import JSON, complete
-from nova_core.service.routes import add_routes
+from nova_core.service.metrics import Metrics
+from nova_core.service.openapi import JSON, describe
+from nova_core.service.operations import OPERATIONS, Endpoint, Operations
 from nova_core.service.store import Store
 
-TITLE = "Nova"
-ABOUT = (
-    "Places stream joins and keeps them placed: problems in, plans out; events in, deltas out. "
-    "Refusals are `{error}`, one line that says what is wrong and what would be accepted."
-)
+# Answered to anyone: load balancers and supervisors ask.
+OPEN = ("/health",)
+_STREAM = OPERATIONS["stream"][0].path
 
 
 def application(
     store: Store, *, limit: int, token: str | None = None, hosts: frozenset[str] | None = None
-) -> FastAPI:
+) -> Starlette:
     """The application that serves a store, and closes it when it ends.
 
     Args:
         store: what it serves.
         limit: bytes that a request's body may have.
-        token: what clients must present; None for none.
-        hosts: names clients may call the service by; None for any.
+        token: what clients must present as bearer; None for none.
+        hosts: names clients may call the service by; None for any. A page in a browser that had its
+            own name resolved to this machine would call it by that.
     """
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
         unloading = asyncio.create_task(store.unload_idle())
         yield
         unloading.cancel()
         await store.close()
 
-    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False)
-    app.add_middleware(Gate, token=token, hosts=hosts, metrics=store.metrics)
-    add_routes(app.router, store, limit)
-    app.add_exception_handler(NovaError, _refused)
-    app.add_exception_handler(HTTPException, _unknown)
-    app.add_exception_handler(OSError, _no_room)
-    app.add_exception_handler(MemoryError, _no_room)
-    app.add_exception_handler(Exception, _broken)
+    described = {name: operation for name, (operation, _) in OPERATIONS.items()}
+    description = msgspec.json.encode(describe(described, token is not None))
 
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            described = get_openapi(
-                title=TITLE,
-                version=version("nova-placement"),
-                description=ABOUT,
-                routes=app.routes,
-            )
-            app.openapi_schema = complete(described, token is not None)
-        return app.openapi_schema
+    async def openapi(_: Request) -> Response:
+        return Response(description, media_type=JSON)
 
-    app.openapi = openapi  # type: ignore[method-assign]
+    app = Starlette(
+        routes=[*Operations(store, limit).routes(), Route("/openapi.json", openapi)],
+        middleware=[Middleware(Gate, token=token, hosts=hosts, metrics=store.metrics)],
+        exception_handlers={
+            NovaError: _refused,
+            HTTPException: _unknown,
+            OSError: _no_room,
+            MemoryError: _no_room,
+            Exception: _broken,
+        },
+        lifespan=lifespan,
+    )
+    app.router.redirect_slashes = False
     return app
 
 
+class Gate:
+    """Refuses requests without the token, or under a foreign name, and counts all."""
+
+    def __init__(
+        self, app: ASGIApp, *, token: str | None, hosts: frozenset[str] | None, metrics: Metrics
+    ) -> None:
+        """Guard an application; see `application`."""
+        self._app = app
+        self._token = None if token is None else f"Bearer {token}".encode()
+        self._hosts = hosts
+        self._metrics = metrics
+        # Finding them by label takes longer than counting.
+        self._counters: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begin, status = time.perf_counter(), 500
+
+        async def counting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await (self._refusal(scope) or self._app)(scope, receive, counting)
+        finally:
+            endpoint = scope.get("endpoint")
+            self._count(
+                endpoint.path if isinstance(endpoint, Endpoint) else "other",
+                status,
+                time.perf_counter() - begin,
+            )
+
+    def _count(self, path: str, status: int, seconds: float) -> None:
+        counters = self._counters.get((path, status))
+        if counters is None:
+            m = self._metrics
+            counters = (m.requests.labels(path, status), m.seconds.labels(path))
+            self._counters[path, status] = counters
+        counters[0].inc()
+        if path != _STREAM:
+            counters[1].observe(seconds)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        host = token = b""
+        for name, value in scope["headers"]:
+            if name == b"host":
+                host = value
+            elif name == b"authorization":
+                token = value
+        if self._hosts is not None and _name(host) not in self._hosts:
+            return _refusal(421, "host: this service is called by the name of this machine only")
+        if self._token is None or scope["path"] in OPEN:
+            return None
+        if hmac.compare_digest(token, self._token):
+            return None
+        what = "is not the right one" if token else "is missing"
+        refusal = _refusal(401, f"authorization: the bearer token {what}")
+        refusal.headers["WWW-Authenticate"] = "Bearer"
+        return refusal
+
+
+def _name(host: bytes) -> str:
+    """A Host header without its port."""
+    text = host.decode("latin-1").lower()
+    if text.startswith("["):
+        return text.partition("]")[0].removeprefix("[")
+    return text.partition(":")[0]
+
+
 def _refusal(status: int, text: str, missing: float | None = None) -> Response:
-    refusal = Refusal(error=" ".join(text.split()), missing=UNSET if missing is None else missing)
+    refusal = Refusal(
+        error=" ".join(text.split()), missing=msgspec.UNSET if missing is None else missing
+    )
     return Response(msgspec.json.encode(refusal), status, media_type=JSON)
 
 
@@ -94,6 +171,3 @@ async def _no_room(_: Request, error: Exception) -> Response:
 
 async def _broken(_: Request, error: Exception) -> Response:
     return _refusal(500, f"a fault of the service, which its log tells: {type(error).__name__}")
-
-
-__all__ = ["application"]

@@ -20,6 +20,9 @@ PlacementName = Annotated[
 ]
 
 
+Explanation = Annotated[dict[str, Any], Meta(description="as `nova explain --json` prints it")]
+
+
 class _Struct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     pass
 
@@ -38,6 +41,43 @@ class PlacementRequest(PlaceRequest, kw_only=True):
     problem: Annotated[Name, Meta(description="id of an uploaded problem")]
     plan: PlanDocument | UnsetType = UNSET
     policy: Policy = Policy()
+
+
+Version = Annotated[int, Meta(ge=0, le=10**15, description="a version")]
+
+
+class DeltaQuery(msgspec.Struct):
+    """Which deltas are answered."""
+
+    after: Version = 0
+    limit: Annotated[int, Meta(ge=1, le=10_000, description="the most deltas")] = 1000
+
+
+class StreamQuery(msgspec.Struct):
+    """Where a stream of deltas begins; else now."""
+
+    after: Version | UnsetType = UNSET
+
+
+class StreamHeaders(msgspec.Struct, rename="kebab"):
+    """The version that clients of event streams send by themselves; it goes before the query's."""
+
+    last_event_id: Version | UnsetType = UNSET
+
+
+class EventHeaders(msgspec.Struct, rename="kebab"):
+    """Which version an event is meant for, quoted; * is any."""
+
+    if_match: Annotated[str, Meta(pattern=r'^(\*|"?[0-9]{1,15}"?)$', description="a version")] = "*"
+
+
+class ExplainQuery(msgspec.Struct):
+    """What is explained; else the pairs farthest off."""
+
+    join: Annotated[str, Meta(description="a pair (tw/t1*w1), operator or source")] | UnsetType = (
+        UNSET
+    )
+    node: Annotated[str, Meta(description="a node")] | UnsetType = UNSET
 
 
 class ProblemSummary(_Struct):
@@ -80,7 +120,10 @@ class DeltaList(_Struct):
     """Deltas in order, and the version that the last of them leads to."""
 
     version: int
-    deltas: list[msgspec.Raw]
+    # They are passed on as they were written.
+    deltas: list[
+        Annotated[msgspec.Raw, Meta(extra_json_schema={"$ref": "#/components/schemas/PlanDelta"})]
+    ]
 
 
 class Health(_Struct):
@@ -101,17 +144,3 @@ class Refusal(_Struct, omit_defaults=True):
     missing: Annotated[float | UnsetType, Meta(description="tuples/s that do not fit anywhere")] = (
         UNSET
     )
-
-
-__all__ = [
-    "DeltaList",
-    "Health",
-    "PlaceRequest",
-    "PlacementList",
-    "PlacementName",
-    "PlacementRequest",
-    "PlacementSummary",
-    "ProblemList",
-    "ProblemSummary",
-    "Refusal",
-]

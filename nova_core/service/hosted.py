@@ -171,10 +171,10 @@ class HostedPlacement:
         Raises:
             ForgottenError: when they are no longer kept, or not there yet.
         """
-        found: list[bytes] = []
-        while more := self._read(after + len(found), limit - len(found)):
-            found += more
-        return found
+        texts: list[bytes] = []
+        while more := self._read(after + len(texts), limit - len(texts)):
+            texts += more
+        return texts
 
     def _read(self, after: int, limit: int) -> list[bytes]:
         # The log has the delta of an event that may still be refused.
@@ -310,17 +310,17 @@ class HostedPlacement:
             yield b"retry: 1000\n: from version %d\n\n" % after
             while not self._closed:
                 try:
-                    found = self._read(after, _CHUNK)
+                    texts = self._read(after, _CHUNK)
                 except ForgottenError as error:
                     yield b"event: gone\ndata: %s\n\n" % msgspec.json.encode({"error": str(error)})
                     return
-                if found:
+                if texts:
                     yield b"".join(
                         b"id: %d\nevent: delta\ndata: %s\n\n" % (number, text)
-                        for number, text in enumerate(found, after + 1)
+                        for number, text in enumerate(texts, after + 1)
                     )
-                    after += len(found)
-                    if len(found) < _CHUNK:
+                    after += len(texts)
+                    if len(texts) < _CHUNK:
                         await asyncio.sleep(_PACE)
                 elif self._ended is not None:
                     return
@@ -361,13 +361,3 @@ class HostedPlacement:
             self._closed = True
             self._journal.close()
             self._deltas.close()
-
-
-__all__ = [
-    "CHECKPOINT",
-    "DamagedError",
-    "EndedError",
-    "ForgottenError",
-    "HostedPlacement",
-    "StaleError",
-]

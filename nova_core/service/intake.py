@@ -154,10 +154,10 @@ def require_problem(problems: Path, problem_id: str) -> None:
 
 def place(problem: Any, strategy: str, parameters: dict[str, Any]) -> Any:
     """Place a problem."""
-    from nova_core.commands.shared import parameters_of
     from nova_core.strategies import create
+    from nova_core.strategies.parameters import typed_parameters
 
-    return create(strategy, **parameters_of(strategy, parameters, ())).place(problem)
+    return create(strategy, **typed_parameters(strategy, parameters)).place(problem)
 
 
 JOBS: dict[str, Callable[..., dict[str, Any]]] = {

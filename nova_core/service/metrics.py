@@ -59,6 +59,3 @@ class Metrics:
     def text(self) -> bytes:
         """All of it, in the text format of Prometheus."""
         return generate_latest(self.registry)
-
-
-__all__ = ["Metrics"]

@@ -1,61 +1,28 @@
-"""The service's OpenAPI description: schemas come from the types that read and write documents."""
+"""What an operation of the service is, and the OpenAPI description of all of them.
+
+Schemas come from the types that read and write documents, so the description cannot differ from
+what is accepted and answered.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from importlib.metadata import version
 from typing import Any
 
 import msgspec
 
-from nova_core.model.document import ProblemDocument
-from nova_core.model.plan_delta import PlanDelta
-from nova_core.model.plan_document import PlanDocument
-from nova_core.placement.live import Event
-from nova_core.service.documents import (
-    DeltaList,
-    Health,
-    PlacementList,
-    PlacementName,
-    PlacementRequest,
-    PlacementSummary,
-    PlaceRequest,
-    ProblemList,
-    ProblemSummary,
-    Refusal,
-)
+from nova_core.service.documents import PlacementName, Refusal
 
 JSON = "application/json"
-_KINDS: dict[str, Any] = {
-    "problem document": ProblemDocument,
-    "plan document": PlanDocument,
-    "event": Event,
-    "delta": PlanDelta,
-    "deltas": DeltaList,
-    "place request": PlaceRequest,
-    "placement request": PlacementRequest,
-    "problem": ProblemSummary,
-    "problems": ProblemList,
-    "placement": PlacementSummary,
-    "placements": PlacementList,
-    "health": Health,
-    "refusal": Refusal,
-}
-
-
-def _schemas() -> tuple[dict[str, Any], dict[str, Any]]:
-    found, parts = msgspec.json.schema_components(
-        list(_KINDS.values()), ref_template="#/components/schemas/{name}"
-    )
-    schemas = dict(zip(_KINDS, found, strict=True))
-    # Deltas are passed on as they were written.
-    parts["DeltaList"]["properties"]["deltas"]["items"] = schemas["delta"]
-    return schemas, parts
-
-
-_SCHEMAS, _PARTS = _schemas()
-_REFUSAL = {"schema": _SCHEMAS["refusal"]}
-_EXPLANATION = {"type": "object", "description": "as `nova explain --json` prints it"}
-
+TITLE = "Nova"
+ABOUT = (
+    "Places stream joins and keeps them placed: problems in, plans out; events in, deltas out. "
+    "Refusals are `{error}`, one line that says what is wrong and what would be accepted."
+)
 _REASONS = {
     400: "not what is expected here",
     401: "no token, or a wrong one",
@@ -69,95 +36,123 @@ _REASONS = {
     421: "not for this service",
     503: "it cannot be written, or read from disk, or the service ends",
 }
-VERSION_TAG = {"ETag": {"description": "the version, quoted", "schema": {"type": "string"}}}
+# Refusals that any request may get.
+_ANY = (400, 401, 421)
+_PLAIN = {"schema": {"type": "string"}}
+_VERSION_TAG = {"ETag": {"description": "the version, quoted", **_PLAIN}}
 
 
-def answers(
-    status: int, kind: str | None, *refusals: int, tagged: bool = False
-) -> dict[int | str, dict[str, Any]]:
-    """Responses of an operation.
+_IN_PATH: dict[str, Any] = {
+    "name": msgspec.json.schema(PlacementName),
+    "problem_id": {"type": "string", "minLength": 1, "description": "as the upload returned it"},
+}
 
-    Args:
-        status: when all is well.
-        kind: of document then; None for no content.
-        refusals: statuses of refusals besides those any request may get.
+
+@dataclass(frozen=True)
+class Operation:
+    """What clients can ask for.
+
+    Attributes:
+        method: of HTTP.
+        path: with its parameters in braces.
+        summary: what it does, in a line.
+        answer: type of the document answered; a media type for other text; None for nothing.
+        refusals: statuses of refusals besides those that any request, a path with parameters and a
+            body bring with them.
+        statuses: when all is well.
+        body: type of the document sent; None for none.
+        other_kinds: content types that the body may have besides JSON.
+        query: type of the parameters in the query; None for none.
+        headers: the same in headers.
         tagged: whether the version comes along.
     """
-    done: dict[str, Any] = {"description": "done" if kind is None else f"the {kind}"}
-    if kind is not None:
-        schema = _EXPLANATION if kind == "explanation" else _SCHEMAS[kind]
-        done["content"] = {JSON: {"schema": schema}}
-    if tagged:
-        done["headers"] = VERSION_TAG
-    refused: dict[int | str, dict[str, Any]] = {
-        code: {"description": _REASONS[code], "content": {JSON: _REFUSAL}}
-        for code in sorted({400, 401, 421, *refusals})
+
+    method: str
+    path: str
+    summary: str
+    answer: Any
+    refusals: tuple[int, ...] = ()
+    statuses: tuple[int, ...] = (200,)
+    body: Any = None
+    other_kinds: tuple[str, ...] = ()
+    query: type[Any] | None = None
+    headers: type[Any] | None = None
+    tagged: bool = False
+
+
+def describe(operations: Mapping[str, Operation], token: bool) -> dict[str, Any]:
+    """The OpenAPI document.
+
+    Args:
+        operations: by a name of their own.
+        token: whether clients must present one.
+    """
+    components: dict[str, Any] = {"schemas": {}}
+    paths: dict[str, Any] = {}
+    for name, operation in operations.items():
+        described = {"operationId": name, **_described(operation, components["schemas"])}
+        paths.setdefault(operation.path, {})[operation.method.lower()] = described
+    document: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {"title": TITLE, "description": ABOUT, "version": version("nova-placement")},
+        "paths": paths,
+        "components": components,
     }
-    return {status: done, **refused}
-
-
-def body(kind: str, *others: str) -> dict[str, Any]:
-    """The request body of an operation, read by the types themselves."""
-    content = {JSON: {"schema": _SCHEMAS[kind]}}
-    content |= {other: {"schema": {"type": "string"}} for other in others}
-    return {"requestBody": {"required": True, "content": content}}
-
-
-def parameter(name: str, place: str, description: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A parameter that is read by hand."""
-    return {
-        "name": name,
-        "in": place,
-        "required": place == "path",
-        "description": description,
-        "schema": dict(schema),
-    }
-
-
-NAME = parameter("name", "path", "of a placement", msgspec.json.schema(PlacementName))
-PROBLEM_ID = parameter(
-    "problem_id", "path", "as the upload has returned it", {"type": "string", "minLength": 1}
-)
-IF_MATCH = parameter(
-    "If-Match",
-    "header",
-    "the version that the event is meant for, quoted",
-    {"type": "string", "pattern": r'^("[0-9]{1,15}"|\*)$'},
-)
-AFTER = parameter(
-    "after", "query", "a version", {"type": "integer", "minimum": 0, "maximum": 10**15}
-)
-LIMIT = parameter(
-    "limit", "query", "the most deltas wanted", {"type": "integer", "minimum": 1, "maximum": 10_000}
-)
-LAST_EVENT_ID = parameter(
-    "Last-Event-ID",
-    "header",
-    "the version reached, as clients of event streams send it by themselves; goes before `after`",
-    {"type": "string", "pattern": "^[0-9]{1,15}$"},
-)
-
-
-def complete(description: dict[str, Any], token: bool) -> dict[str, Any]:
-    """FastAPI's description with our schemas, and how to tell the token."""
-    components = description.setdefault("components", {})
-    components["schemas"] = _PARTS
     if token:
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        description["security"] = [{"token": []}]
-    return description
+        document["security"] = [{"token": []}]
+    return document
 
 
-__all__ = [
-    "AFTER",
-    "IF_MATCH",
-    "JSON",
-    "LAST_EVENT_ID",
-    "LIMIT",
-    "NAME",
-    "PROBLEM_ID",
-    "answers",
-    "body",
-    "complete",
-    "parameter",
-]
+def _described(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
+    """One operation; the schemas it refers to are added to those there are."""
+
+    def content(kind: Any, *others: str) -> dict[str, Any]:
+        (schema,), parts = msgspec.json.schema_components(
+            [kind], ref_template="#/components/schemas/{name}"
+        )
+        schemas.update(parts)
+        return {JSON: {"schema": schema}} | dict.fromkeys(others, _PLAIN)
+
+    in_path = {name: _IN_PATH[name] for name in re.findall(r"{(\w+)}", operation.path)}
+    named = (404,) if in_path else ()
+    sent = () if operation.body is None else (413, 415)
+    refusal, answer = content(Refusal), dict[str, Any]()
+    if isinstance(operation.answer, str):
+        answer["content"] = {operation.answer: _PLAIN}
+    elif operation.answer is not None:
+        answer["content"] = content(operation.answer)
+    if operation.tagged:
+        answer["headers"] = _VERSION_TAG
+    described: dict[str, Any] = {
+        "summary": operation.summary,
+        "parameters": [
+            *_parameters("path", in_path),
+            *_parameters("query", _properties(operation.query)),
+            *_parameters("header", _properties(operation.headers)),
+        ],
+        "responses": {
+            **{str(s): {"description": HTTPStatus(s).phrase, **answer} for s in operation.statuses},
+            **{
+                str(s): {"description": _REASONS[s], "content": refusal}
+                for s in sorted({*_ANY, *named, *sent, *operation.refusals})
+            },
+        },
+    }
+    if operation.body is not None:
+        kinds = content(operation.body, *operation.other_kinds)
+        described["requestBody"] = {"required": True, "content": kinds}
+    return described
+
+
+def _properties(kind: type[Any] | None) -> dict[str, Any]:
+    """Schemas of the parameters that a type holds, by name."""
+    if kind is None:
+        return {}
+    properties: dict[str, Any] = msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"]
+    return properties
+
+
+def _parameters(place: str, schemas: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for name, schema in schemas.items():
+        yield {"name": name, "in": place, "required": place == "path", "schema": schema}

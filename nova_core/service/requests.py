@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import IO, TypeVar
 
-from fastapi import Request
+import msgspec
+from starlette.requests import Request
 
 from nova_core.errors import PlanError, ProblemError
 from nova_core.model.assembly import Assembly
@@ -25,7 +25,6 @@ T = TypeVar("T")
 YAML = "application/yaml"
 # Large bodies that are received at the same time; others wait.
 LARGE_AT_ONCE = 4
-_TAG = re.compile(r'"?([0-9]{1,15})"?')
 
 
 class Receiver:
@@ -142,39 +141,14 @@ def document_of(content: bytes, kind: type[T], what: str) -> T:
     return convert(raw, path, kind, PlanError)
 
 
-def expected_version(request: Request) -> int | None:
-    """The version in If-Match; None for any.
+def parameters_of(values: Mapping[str, str], kind: type[T]) -> T:
+    """Parameters in a query or in headers; others are left alone.
 
     Raises:
-        RefusedError: when it is no version.
+        RefusedError: naming the parameter, its value and what would be accepted.
     """
-    tag = request.headers.get("if-match")
-    if tag is None or tag == "*":
-        return None
-    found = _TAG.fullmatch(tag.strip())
-    if found is None:
-        raise RefusedError(400, f'If-Match: {tag!r:.60} is no version such as "42"')
-    return int(found[1])
-
-
-def number_of(text: str | None, what: str, default: int, most: int = 10**15) -> int:
-    """A number in a query or a header.
-
-    Raises:
-        RefusedError: when it is none.
-    """
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdecimal() and len(text) < 17 and int(text) <= most):
-        raise RefusedError(400, f"{what}: {text!r:.60} is no number from 0 to {most}")
-    return int(text)
-
-
-__all__ = [
-    "YAML",
-    "Receiver",
-    "document_of",
-    "expected_version",
-    "number_of",
-    "problem_of",
-]
+    try:
+        return msgspec.convert(dict(values), kind, strict=False)
+    except msgspec.ValidationError as error:
+        reason, _, name = str(error).removesuffix("`").partition(" - at `$.")
+        raise RefusedError(400, f"{name}: {values.get(name)!r:.60}: {reason}") from None

@@ -148,6 +148,3 @@ def _listen(settings: Settings) -> socket.socket:
             f"{settings.host}:{settings.port}: cannot be listened on: {error.strerror or error}"
         ) from None
     return listener
-
-
-__all__ = ["Settings", "serve"]

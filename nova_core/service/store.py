@@ -142,9 +142,9 @@ class Store:
             MissingError: when there is none of that name.
             DamagedError: when it is set aside.
         """
-        found = self.placements.get(name)
-        if found is not None:
-            return found
+        placement = self.placements.get(name)
+        if placement is not None:
+            return placement
         if name in self.damaged:
             raise DamagedError(
                 f"{name} is set aside, as it cannot be read: {self.damaged[name]}; mend it and "
@@ -182,9 +182,9 @@ class Store:
         if name in self.damaged:
             del self.damaged[name]
         else:
-            found = self.placement(name)
+            placement = self.placement(name)
             del self.placements[name]
-            await found.close("it has been removed")
+            await placement.close("it has been removed")
         await asyncio.to_thread(remove_directory, self._placements_at / name)
 
     async def unload_idle(self) -> None:
@@ -212,6 +212,3 @@ def _settle() -> None:
     """Spare the collector what lives long: looking through it would hold up requests."""
     gc.collect()
     gc.freeze()
-
-
-__all__ = ["Store"]

@@ -6,34 +6,54 @@ is registered under the entry-point group ``nova.strategies``, by this package o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
-from nova_core.errors import ProblemError
+import numpy as np
+
+from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.model.plan import Plan
-from nova_core.model.problem import Problem
+from nova_core.model.problem import Ints, Problem
+from nova_core.numbers import MOST_SEED
 
 GROUP = "nova.strategies"
-MOST_SEED = 2**31 - 1  # what every library takes
+RESOURCES = ("capacity", "worker", "requirement", "minimum-capacity", "link")
+"""Constraints on nodes and links: what a strategy ignores that looks at latencies or rates only."""
+
+FINITE, POSITIVE = sys.float_info.max, math.ulp(0.0)
+"""Bounds of `check_range` for parameters that must not be infinite, or must be above 0."""
+WHOLE = "a whole number >= 1"
 
 
-class Strategy(Protocol):
-    """A way to place joins.
+@dataclass(frozen=True)
+class NoParameters:
+    """Nothing to choose."""
+
+
+class Strategy:
+    """A way to place joins; a subclass names itself and writes `place`.
 
     Attributes:
         name: what people select it by.
+        objective: name of what it minimizes, as its plans have it.
+        ignores: names of the constraints it takes no notice of, which its plans may break.
         Parameters: frozen dataclass with a default for every field, validated in ``__post_init__``
             (ProblemError for a value out of range).
         parameters: an instance of it.
     """
 
     name: ClassVar[str]
-    Parameters: ClassVar[type[Any]]
+    objective: ClassVar[str] = "latency"
+    ignores: ClassVar[tuple[str, ...]] = RESOURCES
+    Parameters: ClassVar[type[Any]] = NoParameters
     parameters: Any
 
-    def __init__(self, parameters: Any = None) -> None: ...
+    def __init__(self, parameters: Any = None) -> None:
+        self.parameters = self.Parameters() if parameters is None else parameters
 
     def place(self, problem: Problem) -> Plan:
         """Place every pair of the problem's join matrix.
@@ -41,7 +61,77 @@ class Strategy(Protocol):
         Raises:
             InfeasibleError: when the strategy keeps constraints and nothing fits.
         """
-        ...
+        raise NotImplementedError
+
+    def whole_plan(self, problem: Problem, hosts: Ints, **more: Any) -> Plan:
+        """The plan that runs every pair uncut.
+
+        Args:
+            problem: what is placed.
+            hosts: (p,) node of each pair.
+            more: attributes of `Plan` beside, or in place of, what the strategy says of itself.
+        """
+        own: dict[str, Any] = {
+            "objective": self.objective,
+            "parameters": parameter_dict(self.parameters),
+            "breaks": self.ignores,
+        }
+        return Plan.whole(problem, hosts, self.name, **{**own, **more})
+
+
+def check_range(
+    where: str,
+    parameters: object,
+    names: str,
+    low: float,
+    high: float = FINITE,
+    expected: str | None = None,
+) -> None:
+    """Refuse parameters out of range; None, which stands for a default, is accepted.
+
+    Args:
+        where: what errors begin with, such as ``nova:``.
+        parameters: has the parameters as attributes.
+        names: of the parameters, separated by spaces.
+        low: least value.
+        high: greatest value.
+        expected: what would be accepted, in words; None derives it from the bounds.
+
+    Raises:
+        ProblemError: naming the parameter, its value and what is accepted.
+    """
+    for name in names.split():
+        value = getattr(parameters, name)
+        if value is not None and not low <= value <= high:
+            shown = [f"{v:g}" if isinstance(v, float) else v for v in (value, low, high)]
+            bounds = f"{shown[1]} or more" if high >= FINITE else f"{shown[1]} to {shown[2]}"
+            raise ProblemError(f"{where} {name} is {shown[0]}; expected {expected or bounds}")
+
+
+def able_workers(problem: Problem, owner: str) -> Iterator[tuple[Ints, Ints]]:
+    """Pairs that require the same of their hosts, and the workers that meet it.
+
+    Args:
+        problem: what is placed.
+        owner: what errors begin with.
+
+    Yields:
+        (k,) rows of the join matrix, and (h,) nodes.
+
+    Raises:
+        InfeasibleError: when no worker meets a requirement.
+    """
+    of_pair = problem.requirements.of_pairs(problem)
+    for requirement in np.unique(of_pair).tolist():
+        pairs, fit = np.flatnonzero(of_pair == requirement), problem.nodes.worker
+        task = "host joins"
+        if requirement >= 0:
+            fit = fit & problem.requirements.met[requirement]
+            task += f" that need {problem.requirements.texts[requirement]}"
+        if not fit.any():
+            missing = float(problem.required_capacity[pairs].sum())
+            raise InfeasibleError(f"{owner}: no node may {task}; make one a worker", missing)
+        yield pairs, np.flatnonzero(fit)
 
 
 def _entry_points() -> Mapping[str, EntryPoint]:

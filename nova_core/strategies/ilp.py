@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from nova_core.errors import ProblemError
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.placement.objectives import OBJECTIVES
-from nova_core.strategies.base import parameter_dict
+from nova_core.strategies.base import Strategy, parameter_dict
 
 # Of a join and a node that may host it: more can take minutes where capacity is scarce.
 MOST_COLUMNS = 100_000
@@ -35,7 +34,7 @@ class IlpParameters:
     gap: float = 1e-4
 
     def __post_init__(self) -> None:
-        from nova_core.evaluation.exact import check_limits
+        from nova_core.evaluation.mip import check_limits
 
         if self.objective not in OBJECTIVES:
             known = ", ".join(OBJECTIVES)
@@ -45,14 +44,13 @@ class IlpParameters:
         check_limits(self.time_limit, self.gap)
 
 
-class Ilp:
+class Ilp(Strategy):
     """Solve a mixed-integer program (HiGHS): each join on one node, none over its capacity."""
 
-    name: ClassVar[str] = "ilp"
-    Parameters: ClassVar[type[IlpParameters]] = IlpParameters
-
-    def __init__(self, parameters: IlpParameters | None = None) -> None:
-        self.parameters = parameters or IlpParameters()
+    name = "ilp"
+    ignores = ("requirement", "minimum-capacity", "link")
+    Parameters = IlpParameters
+    parameters: IlpParameters
 
     def place(self, problem: Problem) -> Plan:
         """Place; the plan's notes have what it costs and ``bound``, below which none can be.
@@ -78,9 +76,6 @@ class Ilp:
         return replace(
             found.plan,
             parameters=parameter_dict(p),
-            breaks=("requirement", "minimum-capacity", "link"),
+            breaks=self.ignores,
             notes={"cost": found.value, "bound": found.bound},
         )
-
-
-__all__ = ["Ilp"]

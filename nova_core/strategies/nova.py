@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Problem
 from nova_core.placement.objectives import OBJECTIVES, leg_weights
-from nova_core.strategies.base import parameter_dict
+from nova_core.strategies.base import POSITIVE, Strategy, check_range, parameter_dict
 
 if TYPE_CHECKING:
     from nova_core.placement.assignment import Assigner
@@ -74,39 +74,29 @@ class NovaParameters:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _choice("objective", self.objective, OBJECTIVES)
-        _choice("index", self.index, get_args(Index))
-        _choice("on_full", self.on_full, get_args(OnFull))
-        _range("sigma", self.sigma, 0, 1)
-        _range("cut_gain", self.cut_gain, 0, 1)
-        _range("c_min", self.c_min, 0, math.inf)
-        _range("k", self.k, 1, math.inf)
-        _range("neighbours", self.neighbours, 1, math.inf)
-        if self.bandwidth is not None and not self.bandwidth > 0:
-            raise ProblemError(
-                f"nova: bandwidth is {self.bandwidth:g}; expected a positive number of tuples/s"
-            )
+        for name, allowed in (
+            ("objective", OBJECTIVES),
+            ("index", get_args(Index)),
+            ("on_full", get_args(OnFull)),
+        ):
+            if getattr(self, name) not in allowed:
+                one_of = ", ".join(allowed)
+                raise ProblemError(
+                    f"nova: {name} is {getattr(self, name)!r}; expected one of {one_of}"
+                )
+        check_range("nova:", self, "sigma cut_gain", 0, 1)
+        check_range("nova:", self, "c_min", 0, math.inf)
+        check_range("nova:", self, "k neighbours", 1, math.inf)
+        rate = "a positive number of tuples/s"
+        check_range("nova:", self, "bandwidth", POSITIVE, math.inf, rate)
 
 
-def _choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ProblemError(f"nova: {name} is {value!r}; expected one of {', '.join(allowed)}")
-
-
-def _range(name: str, value: float | None, low: float, high: float) -> None:
-    if value is not None and not low <= value <= high:
-        top = f"to {high:g}" if math.isfinite(high) else "or more"
-        raise ProblemError(f"nova: {name} is {value:g}; expected {low:g} {top}")
-
-
-class Nova:
+class Nova(Strategy):
     """The Nova approach (paper, Algorithm 1)."""
 
-    name: ClassVar[str] = "nova"
-    Parameters: ClassVar[type[NovaParameters]] = NovaParameters
-
-    def __init__(self, parameters: NovaParameters | None = None) -> None:
-        self.parameters = parameters or NovaParameters()
+    name = "nova"
+    Parameters = NovaParameters
+    parameters: NovaParameters
 
     def place(self, problem: Problem) -> Plan:
         """Place every pair of the join matrix.

@@ -149,6 +149,3 @@ def _memory_limits(host: Host) -> Finding:
 
 def _wants_links(inventory: Inventory) -> bool:
     return any(link != Link() for _, _, link in inventory.pairs())
-
-
-__all__ = ["Finding", "check_host", "check_hosts", "install_command"]

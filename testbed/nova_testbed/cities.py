@@ -83,5 +83,3 @@ def _cities() -> tuple[City, ...]:
 
 
 CITIES = _cities()
-
-__all__ = ["CITIES", "CONTINENTS", "City"]

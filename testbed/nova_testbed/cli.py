@@ -28,5 +28,3 @@ def testbed() -> None:
 
 for _command in (check, up, status, ssh, execute, measure, stress, down, clean):
     testbed.add_command(_command)
-
-__all__ = ["testbed"]

@@ -214,6 +214,3 @@ def _why(spec: HostSpec, error: BaseException) -> str | None:
         text = str(error) or "the connection was closed"
         return f"no SSH connection to {where}: {text}"
     return None
-
-
-__all__ = ["CONNECT_SECONDS", "Connection", "HostError", "UnreachableError", "known_hosts_file"]

@@ -140,6 +140,3 @@ def _address(host: Host) -> str:
         raise HostError(
             host.name, f"address {host.spec.address!r} has no IPv4 address: {error}"
         ) from None
-
-
-__all__ = ["emulate", "emulating", "runner", "stop_emulating"]

@@ -419,6 +419,3 @@ def short(command: str) -> str:
     """A command on one line, cut where it is long."""
     line = " ".join(command.split())
     return line if len(line) <= 60 else line[:57] + "..."
-
-
-__all__ = ["CommandError", "Host", "HostTimeoutError", "Result", "short"]

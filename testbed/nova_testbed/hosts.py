@@ -208,6 +208,3 @@ def _first_of(errors: dict[str, Exception], order: list[str]) -> Exception:
     if others and isinstance(first, HostError):
         first.args = (f"{first} (and {len(others)} more: {', '.join(others)})",)
     return first
-
-
-__all__ = ["Hosts", "HostsWarning", "connect"]

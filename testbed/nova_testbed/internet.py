@@ -160,6 +160,3 @@ def _detours(rng: np.random.Generator) -> Floats:
 
 def _symmetric(values: Floats) -> Floats:
     return np.asarray(np.triu(values) + np.triu(values, 1).T)
-
-
-__all__ = ["SyntheticInternet"]

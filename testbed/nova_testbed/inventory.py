@@ -205,19 +205,3 @@ def _find(path_or_name: str | Path) -> Path:
     if path.suffix.lower() not in (".yaml", ".yml", ".json"):
         raise InventoryError(f"{path}: an inventory is a .yaml or .json file")
     return path
-
-
-__all__ = [
-    "ROLES",
-    "SWITCH_CORES",
-    "HostSpec",
-    "Inventory",
-    "InventoryError",
-    "InventoryWarning",
-    "Link",
-    "Role",
-    "StressProfile",
-    "example_inventory",
-    "read_inventory",
-    "shipped_inventories",
-]

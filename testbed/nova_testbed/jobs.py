@@ -237,6 +237,3 @@ def stop(host: Host, job: Job, *, root: bool, grace: float) -> None:
 def _job(host: Host, line: str, root: bool) -> BackgroundJob:
     mark, pid, begun, name, log = line.rstrip("\n").split(" ", 4)
     return BackgroundJob(host, Job(mark, int(pid), int(begun)), name, log, root)
-
-
-__all__ = ["BackgroundJob", "Job", "own_directory"]

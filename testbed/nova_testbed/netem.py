@@ -203,19 +203,3 @@ def supported(run: Run) -> set[str]:
 def _first(output: str) -> str:
     lines = [line for line in output.splitlines() if line.strip()]
     return lines[0].strip() if lines else "no reason given"
-
-
-__all__ = [
-    "NetemError",
-    "Peer",
-    "Run",
-    "apply",
-    "apply_script",
-    "commands",
-    "default_device",
-    "in_force",
-    "peers_of",
-    "remove",
-    "remove_script",
-    "supported",
-]

@@ -294,14 +294,3 @@ def _python(host: Host, command: str, *, timeout: float, stdin: bytes = b"") -> 
         if error.result.returncode == 127:
             why = f"python3 is missing; {PROGRAMS['python3'].on_debian}"
         raise HostError(host.name, f"cannot measure: {why}") from None
-
-
-__all__ = [
-    "Capacity",
-    "ClockOffset",
-    "PairRtt",
-    "choose_pairs",
-    "clock_offsets",
-    "measure_capacity",
-    "measure_rtt",
-]

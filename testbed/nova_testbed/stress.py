@@ -132,6 +132,3 @@ def command(host: Host, profile: StressProfile, at: float | None = None) -> str:
     fill = f"{program}{of_memory} & " if of_memory else ""
     wait = f"sleep $(({math.ceil(at)} - $(date +%s))) 2>/dev/null; "
     return f"{fill}{wait}exec {program}{of_cpu}"
-
-
-__all__ = ["command", "start", "stop", "stress"]

@@ -115,6 +115,3 @@ def write_pairs(rtts: Sequence[PairRtt], path: Path) -> None:
 
 def _answered(rtts: Sequence[PairRtt]) -> list[PairRtt]:
     return [rtt for rtt in rtts if rtt.median_ms == rtt.median_ms]
-
-
-__all__ = ["problem_document", "write_pairs", "write_problem"]

@@ -233,6 +233,3 @@ def _checked(host: Host, what: str, code: int, errors: bytes) -> None:
 
 def _ignore(_: bytes) -> None:
     pass
-
-
-__all__ = ["get", "put"]

@@ -20,7 +20,7 @@ import yaml
 
 from .children import SLOW, Child, Ended, Limits, begin, fresh, guarded, nova
 from .mutations import TEXTS, WRITTEN, Place, change_content, change_path, places, value_at
-from .uses import PLACEHOLDER, STRICT, USES, Use, attackable, command_of, commands, is_number
+from .uses import PLACEHOLDER, STRICT, Use, attackable, command_of, commands, is_number
 
 ALLOWED = (0, 1, 2)
 # Of so many inputs, one goes to an interpreter of its own. Prime, so that each use comes by.
@@ -304,6 +304,3 @@ def wrong_after(ended: Ended) -> tuple[str, str]:
 def findings(found: Sequence[Finding]) -> Mapping[str, int]:
     """How many there are of each kind."""
     return {kind: sum(f.kind == kind for f in found) for kind in sorted({f.kind for f in found})}
-
-
-__all__ = ["USES", "Finding", "Input", "findings", "make", "run"]

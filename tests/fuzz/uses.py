@@ -87,7 +87,11 @@ def service_requests(folder: Path) -> int:
         for number in range(len(list(folder.glob("requests/*.request")))):
             head, _, body = (folder / f"requests/{number}.request").read_bytes().partition(b"\n")
             method, _, path = head.decode("ascii", "replace").partition(" ")
-            if not path.startswith("/") or method not in ("GET", "POST", "PUT", "DELETE"):
+            if (
+                not path.startswith("/")
+                or not path.isprintable()
+                or method not in ("GET", "POST", "PUT", "DELETE")
+            ):
                 continue
             answer = client.request(method, path, content=body, headers=JSON)
             assert answer.status_code < 500, (answer.status_code, answer.text[:500])
@@ -186,7 +190,7 @@ USES: tuple[Use, ...] = (
         "--latencies {room-pairs.csv} --nodes-of {nodes-of-rooms.csv}", codes=(0, 2)),
     Use("workload debs -o out.yaml --sql out.sql", ("plot out.yaml -o out.svg",)),
     Use("workload replay {readings.csv} --unpaced --to out.csv", (
-        "workload reference out.csv --window 10",)),
+        "workload replay out.csv --unpaced --to again.csv",)),
     Use("workload replay {readings.parquet} --unpaced --to out.csv"),
     Use("workload replay {bmp280_four.csv} --unpaced --to out.jsonl --format json"),
     Use("workload replay --synthetic 4 --rate 100 --count 3 --unpaced --to out.csv --plan "

@@ -107,6 +107,20 @@ def test_imports_go_one_way(package: str) -> None:
     assert not wrong
 
 
+def test_the_core_is_tested_without_what_is_built_on_it() -> None:
+    """Its tests take problems, queries and events at random from the workloads, and no more."""
+    allowed = {"topology", "operator_queries", "live_events"}
+    modules = CORE | {f"nova_workloads.{name}" for name in allowed}
+    files = sorted((ROOT / "tests" / "nova_core").rglob("*.py"))
+    wrong = [
+        f"{f}: {m}"
+        for f in files
+        for m in imports_of(f)
+        if within(m, ALL) and not within(m, modules)
+    ]
+    assert not wrong
+
+
 def test_the_rule_notices_every_kind_of_import(tmp_path: Path) -> None:
     file = tmp_path / "module.py"
     file.write_text(
@@ -160,10 +174,9 @@ def test_nothing_is_used_that_only_developers_have() -> None:
     asked = [*told["dependencies"], *(r for name in extras if name != "dev" for r in extras[name])]
     known = {re.split(r"[\[<>=]", requirement)[0].lower() for requirement in asked}
     # Flink has an environment of its own, and DuckDB is what Spark's pipeline is compared with. The
-    # others come with those that are named: FastAPI, PySpark, uvicorn[standard]; _typeshed is for
-    # mypy alone.
-    known |= {"apache-flink", "duckdb", "starlette", "py4j", "uvloop", "-typeshed"}
-    named = {"pyflink": "apache-flink", "hdrh": "hdrhistogram", "kafka": "kafka-python"}
+    # others come with those that are named: PySpark, uvicorn[standard]; _typeshed is mypy's.
+    known |= {"apache-flink", "duckdb", "py4j", "uvloop", "-typeshed"}
+    named = {"pyflink": "apache-flink", "kafka": "kafka-python"}
     named |= {"sklearn": "scikit-learn", "yaml": "pyyaml"}
     wrong = set()
     for directory, _ in ALLOWED.values():

@@ -420,6 +420,13 @@ def test_ci_is_the_test_command_of_the_readme_and_nothing_else(checkout: Checkou
 # --- for real ------------------------------------------------------------------------------------
 
 
+def test_what_commands_write_by_default_is_not_committed() -> None:
+    written = ["nova-demo/report.html", "runs/2026-01-01/run.json", "fuzz-failures/1/command"]
+    for path in [*written, "tests/nova-demo/x", "README.md"]:
+        done = subprocess.run(["git", "check-ignore", "-q", path], cwd=ROOT, check=False)
+        assert done.returncode == (0 if path in written else 1), path
+
+
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fresh clone of the last commit."""

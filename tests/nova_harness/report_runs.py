@@ -13,10 +13,22 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from nova_core.model.files import read_problem, write_plan, write_text
 from nova_core.strategies.base import create
+from nova_harness.results.run_folder import CellFolder, write_json
+from nova_harness.results.schema import (
+    CellFacts,
+    Check,
+    HostRow,
+    HostUse,
+    OperatorCounts,
+    Percentiles,
+    RunState,
+    Summary,
+    Verification,
+    VerifiedRow,
+)
 from nova_workloads.debs import Debs
 
 START_US = 1_700_000_000_000_000
@@ -77,11 +89,11 @@ def write_run(
     write_json(path / "experiment.yaml", experiment)
     environment = {"time": "2026-01-01T00:00:00Z", "cpu": "made up", "cores": 2, "kernel": "6"}
     write_json(path / "environment.json", environment)
-    write_json(path / "run.json", {"state": state, "verdict": ""})
+    write_json(path / "run.json", RunState(state=state))
     write_text(path / "problem.yaml", Debs(rate=rate).text())
     problem = read_problem(path / "problem.yaml")
     names = problem.nodes.ids.tolist()
-    hosts = [{"name": n, "role": n.split("-")[0], "cpu": 0.1, "memory": 2**29} for n in names]
+    hosts = [HostRow(name=n, role=n.split("-")[0], cpu=0.1, memory=2**29) for n in names]
     write_json(path / "hosts.json", hosts)
     for name, behaviour in behaviours.items():
         plan = create(name).place(problem)
@@ -89,42 +101,45 @@ def write_run(
             for load in stress:
                 for repetition in range(1, repetitions + 1):
                     kind = "stress" if load else "calm"
-                    cell = path / "cells" / f"{name}-w{window}ms-r{rate:g}-{kind}-{repetition}"
-                    cell.mkdir(parents=True)
-                    write_plan(plan, cell / "plan.json")
-                    facts = {
-                        "strategy": name,
-                        "window_ms": window,
-                        "rate": rate,
-                        "stress": load,
-                        "repetition": repetition,
-                        "seed": seed,
-                        "duration_s": duration_s,
-                        "warm_up_s": 1.0,
-                        "keys": 1,
-                        "sources": 8,
-                        "expected_rate": 4 * rate,
-                    }
+                    cell = CellFolder(
+                        path / "cells" / f"{name}-w{window}ms-r{rate:g}-{kind}-{repetition}"
+                    )
+                    facts = CellFacts(
+                        strategy=name,
+                        engine="flink",
+                        transport="direct",
+                        window_ms=window,
+                        rate=rate,
+                        stress=load,
+                        repetition=repetition,
+                        seed=seed,
+                        duration_s=duration_s,
+                        warm_up_s=1.0,
+                        drain_s=DRAIN_S,
+                        sources=8,
+                        expected_rate=4 * rate,
+                        counted_s=duration_s + 0.5,
+                    )
+                    cell.begin(facts)
+                    write_plan(plan, cell.path / "plan.json")
                     _write_cell(cell, facts, behaviour, names, len(plan.instances), random)
     return path
 
 
 def _write_cell(
-    cell: Path,
-    facts: dict[str, Any],
+    cell: CellFolder,
+    facts: CellFacts,
     behaviour: Behaviour,
     hosts: Sequence[str],
     instances: int,
     random: np.random.Generator,
 ) -> None:
-    warm_up, duration, expected_rate = (
-        facts[k] for k in ("warm_up_s", "duration_s", "expected_rate")
-    )
+    warm_up, duration, expected_rate = facts.warm_up_s, facts.duration_s, facts.expected_rate
     expected = int(expected_rate * (warm_up + duration))
     due_s = np.arange(expected) / expected_rate
-    slow = 1.6 if facts["stress"] else 1.0
+    slow = 1.6 if facts.stress else 1.0
     drawn = behaviour.base_ms * slow * random.lognormal(0, behaviour.spread, expected)
-    latency_ms = drawn + behaviour.climb_ms * slow * due_s + facts["window_ms"] / 2
+    latency_ms = drawn + behaviour.climb_ms * slow * due_s + facts.window_ms / 2
     arrive_s = due_s + latency_ms / 1000
     came = arrive_s < warm_up + duration + DRAIN_S
     due = START_US + (due_s[came] * 1e6).astype(np.int64)
@@ -133,7 +148,7 @@ def _write_cell(
     columns = {
         "instance": instance.astype(np.int32),
         "pair": (instance % 4).astype(np.int32),
-        "window_ms": due // 1000 // facts["window_ms"] * facts["window_ms"],
+        "window_ms": due // 1000 // facts.window_ms * facts.window_ms,
         "left_sequence": np.arange(expected)[came],
         "right_sequence": np.arange(expected)[came],
         "left_emit_us": due + 900,
@@ -143,65 +158,52 @@ def _write_cell(
         "arrive_us": arrive,
         "measured": due_s[came] >= warm_up,
     }
-    pq.write_table(pa.table(columns), cell / "samples.parquet")
+    cell.write_table("samples", pa.table(columns))
     measured_latency = (arrive - due)[columns["measured"]] / 1000
     inside = columns["measured"] & (arrive_s[came] < warm_up + duration)
     results_per_s = float(inside.sum() / duration)
-    use = min(0.99, behaviour.load * (1.1 if facts["stress"] else 1.0)) * 0.1
+    use = min(0.99, behaviour.load * (1.1 if facts.stress else 1.0)) * 0.1
     host_use = {
-        name: {
-            "cpu_cores_mean": use * (0.2 + 0.8 * (number % 5 == 0)),
-            "limit_cores": 0.1,
-        }
+        name: HostUse(cpu_cores_mean=use * (0.2 + 0.8 * (number % 5 == 0)), limit_cores=0.1)
         for number, name in enumerate(hosts)
     }
-    summary = {
-        "latency_ms": {"mean": float(measured_latency.mean()) if len(measured_latency) else None},
-        "throughput_results_per_s": results_per_s,
-        "throughput_tuples_per_s": 2 * results_per_s,
-        "results": int(columns["measured"].sum()),
-        "hosts": host_use,
-    }
-    check = {
-        "expected": expected,
-        "delivered": int(came.sum()),
-        "lost": 0,
-        "duplicated": 0,
-        "wrong": 0,
-        "cut_off": int((~came).sum()),
-        "finished": bool(came.all()),
-    }
-    rows = [{"operator": f"join {i}", "node": "fog-1", "actual": "fog-1"} for i in range(instances)]
+    mean = float(measured_latency.mean()) if len(measured_latency) else None
+    summary = Summary(
+        latency_ms=Percentiles(mean=mean),
+        throughput_results_per_s=results_per_s,
+        throughput_tuples_per_s=2 * results_per_s,
+        results=int(columns["measured"].sum()),
+        hosts=host_use,
+    )
+    check = Check(
+        expected=expected,
+        delivered=int(came.sum()),
+        lost=0,
+        duplicated=0,
+        wrong=0,
+        cut_off=int((~came).sum()),
+        finished=bool(came.all()),
+    )
+    joins = [f"join {i}" for i in range(instances)]
+    rows = [VerifiedRow(operator=name, node="fog-1", actual="fog-1") for name in joins]
     operators = [
-        {
-            "name": f"join {i}",
-            "node": "fog-1",
-            "records_in": 2 * expected,
-            "records_out": expected,
-            "busy_ms": 1000 * duration * behaviour.load,
-            "back_pressured_ms": 10.0 * i,
-        }
-        for i in range(instances)
+        OperatorCounts(
+            name=name,
+            node="fog-1",
+            records_in=2 * expected,
+            records_out=expected,
+            busy_ms=1000 * duration * behaviour.load,
+            back_pressured_ms=10.0 * i,
+        )
+        for i, name in enumerate(joins)
     ]
-    for name, content in {
-        "cell": facts,
-        "summary": summary,
-        "check": check,
-        "verification": {"ok": True, "rows": rows},
-        "operators": operators,
-    }.items():
-        write_json(cell / f"{name}.json", content)
-    (cell / "DONE").touch()
-
-
-def write_json(path: Path, content: Any) -> None:
-    """A document; JSON is YAML, too."""
-    path.write_text(json.dumps(content, indent=1))
+    cell.write("summary", summary)
+    cell.write("check", check)
+    cell.write("verification", Verification(ok=True, rows=rows))
+    cell.write("operators", operators)
+    cell.finish()
 
 
 def change(path: Path, **fields: Any) -> None:
     """Change fields of a JSON document."""
     write_json(path, json.loads(path.read_text()) | fields)
-
-
-__all__ = ["BEHAVIOURS", "Behaviour", "change", "write_json", "write_run"]

@@ -8,11 +8,11 @@ from dataclasses import replace
 import msgspec
 import pytest
 from click.testing import CliRunner
+from oracles.live_placement import BrokenPromiseError, check, main
 
 from nova_core.cli import cli
-from nova_harness.check_live import BrokenPromiseError, check, main
-from nova_harness.live_events import SHARES, RandomEvents
 from nova_harness.measure_live import BUSY_NODE, LiveMeasurement, summary_table
+from nova_workloads.live_events import SHARES, RandomEvents
 from nova_workloads.topology import generate
 
 

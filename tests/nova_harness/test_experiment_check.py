@@ -175,14 +175,14 @@ def test_latency_counts_from_the_later_due_time(problem: Problem) -> None:
     table = samples_table(records, plan, rate=RATE, start_ms=START, measured_us=measured)
     assert table.column("pair").to_pylist() == [1] * 100
     found = summary(table, measured)
-    assert found["results"] == 50
-    assert found["latency_ms"]["mean"] == pytest.approx(7.0)
-    assert found["latency_ms"]["p9999"] == pytest.approx(7.0, rel=0.002)
-    assert found["from_emit_ms"]["max"] == pytest.approx(6.5)
+    assert found.results == 50
+    assert found.latency_ms.mean == pytest.approx(7.0)
+    assert found.latency_ms.p9999 == pytest.approx(7.0, rel=0.002)
+    assert found.from_emit_ms.max == pytest.approx(6.5)
     # Arrivals in the tenth of a second that is measured: 3.5 results fewer at one end, more at the
     # other.
-    assert found["throughput_results_per_s"] == 500
-    assert found["throughput_tuples_per_s"] == 1000
+    assert found.throughput_results_per_s == 500
+    assert found.throughput_tuples_per_s == 1000
 
 
 def test_no_results_have_no_latency(problem: Problem) -> None:
@@ -197,8 +197,8 @@ def test_no_results_have_no_latency(problem: Problem) -> None:
         empty, cut_plan(problem), rate=RATE, start_ms=START, measured_us=(0, 1_000_000)
     )
     found = summary(table, (0, 1_000_000))
-    assert found["latency_ms"]["p50"] is None
-    assert found["throughput_results_per_s"] == 0
+    assert found.latency_ms.p50 is None
+    assert found.throughput_results_per_s == 0
 
 
 def test_values_come_from_data_where_there_is_some(problem: Problem, tmp_path: Path) -> None:

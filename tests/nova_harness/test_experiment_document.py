@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -8,11 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from nova_harness.commands.experiment import experiment, read, succeeded
-from nova_harness.experiment.cell_run import CellReport
 from nova_harness.experiment.cells import (
-    CellDirectory,
     cells_of,
-    directory_of,
     same_experiment,
 )
 from nova_harness.experiment.document import (
@@ -21,6 +17,8 @@ from nova_harness.experiment.document import (
     find_experiment,
     read_experiment,
 )
+from nova_harness.results.run_folder import CellFolder
+from nova_harness.results.schema import Check, Verification
 
 SMALL = "experiment: 1\nname: small\nstrategies: [nova, sink]\n"
 
@@ -86,23 +84,25 @@ def test_cells_are_all_there_in_an_order_that_the_seed_gives(tmp_path: Path) -> 
 
 def test_a_cell_says_what_is_expected_of_it(tmp_path: Path) -> None:
     found = read_experiment(written(tmp_path, SMALL + "windows_ms: [100]\nrates: [500]\n"))
-    told = cells_of(found)[0].document(found)
-    assert told["keys"] == 50
-    assert told["expected_rate"] == 4 * 500
-    assert told["sources"] == 8
+    told = cells_of(found)[0].facts(found)
+    assert told.keys == 50
+    assert told.expected_rate == 4 * 500
+    assert told.sources == 8
 
 
 def test_a_cell_is_done_when_its_mark_is_there(tmp_path: Path) -> None:
     found = read_experiment(written(tmp_path, SMALL))
-    directory = directory_of(tmp_path, cells_of(found)[0])
-    directory.begin()
-    (directory.path / "cell.json").write_text("{}")
-    assert not directory.done
-    directory.begin()  # what an unfinished run has left is gone
-    assert list(directory.path.iterdir()) == []
-    directory.finish()
-    assert directory.done
-    assert CellDirectory(directory.path).done
+    cell = cells_of(found)[0]
+    folder = cell.folder(tmp_path)
+    folder.begin(cell.facts(found))
+    folder.end("failed", "disk full")
+    assert not folder.done
+    assert CellFolder(folder.path).verdict.verdict == "disk full"
+    folder.begin(cell.facts(found))  # what an unfinished run has left is gone
+    assert [file.name for file in folder.path.iterdir()] == ["cell.json"]
+    folder.finish()
+    assert folder.done
+    assert CellFolder(folder.path).facts == cell.facts(found)
 
 
 def test_only_cells_may_differ_when_a_run_goes_on() -> None:
@@ -144,13 +144,16 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
 
 def test_a_cell_that_could_not_be_run_is_no_success(tmp_path: Path) -> None:
     asked = read_experiment(written(tmp_path, SMALL))
-    check = {"lost": 0, "duplicated": 0, "wrong": 0}
-    reports = [
-        CellReport(cell.name, summary={}, check=check, placed=True) for cell in cells_of(asked)
-    ]
-    assert succeeded(asked, reports)
-    assert not succeeded(asked, reports[:1])
-    assert not succeeded(asked, [reports[0], replace(reports[1], check=check | {"lost": 1})])
+    check = Check(expected=5, delivered=5, lost=0, duplicated=0, wrong=0, cut_off=0)
+    folders = [cell.folder(tmp_path) for cell in cells_of(asked)]
+    for cell, folder in zip(cells_of(asked), folders, strict=True):
+        folder.begin(cell.facts(asked))
+        folder.write("check", check)
+        folder.write("verification", Verification(ok=True))
+    assert succeeded(asked, folders)
+    assert not succeeded(asked, folders[:1])
+    folders[1].write("check", msgspec.structs.replace(check, lost=1))
+    assert not succeeded(asked, [CellFolder(folder.path) for folder in folders])
 
 
 def test_matches_of_less_than_one_in_a_tuple(tmp_path: Path) -> None:
@@ -162,4 +165,4 @@ def test_matches_of_less_than_one_in_a_tuple(tmp_path: Path) -> None:
     assert asked.every == 10
     # However short the windows, one in ten sequence numbers may match, and each but one other.
     assert [asked.keys(window, 1000) for window in (1, 15, 100)] == [10, 20, 100]
-    assert cells_of(asked)[0].document(asked)["expected_rate"] == pytest.approx(4 * 100)
+    assert cells_of(asked)[0].facts(asked).expected_rate == pytest.approx(4 * 100)

@@ -16,12 +16,12 @@ from virtual_hosts import run_as_root
 
 from nova_core.errors import NovaError
 from nova_harness.experiment.bed import hosts_up
-from nova_harness.experiment.cell_run import CellReport
 from nova_harness.experiment.cells import cells_of
 from nova_harness.experiment.document import Experiment
 from nova_harness.experiment.on_flink import ready_home
 from nova_harness.experiment.runner import Watcher, run_experiment
 from nova_harness.flink_deployment import COORDINATOR, TASK_MANAGER
+from nova_harness.results.run_folder import CellFolder
 from nova_testbed.hosts import connect
 from nova_testbed.inventory import Inventory, read_inventory
 from nova_testbed.rack import VirtualRack
@@ -146,7 +146,7 @@ def test_an_experiment_and_its_faults(base: Path, tmp_path: Path) -> None:
     both = small(strategies=["sink", "source"])
     names = [cell.name for cell in cells_of(both)]
     cells = [run / "cells" / name for name in names]
-    finished: list[CellReport] = []
+    finished: list[CellFolder] = []
 
     def interrupt() -> None:
         if finished:
@@ -161,11 +161,12 @@ def test_an_experiment_and_its_faults(base: Path, tmp_path: Path) -> None:
     keep_calibration(base, run)
     (report,) = finished
     assert report.name == names[0]
-    assert report.placed
-    assert report.check["expected"] == report.check["delivered"] == 6 * 200
-    assert report.check["finished"]
+    assert report.verification.ok
+    assert report.check.expected == report.check.delivered == 6 * 200
+    assert report.check.finished
     # Two links of 10 ms, and the wait for the window's end.
-    assert 10 < report.summary["latency_ms"]["p50"] < 1000
+    median = report.summary.latency_ms.p50
+    assert median is not None and 10 < median < 1000
     written = {file.name for file in cells[0].iterdir()}
     assert written == {
         *("DONE", "cell.json", "check.json", "dataflow.json", "hosts.parquet"),
@@ -197,7 +198,7 @@ def test_an_experiment_and_its_faults(base: Path, tmp_path: Path) -> None:
     # The same command goes on, and does again what has not finished only.
     reports = run_experiment(both, base, run, Watcher())
     assert {r.name for r in reports} == set(names)
-    assert all(r.placed and r.check["lost"] == r.check["wrong"] == 0 for r in reports)
+    assert all(r.verification.ok and r.check.lost == r.check.wrong == 0 for r in reports)
     assert (cells[0] / "summary.json").stat().st_mtime_ns == before
     assert state(run)["state"] == "finished"
     assert_clean(base)
@@ -218,16 +219,15 @@ def test_a_cell_under_load(base: Path, tmp_path: Path) -> None:
         (run / "calibration.json").write_text(json.dumps(calibrated))
     (report,) = run_experiment(small(strategies=["source"], stress=True), base, run, Watcher())
     cell = run / "cells" / report.name
-    placement = json.loads((cell / "verification.json").read_text())
-    assert report.placed
-    assert {row["actual"] for row in placement["rows"] if row["operator"].startswith("join")} <= {
+    assert report.verification.ok
+    assert {row.actual for row in report.verification.rows if row.operator.startswith("join")} <= {
         *("left", "right")
     }
-    check = report.check
-    assert check["lost"] == check["duplicated"] == check["wrong"] == 0
-    assert check["delivered"] > 0
-    told = json.loads((cell / "cell.json").read_text())
-    begin, end = ((moment / 1000 - told["start_ms"]) / 1000 for moment in told["measured_us"])
+    assert report.check.ok
+    assert report.check.delivered > 0
+    facts = report.facts
+    assert facts.start_ms is not None and facts.measured_us is not None
+    begin, end = ((moment / 1000 - facts.start_ms) / 1000 for moment in facts.measured_us)
     used = pq.read_table(cell / "hosts.parquet").to_pylist()
     used = [row for row in used if begin + 1 <= row["t_s"] <= end]
     loaded = {row["host"] for row in used if row["load_cores"] > 0.2 * 0.15}

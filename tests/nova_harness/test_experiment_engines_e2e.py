@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +13,13 @@ from nova_core.errors import NovaError
 from nova_flink.home import FlinkHome
 from nova_harness.experiment.bed import engine_bed, prepare_engine
 from nova_harness.experiment.cell_run import run_cell
-from nova_harness.experiment.cells import CellDirectory, cells_of
+from nova_harness.experiment.cells import cells_of
 from nova_harness.experiment.document import CapacityPart, Experiment, StrategyPart, WorkloadPart
 from nova_harness.experiment.engine import prepare
 from nova_harness.experiment.problem import problem_document, problem_of, streams_of
 from nova_harness.experiment.runner import Watcher, run_experiment
 from nova_harness.report import make_report
+from nova_harness.results.run_folder import CellFolder
 from nova_kafka.home import broker_home, connectors_home
 from nova_storm.home import StormHome
 from nova_testbed.hosts import connect
@@ -88,20 +88,17 @@ def test_an_experiment_on_another_engine(base: Path, tmp_path: Path, engine: str
     reports = run_experiment(experiment, base, run, Watcher(phase=print))
     assert len(reports) == 2
     for report in reports:
-        assert report.placed, report.name
-        assert not report.broken, report.check
-        assert report.check["finished"]
-        assert report.check["expected"] == report.check["delivered"] == 19 * 100
-        assert report.summary["results"] == 5 * 100
+        assert report.verification.ok, report.name
+        assert report.check.ok, report.check
+        assert report.check.finished
+        assert report.check.expected == report.check.delivered == 19 * 100
+        assert report.summary.results == 5 * 100
         # Two links of 10 ms; a busy machine takes its time.
-        assert report.summary["latency_ms"]["p50"] > 10
-        cell = run / "cells" / report.name
-        verified = json.loads((cell / "verification.json").read_text())["rows"]
-        operators = json.loads((cell / "operators.json").read_text())
-        assert {row["operator"]: row["actual"] for row in verified} == {
-            row["name"]: row["node"] for row in operators
+        assert (report.summary.latency_ms.p50 or 0) > 10
+        assert {row.operator: row.actual for row in report.verification.rows} == {
+            row.name: row.node for row in report.operators
         }
-        assert any(row["records_in"] for row in operators)
+        assert any(row.records_in for row in report.operators)
     page = make_report([run])
     assert {group.setting.engine for group in page.groups} == {engine}
     reachable = VirtualRack(read_inventory(base / "four.yaml")).reachable()
@@ -138,15 +135,16 @@ def test_a_cell_through_kafka(base: Path, tmp_path: Path) -> None:
     streams = streams_of(problem, None, experiment.seed)
     (cell,) = cells_of(experiment)
     with engine_bed(experiment, reachable, opener, print, keep=False) as bed:
-        directory = CellDirectory(tmp_path / "cell")
-        report = run_cell(bed, experiment, cell, problem, streams, directory, print)
+        folder = CellFolder(tmp_path / "cell")
+        run_cell(bed, experiment, cell, problem, streams, folder, print)
     with connect(reachable) as hosts:
         assert all(not jobs for jobs in hosts.map(lambda host: host.jobs()).values())
-    assert report.placed
-    assert not report.broken, report.check
-    assert report.check["finished"]
-    assert report.check["expected"] == report.check["delivered"] == 20 * 100
-    told = report.summary["kafka"]
+    assert folder.verification.ok
+    assert folder.check.ok, folder.check
+    assert folder.check.finished
+    assert folder.check.expected == folder.check.delivered == 20 * 100
+    told = folder.summary.kafka
+    assert told is not None and told.back_pressure is not None
     # A reading crosses from its host to the broker and back, and its result from host to sink.
-    assert told["end_to_end_ms"]["p50"] > told["processing_ms"]["p50"] + 10 > 20
-    assert told["back_pressure"]["samples"] >= 2
+    assert (told.end_to_end_ms.p50 or 0) > (told.processing_ms.p50 or 0) + 10 > 20
+    assert told.back_pressure.samples >= 2

@@ -11,9 +11,9 @@ from report_runs import change, write_run
 
 from nova_core.errors import NovaError
 from nova_flink.results import FIELDS
-from nova_harness.experiment.carried import carried_figures
 from nova_harness.experiment.cells import cells_of
 from nova_harness.experiment.document import Experiment, check_experiment
+from nova_harness.experiment.kafka_measures import kafka_figures
 from nova_harness.experiment.runner import default_folder
 from nova_harness.kafka_deployment import BROKER, KafkaDeployment
 from nova_harness.report import make_report, tables
@@ -26,7 +26,7 @@ THROUGH = Experiment(name="a", strategies=["sink"], transport="kafka")
 
 def test_an_experiment_says_how_readings_come() -> None:
     check_experiment(THROUGH, "x.yaml")
-    assert cells_of(THROUGH)[0].document(THROUGH)["transport"] == "kafka"
+    assert cells_of(THROUGH)[0].facts(THROUGH).transport == "kafka"
     assert default_folder(THROUGH) == Path("runs/a-kafka")
     spark = Experiment(name="a", strategies=["sink"], transport="kafka", engine="spark")
     with pytest.raises(NovaError, match=r"x\.yaml: transport: kafka: engine 'spark' does not read"):
@@ -62,14 +62,15 @@ def test_figures_are_of_the_measured_time() -> None:
     records["waited_us"] = 15_000
     partition = ("pressure", 0)
     samples = [Sample(t, {partition: 100 * t}, {partition: 90 * t}) for t in range(10)]
-    told = carried_figures(records, samples, (2_000_000, 6_000_000))
-    assert told["processing_ms"]["p50"] == pytest.approx(5, rel=0.01)
-    assert told["end_to_end_ms"]["max"] == 80
-    pressure = told["back_pressure"]
-    assert pressure["samples"] == 4
-    assert pressure["rate"] == pytest.approx(10)
-    assert (pressure["occurred"], pressure["backlog"], pressure["most"]) == (True, 50, 50)
-    assert carried_figures(records[:0], samples[:1], (0, 10))["back_pressure"] is None
+    told = kafka_figures(records, samples, (2_000_000, 6_000_000))
+    assert told.processing_ms.p50 == 5
+    assert told.end_to_end_ms.max == 80
+    pressure = told.back_pressure
+    assert pressure is not None
+    assert pressure.samples == 4
+    assert pressure.rate == pytest.approx(10)
+    assert (pressure.occurred, pressure.backlog, pressure.most) == (True, 50, 50)
+    assert kafka_figures(records[:0], samples[:1], (0, 10)).back_pressure is None
 
 
 def test_a_report_sets_what_came_through_kafka_apart(tmp_path: Path) -> None:

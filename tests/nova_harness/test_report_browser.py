@@ -19,9 +19,11 @@ import numpy as np
 import pytest
 from needs import skip_or_fail
 from PIL import Image
-from report_runs import BEHAVIOURS, change, write_json, write_run
+from report_runs import BEHAVIOURS, change, write_run
 
 from nova_harness.report import make_report, write_report
+from nova_harness.results.run_folder import write_json
+from nova_harness.results.schema import Verdict
 
 pytestmark = pytest.mark.e2e
 
@@ -103,7 +105,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     failed = run / "cells" / "tree-w1ms-r20-stress-2"
     (failed / "DONE").unlink()
     text = "host worker5 (10.1.2.15): unreachable for 30 s; what it ran is lost, see its log"
-    write_json(failed / "verdict.json", {"state": "failed", "verdict": text})
+    write_json(failed / "verdict.json", Verdict("failed", text))
     change(run / "cells" / "sink-w1ms-r20-calm-1" / "check.json", lost=2)
     write_report(make_report([run]), place / "report.html")
     return place / "report.html"

@@ -9,10 +9,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
-from report_runs import Behaviour, change, write_json, write_run
+from report_runs import Behaviour, change, write_run
 
 from nova_core.errors import NovaError
 from nova_harness.commands.report import report
+from nova_harness.results.run_folder import write_json
+from nova_harness.results.schema import Verdict
 
 TWO = {"nova": Behaviour(40), "sink": Behaviour(60, climb_ms=400)}
 
@@ -30,7 +32,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = write_run(place / "run", TWO, windows=(10,), duration_s=4)
     unfinished = run / "cells" / "sink-w10ms-r20-stress-1"
     (unfinished / "DONE").unlink()
-    write_json(unfinished / "verdict.json", {"state": "failed", "verdict": "<b>disk</b> full"})
+    write_json(unfinished / "verdict.json", Verdict("failed", "<b>disk</b> full"))
     for plan in run.glob("cells/sink-*/plan.json"):
         plan.write_text("{}")
     change(run / "experiment.yaml", name="Tests & <reports>")

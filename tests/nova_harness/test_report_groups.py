@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_runs import Behaviour, change, write_json, write_run
+from report_runs import Behaviour, change, write_run
 
 from nova_core.errors import NovaError
 from nova_harness.report import make_report
@@ -24,8 +25,19 @@ from nova_harness.report.groups import (
     groups_of,
     latency_of,
 )
-from nova_harness.report.run_folder import read_run
 from nova_harness.report.summary import notes
+from nova_harness.results.run_folder import CALIBRATIONS, read_run, write_json
+from nova_harness.results.schema import (
+    CalibratedSetting,
+    Calibration,
+    Calibrations,
+    FoundRate,
+    OperatorCounts,
+    RunState,
+    Verdict,
+    Verification,
+    VerifiedRow,
+)
 
 TWO = {"nova": Behaviour(40), "sink": Behaviour(60, climb_ms=400)}
 
@@ -166,10 +178,13 @@ LEFT = ((False, None), (True, 0.55))
 
 def test_the_rate_that_was_found_for_a_load_is_told(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", TWO, windows=(10,), repetitions=1, duration_s=3)
-    found = {"asked": 1.2, "rate": 17000, "host": "fog-1", "takes": 28300, "load": 1.201}
-    found["calibrations"] = [{"rate": 9000}, {"rate": 16800}]
-    rows = [{"rate": 17000, "stress": stress, "costs": {"left": left}} for stress, left in LEFT]
-    write_json(run / "calibration.json", {"load": found, "rates": rows})
+    first, last = (Calibration(0.01, 0.05, 0.1, 15.0, rate, 0, 100, {}) for rate in (9000, 16800))
+    found = FoundRate(1.2, 17000, "fog-1", 28300, 1.201, [first, last])
+    rows = [
+        CalibratedSetting(rate=17000, stress=stress, costs=replace(last, left=left))
+        for stress, left in LEFT
+    ]
+    write_json(run / CALIBRATIONS, Calibrations(load=found, rates=rows))
     (text,) = (text for text in told(run)["plain"] if "17,000 readings" in text)
     assert "1.20 times" in text and "(fog-1)" in text and "2 calibrations" in text
     (fact,) = (text for name, text in run_facts(read_run(run)) if name == "rate found")
@@ -180,12 +195,12 @@ def test_the_rate_that_was_found_for_a_load_is_told(tmp_path: Path) -> None:
 def test_what_is_lost_misplaced_or_unfinished_is_said_first(tmp_path: Path) -> None:
     run = fresh(tmp_path, repetitions=2)
     change(cell(run, "nova") / "check.json", lost=3)
-    rows = [{"operator": "join 0", "node": "fog-1", "actual": "sink"}]
-    write_json(cell(run, "sink") / "verification.json", {"ok": False, "rows": rows})
+    rows = [VerifiedRow(operator="join 0", node="fog-1", actual="sink")]
+    write_json(cell(run, "sink") / "verification.json", Verification(ok=False, rows=rows))
     (cell(run, "nova", 2) / "DONE").unlink()
-    failed = {"state": "failed", "verdict": "host fog-1: unreachable"}
+    failed = Verdict("failed", "host fog-1: unreachable")
     write_json(cell(run, "nova", 2) / "verdict.json", failed)
-    write_json(run / "run.json", {"state": "interrupted", "verdict": "Ctrl-C"})
+    write_json(run / "run.json", RunState(state="interrupted", verdict="Ctrl-C"))
     bad = " ".join(told(run)["bad"])
     for part in (
         "3 lost",
@@ -202,7 +217,7 @@ def test_what_was_held_back_without_need_for_cpu_is_said(
 ) -> None:
     run = fresh(tmp_path)
     # Counted for 3.5 s.
-    source = {"name": "source", "node": "edge-1", "busy_ms": None, "back_pressured_ms": 1400}
+    source = OperatorCounts(name="source", node="edge-1", back_pressured_ms=1400)
     write_json(cell(run, "sink") / "operators.json", [source])
     hosts = {"fog-1": {"cpu_cores_mean": used / 10, "limit_cores": 0.1}, "edge-1": {}}
     change(cell(run, "sink") / "summary.json", hosts=hosts)
@@ -237,6 +252,13 @@ def test_a_directory_that_is_no_run(tmp_path: Path) -> None:
         read_run(tmp_path)
 
 
+def test_a_run_of_another_version(tmp_path: Path) -> None:
+    run = fresh(tmp_path)
+    change(run / "run.json", nova_run=7)
+    with pytest.raises(NovaError, match=r"run\.json: nova_run: format version 7; 1 is read here"):
+        read_run(run)
+
+
 def test_a_run_given_twice(run: Path) -> None:
     with pytest.raises(NovaError, match="given twice"):
         make_report([run, run / "cells" / ".."])
@@ -245,7 +267,7 @@ def test_a_run_given_twice(run: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("cell.json", '{"strategy": "nova"}', "window_ms"),
+        ("cell.json", '{"strategy": "nova"}', "field `engine`"),
         ("summary.json", '{"throughput_results_per_s": "many"}', "throughput_results_per_s"),
         ("check.json", "{", "check.json"),
         ("check.json", "[" * 20_000, "check.json"),

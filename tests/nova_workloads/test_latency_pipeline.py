@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from latency_series import filtered_series
 
 from nova_core.costspace.latency_files import read_measurements
-from nova_core.costspace.percentile_filter import percentile_filter
 from nova_core.errors import NovaError
 from nova_workloads.latency_pipeline import Filter, filter_latencies
 
@@ -121,7 +121,7 @@ def test_results_of_an_anchoring_mesh(spark: SparkSession, tmp_path: Path) -> No
         for ends, values in samples.items()
     }
     for ends, values in samples.items():
-        own = percentile_filter(np.array([values]))
+        own = filtered_series(np.array([values]))
         assert own[0, -1] == latency[ends]
     found = {(row["source"], row["target"]): row for row in pq.read_table(output).to_pylist()}
     names = ["1", "2", "3", "4", "198.51.100.7"]
@@ -199,7 +199,7 @@ def test_measured_matrices(spark: SparkSession, shared_data: Path, tmp_path: Pat
     report = filter_latencies(spark, files, output, Filter())
     rounds = np.stack([pd.read_csv(file).to_numpy(np.float64) for file in files], axis=-1)
     rounds[rounds <= 0] = np.nan
-    latency = percentile_filter(rounds)[..., -1]
+    latency = filtered_series(rounds)[..., -1]
     names = pd.read_csv(files[0], nrows=0).columns.to_numpy()
     table = pq.read_table(output)
     place = {name: index for index, name in enumerate(names)}

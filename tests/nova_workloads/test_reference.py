@@ -95,6 +95,16 @@ def test_is_the_brute_force_join(
     assert join.windows == len(windows)
 
 
+def test_more_keys_than_can_be_counted() -> None:
+    none = np.empty(0, np.int64)
+    streams = [
+        Stream(stream[0], "r", stream, none, np.empty(0)) for stream in ("pressure", "humidity")
+    ]
+    rows = [(0, 0, 0), (1, 0, 10**12)]
+    with pytest.raises(NovaError, match="2147483647 keys in windows of 1 ms are too many"):
+        Reference(streams, tuples_of(rows), 1, keys=2**31 - 1)
+
+
 @settings(max_examples=300, deadline=None)
 @given(workloads(), st.data())
 def test_comparison_counts_exactly(
@@ -288,3 +298,11 @@ def test_bad_arguments(arguments: list[str], message: str) -> None:
     done = CliRunner().invoke(cli, ["workload", "reference", *arguments])
     assert done.exit_code == 2, done.output
     assert message in done.stderr
+
+
+def test_a_column_whose_name_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_bytes(b'{"left_sens\xf6r": "a"}\n')
+    done = reference("--check", str(path))
+    assert done.exit_code == 2
+    assert "results.jsonl: the name of a column is not UTF-8 text" in done.stderr

@@ -87,6 +87,11 @@ def test_what_was_replayed_can_be_replayed(tmp_path: Path) -> None:
         ("bmp280_1.csv", "a,b,1,nan\n", "1 rows have no value"),
         ("other.csv", "a,b,1,2\n", "say which stream it is with --stream"),
         ("t.csv", "sensor,region,time_ms,value\na,b,1,2\n", "no column 'stream'"),
+        (
+            "t.csv",
+            "stream,sensor,region,sequence,time_ms,value\n" + "pressure,a,b,7,1,2\n" * 2,
+            "sensor a: two tuples of sequence number 7; a result must say which one it means",
+        ),
         ("t.txt", "", "expected a .csv, .csv.gz or .parquet file"),
         ("t.csv.gz", "no gzip", "t.csv.gz: cannot be read"),
         ("t.parquet", "no parquet", "cannot be read as Parquet"),

@@ -271,6 +271,14 @@ def test_size_is_about_what_was_asked(tmp_path: Path) -> None:
     assert truth["settings"]["sensors"] == sensors_for(5_000_000, Settings(1, days=2))
 
 
+def test_a_size_beyond_any_disk(tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        cli, ["data", "synth", str(tmp_path / "a"), "--sensors", "1", "--size", "9" * 400]
+    )
+    assert done.exit_code == 2
+    assert "an archive has at most 1 PB" in done.output
+
+
 def test_mixed_by_command(tmp_path: Path) -> None:
     arguments = ["--sensors", "6", "--interval", "3600", "--mixed", "--gzip"]
     done = CliRunner().invoke(cli, ["data", "synth", str(tmp_path / "a"), *arguments])

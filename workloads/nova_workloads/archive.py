@@ -243,19 +243,3 @@ def _listed_by_spark(spark: SparkSession, place: str) -> Iterator[tuple[str, int
     except AnalysisException as error:
         raise NovaError(f"{place}: cannot be listed: {error.getMessage()}") from None
     yield from zip(*(column.to_pylist() for column in table.columns), strict=True)
-
-
-__all__ = [
-    "MIXED",
-    "SCHEMAS",
-    "SEQUENCE_DAY",
-    "STREAMS",
-    "STREAMS_OF",
-    "TYPES",
-    "ArchiveFile",
-    "Schema",
-    "described",
-    "is_local",
-    "is_web",
-    "list_files",
-]

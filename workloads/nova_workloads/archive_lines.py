@@ -328,6 +328,3 @@ def _time(text: str) -> int:
         return -1
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // timedelta(microseconds=1)
-
-
-__all__ = ["BadFileError", "Lines", "body_of", "parse", "read_content"]

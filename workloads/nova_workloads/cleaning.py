@@ -202,6 +202,3 @@ def _order_codes(series: Ints, time: Ints) -> Ints:
     wrong = np.where((behind_count <= ahead_count)[groups], behind, ahead)
     code[chosen[by_line[wrong]]] = CODES["out_of_order"]
     return code
-
-
-__all__ = ["CODES", "DAY", "REASONS", "Cleaning", "Readings", "clean"]

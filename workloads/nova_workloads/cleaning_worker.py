@@ -124,6 +124,3 @@ def _batch(kind: str, lines: Lines, time: Any, days: Any, readings: Readings) ->
     return pa.RecordBatch.from_arrays(
         [pa.array(values, COLUMNS[name]) for name, values in columns.items()], schema=SCHEMA
     )
-
-
-__all__ = ["COLUMNS", "DDL", "FILE", "cleaner"]

@@ -175,6 +175,3 @@ def _polar(distance: float, angle: float, aside: float) -> list[float]:
 def _plain(value: float) -> float:
     """A whole number without a decimal point."""
     return int(value) if value == int(value) else value
-
-
-__all__ = ["Debs"]

@@ -353,17 +353,3 @@ def checked_base(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.netloc or not url.isascii():
         raise FetchError(f"--url {url}: expected an address such as https://host/path")
     return url.rstrip("/")
-
-
-__all__ = [
-    "MANIFEST",
-    "Entry",
-    "FetchError",
-    "Fetcher",
-    "Manifest",
-    "MissingError",
-    "checked_base",
-    "retry_after",
-    "sha256_of",
-    "whole_gzip",
-]

@@ -294,17 +294,3 @@ def as_lines(path: Path) -> None:
             msgspec.json.decode(line, type=_Result)
     except msgspec.MsgspecError as error:
         raise ValueError(f"no measurement results: {error}") from error
-
-
-__all__ = [
-    "ATLAS_API",
-    "SENSOR_API",
-    "SENSOR_ARCHIVE",
-    "Outcome",
-    "SensorArchive",
-    "Wanted",
-    "as_lines",
-    "atlas_files",
-    "days",
-    "fetch_all",
-]

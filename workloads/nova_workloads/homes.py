@@ -85,6 +85,3 @@ def all_homes(tables: Tables) -> DataFrame:
     columns = [part.split()[0] for part in HOMES.split(",")]
     named = first.select("sensor", "at.*").select(*columns)
     return homes.union(named.join(homes, "sensor", "left_anti"))
-
-
-__all__ = ["all_homes", "find_homes"]

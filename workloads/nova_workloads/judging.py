@@ -58,6 +58,3 @@ def _tasks(files: Sequence[ArchiveFile], parallelism: int) -> list[int]:
         tasks.append(task)
         size, count = size + file.bytes, count + 1
     return tasks
-
-
-__all__ = ["judged"]

@@ -271,6 +271,3 @@ def _report(samples: DataFrame, directions: DataFrame, pairs: DataFrame) -> dict
             "few": FEW_NEIGHBOURS,
         },
     }
-
-
-__all__ = ["Filter", "filter_latencies"]

@@ -247,14 +247,3 @@ def _path(address: Column) -> Column:
 
     decoded = F.url_decode(F.replace(address, F.lit("+"), F.lit("%2B")))
     return F.regexp_replace(decoded, "^file:/+", "/")
-
-
-__all__ = [
-    "REASONS",
-    "SAMPLES",
-    "atlas_samples",
-    "is_json",
-    "list_files",
-    "matrix_samples",
-    "unreadable",
-]

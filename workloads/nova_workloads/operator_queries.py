@@ -13,7 +13,7 @@ import numpy as np
 
 from nova_core.errors import ProblemError
 from nova_core.model.problem import Links
-from nova_core.strategies.whitewater import Network, Query, QueryOperator
+from nova_core.strategies.whitewater import Network, ProfiledOperator, ProfiledQuery
 
 COSTS = {"filter": 20.0, "project": 50.0, "join": 800.0}  # instructions per tuple
 WINDOW = 5.0  # s
@@ -70,7 +70,7 @@ LARGE = QueryShape(sources=(3, 13), operators=40, nodes=11, options=5)
 """Section 6.2: 3 to maxOps / 3 emitters and up to maxOps = 40 operators."""
 
 
-def random_query(shape: QueryShape, seed: int) -> tuple[Query, Network]:
+def random_query(shape: QueryShape, seed: int) -> tuple[ProfiledQuery, Network]:
     """A query built bottom up from random operators, and a network for it.
 
     Args:
@@ -95,7 +95,7 @@ def random_query(shape: QueryShape, seed: int) -> tuple[Query, Network]:
     for number, one in enumerate(operators):
         depth[number] = max((depth[i] + 1 for i in one.inputs), default=0)
     limit = HOP * (1 + PATIENCE * max(depth))
-    query = Query(operators, TUPLE_BYTES, HASH_BYTES, limit)
+    query = ProfiledQuery(operators, TUPLE_BYTES, HASH_BYTES, limit)
     return query, random_network(shape.nodes, random)
 
 
@@ -121,7 +121,7 @@ class _Growing:
 
     def __init__(self, shape: QueryShape, random: np.random.Generator) -> None:
         self._shape, self._random = shape, random
-        self.operators: list[QueryOperator] = []
+        self.operators: list[ProfiledOperator] = []
         self.roots: list[int] = []
         self._rate: list[float] = []
         self._columns: list[tuple[str, ...]] = []
@@ -133,7 +133,7 @@ class _Growing:
         columns = tuple(f"{name}.{letter}" for letter in "abcd"[:many])
         rate = float(_between(self._random, RATES, 1)[0])
         host = int(self._random.integers(self._shape.nodes))
-        made = QueryOperator(name, "source", hosts=(host,), rate=rate, columns=columns)
+        made = ProfiledOperator(name, "source", hosts=(host,), rate=rate, columns=columns)
         self._put(made, rate, columns)
 
     def add(self, kind: str) -> None:
@@ -148,7 +148,7 @@ class _Growing:
         cost = COSTS[kind]
         if kind == "filter":
             part = float(random.uniform(*FILTERED))
-            made = QueryOperator(
+            made = ProfiledOperator(
                 name, "filter", inputs, hosts, selectivity=part, cost=cost,
                 columns=(str(random.choice(available)),),
             )  # fmt: skip
@@ -157,23 +157,20 @@ class _Growing:
             # It drops one column where that leaves one.
             dropped = random.choice(available) if len(available) > 1 else ""
             kept = tuple(c for c in available if c != dropped)
-            made = QueryOperator(name, "project", inputs, hosts, cost=cost, columns=kept)
+            made = ProfiledOperator(name, "project", inputs, hosts, cost=cost, columns=kept)
             self._put(made, rates[0], kept)
         else:
             output = min(rates) * float(random.uniform(*JOINED))
             part = min(1.0, output / (2 * WINDOW * rates[0] * rates[1]))
             compared = tuple(str(random.choice(self._columns[i])) for i in inputs)
-            made = QueryOperator(
+            made = ProfiledOperator(
                 name, "join", inputs, hosts, selectivity=part, cost=cost, window=WINDOW,
                 columns=compared,
             )  # fmt: skip
             self._put(made, 2 * WINDOW * rates[0] * rates[1] * part, available)
 
-    def _put(self, made: QueryOperator, rate: float, columns: Sequence[str]) -> None:
+    def _put(self, made: ProfiledOperator, rate: float, columns: Sequence[str]) -> None:
         self.roots = [r for r in self.roots if r not in made.inputs] + [len(self.operators)]
         self.operators.append(made)
         self._rate.append(rate)
         self._columns.append(tuple(columns))
-
-
-__all__ = ["LARGE", "SMALL", "QueryShape", "random_network", "random_query"]

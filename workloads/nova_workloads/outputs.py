@@ -347,6 +347,3 @@ def _producer(server: str, wait: float) -> Any:
         )
     except KafkaError as error:
         raise NovaError(f"kafka://{server}: cannot connect: {error}") from error
-
-
-__all__ = ["TARGETS", "Output", "Target"]

@@ -79,6 +79,3 @@ class Clock:
     def sleep_a_tick(self) -> None:
         """Sleep to the next tick."""
         self.sleep_until(self.now() + 1)
-
-
-__all__ = ["Clock", "Lateness"]

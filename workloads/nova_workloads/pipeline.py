@@ -237,6 +237,3 @@ class _Run:
         pairs.repartitionByRange("region").sortWithinPartitions(
             "region", "left", "right"
         ).write.parquet(self._store.staged("join_matrix"))
-
-
-__all__ = ["prepare"]

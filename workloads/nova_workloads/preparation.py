@@ -63,6 +63,3 @@ class Preparation:
             },
             "window": self.window,
         }
-
-
-__all__ = ["Preparation"]

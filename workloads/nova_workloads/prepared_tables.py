@@ -64,6 +64,3 @@ class Tables:
         if self.store.exists(self.store.staged(table)):
             rows = rows.unionByName(self.staged(table, schema))
         return rows
-
-
-__all__ = ["ACTIVITY", "FILES", "HOMES", "QUALITY", "READINGS", "SENSORS", "Tables"]

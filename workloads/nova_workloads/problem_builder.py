@@ -410,6 +410,3 @@ def _write_latencies(file: Path, nodes: Any, output: Path) -> None:
         )
     pairs = pa.table({"from": source, "to": target, "ms": table.floats("latency")}).filter(known)
     pq.write_table(pairs, output, compression="zstd")
-
-
-__all__ = ["Build", "build_problem"]

@@ -92,6 +92,3 @@ def said(found: dict[str, Any]) -> str:
     readings = found["readings"]
     dropped = ", ".join(f"{n} {reason}" for reason, n in readings["dropped"].items() if n)
     return f"{readings['in']} in, {dropped or 'none'} dropped"
-
-
-__all__ = ["counted", "report", "said"]

@@ -61,6 +61,3 @@ def clean(tables: Tables, preparation: Preparation, files: Sequence[ArchiveFile]
     rows.write.partitionBy("table", "day", "stream").parquet(tables.store.staged("rows"))
     for table in ("readings", "dropped"):
         tables.store.rename_staged(f"rows/table={table}", table)
-
-
-__all__ = ["clean"]

@@ -144,7 +144,9 @@ class Reference:
         """Group each stream's tuples by window and key: `_order` lists them cell by cell."""
         t = self.tuples
         window = t.time_ms // self.window_ms
-        first = int(window.min()) if len(t) else 0
+        first, last = (int(window.min()), int(window.max())) if len(t) else (0, 0)
+        if (last - first + 1) * self.keys >= 2**63:
+            raise NovaError(f"{self.keys} keys in windows of {self.window_ms} ms are too many")
         cell = (window - first) * self.keys + t.sequence % self.keys
         self._order = np.lexsort((t.sequence, cell, t.stream))
         self._rank = np.empty(len(t), np.int64)
@@ -370,6 +372,3 @@ def pairs_of(
     m, joins = problem.matrix, problem.joins
     chosen = np.flatnonzero((joins.left[m.join] == left) & (joins.right[m.join] == right))
     return [(found(int(m.left[row])), found(int(m.right[row]))) for row in chosen.tolist()]
-
-
-__all__ = ["Comparison", "Reference", "Results", "pairs_of"]

@@ -189,6 +189,3 @@ def read_regions(path: Path, name_property: str = "name") -> Polygons:
     if not names:
         raise NovaError(f"{path}: no features; at least one region is needed")
     return Polygons(tuple(names), tuple(region), np.vstack(sides), str(path))
-
-
-__all__ = ["Grid", "Polygons", "Regions", "read_regions"]

@@ -351,6 +351,3 @@ def groups(streams: Sequence[Stream], split: str) -> dict[str, list[Stream]]:
     for stream in streams:
         found.setdefault(names[split](stream), []).append(stream)
     return found
-
-
-__all__ = ["SPLITS", "Lane", "Part", "Progress", "Replay", "Summary", "groups"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nova_core.errors import NovaError
+from nova_core.model.columnar import open_input
 from nova_core.model.files import atomic_write
 from nova_workloads.reference import Results
 
@@ -85,12 +87,16 @@ def read_results(
     )
     for path in paths:
         for batch in _batches(path, columns):
-            missing = [name for name in NEEDED if name not in batch.schema.names]
+            try:
+                names = batch.schema.names
+            except UnicodeDecodeError:
+                raise NovaError(f"{path}: the name of a column is not UTF-8 text") from None
+            missing = [name for name in NEEDED if name not in names]
             if missing:
                 raise NovaError(
                     f"{path}: no column {missing[0]!r}; results have {', '.join(NEEDED)}"
                 )
-            window = _numbers(batch, WINDOW, path) if WINDOW in batch.schema.names else None
+            window = _numbers(batch, WINDOW, path) if WINDOW in names else None
             yield Results(
                 left=_indices(batch.column("left_sensor"), left),
                 left_sequence=_numbers(batch, "left_sequence", path),
@@ -114,14 +120,14 @@ def _batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     types = integers | dict.fromkeys(("left_sensor", "right_sensor"), pa.string())
     try:
         if path.suffix == ".parquet":
-            yield from pq.ParquetFile(path).iter_batches(1 << 18)
+            yield from pq.ParquetFile(pa.OSFile(os.fsencode(path), "rb")).iter_batches(1 << 18)
         elif path.suffix in (".jsonl", ".json"):
             schema = pa.schema(list(types.items()))
             options = pajson.ParseOptions(explicit_schema=schema)
-            yield from pajson.read_json(path, parse_options=options).to_batches(1 << 18)
+            yield from pajson.read_json(open_input(path), parse_options=options).to_batches(1 << 18)
         elif path.suffix == ".csv":
             with pacsv.open_csv(
-                path,
+                open_input(path),
                 read_options=pacsv.ReadOptions(column_names=list(columns) or None),
                 convert_options=pacsv.ConvertOptions(column_types=types),
             ) as reader:
@@ -158,6 +164,3 @@ def _indices(column: Any, index: dict[str, int]) -> Ints:
     known = np.array([index.get(name, -1) for name in encoded.dictionary.to_pylist()] + [-1])
     rows = pc.fill_null(encoded.indices, len(known) - 1).to_numpy(zero_copy_only=False)
     return np.asarray(known[rows], np.int64)
-
-
-__all__ = ["read_results", "write_results"]

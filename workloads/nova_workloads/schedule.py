@@ -139,6 +139,3 @@ def all_tuples(schedule: Schedule, streams: Sequence[Stream]) -> Tuples:
             for name in ("stream", "sequence", "time_ms", "value", "due")
         )
     )
-
-
-__all__ = ["Schedule", "Tuples", "all_tuples", "origin_of"]

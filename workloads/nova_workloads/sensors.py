@@ -134,6 +134,3 @@ def join_matrix(of_sensors: DataFrame, max_distance: float | None = None) -> Dat
     if max_distance is not None:
         pairs = pairs.where(F.col("distance").isNull() | (F.col("distance") <= max_distance))
     return pairs
-
-
-__all__ = ["activity", "distance", "join_matrix", "sensors"]

@@ -301,6 +301,3 @@ def _follow(session: SparkSession, reported: Progress, ended: threading.Event) -
             return
         if total:
             reported.update(done, total)
-
-
-__all__ = ["MASTER", "Progress", "SparkOptions", "default_memory", "progress", "spark_session"]

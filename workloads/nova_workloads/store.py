@@ -214,6 +214,3 @@ def _alive(process: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-__all__ = ["BY_DAY", "MANIFEST", "REPORT", "WHOLE", "Store"]

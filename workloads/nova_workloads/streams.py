@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nova_core.errors import NovaError
+from nova_core.model.columnar import open_input
 from nova_core.model.packed import PackedError, check_packed
 
 if TYPE_CHECKING:
@@ -164,6 +165,8 @@ def _parquet(path: Path, sensors: Sequence[str], regions: Sequence[str]) -> pa.T
                 among = pc.field(column).cast(pa.string()).isin(list(values))
                 chosen = among if chosen is None else chosen & among
         table = dataset.to_table(columns=wanted, filter=chosen)
+    except UnicodeEncodeError as error:
+        raise NovaError(f"{path}: the name of a folder of readings is UTF-8 text") from error
     except (pa.ArrowException, OSError) as error:
         raise NovaError(f"{path}: cannot be read as Parquet: {_first_line(error)}") from error
     time = table.column(wanted[3])
@@ -206,7 +209,7 @@ def _csv(path: Path, stream: str | None) -> pa.Table:
         )
     try:
         table = pacsv.read_csv(
-            path,
+            open_input(path),
             read_options=pacsv.ReadOptions(column_names=None if given else list(FOUR_COLUMNS)),
             convert_options=pacsv.ConvertOptions(
                 column_types=types, include_columns=list(types) if given else list(FOUR_COLUMNS)
@@ -285,6 +288,13 @@ def _split(
         if (sensors and names[0] not in sensors) or (regions and names[1] not in regions):
             continue
         rows = order[begin:end]
+        if sequence is not None:
+            numbers = np.sort(sequence[rows])
+            for number in numbers[1:][np.diff(numbers) == 0][:1].tolist():
+                raise NovaError(
+                    f"{path}: sensor {names[0]}: two tuples of sequence number {number}; "
+                    "a result must say which one it means"
+                )
         found.append(
             Stream(
                 *names,
@@ -294,6 +304,3 @@ def _split(
             )
         )
     return found
-
-
-__all__ = ["HUMIDITY", "PRESSURE", "Stream", "read_streams", "synthetic"]

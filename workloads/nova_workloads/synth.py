@@ -312,6 +312,3 @@ def _truth(
         ],
         "bad_files": bad,
     }
-
-
-__all__ = ["TRUTH", "Faults", "Settings", "sensors_for", "write_archive"]

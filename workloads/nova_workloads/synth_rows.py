@@ -331,19 +331,3 @@ def place_of(fleet: Fleet, sensor: int, place: int) -> dict[str, NDArray[Any] | 
         "lat": float(fleet.lat[sensor, place]),
         "lon": float(fleet.lon[sensor, place]),
     }
-
-
-__all__ = [
-    "BAD_FILES",
-    "BYTES_PER_ROW",
-    "DAY",
-    "KINDS",
-    "MEASURED",
-    "MIXED_AS",
-    "TYPES",
-    "DailyFile",
-    "Fleet",
-    "day_files",
-    "header_of",
-    "place_of",
-]

@@ -173,6 +173,3 @@ def _names(prefix: str, count: int) -> Strings:
 
     width = len(str(count - 1))
     return np.strings.add(prefix, np.arange(count).astype(f"U{width}"))
-
-
-__all__ = ["HETEROGENEITY_LEVELS", "generate"]

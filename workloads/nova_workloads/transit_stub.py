@@ -187,6 +187,3 @@ def _routes(position: Floats, links: Ints, weight: Floats) -> tuple[Floats, Ints
         hops += np.take_along_axis(hops, next_, axis=1)
         next_ = np.take_along_axis(next_, next_, axis=1)
     return (way + way.T) / 2, towards, hops
-
-
-__all__ = ["TransitStub", "TransitStubParameters", "transit_stub"]

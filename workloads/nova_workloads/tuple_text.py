@@ -147,6 +147,3 @@ def partitions_of(plan: Plan, streams: Sequence[Stream]) -> dict[str, list[Float
             plan.partitions.rates(pair, side) for pair, side in sorted(rows[source])
         ]
     return found
-
-
-__all__ = ["COLUMNS", "EMITTED", "FORMATS", "PARTITION", "TupleText", "partitions_of"]

@@ -61,7 +61,7 @@ def demo(ctx: click.Context, data: Path | None, yes: bool, output: Path, as_json
                 cells += reports
         made = make_report([output / name for name in EXPERIMENTS])
         page = output / "report.html"
-        with shared.progress("drawing") as advance:
+        with console.progress("drawing") as advance:
             written = write_report(made, page, output / "report-files", advance)
     if as_json:
         console.print_json(
@@ -76,6 +76,3 @@ def demo(ctx: click.Context, data: Path | None, yes: bool, output: Path, as_json
         show(made)
         console.say(f"report: {page.resolve()}")
     ctx.exit(0 if good else 1)
-
-
-__all__ = ["EXPERIMENTS", "demo"]

@@ -12,12 +12,12 @@ import click
 from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
-from nova_core.numbers import NumberRange
+from nova_core.numbers import NumberRange, at_least
 
 if TYPE_CHECKING:
-    from nova_harness.experiment.cell_run import CellReport
     from nova_harness.experiment.document import Experiment
     from nova_harness.experiment.runner import Watcher
+    from nova_harness.results.run_folder import CellFolder
 
 experiment_argument = click.argument("place", metavar="FILE|NAME", type=paths.InputPath(text=True))
 PER_CENT = 100.0
@@ -80,9 +80,7 @@ def changing_options(command: Any) -> Any:
                 metavar="SECONDS",
                 help="Measured time of each cell, instead of the file's.",
             ),
-            click.option(
-                "--repetitions", type=click.IntRange(min=1), help="Instead of the file's."
-            ),
+            click.option("--repetitions", type=at_least(1), help="Instead of the file's."),
             click.option(
                 "--data", type=paths.INPUT, help="Readings to replay, instead of the file's."
             ),
@@ -277,7 +275,7 @@ def read(place: str, changes: dict[str, Any]) -> tuple[Experiment, Path]:
     return changed, path.parent
 
 
-def succeeded(asked: Experiment, reports: Sequence[CellReport]) -> bool:
+def succeeded(asked: Experiment, reports: Sequence[CellFolder]) -> bool:
     """Whether every cell could be run, and delivered what was right where it was planned."""
     from nova_harness.experiment.cells import cells_of
 
@@ -307,7 +305,7 @@ def watching() -> Iterator[Watcher]:
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task("beginning", total=None, live="")
 
-        def cell(report: CellReport, number: int, total: int) -> None:
+        def cell(report: CellFolder, number: int, total: int) -> None:
             bar.console.print(f"{number}/{total} {line_of(report)}")
             bar.update(task, completed=number, live="")
 
@@ -319,18 +317,18 @@ def watching() -> Iterator[Watcher]:
         )
 
 
-def line_of(report: CellReport) -> str:
+def line_of(report: CellFolder) -> str:
     """A finished cell in a line."""
-    latency = report.summary["latency_ms"]
+    latency = report.summary.latency_ms
     text = (
-        f"{report.name}: mean {_ms(latency['mean'])}, 99.99 % {_ms(latency['p9999'])}, "
-        f"{report.summary['throughput_results_per_s']:,.0f} results/s"
+        f"{report.name}: mean {_ms(latency.mean)}, 99.99 % {_ms(latency.p9999)}, "
+        f"{report.summary.throughput_results_per_s:,.0f} results/s"
     )
-    wrong = report.broken
-    if not report.placed:
+    wrong = report.check.broken
+    if not report.verification.ok:
         wrong.append("not placed as planned")
-    if report.check["cut_off"]:
-        wrong.append(f"{report.check['cut_off']:,} cut off at the end")
+    if report.check.cut_off:
+        wrong.append(f"{report.check.cut_off:,} cut off at the end")
     return f"{text} ({', '.join(wrong)})" if wrong else text
 
 
@@ -338,7 +336,7 @@ def _ms(value: float | None) -> str:
     return "-" if value is None else f"{value:,.1f} ms"
 
 
-def results_table(reports: Sequence[CellReport]) -> Any:
+def results_table(reports: Sequence[CellFolder]) -> Any:
     """All cells, a row each."""
     table = console.table(
         "latency from the later reading's due time to the sink, ms",
@@ -358,20 +356,17 @@ def results_table(reports: Sequence[CellReport]) -> Any:
         caption="complete: nothing lost, duplicated or wrong, held against the reference join",
     )
     for r in reports:
-        latency = r.summary["latency_ms"]
-        figures = [latency[name] for name in ("mean", "p50", "p90", "p99", "p9999")]
-        due = r.check["expected"]
-        came = PER_CENT * (1 - r.check["cut_off"] / due) if due else float("nan")
+        latency = r.summary.latency_ms
+        figures = [latency.mean, latency.p50, latency.p90, latency.p99, latency.p9999]
+        due = r.check.expected
+        came = PER_CENT * (1 - r.check.cut_off / due) if due else float("nan")
         table.add_row(
             r.name,
             *(console.number(float("nan") if f is None else f) for f in figures),
-            console.number(r.summary["throughput_results_per_s"], 0),
+            console.number(r.summary.throughput_results_per_s, 0),
             console.number(came),
-            f"{r.check['cut_off']:,}",
-            "yes" if r.placed else "[red]no[/]",
-            "[red]" + ", ".join(r.broken) + "[/]" if r.broken else "yes",
+            f"{r.check.cut_off:,}",
+            "yes" if r.verification.ok else "[red]no[/]",
+            "[red]" + ", ".join(r.check.broken) + "[/]" if r.check.broken else "yes",
         )
     return table
-
-
-__all__ = ["experiment", "line_of", "read", "results_table", "succeeded", "watching"]

@@ -13,7 +13,7 @@ import click
 from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
-from nova_core.numbers import NumberRange
+from nova_core.numbers import NumberRange, at_least
 from nova_flink.names import OWN_JOBS
 from nova_testbed.commands import shared as testbed
 
@@ -66,7 +66,7 @@ def up(place: str, as_json: bool) -> None:
 @click.option("--window", type=click.IntRange(1, 1000), default=100, show_default=True, help="ms.")
 @click.option(
     "--keys",
-    type=click.IntRange(min=1),
+    type=at_least(1),
     help="Match sequence numbers modulo this as well [default: one result per tuple].",
 )
 @click.option(
@@ -301,6 +301,3 @@ def _show(found: Verification, told: dict[str, Any], as_json: bool) -> None:
             table.add_row(row.operator, row.node or "-", f"{colour}{row.actual or '-'}", row.status)
         console.show(table)
     click.get_current_context().exit(0 if found.ok else 1)
-
-
-__all__ = ["flink"]

@@ -55,7 +55,7 @@ def report(
     with shared.working():
         made = _made(list(runs), strategy, len(runs) > 1 if spark is None else spark, options)
         beside = output.with_name(f"{output.stem}-files")
-        with shared.progress("drawing") as advance:
+        with console.progress("drawing") as advance:
             written = write_report(made, output, beside, advance)
         if made.groups:
             written += write_aggregate(made.groups, beside)
@@ -159,6 +159,3 @@ def _answer(made: Report, written: list[Path]) -> dict[str, Any]:
             for group in made.groups
         ],
     }
-
-
-__all__ = ["report", "show"]

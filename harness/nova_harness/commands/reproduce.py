@@ -42,7 +42,7 @@ def fig8(
     from nova_harness.figure_inputs import read_parameters
 
     asked = read_parameters("fig8", figure.Fig8, parameters)
-    with shared.working(), shared.progress("placing") as advance:
+    with shared.working(), console.progress("placing") as advance:
         result = figure.run(asked, data_directory(data, synthetic), advance)
     tables: dict[str, Sequence[object]] = {"fig8": result.strategies, "fig8-spaces": result.spaces}
     shown = [strategies_table(result), "", spaces_table(result)]
@@ -59,7 +59,7 @@ def fig9(
     from nova_harness.figure_inputs import read_parameters
 
     asked = read_parameters("fig9", figure.Fig9, parameters)
-    with shared.working(), shared.progress("placing") as advance:
+    with shared.working(), console.progress("placing") as advance:
         result = figure.run(asked, data_directory(data, synthetic), advance)
     shown = [
         hours_table(result),
@@ -135,6 +135,3 @@ def hours_table(result: ninth.Result) -> Any:
             console.number(row.median_change),
         )
     return table
-
-
-__all__ = ["reproduce"]

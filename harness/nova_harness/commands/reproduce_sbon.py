@@ -25,7 +25,7 @@ def sbon(parameters: Path | None, output: Path, as_json: bool) -> None:
     from nova_harness.sbon_results import draw
 
     asked = read_parameters("sbon", experiment.Sbon, parameters)
-    with shared.working(), shared.progress("topologies") as advance:
+    with shared.working(), console.progress("topologies") as advance:
         result = experiment.run(asked, advance)
     tables: dict[str, Sequence[object]] = {
         "sbon-table1": result.table,
@@ -104,6 +104,3 @@ def _reuse(result: Result) -> Any:
             console.number(row.shared),
         )
     return table
-
-
-__all__ = ["sbon"]

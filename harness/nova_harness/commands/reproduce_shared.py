@@ -125,6 +125,3 @@ def publish(
         return
     console.show(*shown)
     console.say(f"written to {directory}: {', '.join(written)}")
-
-
-__all__ = ["data_directory", "figure_options", "publish"]

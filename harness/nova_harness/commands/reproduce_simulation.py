@@ -10,7 +10,7 @@ import click
 
 from nova_core import console
 from nova_core.commands import shared
-from nova_core.numbers import NumberRange
+from nova_core.numbers import NumberRange, at_least
 from nova_harness.commands.reproduce_shared import data_directory, figure_options, publish
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _changed(asked: Any, strategies: tuple[str, ...], **others: Any) -> Any:
 
 
 nodes_option = click.option(
-    "--nodes", type=click.IntRange(min=4), help="Take a generated topology of so many nodes."
+    "--nodes", type=at_least(4), help="Take a generated topology of so many nodes."
 )
 
 
@@ -82,7 +82,7 @@ nodes_option = click.option(
 @nodes_option
 @click.option(
     "--seeds",
-    type=click.IntRange(min=1),
+    type=at_least(1),
     help="Runs of every strategy that draws at random [default: that of the parameters].",
 )
 @cell_options
@@ -102,7 +102,7 @@ def fig6(
     asked = read_parameters("fig6", figure.Fig6, parameters)
     asked = _changed(asked, strategies, synthetic_nodes=nodes, seeds=seeds)
     source = data_directory(data, synthetic or nodes is not None)
-    with shared.working(), shared.progress("placing") as advance:
+    with shared.working(), console.progress("placing") as advance:
         result = figure.run(asked, source, _limits(limit, memory), output / CELLS, advance)
     shown = [overload_table(result)]
     publish(output, "fig6", result, {"fig6": result.rows}, figure.draw, shown, as_json)
@@ -127,7 +127,7 @@ def fig7(
     asked = read_parameters("fig7", figure.Fig7, parameters)
     asked = _changed(asked, strategies, synthetic_nodes=nodes)
     source = data_directory(data, synthetic or nodes is not None)
-    with shared.working(), shared.progress("placing") as advance:
+    with shared.working(), console.progress("placing") as advance:
         result = figure.run(asked, source, _limits(limit, memory), output / CELLS, advance)
     shown = [delta_table(result)]
     publish(output, "fig7", result, {"fig7": result.rows}, figure.draw, shown, as_json)
@@ -136,7 +136,7 @@ def fig7(
 @click.command()
 @click.option(
     "--nodes",
-    type=click.IntRange(min=4),
+    type=at_least(4),
     multiple=True,
     help="Size of a topology; may be repeated [default: those of the parameters, up to 10^6].",
 )
@@ -156,7 +156,7 @@ def fig10(
 
     asked = read_parameters("fig10", figure.Fig10, parameters)
     asked = _changed(asked, strategies, nodes=list(nodes) or None)
-    with shared.working(), shared.progress("placing") as advance:
+    with shared.working(), console.progress("placing") as advance:
         result = figure.run(asked, _limits(limit, memory), output / CELLS, advance)
     shown = [time_table(result)]
     publish(output, "fig10", result, {"fig10": result.rows}, figure.draw, shown, as_json)
@@ -230,6 +230,3 @@ def time_table(result: tenth.Result) -> Any:
 def _time(row: tenth.Row) -> str:
     told = "-" if row.seconds is None else _number(row.seconds, 3 if row.seconds < 1 else 1)
     return f"{told} ({row.published})" if row.published else told
-
-
-__all__ = ["fig6", "fig7", "fig10"]

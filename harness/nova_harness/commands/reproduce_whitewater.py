@@ -52,7 +52,7 @@ def whitewater(quick: bool, parameters: Path | None, output: Path, as_json: bool
             for name, part in (("small", asked.small), ("large", asked.large))
         }
         asked = msgspec.structs.replace(asked, **fewer)
-    with shared.working(), shared.progress("searching") as advance:
+    with shared.working(), console.progress("searching") as advance:
         result = figures.run(asked, output / "runs.jsonl", advance)
     tables: dict[str, Sequence[object]] = {
         "whitewater-small": result.small,
@@ -117,6 +117,3 @@ def told(result: figures.Result) -> tuple[str, ...]:
         f"{result.annealing_at_least_tabu:.0f} % of the queries; it takes {annealing.time:.1f} ms "
         f"(published: {result.published_annealing:.0f} ms)",
     )
-
-
-__all__ = ["whitewater"]

@@ -65,6 +65,3 @@ def verify(
             table.add_row(row.step, row.node or "-", f"{colour}{actual}", hosts, str(row.tasks))
         console.show(table)
     ctx.exit(0 if found.ok else 1)
-
-
-__all__ = ["spark"]

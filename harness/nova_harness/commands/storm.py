@@ -104,6 +104,3 @@ def _client(address: str) -> Nimbus:
         raise NovaError(f"--nimbus {address}: expected HOST or HOST:PORT")
     options: dict[str, Any] = {"port": int(port or NIMBUS_PORT), "java": java("Storm")}
     return Nimbus(StormHome.default(), host, **options)
-
-
-__all__ = ["storm"]

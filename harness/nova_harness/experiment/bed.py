@@ -151,6 +151,3 @@ def cores_of(bed: Bed) -> dict[str, float]:
     hosts = bed.deployment.hosts
     told = hosts.run("nproc")
     return {host.spec.name: host.spec.cpu or float(told[host.spec.name].stdout) for host in hosts}
-
-
-__all__ = ["cores_of", "engine_bed", "find_inventory", "hosts_up", "prepare_engine", "reserved"]

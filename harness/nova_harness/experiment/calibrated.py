@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -12,7 +11,6 @@ from nova_harness.experiment import calibration as calibrating
 from nova_harness.experiment import found_rate as finding
 from nova_harness.experiment.bed import cores_of
 from nova_harness.experiment.calibration import Setting
-from nova_harness.experiment.cell_run import write_json
 from nova_harness.experiment.cells import loads_of
 from nova_harness.experiment.document import Experiment
 from nova_harness.experiment.problem import (
@@ -22,15 +20,20 @@ from nova_harness.experiment.problem import (
     rtt_csv,
     streams_of,
 )
+from nova_harness.results.run_folder import CALIBRATIONS, write_json
+from nova_harness.results.schema import (
+    CalibratedSetting,
+    Calibration,
+    Calibrations,
+    FoundRate,
+    HostRow,
+)
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
-    from nova_harness.experiment.calibration import Calibration
     from nova_harness.experiment.engine_run import Bed
-    from nova_harness.experiment.found_rate import FoundRate
     from nova_workloads.streams import Stream
 
-CALIBRATION_FILE = "calibration.json"
 # Of each source, tuples/s, while the engine warms up.
 WARMING_RATE = 1000.0
 
@@ -175,38 +178,28 @@ def write_problems(
         document = problem_document(inventory, capacity, rate, regions, workload.matches)
         problems[setting] = problem_of(document, path / f"problem{further}.yaml")
         rows.append(
-            {
-                "rate": rate,
-                "stress": setting.stress,
-                "costs": asdict(costs),
-                "capacity": capacity,
-                "bottlenecks": calibrating.bottlenecks(costs, inventory, cores, regions, rate),
-            }
+            CalibratedSetting(
+                rate=rate,
+                stress=setting.stress,
+                costs=costs,
+                capacity=capacity,
+                bottlenecks=calibrating.bottlenecks(costs, inventory, cores, regions, rate),
+            )
         )
-    told = {
-        "engine": experiment.engine,
-        "version": bed.deployment.version,
-        "safety": experiment.capacity.safety,
-        "cores": cores,
-        "load": None if load is None else asdict(load),
-        "rates": rows,
-    }
-    write_json(path / CALIBRATION_FILE, told)
+    calibrations = Calibrations(
+        engine=experiment.engine,
+        version=bed.deployment.version,
+        safety=experiment.capacity.safety,
+        cores=cores,
+        load=load,
+        rates=rows,
+    )
+    write_json(path / CALIBRATIONS, calibrations)
     positions = next(iter(problems.values())).nodes.position.tolist()
     hosts = [
-        {"name": h.name, "role": h.role, "cpu": cores[h.name], "memory": h.memory, "position": p}
+        HostRow(name=h.name, role=h.role, cpu=cores[h.name], memory=h.memory, position=p)
         for h, p in zip(inventory.hosts, positions, strict=True)
     ]
     write_json(path / "hosts.json", hosts)
     write_text(path / "rtt.csv", rtt_csv(inventory))
     return problems
-
-
-__all__ = [
-    "CALIBRATION_FILE",
-    "found_line",
-    "measure_calibrations",
-    "setting_told",
-    "settings_of",
-    "write_problems",
-]

@@ -11,7 +11,6 @@ is what the engine gets while it wants more.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 
 from nova_harness.experiment.document import Experiment, ExperimentError
 from nova_harness.experiment.usage import engine_cores
+from nova_harness.results.schema import Calibration
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
@@ -52,54 +52,6 @@ class Setting:
 
     rate: float
     stress: bool = False
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """What operators cost on an engine, at one rate; cores and CPU time are the engine's alone.
-
-    Attributes:
-        idle_cores: of a host that runs the engine's process and no operator.
-        source_cores: of a host with a source.
-        sink_cores: of the sink's host, the coordinator included.
-        join_us: CPU time per tuple a join takes in.
-        rate: of each source, tuples/s.
-        results_per_s: that arrived at the sink.
-        window_ms: length of the windows.
-        cores: of every host, as measured.
-        kept_up: share of its tuples that joins took in; 1 where they kept up.
-        stress: whether the inventory's load was in force.
-        left: share of its CPU limit that the engine gets of a host under load; None where no join
-            wanted all it could get.
-    """
-
-    idle_cores: float
-    source_cores: float
-    sink_cores: float
-    join_us: float
-    rate: float
-    results_per_s: float
-    window_ms: int
-    cores: dict[str, float]
-    kept_up: float = 1.0
-    stress: bool = False
-    left: float | None = None
-
-    def source_at(self, rate: float) -> float:
-        """Cores of a host with a source of that rate, tuples/s.
-
-        Sources that were held up, because joins did not keep up, have sent less than was due.
-        """
-        return self.idle_cores + (self.source_cores - self.idle_cores) * rate / (
-            self.rate * self.kept_up
-        )
-
-    def available(self, inventory: Inventory, cores: Mapping[str, float]) -> dict[str, float]:
-        """Of the cores that hosts may use, what load leaves the engine."""
-        if not self.stress or self.left is None:
-            return dict(cores)
-        loaded = set(inventory.stress.hosts)
-        return {name: most * (self.left if name in loaded else 1) for name, most in cores.items()}
 
 
 def calibration_plan(problem: Problem, loaded: Collection[str] = ()) -> Plan:
@@ -371,31 +323,3 @@ def calibrate(
         most = max(limits.values()) / (2 * found.join_us * 1e-6)
         found = replace(found, left=measure(Setting(round(HUNGER * most), stress=True)).left)
     return found
-
-
-# --- kept with a run ----------------------------------------------------------------------------
-
-
-def read_calibrations(path: Path) -> dict[Setting, Calibration]:
-    """What holds for each setting of a run that was begun; none where there is no file."""
-    import msgspec
-
-    try:
-        rows = json.loads(path.read_text())["rates"]
-        found = [(row, msgspec.convert(row["costs"], Calibration)) for row in rows]
-    except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):
-        return {}
-    return {Setting(row.get("rate", one.rate), one.stress): one for row, one in found}
-
-
-__all__ = [
-    "Calibration",
-    "Setting",
-    "bottlenecks",
-    "calibrate",
-    "calibration_plan",
-    "capacities",
-    "costs",
-    "read_calibrations",
-    "warming_plan",
-]

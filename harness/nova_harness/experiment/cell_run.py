@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-import numpy as np
+from msgspec import convert
+from msgspec.structs import replace
 
-from nova_core.errors import NovaError
-from nova_harness.experiment.carried import carried_figures
-from nova_harness.experiment.cells import Cell, CellDirectory
+from nova_harness.experiment.cells import Cell
 from nova_harness.experiment.check import check, reference_of
 from nova_harness.experiment.engine_run import Bed, Outcome, Timing, run_plan
-from nova_harness.experiment.samples import samples_table, summary, write_parquet
+from nova_harness.experiment.kafka_measures import kafka_figures
+from nova_harness.experiment.samples import samples_table, summary
 from nova_harness.experiment.usage import mean_cores, usage_table
+from nova_harness.results.run_folder import CellFolder
+from nova_harness.results.schema import CellFacts, HostUse, Verification
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
@@ -24,60 +23,6 @@ if TYPE_CHECKING:
     from nova_harness.experiment.document import Experiment
     from nova_testbed.inventory import Inventory
     from nova_workloads.streams import Stream
-
-VERDICT = "verdict.json"
-
-
-@dataclass(frozen=True)
-class CellReport:
-    """A cell's figures for people and the run's log.
-
-    Attributes:
-        name: of the cell.
-        summary: as written.
-        check: as written.
-        placed: whether every operator ran where the plan says.
-    """
-
-    name: str
-    summary: dict[str, Any]
-    check: dict[str, Any]
-    placed: bool
-
-    @property
-    def broken(self) -> list[str]:
-        """How many results were lost, duplicated or wrong, where any were."""
-        return [
-            f"{self.check[name]:,} {name}"
-            for name in ("lost", "duplicated", "wrong")
-            if self.check[name]
-        ]
-
-    @property
-    def good(self) -> bool:
-        """Whether all ran where the plan says, and no result was lost, duplicated or wrong."""
-        return self.placed and not self.broken
-
-    def to_dict(self) -> dict[str, Any]:
-        """As an answer in JSON."""
-        told = {"name": self.name, "placed": self.placed, "check": self.check}
-        return told | self.summary
-
-
-def write_json(path: Path, document: Any) -> None:
-    """Write JSON, complete or not at all; NaN becomes null."""
-    import msgspec
-
-    from nova_core.model.files import write_text
-
-    text = msgspec.json.format(msgspec.json.encode(document, enc_hook=_plain), indent=2)
-    write_text(path, text.decode() + "\n")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 def place(cell: Cell, problem: Problem) -> Plan:
@@ -97,9 +42,9 @@ def run_cell(
     cell: Cell,
     problem: Problem,
     streams: list[Stream],
-    directory: CellDirectory,
+    folder: CellFolder,
     tell: Callable[[str], None],
-) -> CellReport:
+) -> None:
     """Run a cell and write its directory; what was there is replaced.
 
     Raises:
@@ -107,13 +52,11 @@ def run_cell(
     """
     from nova_core.model.files import write_plan
 
-    directory.begin()
-    path = directory.path
-    document = cell.document(experiment)
+    facts = cell.facts(experiment)
+    folder.begin(facts)
     try:
-        write_json(path / "cell.json", document)
         plan = place(cell, problem)
-        write_plan(plan, path / "plan.json")
+        write_plan(plan, folder.path / "plan.json")
         outcome = run_plan(
             bed,
             plan,
@@ -121,110 +64,85 @@ def run_cell(
             Timing(experiment.warm_up_s, experiment.duration_s, experiment.drain_s),
             rate=cell.rate,
             window_ms=cell.window_ms,
-            keys=document["keys"],
-            every=document["every"],
+            keys=facts.keys,
+            every=facts.every,
             stress=cell.stress,
             limited=True,
             name=f"nova {cell.name}",
-            scratch=path,
+            scratch=folder.path,
             tell=tell,
         )
-        report = write_outcome(
-            path, cell, document, plan, streams, outcome, bed.deployment.hosts.inventory
-        )
-    except BaseException as error:
-        state, told = "failed", str(error) or type(error).__name__
-        if isinstance(error, KeyboardInterrupt):
-            state, told = "interrupted", "interrupted"
-        write_json(path / VERDICT, {"state": state, "verdict": told})
+        write_outcome(folder, facts, plan, streams, outcome, bed.deployment.hosts.inventory)
+    except KeyboardInterrupt:
+        folder.end("interrupted", "interrupted")
         raise
-    directory.finish()
-    return report
+    except BaseException as error:
+        folder.end("failed", str(error) or type(error).__name__)
+        raise
+    folder.finish()
 
 
 def write_outcome(
-    path: Path,
-    cell: Cell,
-    document: Mapping[str, Any],
+    folder: CellFolder,
+    facts: CellFacts,
     plan: Plan,
     streams: list[Stream],
     outcome: Outcome,
     inventory: Inventory,
-) -> CellReport:
+) -> None:
     """Write what came of a cell's run.
 
     Args:
-        path: the cell's directory.
-        cell: what was run.
-        document: what it is, as in ``cell.json``.
+        folder: the cell's directory.
+        facts: what was run.
         plan: that was run.
         streams: what each source measures.
         outcome: of the run.
         inventory: of the hosts.
     """
-    more = {
-        "start_ms": outcome.start_ms,
-        "measured_us": list(outcome.measured_us),
-        "late_s": outcome.late_s,
-        "counted_s": outcome.counted_s,
-        "truncated_bytes": outcome.truncated_bytes,
-        "restarts": outcome.restarts,
-        "dead_letters": outcome.dead_letters,
-    }
-    write_json(path / "cell.json", {**document, **more})
-    (path / "dataflow.json").write_text(outcome.dataflow)
-    write_json(path / "verification.json", outcome.verification.to_plain())
+    facts = replace(
+        facts,
+        start_ms=outcome.start_ms,
+        measured_us=outcome.measured_us,
+        late_s=outcome.late_s,
+        counted_s=outcome.counted_s,
+        truncated_bytes=outcome.truncated_bytes,
+        restarts=outcome.restarts,
+        dead_letters=outcome.dead_letters,
+    )
+    folder.write("cell", facts)
+    (folder.path / "dataflow.json").write_text(outcome.dataflow)
+    folder.write("verification", convert(outcome.verification.to_plain(), Verification))
+    folder.write("operators", outcome.operators)
     samples = samples_table(
         outcome.records,
         plan,
-        rate=cell.rate,
+        rate=facts.rate,
         start_ms=outcome.start_ms,
         measured_us=outcome.measured_us,
     )
-    write_parquet(samples, path / "samples.parquet")
-    write_parquet(usage_table(outcome.series, outcome.start_ms / 1000), path / "hosts.parquet")
-    write_json(path / "operators.json", outcome.operators)
+    folder.write_table("samples", samples)
+    folder.write_table("hosts", usage_table(outcome.series, outcome.start_ms / 1000))
     reference = reference_of(
         plan.problem,
         streams,
-        rate=cell.rate,
+        rate=facts.rate,
         start_ms=outcome.start_ms,
         count=outcome.workload.count or 0,
-        window_ms=cell.window_ms,
-        keys=document["keys"],
-        every=document["every"],
+        window_ms=facts.window_ms,
+        keys=facts.keys,
+        every=facts.every,
     )
-    checked = asdict(check(plan, reference, outcome.records, finished=outcome.finished))
-    write_json(path / "check.json", checked)
-    figures = summary(samples, outcome.measured_us)
-    if document["transport"] == "kafka":
+    folder.write("check", check(plan, reference, outcome.records, finished=outcome.finished))
+    kafka = None
+    if facts.transport == "kafka":
         measured = outcome.records[samples.column("measured").to_numpy()]
-        figures["kafka"] = carried_figures(measured, outcome.samples, outcome.measured_us)
+        kafka = kafka_figures(measured, outcome.samples, outcome.measured_us)
     begin, end = (moment / 1e6 for moment in outcome.measured_us)
     used = mean_cores(outcome.series, begin, end)
-    figures["hosts"] = {
-        host.name: {"cpu_cores_mean": used.get(host.name), "limit_cores": host.cpu}
+    hosts = {
+        host.name: HostUse(cpu_cores_mean=used.get(host.name), limit_cores=host.cpu)
         for host in inventory.hosts
     }
-    write_json(path / "summary.json", figures)
-    return CellReport(cell.name, figures, checked, outcome.verification.ok)
-
-
-def read_report(directory: CellDirectory) -> CellReport:
-    """A finished cell's figures, as they were written.
-
-    Raises:
-        NovaError: for a file that cannot be read.
-    """
-    found = {}
-    for name in ("summary", "check", "verification"):
-        file = directory.path / f"{name}.json"
-        try:
-            found[name] = json.loads(file.read_text())
-        except (OSError, ValueError) as error:
-            raise NovaError(f"{file}: cannot be read: {error}") from error
-    name = directory.path.name
-    return CellReport(name, found["summary"], found["check"], found["verification"]["ok"])
-
-
-__all__ = ["VERDICT", "CellReport", "place", "read_report", "run_cell", "write_json"]
+    figures = summary(samples, outcome.measured_us)
+    folder.write("summary", replace(figures, kafka=kafka, hosts=hosts))

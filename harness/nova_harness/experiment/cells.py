@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nova_harness.results.run_folder import CellFolder
+from nova_harness.results.schema import CellFacts
+
 if TYPE_CHECKING:
     from nova_harness.experiment.document import Experiment, StrategyPart
-
-DONE = "DONE"
 
 
 @dataclass(frozen=True)
@@ -38,29 +38,31 @@ class Cell:
         load = "stress" if self.stress else "calm"
         return f"{self.strategy.called}-w{self.window_ms}ms-r{self.rate:g}-{load}-{self.repetition}"
 
-    def document(self, experiment: Experiment) -> dict[str, Any]:
+    def facts(self, experiment: Experiment) -> CellFacts:
         """What it is, for its directory."""
-        keys = experiment.keys(self.window_ms, self.rate)
         matches = experiment.matches(self.window_ms, self.rate)
-        return {
-            "strategy": self.strategy.called,
-            "engine": experiment.engine,
-            "transport": experiment.transport,
-            "parameters": self.strategy.parameters,
-            "window_ms": self.window_ms,
-            "rate": self.rate,
-            "stress": self.stress,
-            "repetition": self.repetition,
-            "seed": experiment.seed,
-            "duration_s": experiment.duration_s,
-            "warm_up_s": experiment.warm_up_s,
-            "drain_s": experiment.drain_s,
-            "keys": keys,
-            "every": experiment.every,
-            "sources": 2 * experiment.workload.regions,
-            # Results of all regions, tuples/s, when everything keeps up.
-            "expected_rate": experiment.workload.regions * self.rate * matches,
-        }
+        return CellFacts(
+            strategy=self.strategy.called,
+            engine=experiment.engine,
+            transport=experiment.transport,
+            parameters=dict(self.strategy.parameters),
+            window_ms=self.window_ms,
+            rate=self.rate,
+            stress=self.stress,
+            repetition=self.repetition,
+            seed=experiment.seed,
+            duration_s=experiment.duration_s,
+            warm_up_s=experiment.warm_up_s,
+            drain_s=experiment.drain_s,
+            keys=experiment.keys(self.window_ms, self.rate),
+            every=experiment.every,
+            sources=2 * experiment.workload.regions,
+            expected_rate=experiment.workload.regions * self.rate * matches,
+        )
+
+    def folder(self, run: Path) -> CellFolder:
+        """Its directory in the folder of a run."""
+        return CellFolder(run / "cells" / self.name)
 
 
 def loads_of(experiment: Experiment) -> tuple[bool, ...]:
@@ -90,37 +92,6 @@ def cells_of(experiment: Experiment) -> list[Cell]:
     return cells
 
 
-@dataclass(frozen=True)
-class CellDirectory:
-    """Where a cell's results are.
-
-    Attributes:
-        path: the directory.
-    """
-
-    path: Path
-
-    @property
-    def done(self) -> bool:
-        """Whether the cell was finished; the mark is written last."""
-        return (self.path / DONE).exists()
-
-    def begin(self) -> None:
-        """Make it, empty of what an unfinished run has left."""
-        if self.path.exists():
-            shutil.rmtree(self.path)
-        self.path.mkdir(parents=True)
-
-    def finish(self) -> None:
-        """Mark it as finished."""
-        (self.path / DONE).write_text("")
-
-
-def directory_of(run: Path, cell: Cell) -> CellDirectory:
-    """A cell's directory in the folder of a run."""
-    return CellDirectory(run / "cells" / cell.name)
-
-
 def same_experiment(a: Experiment, b: Experiment) -> bool:
     """Whether two experiments have comparable cells: all but which of them are to be run is equal.
 
@@ -134,7 +105,3 @@ def same_experiment(a: Experiment, b: Experiment) -> bool:
         return {k: v for k, v in to_builtins(experiment).items() if k not in free}
 
     return rest(a) == rest(b)
-
-
-__all__ = ["DONE", "Cell", "CellDirectory", "cells_of", "directory_of", "loads_of",
-           "same_experiment"]  # fmt: skip

@@ -6,12 +6,12 @@ its instance had not delivered anything of a later window. Anything else that is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nova_core.model.partitioner import partition_of
+from nova_harness.results.schema import Check
 from nova_workloads.reference import Reference, Results, pairs_of
 from nova_workloads.schedule import Schedule, all_tuples
 from nova_workloads.streams import HUMIDITY, PRESSURE
@@ -24,36 +24,6 @@ if TYPE_CHECKING:
     from nova_workloads.streams import Stream
 
 EXAMPLES = 5
-
-
-@dataclass(frozen=True)
-class Check:
-    """What a run delivered, held against what it had to.
-
-    Attributes:
-        expected: results that had to come.
-        delivered: results that came, all counted.
-        lost: missing although their instance had gone on, or had finished.
-        duplicated: came once more.
-        wrong: came and had not to, or from another instance than the plan's.
-        cut_off: missing because the run was ended.
-        finished: whether the job came to its end by itself.
-        examples: a few that were lost, duplicated or wrong, for people.
-    """
-
-    expected: int
-    delivered: int
-    lost: int
-    duplicated: int
-    wrong: int
-    cut_off: int
-    finished: bool
-    examples: dict[str, list[str]]
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing was lost, duplicated or wrong."""
-        return not (self.lost or self.duplicated or self.wrong)
 
 
 def reference_of(
@@ -160,6 +130,3 @@ def check(plan: Plan, reference: Reference, table: Any, *, finished: bool) -> Ch
         finished=finished,
         examples=examples,
     )
-
-
-__all__ = ["Check", "check", "instances_of", "reference_of"]

@@ -248,16 +248,3 @@ def check_experiment(experiment: Experiment, where: str) -> None:
         raise ExperimentError(
             f"{where}: rates: {experiment.rates}: with load there is one, to begin with"
         )
-
-
-__all__ = [
-    "CapacityPart",
-    "EnginePart",
-    "Experiment",
-    "ExperimentError",
-    "StrategyPart",
-    "WorkloadPart",
-    "check_experiment",
-    "find_experiment",
-    "read_experiment",
-]

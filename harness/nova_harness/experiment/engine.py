@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nova_flink.results import ResultRecords
     from nova_flink.workload import Workload
     from nova_harness.deployment import EngineDeployment, Tell
+    from nova_harness.results.schema import OperatorCounts
     from nova_testbed.hosts import Hosts
 
 # How an operator is to come to run, before a run is given up.
@@ -87,12 +88,8 @@ class Job(Protocol):
         """What operators have done so far, for `operators`."""
         ...
 
-    def operators(self, before: Any, after: Any) -> list[dict[str, Any]]:
-        """What each operator did between two answers of `counters`.
-
-        Each has ``name``, ``node``, ``records_in``, ``records_out``, ``busy_ms`` and
-        ``back_pressured_ms``; None where the engine does not tell.
-        """
+    def operators(self, before: Any, after: Any) -> list[OperatorCounts]:
+        """What each operator did between two answers of `counters`."""
         ...
 
     def end(self) -> None:
@@ -191,15 +188,3 @@ class Lead:
         found = max(LEAST_LEAD_SECONDS, 1.3 * took + 1)
         self.seconds = self._second if self._second and took <= self.seconds else found
         self._second = None
-
-
-__all__ = [
-    "RUNNING_SECONDS",
-    "Engine",
-    "Job",
-    "Lead",
-    "Opener",
-    "RunError",
-    "Verified",
-    "prepare",
-]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nova_harness.experiment.engine import Engine, Job, Verified
     from nova_harness.experiment.limits import Limits
     from nova_harness.experiment.usage import UsageRecorder
+    from nova_harness.results.schema import OperatorCounts
     from nova_kafka.measures import Sample
     from nova_workloads.streams import Stream
 
@@ -112,7 +113,7 @@ class Outcome:
     records: Any
     truncated_bytes: int
     series: Series
-    operators: list[dict[str, Any]]
+    operators: list[OperatorCounts]
     start_ms: int
     measured_us: tuple[int, int]
     finished: bool
@@ -406,6 +407,3 @@ def _end(bed: Bed, job: Job) -> None:
         bed.limits.lift()
     with suppress(NovaError):
         job.end()
-
-
-__all__ = ["Bed", "Outcome", "RunError", "Timing", "run_plan", "warm_up", "workload_of"]

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("nova-placement", "numpy", "pyarrow", "paramiko", "hdrhistogram")
+PACKAGES = ("nova-placement", "numpy", "pyarrow", "paramiko")
 
 
 def environment() -> dict[str, Any]:
@@ -58,6 +58,3 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-__all__ = ["environment"]

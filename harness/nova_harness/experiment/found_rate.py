@@ -6,17 +6,14 @@ costs.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nova_harness.experiment.calibration import Calibration, capacities
+from nova_harness.experiment.calibration import capacities
 from nova_harness.experiment.document import ExperimentError
+from nova_harness.results.schema import Calibration, FoundRate
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from nova_testbed.inventory import Inventory
 
 # A rate is found when the next calibration would be made at one that differs by less.
@@ -24,28 +21,6 @@ CLOSE = 0.05
 MOST_CALIBRATIONS = 3
 # Rates found are multiples of this, tuples/s.
 STEP = 100.0
-
-
-@dataclass(frozen=True)
-class FoundRate:
-    """The rate at which joins ask of hosts what an experiment wants.
-
-    Attributes:
-        asked: the load wanted: what a region's join receives, as a multiple of what the strongest
-            host can take.
-        rate: of each source, tuples/s.
-        host: the strongest one that has neither a source nor the sink.
-        takes: what it can, with all of its CPU limit, tuples/s of this join.
-        load: that the rate stands for.
-        calibrations: made on the way, the last of which counts.
-    """
-
-    asked: float
-    rate: float
-    host: str
-    takes: float
-    load: float
-    calibrations: list[Calibration]
 
 
 def strongest(
@@ -98,16 +73,3 @@ def find_rate(
         before, rate = rate, max(1.0, round(load * most / 2 / STEP)) * STEP
         if abs(rate - before) <= CLOSE * before or len(calibrations) == MOST_CALIBRATIONS:
             return FoundRate(load, rate, host, most, 2 * rate / most, calibrations)
-
-
-def read_found_rate(path: Path) -> FoundRate | None:
-    """The rate a run with a load found when it was begun."""
-    import msgspec
-
-    try:
-        return msgspec.convert(json.loads(path.read_text())["load"], FoundRate | None)
-    except (OSError, ValueError, KeyError, msgspec.ValidationError):
-        return None
-
-
-__all__ = ["FoundRate", "find_rate", "read_found_rate", "strongest"]

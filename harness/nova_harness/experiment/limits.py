@@ -96,6 +96,3 @@ class Limits:
             yield
         finally:
             self.impose()
-
-
-__all__ = ["Limits"]

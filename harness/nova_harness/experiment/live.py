@@ -151,6 +151,3 @@ class Ticker:
                 continue
             if found is not None:
                 self._tell(str(found))
-
-
-__all__ = ["Figures", "LiveFigures", "Ticker"]

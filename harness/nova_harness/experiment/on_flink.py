@@ -12,6 +12,7 @@ from nova_flink.dataflow import Dataflow, from_plan
 from nova_flink.rest import ENDED
 from nova_flink.verification import Verification, await_running, verify
 from nova_harness.experiment.engine import RUNNING_SECONDS, Lead, RunError
+from nova_harness.results.schema import OperatorCounts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,7 +131,7 @@ class FlinkJob:
         """The job, as REST tells it."""
         return self.rest.job(self.name)
 
-    def operators(self, before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:
+    def operators(self, before: dict[str, Any], after: dict[str, Any]) -> list[OperatorCounts]:
         """What each vertex did between two answers of REST about the job."""
         seen = self._seen or self.verify()
         nodes = {row.operator: row.actual for row in seen.rows}
@@ -140,18 +141,18 @@ class FlinkJob:
             old, new = was[vertex["id"]], vertex["metrics"]
             first = next((n for name, n in nodes.items() if name in vertex["name"]), None)
             found.append(
-                {
-                    "name": vertex["name"],
-                    "node": first,
-                    "records_in": new["read-records"] - old["read-records"],
-                    "records_out": new["write-records"] - old["write-records"],
+                OperatorCounts(
+                    name=vertex["name"],
+                    node=first,
+                    records_in=new["read-records"] - old["read-records"],
+                    records_out=new["write-records"] - old["write-records"],
                     # Flink does not measure it of legacy sources.
-                    "busy_ms": None
+                    busy_ms=None
                     if "NaN" in (str(new[BUSY]), str(old[BUSY]))
                     else new[BUSY] - old[BUSY],
-                    "back_pressured_ms": new["accumulated-backpressured-time"]
+                    back_pressured_ms=new["accumulated-backpressured-time"]
                     - old["accumulated-backpressured-time"],
-                }
+                )
             )
         return found
 
@@ -168,6 +169,3 @@ class FlinkJob:
         """What its sink has written."""
         found = self.engine.deployment.read_results(RESULTS, scratch)
         return replace(found, dead_letters=self.engine.deployment.dead_letters(self.name))
-
-
-__all__ = ["FlinkEngine", "FlinkJob", "prepare", "ready_home"]

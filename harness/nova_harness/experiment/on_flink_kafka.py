@@ -185,6 +185,3 @@ class CarriedJob(FlinkJob):
         if complaints:
             raise RunError(f"producer on {complaints[0]}")
         return super().results(scratch)
-
-
-__all__ = ["CarriedEngine", "CarriedJob", "prepare"]

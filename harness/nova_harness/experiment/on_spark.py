@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from nova_core.errors import NovaError
 from nova_flink.results import ResultRecords
 from nova_harness.experiment.engine import RunError
+from nova_harness.results.schema import OperatorCounts
 from nova_spark import results
 from nova_spark.driver import ENDED, FAILED, FINISHED, State
 from nova_spark.flow import Flow, from_plan
@@ -220,18 +221,19 @@ class SparkJob:
 
     def operators(
         self, before: dict[int, dict[str, Any]], after: dict[int, dict[str, Any]]
-    ) -> list[dict[str, Any]]:
+    ) -> list[OperatorCounts]:
         """What each step's stages did that came between two answers."""
         new = {number: one for number, one in after.items() if number not in before}
-        rows: list[dict[str, Any]] = []
+        rows = []
         for step in self.await_state().steps:
             mine = [new[number] for number in step.stages if number in new]
-            told: dict[str, Any] = {"name": step.name, "node": step.node, "back_pressured_ms": None}
-            for name, metric in METRICS.items():
-                # In Real-Time Mode stages are several steps', and last as long as a batch.
-                alone = step.task is None
-                told[name] = sum(int(one[metric]) for one in mine) if alone else None
-            rows.append(told)
+            # In Real-Time Mode stages are several steps', and last as long as a batch.
+            counts = (
+                {name: sum(int(one[metric]) for one in mine) for name, metric in METRICS.items()}
+                if step.task is None
+                else {}
+            )
+            rows.append(OperatorCounts(name=step.name, node=step.node, **counts))
         return rows
 
     def end(self) -> None:
@@ -257,6 +259,3 @@ class SparkJob:
             return ResultRecords(found, 0, announced=len(found))
         finally:
             shutil.rmtree(local)
-
-
-__all__ = ["Placed", "SparkEngine", "SparkJob", "prepare"]

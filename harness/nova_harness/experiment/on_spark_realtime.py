@@ -14,6 +14,3 @@ if TYPE_CHECKING:
 def prepare(tell: Tell) -> Opener:
     """See `nova_harness.experiment.engine.prepare`."""
     return on_spark.prepare(tell, real_time=True)
-
-
-__all__ = ["prepare"]

@@ -14,6 +14,7 @@ import yaml
 from nova_flink import results
 from nova_flink.dataflow import Dataflow, from_plan
 from nova_harness.experiment.engine import RUNNING_SECONDS, Lead, RunError
+from nova_harness.results.schema import OperatorCounts
 from nova_storm.flux import topology
 from nova_storm.verification import Verification, await_running, of_name, verify
 
@@ -140,7 +141,7 @@ class StormJob:
 
     def operators(
         self, before: Mapping[str, Any], after: Mapping[str, Any]
-    ) -> list[dict[str, Any]]:
+    ) -> list[OperatorCounts]:
         """What each executor did between two answers of nimbus."""
         node_at = {address: name for name, address in self.deployment.addresses.items()}
         spouts = {one.name for one in self.dataflow.of_kind("source")}
@@ -150,14 +151,13 @@ class StormJob:
             return None if None in told else told[0] - told[1]
 
         return [
-            {
-                "name": name,
-                "node": node_at.get(str(one["host"]), str(one["host"])),
-                "records_in": 0 if name in spouts else gained(name, "executed"),
-                "records_out": gained(name, "emitted"),
-                "busy_ms": None if name in spouts else gained(name, "busy_ms"),
-                "back_pressured_ms": None,
-            }
+            OperatorCounts(
+                name=name,
+                node=node_at.get(str(one["host"]), str(one["host"])),
+                records_in=0 if name in spouts else gained(name, "executed"),
+                records_out=gained(name, "emitted"),
+                busy_ms=None if name in spouts else gained(name, "busy_ms"),
+            )
             for name, one in after.items()
         ]
 
@@ -169,6 +169,3 @@ class StormJob:
     def results(self, scratch: Path) -> ResultRecords:
         """What its sink has written."""
         return self.deployment.read_results(RESULTS, scratch)
-
-
-__all__ = ["StormEngine", "StormJob", "prepare"]

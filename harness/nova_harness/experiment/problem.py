@@ -172,6 +172,3 @@ def rtt_csv(inventory: Inventory) -> str:
     lines = [",".join(host.name for host in inventory.hosts)]
     lines += [",".join(f"{value:g}" for value in row) for row in inventory.rtt().tolist()]
     return "\n".join(lines) + "\n"
-
-
-__all__ = ["data_of", "problem_document", "problem_of", "readings_in", "rtt_csv", "streams_of"]

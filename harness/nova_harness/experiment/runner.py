@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nova_core.errors import InfeasibleError
-from nova_harness.experiment import calibration as calibrating
 from nova_harness.experiment.bed import (
     engine_bed,
     find_inventory,
@@ -22,31 +21,30 @@ from nova_harness.experiment.bed import (
     reserved,
 )
 from nova_harness.experiment.calibrated import (
-    CALIBRATION_FILE,
     found_line,
     measure_calibrations,
     setting_told,
     write_problems,
 )
-from nova_harness.experiment.cell_run import (
-    VERDICT,
-    CellReport,
-    read_report,
-    run_cell,
-    write_json,
-)
-from nova_harness.experiment.cells import Cell, cells_of, directory_of, same_experiment
+from nova_harness.experiment.calibration import Setting
+from nova_harness.experiment.cell_run import run_cell
+from nova_harness.experiment.cells import Cell, cells_of, same_experiment
 from nova_harness.experiment.document import Experiment, ExperimentError, read_experiment
 from nova_harness.experiment.environment import environment
-from nova_harness.experiment.found_rate import read_found_rate
 from nova_harness.experiment.problem import data_of, streams_of
+from nova_harness.results.run_folder import (
+    EXPERIMENT,
+    CellFolder,
+    read_calibrations,
+    read_state,
+    write_json,
+)
+from nova_harness.results.schema import RunState
 
 if TYPE_CHECKING:
     from nova_harness.experiment.engine_run import Bed
-    from nova_harness.experiment.found_rate import FoundRate
+    from nova_harness.results.schema import FoundRate
     from nova_testbed.inventory import Inventory
-
-EXPERIMENT_FILE = "experiment.yaml"
 
 
 @dataclass
@@ -56,13 +54,13 @@ class Watcher:
     Attributes:
         phase: what is being done, and in which cell.
         live: figures of the run.
-        cell: a finished cell: its report, its number from 1, and how many there are.
+        cell: a finished cell: its folder, its number from 1, and how many there are.
         total: how many cells there are, and how many are done already.
     """
 
     phase: Callable[[str], None] = lambda text: None
     live: Callable[[str], None] = lambda text: None
-    cell: Callable[[CellReport, int, int], None] = lambda report, number, total: None
+    cell: Callable[[CellFolder, int, int], None] = lambda folder, number, total: None
     total: Callable[[int, int], None] = lambda total, done: None
 
 
@@ -95,7 +93,7 @@ class Run:
         from nova_core.model.files import make_directory, write_text
         from nova_core.model.syntax import dump
 
-        file = self.path / EXPERIMENT_FILE
+        file = self.path / EXPERIMENT
         if file.exists():
             before = read_experiment(file)
             if not same_experiment(before, self.experiment):
@@ -103,6 +101,7 @@ class Run:
                     f"{self.path}: holds another experiment ({before.name}) or one with other "
                     "durations, workload, inventory or settings; name another folder"
                 )
+            read_state(self.path)
         elif self.path.exists() and any(self.path.iterdir()):
             raise ExperimentError(f"{self.path}: is there and holds no run; name another folder")
         make_directory(self.path / "cells")
@@ -112,8 +111,7 @@ class Run:
         """All cells; notes which of them are finished."""
         cells = cells_of(self.experiment)
         self.cells = {
-            cell.name: "finished" if directory_of(self.path, cell).done else "open"
-            for cell in cells
+            cell.name: "finished" if cell.folder(self.path).done else "open" for cell in cells
         }
         return cells
 
@@ -123,17 +121,15 @@ class Run:
 
     def tell(self, state: str, verdict: str) -> None:
         """Write how it stands."""
-        write_json(
-            self.path / "run.json",
-            {
-                "state": state,
-                "verdict": verdict,
-                "started": self.started,
-                "ended": time.time(),
-                "engine_up": self.up,
-                "cells": self.cells,
-            },
+        current = RunState(
+            state=state,
+            verdict=verdict,
+            started=self.started,
+            ended=time.time(),
+            engine_up=self.up,
+            cells=self.cells,
         )
+        write_json(self.path / "run.json", current)
 
 
 def run_experiment(
@@ -143,7 +139,7 @@ def run_experiment(
     watcher: Watcher,
     *,
     keep: bool = False,
-) -> list[CellReport]:
+) -> list[CellFolder]:
     """Run what is not finished yet of an experiment.
 
     Args:
@@ -154,7 +150,7 @@ def run_experiment(
         keep: leave the engine running on the hosts.
 
     Returns:
-        A report of every cell that has finished, in the order of the cells.
+        The folder of every cell that has finished, in the order of the cells.
 
     Raises:
         NovaError: naming what failed; finished cells are kept.
@@ -165,11 +161,11 @@ def run_experiment(
         return _run(Run(path, experiment, base), inventory, watcher, keep)
 
 
-def _run(run: Run, inventory: Inventory, watcher: Watcher, keep: bool) -> list[CellReport]:
+def _run(run: Run, inventory: Inventory, watcher: Watcher, keep: bool) -> list[CellFolder]:
     path, experiment = run.path, run.experiment
     run.prepare()
     # A run that is gone on with keeps the rate it found at first.
-    found = read_found_rate(path / CALIBRATION_FILE)
+    found = read_calibrations(path).load
     if found is not None:
         run.settle(found.rate)
     # Of a rate that is yet to be found there are no cells.
@@ -194,7 +190,7 @@ def _run(run: Run, inventory: Inventory, watcher: Watcher, keep: bool) -> list[C
     open_ones = [name for name, state in run.cells.items() if state != "finished"]
     run.tell("finished", f"without {', '.join(open_ones)}" if open_ones else "all cells finished")
     cells = cells_of(run.experiment)
-    return [read_report(d) for cell in cells if (d := directory_of(path, cell)).done]
+    return [folder for cell in cells if (folder := cell.folder(path)).done]
 
 
 def _run_cells(run: Run, bed: Bed, found: FoundRate | None, watcher: Watcher) -> None:
@@ -212,7 +208,7 @@ def _run_cells(run: Run, bed: Bed, found: FoundRate | None, watcher: Watcher) ->
     }
     write_json(run.path / "environment.json", facts)
     # A run that is gone on with keeps the capacities it began with, but is warmed up as well.
-    before = calibrating.read_calibrations(run.path / CALIBRATION_FILE)
+    before = {Setting(one.rate, one.stress): one.costs for one in read_calibrations(run.path).rates}
     costs, new = measure_calibrations(
         bed, run.experiment, run.base, run.path, watcher.phase, before
     )
@@ -225,8 +221,8 @@ def _run_cells(run: Run, bed: Bed, found: FoundRate | None, watcher: Watcher) ->
     problems = write_problems(run.path, experiment, bed, costs, found)
     data = data_of(experiment, run.base)
     for number, cell in enumerate(cells, 1):
-        directory = directory_of(run.path, cell)
-        if directory.done:
+        folder = cell.folder(run.path)
+        if folder.done:
             continue
         problem = problems[setting_told(experiment, cell.rate, cell.stress)]
         streams = streams_of(problem, data, experiment.seed)
@@ -236,18 +232,18 @@ def _run_cells(run: Run, bed: Bed, found: FoundRate | None, watcher: Watcher) ->
 
         try:
             with _live(bed, watcher):
-                report = run_cell(bed, experiment, cell, problem, streams, directory, tell)
+                run_cell(bed, experiment, cell, problem, streams, folder, tell)
         except InfeasibleError as error:
             # Of this strategy alone: the others can go on.
             run.cells[cell.name] = "infeasible"
-            write_json(directory.path / VERDICT, {"state": "infeasible", "verdict": str(error)})
+            folder.end("infeasible", str(error))
             continue
         except BaseException:
             run.cells[cell.name] = "failed"
             raise
         run.cells[cell.name] = "finished"
         run.tell("running", "")
-        watcher.cell(report, number, len(cells))
+        watcher.cell(folder, number, len(cells))
 
 
 def footprint_line(up: Mapping[str, Any]) -> str:
@@ -274,6 +270,3 @@ def default_folder(experiment: Experiment) -> Path:
     engine = "" if experiment.engine == "flink" else f"-{experiment.engine}"
     engine += "-kafka" if experiment.transport == "kafka" else ""
     return Path("runs") / f"{experiment.name.replace(os.sep, '-')}{engine}"
-
-
-__all__ = ["Run", "Watcher", "default_folder", "run_experiment"]

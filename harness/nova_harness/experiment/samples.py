@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nova_harness.experiment.latencies import percentiles
+from nova_harness.results.schema import Summary
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +51,7 @@ def samples_table(
     return pa.table({name: pa.array(columns[name]) for name in order})
 
 
-def summary(samples: pa.Table, measured_us: tuple[int, int]) -> dict[str, Any]:
+def summary(samples: pa.Table, measured_us: tuple[int, int]) -> Summary:
     """Latency and throughput of a cell.
 
     Latency is arrival minus the later *due* time: what a reading's age is, also when its source
@@ -75,24 +75,11 @@ def summary(samples: pa.Table, measured_us: tuple[int, int]) -> dict[str, Any]:
     lateness = np.concatenate(
         [(c[f"{side}_emit_us"] - c[f"{side}_due_us"])[chosen] for side in ("left", "right")]
     )
-    return {
-        "latency_ms": percentiles((c["arrive_us"] - later_due)[chosen]),
-        "from_emit_ms": percentiles((c["arrive_us"] - later_emit)[chosen]),
-        "source_lateness_ms": percentiles(lateness),
-        "throughput_results_per_s": float(arrived.sum() / seconds),
-        "throughput_tuples_per_s": float(joined / seconds),
-        "results": int(chosen.sum()),
-    }
-
-
-def write_parquet(table: pa.Table, path: Path) -> None:
-    """Write a table, complete or not at all."""
-    import pyarrow.parquet as pq
-
-    from nova_core.model.files import atomic_write
-
-    with atomic_write(path) as file:
-        pq.write_table(table, file, compression="zstd")
-
-
-__all__ = ["due_us", "samples_table", "summary", "write_parquet"]
+    return Summary(
+        latency_ms=percentiles((c["arrive_us"] - later_due)[chosen]),
+        from_emit_ms=percentiles((c["arrive_us"] - later_emit)[chosen]),
+        source_lateness_ms=percentiles(lateness),
+        throughput_results_per_s=float(arrived.sum() / seconds),
+        throughput_tuples_per_s=float(joined / seconds),
+        results=int(chosen.sum()),
+    )

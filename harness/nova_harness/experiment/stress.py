@@ -76,6 +76,3 @@ def stressed(hosts: Hosts, engine_bytes: int, *, on: bool, at: float) -> Iterato
     ended = set(started) - set(stress.stop(hosts, started))
     if ended:
         raise HostError(min(ended), "stress-ng has ended before the run")
-
-
-__all__ = ["profiles", "stressed"]

@@ -253,7 +253,3 @@ def _means(
             used = value(inside[-1]) - value(inside[0])
             found[host] = used / (inside[-1].time - inside[0].time)
     return found
-
-
-__all__ = ["NotedUsage", "RackUsage", "Reading", "UsageRecorder", "engine_cores", "mean_cores",
-           "noted", "usage_table"]  # fmt: skip

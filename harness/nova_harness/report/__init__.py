@@ -35,8 +35,8 @@ from nova_harness.report.groups import (
 )
 from nova_harness.report.inline_svg import COLOURS, inline_svg
 from nova_harness.report.placement_map import draw_map
-from nova_harness.report.run_folder import CellFolder, RunError, RunFolder, read_run
 from nova_harness.report.wording import count
+from nova_harness.results.run_folder import CellFolder, RunError, RunFolder, read_run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -132,16 +132,3 @@ def subject_of(strategies: Sequence[str], asked: str | None = None) -> str | Non
     if SUBJECT in strategies:
         return SUBJECT
     return next((name for name in strategies if name.startswith(SUBJECT)), None)
-
-
-__all__ = [
-    "METRICS",
-    "Metric",
-    "Ratio",
-    "Value",
-    "best",
-    "ratios",
-    "relative",
-    "subject_of",
-    "value",
-]

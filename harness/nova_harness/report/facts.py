@@ -7,8 +7,8 @@ from typing import Any
 
 from nova_core.errors import NovaError
 from nova_harness.report.groups import Group
-from nova_harness.report.run_folder import RunFolder
 from nova_harness.report.wording import count
+from nova_harness.results.run_folder import RunFolder
 
 # What a strategy's own description takes for granted.
 DESCRIPTIONS = {
@@ -24,7 +24,7 @@ def run_facts(run: RunFolder) -> list[tuple[str, str]]:
     facts = [(name, _text(content)) for name, content in run.experiment.items()]
     if (found := run.load) is not None:
         text = f"{found.rate:g} tuples/s, {found.load:.2f} of {found.takes:g} ({found.host})"
-        at = ", ".join(f"{one.get('rate', 0):g}" for one in found.calibrations)
+        at = ", ".join(f"{one.rate:g}" for one in found.calibrations)
         facts.append(("rate found", f"{text}; calibrated at {at}"))
     facts += [(name, _text(content)) for name, content in run.environment.items()]
     if run.hosts:
@@ -92,6 +92,3 @@ def facts_line(runs: Sequence[RunFolder], groups: Sequence[Group]) -> str:
     if made:
         parts.append(made[0] if len(made) == 1 else f"{made[0]} to {made[-1]}")
     return " · ".join(parts)
-
-
-__all__ = ["descriptions", "facts_line", "run_facts"]

@@ -359,15 +359,3 @@ def _load(axes: Axes, x: int, y: int, share: float, limited: bool, text: str, ho
 
 
 Draw = Callable[[], "Figure"]
-
-__all__ = [
-    "Draw",
-    "Mark",
-    "Trend",
-    "draw_distributions",
-    "draw_loads",
-    "draw_percentiles",
-    "draw_trends",
-    "marks_of",
-    "name_of",
-]

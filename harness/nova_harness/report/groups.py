@@ -1,7 +1,7 @@
 """What is compared: cells of the same strategy and setting, taken together.
 
 Latencies of all repetitions, and of all runs that are reported together, are pooled. Percentiles
-are exact, with linear interpolation between neighbours, and not those of the cells' histograms.
+are exact, with linear interpolation between neighbours.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from nova_core.model.problem import Ints
-from nova_harness.report.run_folder import CellFolder, RunFolder
+from nova_harness.results.run_folder import CellFolder, RunFolder
 
 # Shares of results at which a distribution is kept; finer towards its tail.
 LEVELS = tuple(
@@ -193,7 +193,7 @@ def _group(
     results, latency, from_emit = distribution
     cells = [cell for _, cell in members]
     rows = [row for cell in cells for row in cell.verification.rows]
-    means = [cell.summary.latency_ms.get("mean") for cell in cells]
+    means = [cell.summary.latency_ms.mean for cell in cells]
     return Group(
         strategy=key[0],
         setting=key[1],
@@ -236,20 +236,3 @@ def _hosts(cells: Sequence[CellFolder]) -> list[HostLoad]:
                 HostLoad(host=name, cores=_mean(cores), limit=_mean(limits) if limits else None)
             )
     return found
-
-
-__all__ = [
-    "LEVELS",
-    "PERCENTILES",
-    "Distribution",
-    "Group",
-    "HostLoad",
-    "Key",
-    "Latency",
-    "Setting",
-    "distributions",
-    "finished_cells",
-    "groups_of",
-    "key_of",
-    "latency_of",
-]

@@ -58,6 +58,3 @@ def inline_svg(figure: Figure, prefix: str, label: str) -> str:
     )
     svg = svg.replace("<svg", opening, 1)
     return re.sub(r"\s*\n\s*", "\n", svg)
-
-
-__all__ = ["COLOURS", "inline_svg"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nova_core.plotting import DETAILED
 from nova_core.plotting.detailed import draw_detailed
 from nova_core.plotting.large import draw_large
-from nova_core.plotting.parts import GREY, PALE, Space
+from nova_core.plotting.parts import GREY, Space, bare
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,17 +28,10 @@ def draw_map(plan: Plan) -> Figure:
     few = len(problem.nodes) <= DETAILED
     axes.set_aspect("equal", adjustable="datalim")
     axes.margins(0.14 if few else 0.04)
-    axes.set_axisbelow(True)
-    axes.grid(color=PALE, linewidth=0.5)
-    axes.tick_params(colors=GREY, labelsize=8, length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    bare(axes)
     axes.set_xlabel("ms", color=GREY, fontsize=8)
     if few:
         draw_detailed(axes, problem, plan, space)
     else:
         draw_large(axes, problem, plan, space, 0)
     return figure
-
-
-__all__ = ["draw_map"]

@@ -10,8 +10,8 @@ from nova_core.console import number
 from nova_harness.report.comparison import EQUAL, METRICS, Metric, Ratio, Value
 from nova_harness.report.figures import name_of
 from nova_harness.report.groups import Group, key_of
-from nova_harness.report.run_folder import RunFolder
 from nova_harness.report.wording import count, shown, times
+from nova_harness.results.run_folder import RunFolder
 
 WHAT: dict[Metric, str] = {
     "mean": "mean latency",
@@ -84,8 +84,8 @@ def _unfinished(runs: Sequence[RunFolder]) -> list[Note]:
             if failed:
                 text += f" {len(failed)} ended with a verdict: see below."
             made.append(Note("bad", text))
-        if run.verdict.state not in ("finished", "unknown"):
-            text = f"{where}The run is {run.verdict.state}. {run.verdict.verdict}".strip()
+        if run.state.state not in ("finished", "unknown"):
+            text = f"{where}The run is {run.state.state}. {run.state.verdict}".strip()
             made.append(Note("bad", text))
     return made
 
@@ -249,7 +249,7 @@ def _loads(runs: Sequence[RunFolder]) -> list[Note]:
             made.append(Note("plain", text))
         if any(cell.facts.stress for cell in run.cells):
             where = f"{run.name}: " if len(runs) > 1 else ""
-            left = run.calibrated.left
+            left = run.calibrations.left
             told = (
                 "Strategies placed them as if hosts were calm."
                 if left is None
@@ -272,6 +272,3 @@ def _pooled(runs: Sequence[RunFolder]) -> list[Note]:
     if len(machines) == 1:
         return [Note("plain", text)]
     return [Note("bad", f"{text} They were not run on the same machine or hosts, see below.")]
-
-
-__all__ = ["Note", "notes", "tiles"]

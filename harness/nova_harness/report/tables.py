@@ -10,8 +10,8 @@ from nova_core.console import number
 from nova_harness.report.comparison import METRICS, Metric, Value, best, relative, value
 from nova_harness.report.figures import name_of
 from nova_harness.report.groups import PERCENTILES, Group, key_of
-from nova_harness.report.run_folder import CellFolder, RunFolder
 from nova_harness.report.wording import milliseconds, shown, times
+from nova_harness.results.run_folder import CellFolder, RunFolder
 
 
 def comparison_table(
@@ -123,7 +123,7 @@ def carried_rows(runs: Sequence[RunFolder]) -> list[dict[str, str]]:
         row = {"strategy": strategy, "setting": name_of(setting, rate=True)}
         for name, told in (("p", found.processing_ms), ("e", found.end_to_end_ms)):
             for percentile in ("p50", "p99"):
-                amount = told.get(percentile)
+                amount = getattr(told, percentile)
                 row[f"{name}_{percentile}"] = "" if amount is None else milliseconds(amount)
         pressure = found.back_pressure
         row["rate"] = "not measured" if pressure is None else f"{pressure.rate:,.1f}"
@@ -153,6 +153,3 @@ def busy_rows(runs: Sequence[RunFolder], strategies: Sequence[str]) -> list[dict
             }
         )
     return rows
-
-
-__all__ = ["busy_rows", "carried_rows", "cell_rows", "comparison_table", "table_note"]

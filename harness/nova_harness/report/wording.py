@@ -33,6 +33,3 @@ def shown(figure: Value) -> str:
     if math.isinf(figure.amount):
         return "–"
     return ("≥" if figure.bound else "") + milliseconds(figure.amount)
-
-
-__all__ = ["count", "milliseconds", "shown", "times"]

@@ -50,15 +50,15 @@ def digests(
 def refined_digests(source: Ints, target: Ints, latency: NDArray[np.float32], key: Keys) -> Keys:
     """Digests that also take in the neighbours' (colour refinement, Weisfeiler and Leman 1968)."""
     bits = latency.view(np.uint32)
-    found = np.zeros(len(key), np.uint64)
+    refined = np.zeros(len(key), np.uint64)
     for pair in range(len(source)):
         a, b = source[pair], target[pair]
         value = mix(np.uint64(bits[pair]) + np.uint64(0x9E3779B97F4A7C15))
-        found[a] += mix(value + mix(key[b]))
-        found[b] += mix(value + mix(key[a]))
+        refined[a] += mix(value + mix(key[b]))
+        refined[b] += mix(value + mix(key[a]))
     for node in range(len(key)):
-        found[node] = mix(found[node] + mix(key[node]))
-    return found
+        refined[node] = mix(refined[node] + mix(key[node]))
+    return refined
 
 
 @njit(cache=True, nogil=True)

@@ -15,23 +15,27 @@ Floats64 = NDArray[np.float64]
 
 # Steps from each start.
 _SHORT = 6
+# How `_settle` steps: as `relax.relax`, safe from anywhere, or as Gauss and Newton with a little
+# damping, quick once near, where a height and a distance are hard to tell apart; with damping that
+# falls, a node far out, whose height and distance are nearly one, does not creep.
+_SAFE, _NEWTON, _FALLING = 0, 1, 2
 # What is added to the curvature, as a share of its trace.
 _DAMPING = 0.02
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "arcp", "nsz"})
 def _settle(
-    steps: int, newton: bool, begin: int, end: int, neighbour: Rows, latency: Floats32,
-    others: Floats32, own: Floats64, d: int, floor: float, rough: float, fine: float,
-    best: Floats64, settle: bool,
+    kind: int, steps: int, neighbour: Rows, latency: Floats32, others: Floats32,
+    own: Floats64, d: int, floor: float, scale: float, best: Floats64,
 ) -> float:  # fmt: skip
     """Move ``own`` downhill; put where it was lowest into ``best`` and return that loss.
 
-    Steps are `relax.relax`'s, safe from anywhere; or Gauss and Newton's with a little damping,
-    quick once near, where a height and a distance are hard to tell apart. With ``settle`` the
-    damping falls with the smoothing: a node far out, whose height and distance are nearly one,
-    would creep otherwise.
+    Smoothing falls from step to step: to a tenth with safe steps, far further with the others.
     """
+    newton = kind != _SAFE
+    rough, fine = 0.3 * scale, 0.03 * scale
+    if newton:
+        rough, fine = 0.03 * scale, 1e-4 * scale
     width = others.shape[1]
     pulls = np.empty(width)
     unit = np.empty(width)
@@ -46,7 +50,7 @@ def _settle(
                 curvature[k, other] = 0.0
         total = 1e-300
         loss = 0.0
-        for entry in range(begin, end):
+        for entry in range(len(neighbour)):
             j = neighbour[entry]
             square = 1e-18
             for k in range(d):
@@ -76,7 +80,7 @@ def _settle(
             break
         if newton:
             damping = _DAMPING * total
-            if settle:
+            if kind == _FALLING:
                 damping *= smoothing / rough
             for k in range(width):
                 curvature[k, k] += damping
@@ -146,6 +150,7 @@ def place(
         first, last = start[i], start[i + 1]
         if first == last:
             continue
+        mine, measured = neighbour[first:last], latency[first:last]
         least = np.inf
         state = mix(np.uint64(seed) + np.uint64(0x9E3779B97F4A7C15) * np.uint64(i + 1))
         for attempt in range(tries + 1):
@@ -162,17 +167,12 @@ def place(
                 reach = latency[entry] / np.sqrt(square)
                 for k in range(d):
                     trial[k] = others[neighbour[entry], k] + reach * trial[k]
-            loss = _settle(
-                _SHORT, False, first, last, neighbour, latency, others, trial, d, floor,
-                0.3 * scale, 0.03 * scale, settled, False,
-            )  # fmt: skip
+            loss = _settle(_SAFE, _SHORT, mine, measured, others, trial, d, floor, scale, settled)
             if loss < least:
                 least = loss
                 for k in range(width):
                     best[k] = settled[k]
-        _settle(
-            steps, True, first, last, neighbour, latency, others, best, d, floor,
-            0.03 * scale, 1e-4 * scale, settled, settle,
-        )  # fmt: skip
+        kind = _FALLING if settle else _NEWTON
+        _settle(kind, steps, mine, measured, others, best, d, floor, scale, settled)
         for k in range(width):
             own[i, k] = settled[k]

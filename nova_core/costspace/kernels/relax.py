@@ -44,7 +44,7 @@ def relax(
     for i in range(begin, end):
         for k in range(d):
             step[k] = 0.0
-        rise = 0.0
+        height_pull = 0.0
         total = 1e-30
         degree = start[i + 1] - start[i]
         for entry in range(
@@ -62,14 +62,14 @@ def relax(
             inverse = np.float32(1.0) / (off * apart)
             pull = inverse * apart
             total += pull
-            rise += pull * missing
+            height_pull += pull * missing
             inverse *= missing
             for k in range(d):
                 step[k] += inverse * (old[i, k] - old[j, k])
         for k in range(d):
             new[i, k] = old[i, k] + np.float32(step[k] / total)
         if high:
-            new[i, d] = max(old[i, d] + np.float32(rise / total), np.float32(0.0))
+            new[i, d] = max(old[i, d] + np.float32(height_pull / total), np.float32(0.0))
 
 
 @njit(cache=True, nogil=True)

@@ -48,11 +48,11 @@ def centre(
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "arcp", "nsz"})
 def product(
     begin: int, end: int, start: Ints, neighbour: NDArray[np.int32], centred: NDArray[np.int8],
-    vector: Floats32, found: Floats32,
+    vector: Floats32, result: Floats32,
 ) -> None:  # fmt: skip
-    """found_i = -1/2 sum over measured j of c_ij v_j, for the rows ``begin:end``."""
+    """result_i = -1/2 sum over measured j of c_ij v_j, for the rows ``begin:end``."""
     for i in range(begin, end):
         total = np.float32(0.0)
         for entry in range(start[i], start[i + 1]):
             total += np.float32(centred[entry]) * vector[neighbour[entry]]
-        found[i] = np.float32(-0.5) * total
+        result[i] = np.float32(-0.5) * total

@@ -126,6 +126,3 @@ def map_in_turn(tree: CapacityTree, points: Floats, required: Floats) -> tuple[I
         found[row] = tree.node[slot]
         set_free(tree, slot, tree.slot[slot, free] - required[row])
     return found, overloaded
-
-
-__all__ = ["cheapest", "map_in_turn"]

@@ -148,6 +148,3 @@ def _compare(
             )
     start += [_instance(pair, piece, ids) for piece in rest_new.values()]
     return tuple(sorted({piece.node for piece in goes_on}))
-
-
-__all__ = ["delta_of"]

@@ -137,6 +137,3 @@ def _halves(piece: Piece, side: int, at: int) -> tuple[Piece, Piece]:
     if side == 0:
         return piece._replace(left_end=at), piece._replace(left=at)
     return piece._replace(right_end=at), piece._replace(right=at)
-
-
-__all__ = ["Cutting"]

@@ -154,6 +154,3 @@ def _latency(problem: Problem, base: Problem, state: LiveState, node: Ints) -> F
     kept = np.flatnonzero(old)
     latency[np.ix_(kept, kept)] = base.latency[np.ix_(node[kept], node[kept])]
     return latency
-
-
-__all__ = ["plan_of", "problem_of"]

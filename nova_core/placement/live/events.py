@@ -222,26 +222,3 @@ def finite(value: float | str, what: str) -> float:
     if not number >= 0:
         raise ProblemError(f"{what}: {value!r} is no number of tuples/s, 0 or more")
     return number
-
-
-__all__ = [
-    "KINDS",
-    "AddSource",
-    "AddWorker",
-    "Batch",
-    "ChangeCapacity",
-    "ChangeLink",
-    "ChangeRate",
-    "Event",
-    "FailNode",
-    "JoinWith",
-    "MoveNode",
-    "MoveSink",
-    "Pin",
-    "Rebalance",
-    "RemoveSource",
-    "RemoveWorker",
-    "convert_event",
-    "finite",
-    "parse_event",
-]

@@ -296,6 +296,3 @@ class Hosting:
         s.detach(pair)
         s.attach(pair, found[0], share)
         return True
-
-
-__all__ = ["Hosting", "NoRoomError"]

@@ -80,6 +80,3 @@ class Incidence:
             return []
         rows: list[int] = self._rows[offset.item(key) : offset.item(key + 1)].tolist()
         return rows
-
-
-__all__ = ["Incidence"]

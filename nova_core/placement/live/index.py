@@ -109,6 +109,3 @@ class HostIndex:
         self._patience -= 1
         if self._patience < 0:
             self._build_anew()
-
-
-__all__ = ["HostIndex"]

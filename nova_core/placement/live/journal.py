@@ -334,6 +334,3 @@ def _states(directory: Path) -> list[int]:
     """Entries before each complete checkpoint, ascending."""
     numbers = (path.name.removeprefix(_STATE) for path in directory.glob(f"{_STATE}*"))
     return sorted(int(number) for number in numbers if number.isdecimal())
-
-
-__all__ = ["Journal"]

@@ -299,6 +299,3 @@ class LivePlacement:
     def _set_moved(self, moved: dict[int, int]) -> None:
         for pair, when in moved.items():
             self._state.pairs.moved[pair] = when
-
-
-__all__ = ["LivePlacement"]

@@ -138,15 +138,3 @@ def _united(a: Piece, b: Piece) -> Piece | None:
     below = a.left_end == b.left and (a.right, a.right_end) == (b.right, b.right_end)
     beside = a.right_end == b.right and (a.left, a.left_end) == (b.left, b.left_end)
     return Piece(a.node, a.left, b.left_end, a.right, b.right_end) if below or beside else None
-
-
-__all__ = [
-    "Piece",
-    "Pieces",
-    "Share",
-    "distinct_rate",
-    "merged",
-    "part_rate",
-    "piece_share",
-    "piece_size",
-]

@@ -51,6 +51,3 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         for name, value in numbers.items():
             if not 0 <= value < math.inf:
                 raise ProblemError(f"live: {name} is {value:g}; expected 0 or more")
-
-
-__all__ = ["Policy"]

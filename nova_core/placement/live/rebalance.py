@@ -109,6 +109,3 @@ def swap(hosting: Hosting, pair: int) -> bool:
     s.attach(other, target)
     s.attach(pair, node)
     return True
-
-
-__all__ = ["rebalance", "swap"]

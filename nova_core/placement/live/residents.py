@@ -59,6 +59,3 @@ class Residents:
     def leave(self, node: int, pair: int) -> None:
         """The opposite of `enter`."""
         kernels.leave(self._nodes.hosted, self._pairs.chain, node, pair)
-
-
-__all__ = ["Residents"]

@@ -62,6 +62,3 @@ class Reversible:
                 entry[0](*entry[1:])
             else:
                 entry[0][entry[1]] = entry[2]
-
-
-__all__ = ["Reversible"]

@@ -124,6 +124,3 @@ class HostSearch:
         if self.state.objective != "network-usage":
             return weights * (piece.cells / (len(cut.left) * len(cut.right)))
         return np.array(piece_share(cut, piece, whole))
-
-
-__all__ = ["SLACK", "HostSearch"]

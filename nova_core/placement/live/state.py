@@ -482,6 +482,3 @@ def _points(problem: Problem, plan: Plan) -> Floats:
         weights = leg_weights(problem, plan.objective)[missing]
         points[missing] = geometric_median(pair_anchors(problem)[missing], weights)
     return points
-
-
-__all__ = ["TOLERANCE", "Link", "LiveState"]

@@ -199,6 +199,3 @@ class PairRows(_Rows):
 
 def _filled(column: Floats | None, count: int, missing: float) -> Floats:
     return np.full(count, missing) if column is None else np.array(column)
-
-
-__all__ = ["IN_PIECES", "NOBODY", "NOWHERE", "NodeRows", "PairRows", "SourceRows"]

@@ -326,15 +326,3 @@ def _relieve_link(hosting: Hosting, link: Link, used: dict[int, float], overload
             assert placed is not None
             s.attach(pair, placed)
             return
-
-
-__all__ = [
-    "add_worker",
-    "change_capacity",
-    "change_link",
-    "fail_node",
-    "move_node",
-    "node_of",
-    "relieve",
-    "remove_worker",
-]

@@ -83,6 +83,3 @@ class Touched:
         """The event is over."""
         self._count[kernels.USED] = 0
         self._count[kernels.EVENT] += 1
-
-
-__all__ = ["Touched"]

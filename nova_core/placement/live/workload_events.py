@@ -258,16 +258,3 @@ def check_problem(state: LiveState) -> None:
                 f"arrive and {fits:g} fit",
                 arrives - fits,
             )
-
-
-__all__ = [
-    "add_source",
-    "change_rate",
-    "check_problem",
-    "drop_source",
-    "join_of",
-    "move_sink",
-    "pin",
-    "remove_source",
-    "source_of",
-]

@@ -340,6 +340,3 @@ def improve(tree: CapacityTree, space: Space, bodies: Bodies, host: Ints, nearby
             else:
                 host[a], host[b] = here, there
     return saved
-
-
-__all__ = ["Bodies", "Space", "apart", "improve", "place_trees"]

@@ -8,18 +8,15 @@ something is overloaded.
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from nova_core.errors import InfeasibleError, ProblemError
-from nova_core.model.operator_graph import OperatorGraph
-from nova_core.model.plan import Instances, Partitions, Plan
-from nova_core.model.problem import Floats, Ints, Links, Problem
-from nova_core.strategies.base import parameter_dict
-from nova_core.strategies.whitewater.query import Network, Query, QueryOperator
+from nova_core.model.plan import Plan
+from nova_core.model.problem import Ints, Links, Problem
+from nova_core.strategies.base import WHOLE, Strategy, able_workers, check_range
+from nova_core.strategies.whitewater.query import Network, ProfiledOperator, ProfiledQuery
 
 # The paper's parameters are for queries of up to so many joins; more joins get more iterations ...
 JOINS = 25
@@ -43,13 +40,10 @@ class PlacementParameters:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        from nova_core.strategies.whitewater.search import Parameters
+        from nova_core.strategies.whitewater.search import SearchParameters
 
-        if self.options < 1:
-            raise ProblemError(
-                f"whitewater: options is {self.options}; expected a whole number >= 1"
-            )
-        Parameters(**self.of_search())
+        check_range("whitewater:", self, "options", 1, expected=WHOLE)
+        SearchParameters(**self.of_search())
 
     def of_search(self) -> dict[str, Any]:
         """Those that are the search's."""
@@ -109,15 +103,12 @@ class AnnealingParameters(PlacementParameters):
     steps: int = 400
 
 
-class _Search:
+class _Searching(Strategy):
     """What the strategies share."""
 
-    name: ClassVar[str]
-    method: ClassVar[str]
+    ignores = ("capacity", "minimum-capacity", "link")
     Parameters: ClassVar[type[PlacementParameters]]
-
-    def __init__(self, parameters: PlacementParameters | None = None) -> None:
-        self.parameters = parameters or self.Parameters()
+    parameters: PlacementParameters
 
     def place(self, problem: Problem) -> Plan:
         """Place; the plan's note ``throughput`` is Q^p, where it is finite.
@@ -125,70 +116,58 @@ class _Search:
         Raises:
             InfeasibleError: when no node may host some join.
         """
-        from nova_core.strategies.whitewater.search import Parameters, optimize
+        from nova_core.strategies.whitewater.search import SearchParameters, optimize
 
-        hosts = host_options(problem, self.parameters.options)
+        options, method = self.parameters.options, self.name.removeprefix("whitewater-")
+        hosts = host_options(problem, options)
         used, network, query = pair_queries(problem, hosts)
-        settings = scaled(self.parameters.of_search(), len(hosts), self.parameters.options)
-        found = optimize(query, network, self.method, Parameters(alpha=1.0, **settings))
+        settings = scaled(self.parameters.of_search(), len(hosts), options)
+        found = optimize(query, network, method, SearchParameters(alpha=1.0, **settings))
         notes: dict[str, float] = {"evaluations": found.evaluations}
         if np.isfinite(found.value):
             notes["throughput"] = found.value
-        return Plan(
-            problem=problem,
-            strategy=self.name,
-            objective="latency",
-            partitions=Partitions.whole(problem),
-            instances=Instances.whole(used[np.array(found.nodes, np.int64)[2::4]]),
-            parameters=parameter_dict(self.parameters),
-            breaks=("capacity", "minimum-capacity", "link"),
-            notes=notes,
-        )
+        return self.whole_plan(problem, used[list(found.nodes[2::4])], notes=notes)
 
 
-class Greedy(_Search):
+class Greedy(_Searching):
     """Move the join that gains most throughput, as long as one does."""
 
     name = "whitewater-greedy"
-    method = "greedy"
-    Parameters: ClassVar[type[GreedyParameters]] = GreedyParameters
+    Parameters = GreedyParameters
 
 
-class Tabu(_Search):
+class Tabu(_Searching):
     """Make the best move that undoes no recent one, also for the worse; keep the best placement."""
 
     name = "whitewater-tabu"
-    method = "tabu"
-    Parameters: ClassVar[type[TabuParameters]] = TabuParameters
+    Parameters = TabuParameters
 
 
-class ReactiveTabu(_Search):
+class ReactiveTabu(_Searching):
     """Tabu search whose list grows when placements repeat, and that leaves where they often do."""
 
     name = "whitewater-reactive-tabu"
-    method = "reactive-tabu"
-    Parameters: ClassVar[type[ReactiveTabuParameters]] = ReactiveTabuParameters
+    Parameters = ReactiveTabuParameters
 
 
-class Annealing(_Search):
+class Annealing(_Searching):
     """Move random joins, for the worse ever more seldom; keep the best placement."""
 
     name = "whitewater-annealing"
-    method = "annealing"
-    Parameters: ClassVar[type[AnnealingParameters]] = AnnealingParameters
+    Parameters = AnnealingParameters
 
 
 def scaled(settings: dict[str, Any], joins: int, options: int) -> dict[str, Any]:
     """Settings of a search with as many iterations as so many joins need, within bounds."""
-    found = dict(settings)
     more = max(1, joins // JOINS)
-    if "iterations" in found:
-        afforded = MOST_EVALUATIONS // (joins * options)
-        found["iterations"] = max(1, min(found["iterations"] * more, afforded))
-    if "steps" in found:
-        afforded = MOST_ANNEALED // (joins * found["temperatures"])
-        found["steps"] = max(1, min(found["steps"] * more, afforded))
-    return found
+    most = {
+        "iterations": MOST_EVALUATIONS // (joins * options),
+        "steps": MOST_ANNEALED // (joins * settings.get("temperatures", 1)),
+    }
+    return {
+        name: max(1, min(value * more, most[name])) if name in most else value
+        for name, value in settings.items()
+    }
 
 
 def host_options(problem: Problem, options: int) -> list[Ints]:
@@ -203,77 +182,52 @@ def host_options(problem: Problem, options: int) -> list[Ints]:
     from nova_core.placement.objectives import leg_weights
 
     points = geometric_median(pair_anchors(problem), leg_weights(problem, "latency"))
-    of_pair = problem.requirements.of_pairs(problem)
-    found: list[Ints] = [np.empty(0, np.int64)] * len(of_pair)
-    for requirement in np.unique(of_pair).tolist():
-        pairs = np.flatnonzero(of_pair == requirement)
-        fit = problem.nodes.worker
-        if requirement >= 0:
-            fit = fit & problem.requirements.met[requirement]
-        able = np.flatnonzero(fit & (problem.nodes.capacity > 0))
-        hosts = able if len(able) else np.flatnonzero(fit)
-        if len(hosts) == 0:
-            asked = "host joins"
-            if requirement >= 0:
-                asked += f" that need {problem.requirements.texts[requirement]}"
-            missing = float(problem.required_capacity[pairs].sum())
-            raise InfeasibleError(f"whitewater: no node may {asked}; make one a worker", missing)
-        tree = cKDTree(problem.nodes.position[hosts])
-        _, near = tree.query(points[pairs], k=min(options, len(hosts)))
-        for pair, row in zip(pairs.tolist(), hosts[near].reshape(len(pairs), -1), strict=True):
-            found[pair] = row
-    return found
+    found: dict[int, Ints] = {}
+    for pairs, fit in able_workers(problem, "whitewater"):
+        able = fit[problem.nodes.capacity[fit] > 0]
+        hosts = able if len(able) else fit
+        count = min(options, len(hosts))
+        _, near = cKDTree(problem.nodes.position[hosts]).query(points[pairs], k=count)
+        found |= zip(pairs.tolist(), hosts[near].reshape(-1, count), strict=True)
+    return [found[pair] for pair in range(len(found))]
 
 
-def pair_queries(problem: Problem, hosts: list[Ints]) -> tuple[Ints, Network, Query]:
+def pair_queries(problem: Problem, hosts: list[Ints]) -> tuple[Ints, Network, ProfiledQuery]:
     """Pairs as WhiteWater's queries on the nodes they concern.
 
     Returns:
         The nodes (k,), as the problem numbers them; a network of these; and a query of four
         operators per pair: left source, right source, join and sink.
     """
-    graph = OperatorGraph.of(problem)
     ends = (problem.left_node, problem.right_node, problem.sink_node)
     used = np.unique(np.concatenate([*ends, *hosts]))
     number = np.full(len(problem.nodes), -1)
     number[used] = np.arange(len(used))
-    operators: list[QueryOperator] = []
-    pairs = range(len(problem.sources), len(problem.sources) + len(hosts))
-    for pair, join in enumerate(pairs):
+    rates = (problem.left_rate, problem.right_rate, problem.matrix.output_rate)
+    nodes = np.stack([number[end] for end in ends], axis=1).tolist()
+    operators: list[ProfiledOperator] = []
+    for pair, ((left, right, output), at) in enumerate(
+        zip(np.stack(rates, axis=1).tolist(), nodes, strict=True)
+    ):
         first, name = len(operators), problem.pair_name(pair)
-        sides = [graph[i] for i in graph[join].inputs]
-        for side, one in zip(("left", "right"), sides, strict=True):
-            at = _one(number, one.node)
-            operators.append(
-                QueryOperator(f"{name} {side}", "source", hosts=at, rate=one.output_rate)
-            )
-        operators.append(
-            QueryOperator(
+        operators += [
+            ProfiledOperator(f"{name} left", "source", hosts=(at[0],), rate=left),
+            ProfiledOperator(f"{name} right", "source", hosts=(at[1],), rate=right),
+            ProfiledOperator(
                 name,
                 "join",
                 (first, first + 1),
                 tuple(number[hosts[pair]].tolist()),
-                selectivity=graph[join].output_rate / (2 * math.prod(s.output_rate for s in sides)),
+                selectivity=output / (2 * (left * right)),
                 cost=1.0,
                 window=1.0,
-            )
-        )
-        at = _one(number, int(problem.sink_node[pair]))
-        operators.append(QueryOperator(f"{name} sink", "sink", (first + 2,), at))
-    return used, _network(problem, used, number), Query(operators)
-
-
-def _one(number: Ints, node: int | None) -> tuple[int, ...]:
-    assert node is not None  # sources and sinks have one
-    return (int(number[node]),)
-
-
-def _network(problem: Problem, used: Ints, number: Ints) -> Network:
+            ),
+            ProfiledOperator(f"{name} sink", "sink", (first + 2,), (at[2],)),
+        ]
     links = problem.links
     within = (number[links.source] >= 0) & (number[links.target] >= 0)
-    speed: Floats = problem.nodes.capacity[used]
     source, target = number[links.source[within]], number[links.target[within]]
-    return Network(speed=speed, links=Links(source, target, links.budget[within]))
-
-
-__all__ = ["Annealing", "Greedy", "ReactiveTabu", "Tabu"]
+    network = Network(
+        speed=problem.nodes.capacity[used], links=Links(source, target, links.budget[within])
+    )
+    return used, network, ProfiledQuery(operators)

@@ -12,15 +12,18 @@ import numpy as np
 
 from nova_core.errors import ProblemError
 from nova_core.model.problem import Floats, Links
+from nova_core.strategies.base import POSITIVE, check_range
 
 Kind = Literal["source", "filter", "project", "join", "sink"]
+Inputs = Sequence[tuple[int, ...]]
+"""What every operator of a query receives from."""
 INPUTS: dict[str, int] = {"source": 0, "filter": 1, "project": 1, "join": 2, "sink": 1}
 # Sets of columns are bits of a 64-bit number in the kernels.
 MOST_COLUMNS = 62
 
 
 @dataclass(frozen=True)
-class QueryOperator:
+class ProfiledOperator:
     """One operator.
 
     Attributes:
@@ -49,8 +52,8 @@ class QueryOperator:
 
 
 @dataclass(frozen=True, eq=False)
-class Query:
-    """Trees of operators, producers before consumers, in some order that gives the right results.
+class ProfiledQuery:
+    """Trees of operators, producers before consumers, with the rates to expect of their sources.
 
     Attributes:
         operators: every one feeds one other, or is a root.
@@ -62,16 +65,14 @@ class Query:
         ProblemError: naming the operator, the value and what is accepted.
     """
 
-    operators: Sequence[QueryOperator]
+    operators: Sequence[ProfiledOperator]
     tuple_bytes: float = 1.0
     hash_bytes: float = 0.0
     latency_limit: float = math.inf
 
     def __post_init__(self) -> None:
-        for name in ("tuple_bytes", "hash_bytes"):
-            _at_least("query", name, getattr(self, name), 0)
-        if not self.latency_limit > 0:
-            raise ProblemError(f"query: latency_limit is {self.latency_limit:g}; expected > 0 ms")
+        check_range("query:", self, "tuple_bytes hash_bytes", 0)
+        check_range("query:", self, "latency_limit", POSITIVE, math.inf, "> 0 ms")
         if not self.operators:
             raise ProblemError("query: it has no operators")
         if len({one.id for one in self.operators}) < len(self.operators):
@@ -98,7 +99,7 @@ class Query:
     def __len__(self) -> int:
         return len(self.operators)
 
-    def __getitem__(self, operator: int) -> QueryOperator:
+    def __getitem__(self, operator: int) -> ProfiledOperator:
         return self.operators[operator]
 
     @cached_property
@@ -112,33 +113,36 @@ class Query:
         return {one.id: one.rate for one in self.operators if one.kind == "source"}
 
 
-def _check(one: QueryOperator, number: int, where: str) -> None:
+def bottom_up(inputs: Inputs) -> list[int]:
+    """Operators, each after all it receives from."""
+    order: list[int] = []
+    below = {child for children in inputs for child in children}
+    waiting = [o for o in range(len(inputs)) if o not in below]
+    while waiting:
+        operator = waiting.pop()
+        order.append(operator)
+        waiting += inputs[operator]
+    return order[::-1]
+
+
+def _check(one: ProfiledOperator, number: int, where: str) -> None:
     if one.kind not in INPUTS:
         raise ProblemError(f"{where}: kind {one.kind!r}; expected one of {', '.join(INPUTS)}")
-    wanted = INPUTS[one.kind]
-    if len(one.inputs) != wanted:
-        raise ProblemError(f"{where}: {len(one.inputs)} inputs; a {one.kind} has {wanted}")
+    if len(one.inputs) != INPUTS[one.kind]:
+        expected = f"a {one.kind} has {INPUTS[one.kind]}"
+        raise ProblemError(f"{where}: {len(one.inputs)} inputs; {expected}")
     if any(not 0 <= producer < number for producer in one.inputs):
         raise ProblemError(f"{where}: inputs must be operators before it")
     if not one.hosts or len(set(one.hosts)) < len(one.hosts):
         raise ProblemError(f"{where}: hosts {list(one.hosts)}; expected one or more, each once")
     if one.kind in ("source", "sink") and len(one.hosts) > 1:
         raise ProblemError(f"{where}: {len(one.hosts)} hosts; a {one.kind} has one")
-    _at_least(where, "cost", one.cost, 0)
-    _at_least(where, "selectivity", one.selectivity, 0)
-    if one.kind == "source":
-        _at_least(where, "rate", one.rate, 0, positive=True)
-    if one.kind == "join":
-        _at_least(where, "window", one.window, 0, positive=True)
+    check_range(f"{where}:", one, "cost selectivity", 0)
+    positive = {"source": "rate", "join": "window"}.get(one.kind, "")
+    check_range(f"{where}:", one, positive, POSITIVE, expected="more than 0")
 
 
-def _at_least(where: str, name: str, value: float, least: float, positive: bool = False) -> None:
-    if not (math.isfinite(value) and value >= least and (value > least or not positive)):
-        wanted = f"more than {least:g}" if positive else f"{least:g} or more"
-        raise ProblemError(f"{where}: {name} is {value:g}; expected {wanted}")
-
-
-def _emitted(one: QueryOperator, where: str, inputs: list[frozenset[str]]) -> frozenset[str]:
+def _emitted(one: ProfiledOperator, where: str, inputs: list[frozenset[str]]) -> frozenset[str]:
     """Columns of an operator's output."""
     columns = frozenset(one.columns)
     if one.kind == "source":
@@ -206,7 +210,7 @@ class Network:
     def __len__(self) -> int:
         return len(self.speed)
 
-    def require_hosts(self, query: Query) -> None:
+    def require_hosts(self, query: ProfiledQuery) -> None:
         """Refuse a query that names nodes that are not there.
 
         Raises:
@@ -218,6 +222,3 @@ class Network:
                     raise ProblemError(
                         f"operator {one.id!r}: host {node} is none of the {len(self)} nodes"
                     )
-
-
-__all__ = ["Kind", "Network", "Query", "QueryOperator"]

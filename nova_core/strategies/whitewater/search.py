@@ -11,9 +11,9 @@ import numpy as np
 
 from nova_core.errors import ProblemError
 from nova_core.model.problem import Floats, Ints
-from nova_core.strategies.whitewater.constraints import Inputs, Need, needs
+from nova_core.strategies.base import WHOLE, check_range
 from nova_core.strategies.whitewater.kernels import neighbours, throughput, walks
-from nova_core.strategies.whitewater.query import Network, Query
+from nova_core.strategies.whitewater.query import Inputs, Network, ProfiledQuery
 from nova_core.strategies.whitewater.tables import given_columns, inputs_of, state_columns
 
 # Reactive tabu search (Battiti and Tecchiolli 1994): configurations seen more than so often ...
@@ -25,7 +25,7 @@ MOST_CONFIGURATIONS = 50_000_000
 
 
 @dataclass(frozen=True)
-class Parameters:
+class SearchParameters:
     """Parameters of the searches; the defaults are the paper's (sections 5.3 and 6) but for steps.
 
     Attributes:
@@ -58,25 +58,14 @@ class Parameters:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.phases not in (1, 2):
-            raise ProblemError(f"whitewater: phases is {self.phases}; expected 1 or 2")
-        for name in ("iterations", "tabu_list", "longest_cycle", "temperatures", "steps"):
-            if getattr(self, name) < 1:
-                raise ProblemError(
-                    f"whitewater: {name} is {getattr(self, name)}; expected a whole number >= 1"
-                )
-        for name, low, high in (
-            ("alpha", 0.0, 1.0),
-            ("increase", 1.0, 10.0),
-            ("decrease", 0.0, 1.0),
-            ("temperature", 0.0, 10.0),
-        ):
-            if not low <= getattr(self, name) <= high:
-                raise ProblemError(
-                    f"whitewater: {name} is {getattr(self, name):g}; expected {low:g} to {high:g}"
-                )
-        if self.seed < 0:
-            raise ProblemError(f"whitewater: seed is {self.seed}; expected 0 or more")
+        where = "whitewater:"
+        check_range(where, self, "phases", 1, 2, expected="1 or 2")
+        counts = "iterations tabu_list longest_cycle temperatures steps"
+        check_range(where, self, counts, 1, expected=WHOLE)
+        check_range(where, self, "alpha decrease", 0, 1)
+        check_range(where, self, "increase", 1, 10)
+        check_range(where, self, "temperature", 0, 10)
+        check_range(where, self, "seed", 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +73,7 @@ class Solution:
     """A configuration, and its best solution in the text's sense (Definitions 1 and 2).
 
     Attributes:
-        query: what was asked.
+        query: what runs.
         network: where.
         inputs: what every operator receives from, in this order of operators.
         nodes: where every operator runs.
@@ -92,7 +81,7 @@ class Solution:
         evaluations: configurations that were looked at.
     """
 
-    query: Query
+    query: ProfiledQuery
     network: Network
     inputs: tuple[tuple[int, ...], ...]
     nodes: tuple[int, ...]
@@ -110,19 +99,13 @@ class Solution:
         scale = max(self.value, 0.0)
         return {source: rate * scale for source, rate in self.query.profile.items()}
 
-    def needs(self, scale: float | None = None) -> list[Need]:
-        """What it asks of every resource at ``scale`` times the profile, by default at Q^p."""
-        if scale is None:
-            scale = max(self.value, 0.0) if np.isfinite(self.value) else 1.0
-        return needs(self.query, self.network, self.inputs, self.nodes, scale)
 
-
-class Search:
+class Walk:
     """A walk from configuration to configuration that remembers the best one."""
 
     def __init__(
         self,
-        query: Query,
+        query: ProfiledQuery,
         network: Network,
         inputs: Inputs,
         nodes: Sequence[int] | Ints,
@@ -232,30 +215,30 @@ class Search:
         return walks.fingerprint(self.state.parent, self.state.node)
 
 
-def greedy(search: Search, p: Parameters) -> None:
+def greedy(walk: Walk, p: SearchParameters) -> None:
     """Make the best move as long as it is an improvement (section 5.1.1)."""
-    search.climb(0, p.iterations, 0, improving=True)
+    walk.climb(0, p.iterations, 0, improving=True)
 
 
-def tabu(search: Search, p: Parameters) -> None:
+def tabu(walk: Walk, p: SearchParameters) -> None:
     """Make the best move that does not undo a recent one, even for the worse (section 5.1.2).
 
     A move that leads to a new best is never tabu. When all moves are, the older half is forgotten.
     """
     now = 0
     while now < p.iterations:
-        now += search.climb(now, p.iterations - now, p.tabu_list)
-        if now < p.iterations and not search.forget(now, 0.5):
+        now += walk.climb(now, p.iterations - now, p.tabu_list)
+        if now < p.iterations and not walk.forget(now, 0.5):
             return
 
 
-def reactive_tabu(search: Search, p: Parameters) -> None:
+def reactive_tabu(walk: Walk, p: SearchParameters) -> None:
     """Tabu search whose list grows with repetitions, and that escapes from where it is (5.1.3)."""
     length, cycle, changed, chaotic = 1.0, 1.0, 0, 0
     seen: dict[int, tuple[int, int]] = {}
     now = 0
     while now < p.iterations:
-        key = search.fingerprint()
+        key = walk.fingerprint()
         last, times = seen.get(key, (now, -1))
         seen[key] = (now, times + 1)
         if times >= 0:
@@ -270,33 +253,33 @@ def reactive_tabu(search: Search, p: Parameters) -> None:
         if chaotic > CHAOTIC:
             chaotic = 0
             seen.clear()
-            steps = 1 + int((1 + search.random.random()) * cycle / 2)
-            search.wander(now, steps, int(length))
+            steps = 1 + int((1 + walk.random.random()) * cycle / 2)
+            walk.wander(now, steps, int(length))
             # What an order is worth shows when its operators are on good nodes.
-            now += 1 + search.climb(now, p.iterations - now, 0, improving=True, swaps=False)
+            now += 1 + walk.climb(now, p.iterations - now, 0, improving=True, swaps=False)
             continue
-        while not search.climb(now, 1, int(length)):
+        while not walk.climb(now, 1, int(length)):
             # All moves are tabu: the list is too long.
             length, changed = max(length * p.decrease, 1.0), now
-            if not search.forget(now, 0.5):
+            if not walk.forget(now, 0.5):
                 return
         now += 1
 
 
-def annealing(search: Search, p: Parameters) -> None:
+def annealing(walk: Walk, p: SearchParameters) -> None:
     """Random moves, of which worse ones are made ever more seldom (section 5.1.4)."""
-    search.anneal(np.repeat(p.temperature * 0.5 ** np.arange(p.temperatures), p.steps))
+    walk.anneal(np.repeat(p.temperature * 0.5 ** np.arange(p.temperatures), p.steps))
 
 
-def exhaustive(search: Search, p: Parameters) -> None:
+def exhaustive(walk: Walk, p: SearchParameters) -> None:
     """All orders that swaps lead to, and every placement of each (section 5.2).
 
     Raises:
         ProblemError: when there are too many.
     """
-    given, state = search.given, search.state
+    given, state = walk.given, walk.state
     placements = 1
-    if search.alpha > 0:
+    if walk.alpha > 0:
         placements = int(np.prod([float(n) for n in np.diff(given.offset)]))
     nowhere = np.zeros(len(given.kind), np.int64)
     first = (state.child.copy(), state.parent.copy())
@@ -310,13 +293,13 @@ def exhaustive(search: Search, p: Parameters) -> None:
                 f"each; at most {MOST_CONFIGURATIONS:,} configurations can be looked at"
             )
         state.child[:], state.parent[:] = child, parent
-        if search.alpha > 0:
+        if walk.alpha > 0:
             value, evaluated = walks.best_placement(given, state, node)
         else:
             value, evaluated = throughput.refresh(given, state), 1
-        search.evaluations += evaluated
-        search.found(value, child, node)
-        if search.alpha == 1:
+        walk.evaluations += evaluated
+        walk.found(value, child, node)
+        if walk.alpha == 1:
             return
         for top in range(len(given.kind)):
             for i in range(2):
@@ -332,11 +315,11 @@ def exhaustive(search: Search, p: Parameters) -> None:
                 neighbours.rotate(state, bottom, j, i)
 
 
-def stay(search: Search, p: Parameters) -> None:
+def stay(walk: Walk, p: SearchParameters) -> None:
     """No search: the random configuration that others begin with."""
 
 
-METHODS: dict[str, Callable[[Search, Parameters], None]] = {
+METHODS: dict[str, Callable[[Walk, SearchParameters], None]] = {
     "greedy": greedy,
     "tabu": tabu,
     "reactive-tabu": reactive_tabu,
@@ -346,17 +329,17 @@ METHODS: dict[str, Callable[[Search, Parameters], None]] = {
 }
 
 
-def random_nodes(query: Query, seed: int) -> Ints:
+def random_nodes(query: ProfiledQuery, seed: int) -> Ints:
     """(o,) a host for every operator, chosen at random: where every search begins."""
     random = np.random.default_rng([seed, 0])
     return np.array([one.hosts[random.integers(len(one.hosts))] for one in query.operators])
 
 
 def optimize(
-    query: Query,
+    query: ProfiledQuery,
     network: Network,
     method: str = "annealing",
-    parameters: Parameters | None = None,
+    parameters: SearchParameters | None = None,
     nodes: Sequence[int] | Ints | None = None,
 ) -> Solution:
     """Look for the configuration that keeps up with the fastest input.
@@ -371,7 +354,7 @@ def optimize(
     Raises:
         ProblemError: for an unknown method, or a query that does not go with the network.
     """
-    p = parameters or Parameters()
+    p = parameters or SearchParameters()
     if method not in METHODS:
         raise ProblemError(
             f"whitewater: unknown search {method!r}; expected one of {', '.join(METHODS)}"
@@ -382,25 +365,25 @@ def optimize(
     evaluations = 0
     alpha = p.alpha
     if p.phases == 2:
-        ordering = Search(*on_one_machine(query, network), inputs, [0] * len(query), 0.0, random)
+        ordering = Walk(*on_one_machine(query, network), inputs, [0] * len(query), 0.0, random)
         run(ordering, p)
         inputs, evaluations, alpha = inputs_of(ordering.child), ordering.evaluations, 1.0
     elif not swappable(query):
         alpha = 1.0
     start = random_nodes(query, p.seed) if nodes is None else nodes
-    search = Search(query, network, inputs, start, alpha, random)
-    run(search, p)
+    walk = Walk(query, network, inputs, start, alpha, random)
+    run(walk, p)
     return Solution(
         query,
         network,
-        inputs_of(search.child),
-        tuple(search.node.tolist()),
-        search.highest,
-        evaluations + search.evaluations,
+        inputs_of(walk.child),
+        tuple(walk.node.tolist()),
+        walk.highest,
+        evaluations + walk.evaluations,
     )
 
 
-def swappable(query: Query) -> bool:
+def swappable(query: ProfiledQuery) -> bool:
     """Whether any operator but sources and sinks receives from another one."""
     inner = ("filter", "project", "join")
     return any(
@@ -409,11 +392,8 @@ def swappable(query: Query) -> bool:
     )
 
 
-def on_one_machine(query: Query, network: Network) -> tuple[Query, Network]:
+def on_one_machine(query: ProfiledQuery, network: Network) -> tuple[ProfiledQuery, Network]:
     """The query on a single node, as fast as the fastest, with room and time for everything."""
     operators = [replace(one, hosts=(0,)) for one in query.operators]
     alone = replace(query, operators=operators, latency_limit=float("inf"))
     return alone, Network(speed=np.array([network.speed.max()]))
-
-
-__all__ = ["METHODS", "Parameters", "Search", "Solution", "on_one_machine", "optimize"]

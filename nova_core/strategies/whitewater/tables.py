@@ -7,10 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from nova_core.model.problem import Floats, Ints
-from nova_core.strategies.whitewater.constraints import Inputs, bottom_up
 from nova_core.strategies.whitewater.kernels import columns
 from nova_core.strategies.whitewater.kernels.columns import Given, State
-from nova_core.strategies.whitewater.query import Network, Query, QueryOperator
+from nova_core.strategies.whitewater.query import (
+    Inputs,
+    Network,
+    ProfiledOperator,
+    ProfiledQuery,
+    bottom_up,
+)
 
 KINDS = {
     "source": columns.SOURCE,
@@ -21,7 +26,7 @@ KINDS = {
 }
 
 
-def given_columns(query: Query, network: Network) -> Given:
+def given_columns(query: ProfiledQuery, network: Network) -> Given:
     """What no move changes.
 
     Raises:
@@ -82,7 +87,7 @@ def _resources(network: Network) -> tuple[Ints, Ints, Floats]:
     return found[0], found[1], np.concatenate(limits)
 
 
-def _factor(one: QueryOperator) -> float:
+def _factor(one: ProfiledOperator) -> float:
     """What the product of input rates is multiplied by to give the output rate (Table 3)."""
     if one.kind == "source":
         return float(one.rate)
@@ -91,7 +96,7 @@ def _factor(one: QueryOperator) -> float:
     return float(one.selectivity) if one.kind == "filter" else 1.0
 
 
-def _fixed_memory(query: Query, one: QueryOperator) -> float:
+def _fixed_memory(query: ProfiledQuery, one: ProfiledOperator) -> float:
     if one.kind == "join":
         return 2.0 * query.hash_bytes
     return float(query.tuple_bytes) if one.kind in ("filter", "project") else 0.0
@@ -130,6 +135,3 @@ def state_columns(given: Given, inputs: Inputs, nodes: Sequence[int] | Ints) -> 
 def inputs_of(child: Ints) -> tuple[tuple[int, ...], ...]:
     """What every operator receives from."""
     return tuple(tuple(one for one in row if one >= 0) for row in child.tolist())
-
-
-__all__ = ["given_columns", "inputs_of", "state_columns"]

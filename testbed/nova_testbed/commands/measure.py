@@ -10,7 +10,7 @@ import click
 
 from nova_core import console, paths
 from nova_core.errors import NovaError
-from nova_core.numbers import NumberRange
+from nova_core.numbers import SEED, NumberRange, at_least
 from nova_testbed.commands import shared
 
 if TYPE_CHECKING:
@@ -24,11 +24,9 @@ OPERATORS = ("window-join", "filter")
 @click.command()
 @shared.inventory_option
 @shared.on_option
-@click.option("--neighbours", "-m", type=click.IntRange(min=1), help="Hosts measured with each.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the draw of neighbours.")
-@click.option(
-    "--count", type=click.IntRange(min=1), default=20, show_default=True, help="Pings per pair."
-)
+@click.option("--neighbours", "-m", type=at_least(1), help="Hosts measured with each.")
+@click.option("--seed", type=SEED, default=0, help="Of the draw of neighbours.")
+@click.option("--count", type=at_least(1), default=20, show_default=True, help="Pings per pair.")
 @click.option(
     "--capacity",
     "operator",

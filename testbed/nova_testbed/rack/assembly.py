@@ -172,6 +172,3 @@ def uninterrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-__all__ = ["bring_up", "create", "limit", "remove", "start_switch"]

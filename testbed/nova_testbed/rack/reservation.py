@@ -83,6 +83,3 @@ def _holder(file: Path) -> str:
     with contextlib.suppress(OSError):
         return file.read_text(errors="replace") or "another program"
     return "another program"
-
-
-__all__ = ["reserved"]

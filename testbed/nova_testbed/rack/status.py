@@ -103,6 +103,3 @@ def status_of(name: str, state: StateDirectory, record: RackRecord | None) -> Ra
         hosts,
         tuple(problems),
     )
-
-
-__all__ = ["HostStatus", "RackStatus", "status_of"]

@@ -19,7 +19,7 @@ from nova_core.model.files import read_plan, read_problem, write_plan, write_pro
 from nova_core.model.schema import published
 from nova_core.placement.live import Journal
 from nova_core.strategies import place
-from nova_harness.live_events import RandomEvents
+from nova_workloads.live_events import RandomEvents
 from nova_workloads.topology import generate
 
 NOVA = [sys.executable, "-c", "from nova_core.cli import main; main()"]

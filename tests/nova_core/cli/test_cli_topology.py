@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 from click.testing import Result
 
-from nova_core.commands import topology
-from nova_core.costspace import MatrixMethod
 from nova_core.model import read_problem
 
 Nova = Callable[..., Result]
@@ -63,10 +61,6 @@ def measured(tmp_path: Path, latencies: Path) -> Path:
     }
     path.write_text(yaml.safe_dump(document))
     return path
-
-
-def test_methods_are_those_of_the_library() -> None:
-    assert set(topology.METHODS) == set(get_args(MatrixMethod))
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "arrow"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import warnings
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from nova_core import console
 
@@ -60,3 +62,23 @@ def test_warnings_become_lines(capsys: pytest.CaptureFixture[str]) -> None:
     with console.warnings_as_lines():
         warnings.warn("the matrix is lopsided", stacklevel=1)
     assert capsys.readouterr().err == "nova: warning: the matrix is lopsided\n"
+
+
+def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work(progress: console.Progress) -> None:
+        progress(1, 2)
+        progress.step("half of it")
+
+    with console.progress("working") as progress:
+        work(progress)
+    assert capsys.readouterr().err == "nova: half of it\n"
+    screen = io.StringIO()
+    terminal = Console(file=screen, force_terminal=True, width=80)
+    monkeypatch.setattr(console, "output", lambda **_: terminal)
+    with console.progress("working") as progress:
+        work(progress)
+    assert "working: half of it" in screen.getvalue()
+    assert " 50%" in screen.getvalue()
+    assert capsys.readouterr().err == ""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nova_core.costspace.automatic import chosen_pairs
-from nova_core.costspace.metrics_space import Metric, with_metrics
+from nova_core.costspace.space_files import Metric, with_metrics
 from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model import Problem, read_problem, write_problem
 from nova_core.strategies import place

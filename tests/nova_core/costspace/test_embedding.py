@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ from nova_core.costspace import (
     DisconnectedError,
     aligned,
     embed,
-    embed_matrix,
     errors,
     pairs_of,
     sample_pairs,
@@ -73,14 +73,14 @@ def test_heights_are_recovered(seed: int) -> None:
 @pytest.mark.parametrize("method", ["smacof", "classical", "solver"])
 def test_dense_methods_recover_points(method: str) -> None:
     truth = euclidean(50, 2, 1)
-    found = embed_matrix(truth.matrix(), method=method)
+    found = embed(truth.matrix(), method=method)
     assert np.abs(found.matrix() - truth.matrix()).max() < 0.05
 
 
 def test_smacof_takes_missing_pairs() -> None:
     latency = euclidean(50, 2, 1).matrix()
     latency[0, 1:20] = latency[1:20, 0] = np.nan
-    report = errors(embed_matrix(latency, method="smacof"), latency)
+    report = errors(embed(latency, method="smacof"), latency)
     assert report.median_relative < 0.05
 
 
@@ -119,13 +119,10 @@ def test_one_seed_gives_one_space_on_any_number_of_threads(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What many nodes get, for few.
-    for module, bound in (
-        (sweeps, "PARALLEL_NODES"),
-        (vivaldi, "PARALLEL_NODES"),
-        (solver, "DENSE_NODES"),
-        (solver, "MANY_NODES"),
-    ):
-        monkeypatch.setattr(module, bound, 100)
+    for module in (sweeps, vivaldi):
+        monkeypatch.setattr(module, "PARALLEL_NODES", 100)
+    few = replace(solver.TUNING, dense_nodes=100, many_nodes=100)
+    monkeypatch.setattr(solver, "TUNING", few)
     random = np.random.default_rng(0)
     nodes = 1200
     truth = euclidean(nodes, 2, 0)
@@ -169,7 +166,7 @@ def test_never_nan(seed: int, height: bool, method: str, kind: str) -> None:
             latency *= 1e7
         case "tiny":
             latency *= 1e-7
-    space = embed_matrix(latency, height=height, method=method)
+    space = embed(latency, height=height, method=method)
     assert np.isfinite(space.position).all()
     assert np.isfinite(space.matrix()).all()
     if height:
@@ -188,7 +185,7 @@ def test_directions_are_averaged() -> None:
 @pytest.mark.parametrize("dimensions", [1, 2, 5])
 def test_few_nodes(nodes: int, dimensions: int) -> None:
     latency = 10.0 * (1 - np.eye(nodes))
-    space = embed_matrix(latency, dimensions=dimensions)
+    space = embed(latency, dimensions=dimensions)
     assert space.position.shape == (nodes, dimensions)
     if nodes <= 2 or dimensions > 1:
         assert np.allclose(space.matrix(), latency, atol=0.05)
@@ -226,7 +223,7 @@ def test_absurd_latencies_are_refused(latency: float, says: str) -> None:
     assert says in str(caught.value)
     matrix = np.array([[0, latency], [1.0, 0]])
     with pytest.raises(ProblemError, match="nodes 0 to 1") as caught:
-        embed_matrix(matrix)
+        embed(matrix)
     assert says in str(caught.value)
 
 
@@ -258,11 +255,11 @@ def test_options_that_cannot_be(options: dict[str, object], says: str) -> None:
 
 def test_other_input_that_cannot_be() -> None:
     with pytest.raises(ProblemError, match="no heights"):
-        embed_matrix(np.zeros((3, 3)), method="smacof", height=True)
+        embed(np.zeros((3, 3)), method="smacof", height=True)
     with pytest.raises(ProblemError, match="expected one of solver, vivaldi, smacof"):
-        embed_matrix(np.zeros((3, 3)), method="magic")
+        embed(np.zeros((3, 3)), method="magic")
     with pytest.raises(ProblemError, match="square"):
-        embed_matrix(np.zeros((3, 2)))
+        embed(np.zeros((3, 2)))
     with pytest.raises(ProblemError, match="node 9; expected 0 to 2"):
         embed(PairLatencies(np.array([0]), np.array([9]), np.ones(1)), 3)
     with pytest.raises(ProblemError, match="1 sources, 2 targets"):

@@ -94,8 +94,8 @@ def test_nodes_in_one_place_part() -> None:
 def test_removed_nodes_are_gone() -> None:
     live = LiveCostSpace(world(6))
     live.remove(3)
-    assert not live.there[3]
-    assert live.there.sum() == 59
+    assert not live.present[3]
+    assert live.present.sum() == 59
     for gone in (lambda: live.remove(3), lambda: live.location(3)):
         with pytest.raises(ProblemError, match="node 3 is not there"):
             gone()

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from latency_series import filtered_series
 
-from nova_core.costspace import percentile_filter
-from nova_core.costspace.latency_files import filtered, read_measurements
+from nova_core.costspace.latency_files import read_measurements
+from nova_core.costspace.percentile_filter import filtered
 from nova_core.costspace.statistics import statistics_of
 from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model.columnar import write_columns
@@ -76,7 +77,7 @@ def test_filter_is_that_of_the_live_space(rows: list[tuple[int, float]]) -> None
     found, latency = filtered(key, value)
     assert found.tolist() == sorted(set(key.tolist()))
     for k, ms in zip(found, latency, strict=True):
-        assert ms == percentile_filter(value[key == k])[-1]
+        assert ms == filtered_series(value[key == k])[-1]
 
 
 def test_lost_measurements_are_left_out(tmp_path: Path) -> None:

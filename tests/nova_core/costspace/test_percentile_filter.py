@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from latency_series import filtered_series
 
-from nova_core.costspace import PercentileFilter, percentile_filter
+from nova_core.costspace import PercentileFilter
 from nova_core.errors import ProblemError
 
 SERIES = st.lists(st.one_of(st.just(float("nan")), st.floats(0, 1000)), min_size=1, max_size=40)
@@ -15,7 +16,7 @@ SERIES = st.lists(st.one_of(st.just(float("nan")), st.floats(0, 1000)), min_size
 def test_it_is_the_percentile_of_the_last_samples(
     series: list[float], window: int, percentile: float
 ) -> None:
-    found = percentile_filter(np.array(series), window, percentile)
+    found = filtered_series(np.array(series), window, percentile)
     seen: list[float] = []
     for sample, value in zip(series, found.tolist(), strict=True):
         if sample == sample:
@@ -31,14 +32,14 @@ def test_spikes_vanish_and_a_new_route_shows() -> None:
     random = np.random.default_rng(0)
     base = np.r_[np.full(100, 40.0), np.full(100, 60.0)]
     samples = base + random.exponential(2, 200) + (random.random(200) < 0.2) * 300
-    found = percentile_filter(samples)
+    found = filtered_series(samples)
     assert np.abs(found[10:100] - 41).max() < 5
     assert np.abs(found[110:] - 61).max() < 5
 
 
 def test_many_links_and_streams_agree() -> None:
     samples = np.random.default_rng(1).random((3, 4, 25))
-    whole = percentile_filter(samples)
+    whole = filtered_series(samples)
     assert whole.shape == samples.shape
     stream = PercentileFilter(12)
     for time in range(25):

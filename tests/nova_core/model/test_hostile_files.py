@@ -7,6 +7,7 @@ leaves the machine alone.
 from __future__ import annotations
 
 import gzip
+import os
 import random
 import re
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 from msgspec import Meta, Struct
 
 from nova_core.errors import NovaError, ProblemError
+from nova_core.model.columnar import read_columns, write_columns
 from nova_core.model.files import read_problem, write_problem
 from nova_core.model.packed import PackedError, unpacked
 from nova_core.model.syntax import convert, parse_bytes
@@ -104,6 +106,15 @@ def test_messages_keep_their_digits() -> None:
     ):
         with pytest.raises(NovaError, match=said):
             convert(document, Path("d.yaml"), Part, NovaError)
+
+
+def test_half_a_character_is_no_text() -> None:
+    # Engines' files are UTF-8, which cannot hold it.
+    with pytest.raises(NovaError, match=r"d\.json: '\\ud800' is half a character"):
+        parse_bytes(b'{"id": "a\\ud800"}', Path("d.json"), NovaError)
+    with pytest.raises(NovaError, match=r"d\.yaml: line 1, column 9"):
+        parsed('id: "a\\ud800"')
+    assert parse_bytes(b'["\\ud83d\\ude00"]', Path("d.json"), NovaError) == ["\U0001f600"]
 
 
 # --- gzip -----------------------------------------------------------------------------------------
@@ -220,6 +231,17 @@ def test_text_that_is_not_utf8(tmp_path: Path) -> None:
         (tmp_path / "nodes.csv").write_bytes(content)
         with pytest.raises(ProblemError, match=r"nodes\.csv: no readable table"):
             read_problem(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "csv", "csv.gz"])
+def test_names_of_files_that_are_not_utf8(suffix: str, tables: Path, tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"n\xffdes." + suffix.encode())
+    columns = read_columns(tables / "nodes.parquet", None, NovaError)
+    if suffix == "csv.gz":
+        path.write_bytes(gzip.compress(b"id\na\n"))
+    else:
+        write_columns(path, {"id": columns.text("id")})
+    assert read_columns(path, None, NovaError).names == ["id"]
 
 
 OPENED = """

@@ -24,7 +24,7 @@ from nova_core.placement.live import (
     Policy,
 )
 from nova_core.strategies import place
-from nova_harness.live_events import RandomEvents
+from nova_workloads.live_events import RandomEvents
 from nova_workloads.topology import generate
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from oracles.live_placement import Follower
 
 from nova_core.evaluation.metrics import evaluate
 from nova_core.model import Instances, Links, Problem
@@ -22,8 +23,7 @@ from nova_core.placement.live import (
 )
 from nova_core.placement.live.hosting import Hosting
 from nova_core.strategies import place
-from nova_harness.check_live import Follower
-from nova_harness.live_events import SHARES, RandomEvents
+from nova_workloads.live_events import SHARES, RandomEvents
 from nova_workloads.topology import generate
 
 
@@ -127,7 +127,7 @@ def test_everything_holds_where_hosts_differ(change: Callable[[Problem], Problem
 
 
 def test_ten_thousand_nodes_stay_near_a_full_optimization() -> None:
-    """A sample of what `python -m nova_harness.check_live` checks event by event."""
+    """A sample of what `python -m tests.oracles.live_placement` checks event by event."""
     problem = generate(10_000, seed=1)
     live = LivePlacement(problem, place(problem, "nova"))
     draw, follower = RandomEvents(problem, 1), Follower(live, every=400)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from nova_core.model.plan_delta import PlanDelta
 from nova_core.model.schema import published
 from nova_core.service import hosted
 from nova_core.service.intake import SMALL
+from nova_core.service.operations import OPERATIONS
 
 FAIL_A = {"event": "fail-node", "node": "A"}
 
@@ -531,3 +533,47 @@ def test_events_have_a_limit_of_their_own(service: Service) -> None:
         413,
         "the body has more than 1,048,576 bytes",
     )
+
+
+def test_the_description_is_complete(client: TestClient) -> None:
+    """Each operation with its parameters and answers; all schemas it refers to."""
+    described = client.get("/openapi.json").json()
+    assert described["openapi"].startswith("3.1")
+    operations = {
+        (method.upper(), path): operation
+        for path, methods in described["paths"].items()
+        for method, operation in methods.items()
+    }
+    expected = {(each.method, each.path) for each, _ in OPERATIONS.values()}
+    assert set(operations) == expected
+    for (_, path), operation in operations.items():
+        assert operation["summary"]
+        places = {one["name"]: one["in"] for one in operation["parameters"]}
+        assert [name for name, place in places.items() if place == "path"] == re.findall(
+            r"{(\w+)}", path
+        )
+        assert {"400", "401", "421"} < set(operation["responses"])
+        assert ("413" in operation["responses"]) == ("requestBody" in operation)
+    follow = operations["POST", "/placements/{name}/events"]
+    assert {one["name"] for one in follow["parameters"]} == {"name", "if-match"}
+    stream = operations["GET", "/placements/{name}/deltas/stream"]
+    assert {one["name"] for one in stream["parameters"]} == {"name", "after", "last-event-id"}
+    upload = operations["POST", "/problems"]
+    assert set(upload["requestBody"]["content"]) == {"application/json", "application/yaml"}
+    schemas = described["components"]["schemas"]
+    referred = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(described)))
+    assert {"PlanDelta", "Refusal", "ProblemDocument", "PlanDocument"} <= referred <= set(schemas)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("after=x", "after: 'x': Expected `int`"),
+        ("limit=99999", "limit: '99999': Expected `int` <= 10000"),
+        ("after=-1", "after: '-1': Expected `int` >= 0"),
+    ],
+)
+def test_parameters_are_refused_by_name(placed: TestClient, query: str, said: str) -> None:
+    answer = placed.get(f"/placements/field/deltas?{query}")
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith(said)

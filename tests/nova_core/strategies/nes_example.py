@@ -13,9 +13,9 @@
 
 from __future__ import annotations
 
-from nova_core.strategies.nes_assignment import Resources
-from nova_core.strategies.nes_operators import Operator, Query
-from nova_core.strategies.nes_topology import Hierarchy
+from nova_core.model.operator_graph import Operator, OperatorGraph
+from nova_core.strategies.nes.hierarchy import Hierarchy
+from nova_core.strategies.nes.placing import Resources
 
 TOPOLOGY = Hierarchy(0, {1: [0], 2: [0], 3: [1], 4: [1, 2], 5: [2], 6: [3, 4], 7: [4, 5], 8: [5]})
 
@@ -24,14 +24,14 @@ STREAM_A, STREAM_B = [6, 7], [7, 8]
 
 # Source A on 6, filtered; source A on 7, filtered; both united; the sink. Every operator takes 1.
 SOURCE_6, FILTER_6, SOURCE_7, FILTER_7, UNION, SINK = range(6)
-QUERY = Query(
+QUERY = OperatorGraph(
     [
-        Operator("source on 6", 1, (), 6, 8.0),
-        Operator("filter of 6", 1, (SOURCE_6,), None, 4.0),
-        Operator("source on 7", 1, (), 7, 6.0),
-        Operator("filter of 7", 1, (SOURCE_7,), None, 3.0),
-        Operator("union", 1, (FILTER_6, FILTER_7), None, 7.0),
-        Operator("the sink", 1, (UNION,), 0, 0.0),
+        Operator("source on 6", "source", (), 8.0, 6, need=1.0),
+        Operator("filter of 6", "filter", (SOURCE_6,), 4.0, need=1.0),
+        Operator("source on 7", "source", (), 6.0, 7, need=1.0),
+        Operator("filter of 7", "filter", (SOURCE_7,), 3.0, need=1.0),
+        Operator("union", "join", (FILTER_6, FILTER_7), 7.0, need=1.0),
+        Operator("the sink", "sink", (UNION,), 0.0, 0, need=1.0),
     ]
 )
 

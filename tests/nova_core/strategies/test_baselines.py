@@ -14,8 +14,8 @@ from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.evaluation import Evaluation, evaluate
 from nova_core.model import JoinMatrix, Joins, Nodes, Problem, Sources, read_problem
 from nova_core.model.verify import verify
-from nova_core.strategies import create, relaying, spanning_tree
-from nova_core.strategies.spanning_tree import minimum_spanning_tree, rooted
+from nova_core.strategies import create, trees
+from nova_core.strategies.trees import minimum_spanning_tree, rooted
 from nova_workloads.topology import generate
 
 BASELINES = ["sink", "source", "top-c", "tree"]
@@ -150,7 +150,7 @@ def test_tree_for_several_sinks() -> None:
 
 
 def test_routes_too_long_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relaying, "MOST_HOPS", 10)
+    monkeypatch.setattr(trees, "MOST_HOPS", 10)
     with pytest.raises(ProblemError, match=r"strategy tree: routes .* at most 10 can be kept"):
         create("tree").place(generate(50))
 
@@ -195,7 +195,7 @@ def test_spanning_trees_are_minimal(shape: str) -> None:
     seen = rooted(edges, count, root=0)
     assert (seen.parent >= 0).all()
     assert seen.depth.max(initial=0) < count
-    by_all_pairs = spanning_tree._prim(position)
+    by_all_pairs = trees._prim(position)
     assert total(position, edges) == pytest.approx(total(position, by_all_pairs), abs=1e-9)
 
 

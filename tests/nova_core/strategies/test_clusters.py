@@ -13,8 +13,12 @@ from nova_core.errors import ProblemError
 from nova_core.evaluation import evaluate
 from nova_core.model import JoinMatrix, Joins, Nodes, Problem, Sources, read_problem
 from nova_core.strategies import create
-from nova_core.strategies.fuzzy_c_means import fuzzy_c_means
-from nova_core.strategies.leach_sf import ClusterParameters, cluster_heads, head_priority
+from nova_core.strategies.clusters import (
+    ClusterParameters,
+    cluster_heads,
+    fuzzy_c_means,
+    head_priority,
+)
 from nova_workloads.topology import generate
 
 # --- fuzzy c-means --------------------------------------------------------------------------------
@@ -57,7 +61,7 @@ def test_no_more_clusters_than_places(count: int) -> None:
 def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     position = np.random.default_rng(3).uniform(size=(200, 2))
     whole = fuzzy_c_means(position, 9, seed=1)
-    monkeypatch.setattr("nova_core.strategies.fuzzy_c_means._BLOCK", 50)
+    monkeypatch.setattr("nova_core.strategies.clusters._BLOCK", 50)
     parts = fuzzy_c_means(position, 9, seed=1)
     assert parts.centre == pytest.approx(whole.centre)
 

@@ -16,13 +16,13 @@ from nova_core.errors import ProblemError
 from nova_core.evaluation import evaluate, exact_optimum
 from nova_core.model import JoinMatrix, Joins, Nodes, Problem, Sources
 from nova_core.strategies import create
-from nova_core.strategies.ifcop import IfcopParameters, Search
+from nova_core.strategies.nes.ifcop import Candidates, IfcopParameters
 
 ROOMY = [9.0] * 9
 
 
-def search(capacity: list[float] = ROOMY, **parameters: float) -> Search:
-    return Search(TOPOLOGY, QUERY, capacity, IfcopParameters(**parameters))
+def search(capacity: list[float] = ROOMY, **parameters: float) -> Candidates:
+    return Candidates(TOPOLOGY, QUERY, capacity, IfcopParameters(**parameters))
 
 
 # --- candidates -----------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ def valid(nodes: tuple[int, ...]) -> bool:
         for number, operator in enumerate(QUERY.operators)
         for below in operator.inputs
     )
-    pinned = all(o.pinned in (None, n) for o, n in zip(QUERY.operators, nodes, strict=True))
+    pinned = all(o.node in (None, n) for o, n in zip(QUERY.operators, nodes, strict=True))
     return reachable and pinned
 
 
@@ -48,17 +48,6 @@ def test_candidates_are_all_valid_placements_and_only_these() -> None:
     look, random = search(), Random(0)
     drawn = {tuple(look.candidate(random)) for _ in range(20_000)}
     assert drawn == possible
-
-
-def test_a_candidate_is_a_binary_matrix_of_nodes_and_operators() -> None:
-    look = search()
-    nodes = [6, 4, 7, 7, 1, 0]
-    matrix = look.matrix(nodes, 9)
-    assert matrix.shape == (9, 6)
-    assert matrix.sum(axis=0).tolist() == [1] * 6
-    assert [np.flatnonzero(row).tolist() for row in matrix[[0, 1, 4, 6, 7]]] == [
-        *([5], [4], [1], [0], [2, 3])
-    ]
 
 
 def test_the_sink_takes_what_found_no_other_node() -> None:
@@ -92,7 +81,7 @@ def test_network_cost_is_what_crosses_hops_relative_to_sending_all_to_the_sink()
 
 
 def test_hops_may_cost_differently() -> None:
-    look = Search(TOPOLOGY, QUERY, ROOMY, IfcopParameters(), lambda node, parent: float(node))
+    look = Candidates(TOPOLOGY, QUERY, ROOMY, IfcopParameters(), lambda node, parent: float(node))
     # From 6 by 3 and 1, from 7 by 4 and 1: the first of several shortest ways.
     direct = 8 * (6 + 3 + 1) + 6 * (7 + 4 + 1)
     assert look.network_cost([6, 4, 7, 7, 4, 0]) == pytest.approx(
@@ -129,7 +118,7 @@ def test_the_result_is_the_cheapest_of_all_candidates(
     look = search(room, iterations=iterations)
     random = Random(seed)
     costs = [look.cost(look.candidate(random)) for _ in range(iterations)]
-    nodes, cost = look.run(Random(seed))
+    nodes, cost = look.cheapest(Random(seed))
     assert cost == min(costs) <= costs[0]
     assert look.cost(nodes) == cost
 

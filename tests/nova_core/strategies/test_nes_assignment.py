@@ -19,12 +19,11 @@ from nes_example import (
 from problem_families import FAMILIES
 
 from nova_core.errors import InfeasibleError
+from nova_core.model.operator_graph import Operator, OperatorGraph
 from nova_core.model.verify import verify
 from nova_core.strategies import create
-from nova_core.strategies.nes_assignment import Resources, bottom_up, top_down
-from nova_core.strategies.nes_operators import Operator, Query
-from nova_core.strategies.nes_paths import select_paths
-from nova_core.strategies.nes_topology import Hierarchy
+from nova_core.strategies.nes.hierarchy import Hierarchy, select_paths
+from nova_core.strategies.nes.placing import Resources, bottom_up, top_down
 
 # The ways of both sources share 4, 1 and the sink.
 PATHS = select_paths(TOPOLOGY, STREAM_A)
@@ -129,13 +128,13 @@ def test_both_directions_meet_where_only_one_node_has_room() -> None:
 
 
 def test_an_operator_with_several_consumers_waits_for_all_of_them() -> None:
-    shared = Query(
+    shared = OperatorGraph(
         [
-            Operator("source", 1, (), 6),
-            Operator("filter", 1, (0,)),
-            Operator("left", 1, (1,)),
-            Operator("right", 1, (1,)),
-            Operator("sink", 1, (2, 3), 0),
+            Operator("source", "source", node=6, need=1.0),
+            Operator("filter", "filter", (0,), need=1.0),
+            Operator("left", "filter", (1,), need=1.0),
+            Operator("right", "filter", (1,), need=1.0),
+            Operator("sink", "sink", (2, 3), node=0, need=1.0),
         ]
     )
     line = Hierarchy(0, {6: [4], 4: [1], 1: [0]})

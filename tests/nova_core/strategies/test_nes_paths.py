@@ -13,8 +13,15 @@ from problem_families import FAMILIES
 
 from nova_core.errors import ProblemError
 from nova_core.strategies import create
-from nova_core.strategies.nes_paths import merge, occurrences, parent_weight, select_paths
-from nova_core.strategies.nes_topology import Hierarchy, HierarchyParameters, derive_hierarchy
+from nova_core.strategies.nes.hierarchy import (
+    Hierarchy,
+    HierarchyParameters,
+    derive_hierarchy,
+    merge,
+    occurrences,
+    parent_weight,
+    select_paths,
+)
 from nova_workloads.topology import generate
 
 # --- hierarchies ----------------------------------------------------------------------------------

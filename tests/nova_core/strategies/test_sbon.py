@@ -16,22 +16,29 @@ from nova_core.evaluation import evaluate
 from nova_core.model.operator_graph import Operator, OperatorGraph
 from nova_core.placement.objectives import leg_weights
 from nova_core.strategies import create, place
-from nova_core.strategies.sbon_comparators import (
+from nova_core.strategies.sbon.comparators import (
     consumer,
     ip_multicast,
     neighbour_routes,
+    optimal,
     producer,
     random_nodes,
-    upstream_sources,
 )
-from nova_core.strategies.sbon_mapping import Mapper
-from nova_core.strategies.sbon_optimal import optimal
-from nova_core.strategies.sbon_relaxation import needs, relaxation
-from nova_core.strategies.sbon_springs import Damping, Springs
+from nova_core.strategies.sbon.mapping import Mapper
+from nova_core.strategies.sbon.relaxation import Damping, Springs, needs, relaxation
 from nova_workloads.topology import generate
 
 SEEDS = st.integers(0, 10_000)
 few = settings(deadline=None, max_examples=20)
+
+
+def force(graph: OperatorGraph, point: np.ndarray) -> np.ndarray:
+    """(m, d) the force on every movable operator where all are at (o, d) points."""
+    pull = np.zeros_like(point)
+    for a, b, rate in zip(*graph.edges, strict=True):
+        pull[a] += rate * (point[b] - point[a])
+        pull[b] += rate * (point[a] - point[b])
+    return pull[graph.movable]
 
 
 @few
@@ -41,7 +48,7 @@ def test_at_rest_there_is_no_force_and_no_energy_to_win(seed: int, dimensions: i
     graph = random_graph(seed, 12, 6)
     springs = Springs(graph)
     point = springs.relax(position, Damping(force_threshold=1e-9))
-    assert np.abs(springs.force(point)).max() < 1e-6
+    assert np.abs(force(graph, point)).max() < 1e-6
     fixed = graph.pinned()
     np.testing.assert_array_equal(point[fixed >= 0], position[fixed[fixed >= 0]])
 
@@ -123,7 +130,7 @@ def test_every_comparator_is_where_the_text_says() -> None:
             Operator("c", "sink", (5,), node=5),
         ]
     )
-    assert upstream_sources(graph)[5] == [0, 1, 2]
+    assert sorted(graph.upstream_sources(5)) == [0, 1, 2]
     assert consumer(graph).tolist() == [0, 1, 2, 5, 5, 5, 5]
     routes = neighbour_routes(position, None, 0)
     assert ip_multicast(graph, routes).tolist() == [0, 1, 2, 0, 3, 4, 5]

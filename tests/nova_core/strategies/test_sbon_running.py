@@ -10,10 +10,15 @@ from operator_graphs import random_graph, space
 
 from nova_core.errors import ProblemError
 from nova_core.model.operator_graph import Operator, OperatorGraph
-from nova_core.strategies.sbon_mapping import Mapper
-from nova_core.strategies.sbon_relaxation import Placement, needs, relaxation
-from nova_core.strategies.sbon_reoptimizer import Thresholds, reoptimize
-from nova_core.strategies.sbon_reuse import ReuseParameters, Shared, share
+from nova_core.strategies.sbon.mapping import Mapper
+from nova_core.strategies.sbon.relaxation import Placement, needs, relaxation
+from nova_core.strategies.sbon.running import (
+    ReuseParameters,
+    Shared,
+    Thresholds,
+    reoptimize,
+    share,
+)
 
 SEEDS = st.integers(0, 10_000)
 few = settings(deadline=None, max_examples=25)

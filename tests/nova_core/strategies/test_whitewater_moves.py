@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nova_core.strategies.whitewater import Network, Query, QueryOperator
+from nova_core.strategies.whitewater import Network, ProfiledOperator, ProfiledQuery
 from nova_core.strategies.whitewater.kernels import neighbours, throughput, walks
 from nova_core.strategies.whitewater.kernels.columns import Given, State
 from nova_core.strategies.whitewater.search import random_nodes
@@ -22,7 +22,7 @@ Row = frozenset[tuple[str, int]]
 FEW = settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 
 
-def built(query: Query, network: Network, seed: int) -> tuple[Given, State]:
+def built(query: ProfiledQuery, network: Network, seed: int) -> tuple[Given, State]:
     given = given_columns(query, network)
     state = state_columns(given, query.inputs, random_nodes(query, seed))
     throughput.refresh(given, state)
@@ -53,7 +53,10 @@ def walked(given: Given, state: State, steps: int, random: np.random.Generator) 
 
 
 def result(
-    query: Query, inputs: Sequence[tuple[int, ...]], tables: dict[int, list[Row]], operator: int
+    query: ProfiledQuery,
+    inputs: Sequence[tuple[int, ...]],
+    tables: dict[int, list[Row]],
+    operator: int,
 ) -> list[Row]:
     """What a plan gives on tables of rows, evaluated as relational algebra has it."""
     one = query[operator]
@@ -162,27 +165,27 @@ def test_a_swap_can_be_taken_back(seed: int) -> None:
 # --- Table 6 --------------------------------------------------------------------------------------
 
 
-def swappable(*operators: QueryOperator) -> bool:
+def swappable(*operators: ProfiledOperator) -> bool:
     """Whether the last of some operators may be swapped with one it receives from."""
     sources = [
-        QueryOperator(name, "source", rate=1.0, columns=(f"{name}1", f"{name}2", f"{name}3"))
+        ProfiledOperator(name, "source", rate=1.0, columns=(f"{name}1", f"{name}2", f"{name}3"))
         for name in "abc"
     ]
-    query = Query([*sources, *operators])
+    query = ProfiledQuery([*sources, *operators])
     given, state = built(query, Network(np.ones(1)), 0)
     return any(neighbours.swap_slot(given, state, len(query) - 1, i) >= 0 for i in range(2))
 
 
-def filters(reads: str, *inputs: int) -> QueryOperator:
-    return QueryOperator(f"filter {inputs}", "filter", inputs, columns=(reads,))
+def filters(reads: str, *inputs: int) -> ProfiledOperator:
+    return ProfiledOperator(f"filter {inputs}", "filter", inputs, columns=(reads,))
 
 
-def project(keeps: str, *inputs: int) -> QueryOperator:
-    return QueryOperator(f"project {inputs}", "project", inputs, columns=tuple(keeps.split()))
+def project(keeps: str, *inputs: int) -> ProfiledOperator:
+    return ProfiledOperator(f"project {inputs}", "project", inputs, columns=tuple(keeps.split()))
 
 
-def joins(compares: str, *inputs: int) -> QueryOperator:
-    return QueryOperator(
+def joins(compares: str, *inputs: int) -> ProfiledOperator:
+    return ProfiledOperator(
         f"join {inputs}", "join", inputs, window=1.0, columns=tuple(compares.split())
     )
 
@@ -207,13 +210,13 @@ def joins(compares: str, *inputs: int) -> QueryOperator:
         ((joins("a1 b1", 0, 1), joins("c1 b2", 2, 3)), True),
     ],
 )
-def test_what_may_be_swapped(operators: tuple[QueryOperator, ...], may: bool) -> None:
+def test_what_may_be_swapped(operators: tuple[ProfiledOperator, ...], may: bool) -> None:
     assert swappable(*operators) == may
 
 
 def test_a_join_takes_along_the_side_it_compares() -> None:
-    sources = [QueryOperator(n, "source", rate=1.0, columns=(f"{n}1",)) for n in "abc"]
-    query = Query([*sources, joins("a1 b1", 0, 1), joins("b1 c1", 3, 2)])
+    sources = [ProfiledOperator(n, "source", rate=1.0, columns=(f"{n}1",)) for n in "abc"]
+    query = ProfiledQuery([*sources, joins("a1 b1", 0, 1), joins("b1 c1", 3, 2)])
     given, state = built(query, Network(np.ones(1)), 0)
     neighbours.rotate(state, 4, 0, neighbours.swap_slot(given, state, 4, 0))
     assert inputs_of(state.child) == ((), (), (), (0, 4), (1, 2))

@@ -74,7 +74,7 @@ import socket, sys, time
 c = socket.create_connection((sys.argv[1], int(sys.argv[2]))); f = c.makefile("rw"); count = 0
 print("connected", flush=True)
 end = time.monotonic() + float(sys.argv[3])
-while time.monotonic() < end:
+while time.monotonic() < end or count < 10:  # a busy machine takes its time
     f.write(f"{count}\\n"); f.flush()
     assert f.readline() == f"{count}\\n"
     count += 1; time.sleep(0.05)
@@ -254,7 +254,7 @@ def test_links_change_while_they_are_used(rack: VirtualRack, up: Inventory) -> N
             rack.set_link("a", "d", Link())
         assert 39 < median(ping(up, "a", "b", 20)) < 46
         # The connection that was open has not been interrupted.
-        assert int(talk.communicate(timeout=10)[0]) > 5
+        assert int(talk.communicate(timeout=30)[0]) >= 10
     # `up` makes the inventory's links again.
     assert 19 < median(ping(rack.up(), "a", "b", 20)) < 25
 
@@ -325,7 +325,7 @@ def test_a_switch_killed_and_restarted_keeps_connections(rack: VirtualRack, up: 
             rack.set_link("a", "b", Link(1.0))
         rack.restart_switch()
         assert rack.status().state == "up"
-        assert int(talk.communicate(timeout=15)[0]) > 5
+        assert int(talk.communicate(timeout=30)[0]) >= 10
     # The link that was refused is not in force.
     assert 19 < median(ping(up, "a", "b", 10)) < 25
 

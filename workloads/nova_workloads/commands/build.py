@@ -93,6 +93,3 @@ def build(sensors: Path, topology: Path, output: Path, as_json: bool, **argument
     ):
         table.add_row(what, value)
     console.show(table)
-
-
-__all__ = ["build"]

@@ -12,7 +12,7 @@ import click
 
 from nova_core import console, paths
 from nova_core.errors import NovaError
-from nova_core.numbers import NumberRange
+from nova_core.numbers import SEED, NumberRange, at_least
 from nova_workloads.commands.fetch import fetch
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ UNITS = {
     "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40,
 }  # fmt: skip
+MOST_BYTES = 10**15
 # Kept by hand so that --help needs no numpy; a test compares them with the real ones.
 FAULTS = {
     "missing": ("readings with a value left empty", 0.01),
@@ -47,7 +48,10 @@ def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | Non
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
     if match is None or match[2].upper() not in UNITS:
         raise click.BadParameter(f"{value!r} is no size; expected e.g. 200MB or 1GiB")
-    return int(float(match[1]) * UNITS[match[2].upper()])
+    size = float(match[1]) * UNITS[match[2].upper()]
+    if size > MOST_BYTES:
+        raise click.BadParameter("an archive has at most 1 PB")
+    return int(size)
 
 
 @click.group()
@@ -69,11 +73,11 @@ def fault_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @data.command()
 @click.argument("directory", type=paths.OUTPUT)
-@click.option("--sensors", type=click.IntRange(min=1), help="How many. [default: 100]")
+@click.option("--sensors", type=at_least(1), help="How many. [default: 100]")
 @click.option(
     "--size", callback=_size, help="As many sensors as make this much CSV, e.g. 1GB (uncompressed)."
 )
-@click.option("--days", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--days", type=at_least(1), default=1, show_default=True)
 @click.option(
     "--start",
     type=click.DateTime(["%Y-%m-%d"]),
@@ -89,17 +93,17 @@ def fault_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--interval",
-    type=click.IntRange(min=2),
+    type=at_least(2),
     default=145,
     show_default=True,
     help="Seconds between a sensor's readings.",
 )
-@click.option("--regions", type=click.IntRange(min=1), default=4, show_default=True, help="Towns.")
+@click.option("--regions", type=at_least(1), default=4, show_default=True, help="Towns.")
 @click.option("--gzip", "compress", is_flag=True, help="Write .csv.gz.")
 @click.option(
     "--mixed", is_flag=True, help="Few files a day, of all sensors, instead of one per sensor."
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=SEED, default=0, show_default=True)
 @click.option("--clean", is_flag=True, help="No faults but those given.")
 @fault_options
 @json_option
@@ -164,5 +168,3 @@ def synth(
 
 
 data.add_command(fetch)
-
-__all__ = ["data"]

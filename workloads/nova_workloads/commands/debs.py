@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from nova_core import console, paths
-from nova_core.numbers import NumberRange
+from nova_core.numbers import NumberRange, at_least
 
 
 @click.command()
@@ -28,11 +28,11 @@ from nova_core.numbers import NumberRange
     show_default=True,
     help="Of each sensor, tuples/s.",
 )
-@click.option("--regions", type=click.IntRange(min=1), default=4, show_default=True)
-@click.option("--nodes", type=click.IntRange(min=4), default=14, show_default=True)
+@click.option("--regions", type=at_least(1), default=4, show_default=True)
+@click.option("--nodes", type=at_least(4), default=14, show_default=True)
 @click.option(
     "--keys",
-    type=click.IntRange(min=1),
+    type=at_least(1),
     default=1,
     show_default=True,
     help="Match sequence numbers modulo this as well, which divides the output.",
@@ -88,6 +88,3 @@ def debs(
         f"{', '.join(written)}: {2 * regions} sensors at {rate:g} tuples/s, windows of "
         f"{window_ms} ms, {console.number(workload.output_rate, 0)} results/s"
     )
-
-
-__all__ = ["debs"]

@@ -13,7 +13,7 @@ import click
 
 from nova_core import console, paths
 from nova_core.errors import NovaError
-from nova_core.numbers import NumberRange
+from nova_core.numbers import NumberRange, at_least
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,7 +70,7 @@ def fetch_options(command: F) -> F:
             ),
             click.option(
                 "--retries",
-                type=click.IntRange(min=0),
+                type=at_least(0),
                 default=5,
                 show_default=True,
                 help="After a failed attempt, each after twice the pause.",
@@ -254,6 +254,3 @@ def _warn(missing: Sequence[str]) -> None:
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         console.warn(f"not in the archive: {missing[0]}{more}")
-
-
-__all__ = ["fetch"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nova_core import console, paths
-from nova_core.numbers import NumberRange
+from nova_core.numbers import SEED, NumberRange
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
@@ -26,7 +26,7 @@ MOST = 100_000_000
     required=True,
     help="A .yaml or .json document; a path without suffix becomes a directory of Parquet tables.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=SEED, default=0, show_default=True)
 @click.option(
     "--heterogeneity",
     type=NumberRange(0, 1),
@@ -111,6 +111,3 @@ def _summary(problem: Problem) -> dict[str, Any]:
         "rate": float(problem.sources.rate.sum()),
         "digest": problem.digest,
     }
-
-
-__all__ = ["generate"]

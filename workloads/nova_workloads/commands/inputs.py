@@ -12,7 +12,7 @@ import click
 
 from nova_core import paths
 from nova_core.errors import NovaError
-from nova_core.numbers import NumberRange
+from nova_core.numbers import SEED, NumberRange, at_least
 
 if TYPE_CHECKING:
     from nova_workloads.schedule import Schedule
@@ -29,18 +29,18 @@ def input_options(command: F) -> F:
             click.argument("inputs", nargs=-1, type=paths.INPUT),
             click.option(
                 "--synthetic",
-                type=click.IntRange(min=1),
+                type=at_least(1),
                 metavar="N",
                 help="Made-up sensors instead of files: pressure and humidity in turn.",
             ),
             click.option(
                 "--regions",
-                type=click.IntRange(min=1),
+                type=at_least(1),
                 default=4,
                 show_default=True,
                 help="Of synthetic sensors.",
             ),
-            click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True),
+            click.option("--seed", type=SEED, default=0, show_default=True),
             click.option("--sensor", "sensors", multiple=True, help="Only this; may be repeated."),
             click.option(
                 "--region", "only_regions", multiple=True, help="Only this; may be repeated."
@@ -62,7 +62,7 @@ def input_options(command: F) -> F:
                 metavar="SECONDS",
                 help="With --rate, values repeat until then.",
             ),
-            click.option("--count", type=click.IntRange(min=1), help="Tuples per sensor."),
+            click.option("--count", type=at_least(1), help="Tuples per sensor."),
             click.option(
                 "--start",
                 metavar="WHEN",
@@ -148,6 +148,3 @@ class Inputs:
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         return round(moment.timestamp() * 1000)
-
-
-__all__ = ["NOW", "Inputs", "input_options"]

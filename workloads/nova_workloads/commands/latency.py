@@ -8,7 +8,7 @@ from typing import Any, Literal
 import click
 
 from nova_core import console, paths
-from nova_core.numbers import NumberRange
+from nova_core.numbers import NumberRange, at_least
 from nova_workloads.commands.spark_options import spark_options
 
 
@@ -23,7 +23,7 @@ from nova_workloads.commands.spark_options import spark_options
 )
 @click.option(
     "--window",
-    type=click.IntRange(min=1),
+    type=at_least(1),
     default=10,
     show_default=True,
     help="How many of a direction's last samples count.",
@@ -107,6 +107,3 @@ def _show(report: dict[str, Any]) -> None:
     ):
         summary.add_row(name, value)
     console.show(table, summary)
-
-
-__all__ = ["latency"]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import click
 
 from nova_core import console, paths
-from nova_core.numbers import NumberRange
+from nova_core.numbers import NumberRange, at_least
 from nova_workloads.commands.spark_options import spark_options
 
 SHOWN_PROBLEMS = 10
@@ -71,7 +71,7 @@ SHOWN_PROBLEMS = 10
 )
 @click.option(
     "--rate-window",
-    type=click.IntRange(min=1),
+    type=at_least(1),
     default=3600,
     show_default=True,
     help="Rates are counted over windows of so many seconds.",
@@ -174,6 +174,3 @@ def _show(report: dict[str, Any]) -> None:
     for name, value in rows:
         summary.add_row(name, value)
     console.show(table, summary)
-
-
-__all__ = ["prepare"]

@@ -10,6 +10,7 @@ import click
 
 from nova_core import console, paths
 from nova_core.errors import NovaError
+from nova_core.numbers import at_least
 from nova_workloads.commands.inputs import NOW, Inputs, input_options
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ DIFFERENT = 1
 @click.option(
     "--window",
     "window_ms",
-    type=click.IntRange(min=1),
+    type=at_least(1),
     required=True,
     metavar="MS",
     help="Length of the tumbling windows of event time.",
@@ -32,7 +33,7 @@ DIFFERENT = 1
 @click.option("--right", default="humidity", show_default=True, help="Logical stream.")
 @click.option(
     "--keys",
-    type=click.IntRange(min=1),
+    type=at_least(1),
     default=1,
     show_default=True,
     help="Match sequence numbers modulo this as well.",
@@ -152,6 +153,3 @@ def _show(join: Reference, compared: Comparison | None) -> None:
     for pair, number in list(compared.lost_per_pair.items())[: console.ROWS]:
         click.echo(f"lost of {pair}: {number:,}")
     click.echo("the same" if compared.same else "different")
-
-
-__all__ = ["reference"]

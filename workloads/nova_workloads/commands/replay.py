@@ -243,6 +243,3 @@ def _figures(part: Part, paced: bool) -> list[str]:
         *(console.number(value, 2) if paced else "-" for value in late),
         console.number(part.blocked_seconds, 2),
     ]
-
-
-__all__ = ["replay"]

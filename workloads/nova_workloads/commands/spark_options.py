@@ -41,6 +41,3 @@ def spark_options(command: Command) -> Command:
     ):
         command = option(command)
     return command
-
-
-__all__ = ["spark_options"]

@@ -38,6 +38,3 @@ class LazyCommands(click.Group):
 @click.group(cls=LazyCommands)
 def workload() -> None:
     """Turn sensor archives and latency measurements into problems, and replay the streams."""
-
-
-__all__ = ["workload"]

@@ -102,6 +102,3 @@ def read_hosts(
                 seen += box[h, t, room] + box[h, max((t - 1 ^ 1) + 1, 0), room]
                 at[h, k] = max(parent[h, t], 0)
     return seen
-
-
-__all__ = ["AHEAD", "read_hosts", "read_joins"]

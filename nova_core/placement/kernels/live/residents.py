@@ -47,6 +47,3 @@ def enter_all(hosted: Ints, chain: Ints, nodes: Ints, pairs: Ints) -> None:
     """`enter` of each pair on its node."""
     for row in range(len(pairs)):
         enter(hosted, chain, nodes[row], pairs[row])
-
-
-__all__ = ["AFTER", "BEFORE", "FIRST", "PIECES", "enter", "enter_all", "leave"]

@@ -142,20 +142,3 @@ def changes(
         row[found, 3], row[found, 4], row[found, 5] = old_sink, sink, differs
         found += 1
     return row[:found], point[:found]
-
-
-__all__ = [
-    "ABSENT",
-    "EVENT",
-    "KEPT",
-    "OLD_HOST",
-    "OLD_MOVED",
-    "OLD_SINK",
-    "PAIR",
-    "USED",
-    "changes",
-    "put_back",
-    "redirect",
-    "touch",
-    "touch_all",
-]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
+F = TypeVar("F", bound=Callable[..., Any])
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -108,16 +111,11 @@ class State(NamedTuple):
     row: Floats
 
 
-__all__ = [
-    "FILTER",
-    "JOIN",
-    "PROJECT",
-    "RANKED",
-    "SINK",
-    "SOURCE",
-    "TOUCHED",
-    "Floats",
-    "Given",
-    "Ints",
-    "State",
-]
+def compiled(function: F) -> F:
+    """Compile a function, once for all processes."""
+    return cast("F", njit(cache=True, nogil=True)(function))
+
+
+def inlined(function: F) -> F:
+    """Compile a small function into its callers: a call passes every array, which takes longer."""
+    return cast("F", njit(cache=True, nogil=True, inline="always")(function))

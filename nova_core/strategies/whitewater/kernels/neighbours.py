@@ -20,8 +20,9 @@ from nova_core.strategies.whitewater.kernels.columns import (
     Given,
     Ints,
     State,
+    compiled,
+    inlined,
 )
-from nova_core.strategies.whitewater.kernels.compiled import compiled, inlined
 from nova_core.strategies.whitewater.kernels.throughput import (
     arrive,
     derive,
@@ -312,17 +313,3 @@ def trial(given: Given, state: State, move: Ints, floor: float) -> float:
     value = attempted(given, state, move, count, floor)
     revert(given, state, move, before)
     return value
-
-
-__all__ = [
-    "LOGICAL",
-    "PHYSICAL",
-    "apply",
-    "attempt",
-    "attempted",
-    "revert",
-    "rotate",
-    "settle",
-    "swap_slot",
-    "trial",
-]

@@ -12,8 +12,9 @@ from nova_core.strategies.whitewater.kernels.columns import (
     Given,
     Ints,
     State,
+    compiled,
+    inlined,
 )
-from nova_core.strategies.whitewater.kernels.compiled import compiled, inlined
 
 PRECISION = 1e-13
 
@@ -203,6 +204,3 @@ def rank(state: State) -> None:
 def late(latest: float, limit: float) -> float:
     """What latency allows: anything within its limit, else minus the relative excess."""
     return np.inf if latest <= limit * (1.0 + 1e-12) else -(latest / limit - 1.0)
-
-
-__all__ = ["arrive", "derive", "late", "link_of", "rank", "refresh", "solve"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nova_core.strategies.whitewater.kernels.columns import Floats, Given, Ints, State
-from nova_core.strategies.whitewater.kernels.compiled import compiled
+from nova_core.strategies.whitewater.kernels.columns import Floats, Given, Ints, State, compiled
 from nova_core.strategies.whitewater.kernels.neighbours import (
     LOGICAL,
     PHYSICAL,
@@ -342,15 +341,3 @@ def fingerprint(parent: Ints, node: Ints) -> int:
         for part in (parent[o] + 1, node[o]):
             found = (found ^ np.uint64(part)) * np.uint64(1099511628211)
     return int(found >> np.uint64(1))
-
-
-__all__ = [
-    "anneal",
-    "best_placement",
-    "climb",
-    "fingerprint",
-    "list_swaps",
-    "make",
-    "random_move",
-    "restore",
-]

@@ -1,0 +1,1 @@
+"""Folders of runs: what is in their files, how they are written and read."""

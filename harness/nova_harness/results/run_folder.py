@@ -1,0 +1,348 @@
+"""The folder of a run of an experiment: what writes it, and how it is read again.
+
+A cell's directory is begun, filled file by file, and marked as finished last. What a file holds is
+in `nova_harness.results.schema`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from nova_core.errors import NovaError
+from nova_harness.results.schema import (
+    VERSION,
+    Calibrations,
+    CellFacts,
+    Check,
+    FoundRate,
+    HostRow,
+    OperatorCounts,
+    RunState,
+    Summary,
+    Verdict,
+    Verification,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from nova_core.model.plan import Plan
+    from nova_core.model.problem import Floats
+
+DONE = "DONE"
+CALIBRATIONS = "calibration.json"
+EXPERIMENT = "experiment.yaml"
+T = TypeVar("T")
+
+
+class RunError(NovaError):
+    """A run folder that cannot be reported on."""
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write JSON, complete or not at all; NaN becomes null."""
+    from nova_core.model.files import write_text
+
+    text = msgspec.json.format(msgspec.json.encode(document, enc_hook=_plain), indent=2)
+    write_text(path, text.decode() + "\n")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def read_json(path: Path, kind: type[T]) -> T:
+    """Read JSON of a type of `nova_harness.results.schema`.
+
+    Raises:
+        RunError: naming the file and the field.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise RunError(f"{path}: {error}") from error
+
+
+def _optional(path: Path, kind: type[T], missing: T) -> T:
+    return read_json(path, kind) if path.is_file() else missing
+
+
+@dataclass(frozen=True)
+class CellFolder:
+    """The directory of a cell.
+
+    Attributes:
+        path: the directory.
+    """
+
+    path: Path
+
+    # --- writing ------------------------------------------------------------------------------
+
+    def begin(self, facts: CellFacts) -> None:
+        """Make it, empty of what an unfinished run has left."""
+        if self.path.exists():
+            shutil.rmtree(self.path)
+        self.path.mkdir(parents=True)
+        self.write("cell", facts)
+
+    def write(self, name: str, document: Any) -> None:
+        """Write one of its JSON files, complete or not at all."""
+        write_json(self.path / f"{name}.json", document)
+
+    def write_table(self, name: str, table: pa.Table) -> None:
+        """Write one of its Parquet files, complete or not at all."""
+        import pyarrow.parquet as pq
+
+        from nova_core.model.files import atomic_write
+
+        with atomic_write(self.path / f"{name}.parquet") as file:
+            pq.write_table(table, file, compression="zstd")
+
+    def end(self, state: str, verdict: str) -> None:
+        """Say why it is not finished."""
+        self.write("verdict", Verdict(state, verdict))
+
+    def finish(self) -> None:
+        """Mark it as finished."""
+        (self.path / DONE).write_text("")
+
+    # --- reading ------------------------------------------------------------------------------
+
+    @property
+    def done(self) -> bool:
+        """Whether it was finished; the mark is written last."""
+        return (self.path / DONE).exists()
+
+    @property
+    def name(self) -> str:
+        """Of the cell."""
+        return self.path.name
+
+    @cached_property
+    def facts(self) -> CellFacts:
+        """What it is."""
+        return read_json(self.path / "cell.json", CellFacts)
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """How it ended; ``finished`` or why not."""
+        if self.done:
+            return Verdict("finished")
+        return _optional(self.path / "verdict.json", Verdict, Verdict())
+
+    @property
+    def samples(self) -> Path:
+        """Its result tuples, one row each."""
+        return self.path / "samples.parquet"
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Latency, throughput and load of hosts."""
+        return read_json(self.path / "summary.json", Summary)
+
+    @cached_property
+    def check(self) -> Check:
+        """Results held against the reference join."""
+        return read_json(self.path / "check.json", Check)
+
+    @cached_property
+    def verification(self) -> Verification:
+        """Where operators ran."""
+        return read_json(self.path / "verification.json", Verification)
+
+    @property
+    def good(self) -> bool:
+        """Whether all ran where the plan says, and no result was lost, duplicated or wrong."""
+        return self.verification.ok and self.check.ok
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its figures, as an answer in JSON."""
+        answer = {"name": self.name, "placed": self.verification.ok, "check": self.check}
+        return {**msgspec.to_builtins(answer), **msgspec.to_builtins(self.summary)}
+
+    @cached_property
+    def operators(self) -> list[OperatorCounts]:
+        """What operators did; empty where the engine did not say."""
+        return _optional(self.path / "operators.json", list[OperatorCounts], [])
+
+    def latencies_us(self) -> tuple[Floats, Floats, Floats]:
+        """Of the measured results in the order they arrived, us.
+
+        Returns:
+            (k,) arrival, (k,) latency from the later due time, (k,) from the later emission.
+
+        Raises:
+            RunError: when the samples cannot be read.
+        """
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            table = pq.read_table(self.samples, columns=SAMPLE_COLUMNS).select(SAMPLE_COLUMNS)
+            times = [pa.field(name, pa.int64(), nullable=False) for name in SAMPLE_COLUMNS[:-1]]
+            table = table.cast(pa.schema([*times, pa.field("measured", pa.bool_(), False)]))
+        except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+            raise RunError(f"{self.samples}: cannot be read: {first_line(error)}") from error
+        c = {name: table.column(name).to_numpy() for name in SAMPLE_COLUMNS}
+        chosen = np.flatnonzero(c["measured"])
+        chosen = chosen[np.argsort(c["arrive_us"][chosen], kind="stable")]
+        arrive = c["arrive_us"][chosen]
+        due = np.maximum(c["left_due_us"], c["right_due_us"])[chosen]
+        emit = np.maximum(c["left_emit_us"], c["right_emit_us"])[chosen]
+        return arrive, arrive - due, arrive - emit
+
+
+SAMPLE_COLUMNS = [
+    "arrive_us",
+    "left_due_us",
+    "right_due_us",
+    "left_emit_us",
+    "right_emit_us",
+    "measured",
+]
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run of an experiment.
+
+    Attributes:
+        path: its directory.
+        cells: all that were begun, by name.
+        state: how it stands, or ended.
+        experiment: as written.
+        environment: what it ran on.
+        hosts: that took part.
+        planned: cells it was to have, None where that is not known.
+        calibrations: what strategies were told of the hosts.
+    """
+
+    path: Path
+    cells: list[CellFolder]
+    state: RunState
+    experiment: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    hosts: list[HostRow]
+    planned: int | None
+    calibrations: Calibrations = field(default_factory=Calibrations)
+
+    @property
+    def load(self) -> FoundRate | None:
+        """The rate that was found, where a load was asked for."""
+        return self.calibrations.load
+
+    @property
+    def name(self) -> str:
+        """Of the experiment, or of the folder."""
+        return str(self.experiment.get("name") or self.path.resolve().name)
+
+    def plan(self, cell: CellFolder) -> Plan:
+        """The plan a cell ran; of other rates than the first, and of load, problems have own files.
+
+        Raises:
+            NovaError: when the plan or its problem cannot be read, or do not fit each other.
+        """
+        import warnings
+
+        from nova_core.errors import ProblemWarning
+        from nova_core.model.files import read_plan, read_problem
+
+        names = [f"problem-r{cell.facts.rate:g}", "problem"]
+        if cell.facts.stress:
+            # Where strategies were not told of the load, there are none.
+            names = [*(f"{name}-stress" for name in names), *names]
+        files = [self.path / f"{name}.yaml" for name in names]
+        with warnings.catch_warnings():
+            # That positions are worked out from latencies is no surprise here.
+            warnings.simplefilter("ignore", ProblemWarning)
+            problem = read_problem(next((file for file in files if file.is_file()), files[-1]))
+        return read_plan(cell.path / "plan.json", problem)
+
+
+def read_run(path: Path) -> RunFolder:
+    """Read the folder of a run, finished or not.
+
+    Raises:
+        RunError: for a directory that is none, for one of another version, and for files in it that
+            cannot be read.
+    """
+    if not (path / "cells").is_dir():
+        raise RunError(f"{path}: no folder of a run; it has no directory 'cells'")
+    state = read_state(path)
+    cells = [CellFolder(file.parent) for file in sorted((path / "cells").glob("*/cell.json"))]
+    for cell in cells:
+        # Reports read these of every cell; what is wrong with them is said first.
+        _ = cell.facts, cell.verdict
+    experiment = _experiment(path / EXPERIMENT)
+    return RunFolder(
+        path=path,
+        cells=cells,
+        state=state,
+        experiment=experiment,
+        environment=_optional(path / "environment.json", dict[str, Any], {}),
+        hosts=_optional(path / "hosts.json", list[HostRow], []),
+        planned=_planned(experiment),
+        calibrations=read_calibrations(path),
+    )
+
+
+def read_state(path: Path) -> RunState:
+    """How a run stands; ``unknown`` where it does not say.
+
+    Raises:
+        RunError: for a folder of another version, or a file that cannot be read.
+    """
+    state = _optional(path / "run.json", RunState, RunState(state="unknown"))
+    if state.nova_run != VERSION:
+        version = f"format version {state.nova_run}; {VERSION} is read here"
+        raise RunError(f"{path / 'run.json'}: nova_run: {version}")
+    return state
+
+
+def read_calibrations(path: Path) -> Calibrations:
+    """What was calibrated when a run was begun; nothing where nothing was.
+
+    Raises:
+        RunError: for a file that cannot be read.
+    """
+    return _optional(path / CALIBRATIONS, Calibrations, Calibrations())
+
+
+def _experiment(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        return {}
+    from nova_core.model.syntax import parse
+
+    content = parse(path, RunError)
+    if not isinstance(content, dict):
+        raise RunError(f"{path}: holds no mapping; an experiment is one")
+    return content
+
+
+def _planned(experiment: Mapping[str, Any]) -> int | None:
+    try:
+        cells = int(experiment.get("repetitions", 1)) * (2 if experiment["stress"] == "both" else 1)
+        for field in ("strategies", "windows_ms", "rates"):
+            cells *= len(experiment[field])
+    except (KeyError, TypeError, ValueError):
+        return None
+    return cells

@@ -1,0 +1,396 @@
+"""What the files of a run's folder hold: one type per file, for who writes and who reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from nova_testbed.inventory import Inventory
+
+VERSION = 1  # of the format of the folder, in run.json
+
+
+# --- a run ----------------------------------------------------------------------------------------
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """How a cell that is not finished ended (``verdict.json``)."""
+
+    state: str = "unfinished"
+    verdict: str = ""
+
+
+class RunState(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run stands (``run.json``).
+
+    Attributes:
+        nova_run: version of the folder's format.
+        state: ``running``, ``finished``, ``failed`` or ``interrupted``.
+        verdict: why, for people.
+        started: s since the epoch.
+        ended: s since the epoch; of a running one, when this was written.
+        engine_up: how long the engine took to come up, and what it then takes.
+        cells: state by name.
+    """
+
+    nova_run: int = VERSION
+    state: str
+    verdict: str = ""
+    started: float = 0.0
+    ended: float = 0.0
+    engine_up: dict[str, Any] = {}
+    cells: dict[str, str] = {}
+
+
+class HostRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A host (``hosts.json``).
+
+    Attributes:
+        name: in the inventory.
+        role: in the inventory.
+        cpu: cores it may use; None where that is not known.
+        memory: bytes it may use; None without a limit.
+        position: coordinates in the cost space, ms.
+    """
+
+    name: str
+    role: str = ""
+    cpu: float | None = None
+    memory: int | None = None
+    position: list[float] = []
+
+
+# --- what strategies are told of the hosts --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What operators cost on an engine, at one rate; cores and CPU time are the engine's alone.
+
+    Attributes:
+        idle_cores: of a host that runs the engine's process and no operator.
+        source_cores: of a host with a source.
+        sink_cores: of the sink's host, the coordinator included.
+        join_us: CPU time per tuple a join takes in.
+        rate: of each source, tuples/s.
+        results_per_s: that arrived at the sink.
+        window_ms: length of the windows.
+        cores: of every host, as measured.
+        kept_up: share of its tuples that joins took in; 1 where they kept up.
+        stress: whether the inventory's load was in force.
+        left: share of its CPU limit that the engine gets of a host under load; None where no join
+            needed all it could get.
+    """
+
+    idle_cores: float
+    source_cores: float
+    sink_cores: float
+    join_us: float
+    rate: float
+    results_per_s: float
+    window_ms: int
+    cores: dict[str, float]
+    kept_up: float = 1.0
+    stress: bool = False
+    left: float | None = None
+
+    def source_at(self, rate: float) -> float:
+        """Cores of a host with a source of that rate, tuples/s.
+
+        Sources that were held up, because joins did not keep up, have sent less than was due.
+        """
+        return self.idle_cores + (self.source_cores - self.idle_cores) * rate / (
+            self.rate * self.kept_up
+        )
+
+    def available(self, inventory: Inventory, cores: Mapping[str, float]) -> dict[str, float]:
+        """Of the cores that hosts may use, what load leaves the engine."""
+        if not self.stress or self.left is None:
+            return dict(cores)
+        loaded = set(inventory.stress.hosts)
+        return {name: most * (self.left if name in loaded else 1) for name, most in cores.items()}
+
+
+@dataclass(frozen=True)
+class FoundRate:
+    """The rate at which joins ask of hosts what an experiment asks for with ``load``.
+
+    Attributes:
+        asked: the load: what a region's join receives, as a multiple of what the strongest host
+            can take.
+        rate: of each source, tuples/s.
+        host: the strongest one that has neither a source nor the sink.
+        takes: what it can, with all of its CPU limit, tuples/s of this join.
+        load: that the rate stands for.
+        calibrations: made on the way, the last of which counts.
+    """
+
+    asked: float
+    rate: float
+    host: str
+    takes: float
+    load: float
+    calibrations: list[Calibration]
+
+
+class CalibratedSetting(msgspec.Struct, frozen=True, kw_only=True):
+    """What was calibrated for a rate, without or under load.
+
+    Attributes:
+        rate: of each source, tuples/s.
+        stress: whether hosts were under load.
+        costs: of operators.
+        capacity: of hosts, tuples/s, as strategies are told.
+        bottlenecks: hosts that cannot do their part at this rate, a line each.
+    """
+
+    rate: float
+    stress: bool = False
+    costs: Calibration
+    capacity: dict[str, float] = {}
+    bottlenecks: list[str] = []
+
+
+class Calibrations(msgspec.Struct, frozen=True, kw_only=True):
+    """What was calibrated at first (``calibration.json``).
+
+    Attributes:
+        engine: its name.
+        version: the engine's.
+        safety: share of what hosts can take that strategies are told of.
+        cores: that hosts may use.
+        load: the rate that was found, where a load was asked for.
+        rates: by rate, without and under load.
+    """
+
+    engine: str = ""
+    version: str = ""
+    safety: float = 1.0
+    cores: dict[str, float] = {}
+    load: FoundRate | None = None
+    rates: list[CalibratedSetting] = []
+
+    @property
+    def left(self) -> float | None:
+        """Of the CPU limits, the least share that load leaves the engine; None without load."""
+        return min((one.costs.left for one in self.rates if one.costs.left), default=None)
+
+
+# --- a cell ---------------------------------------------------------------------------------------
+
+
+class CellFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a cell is, and of one that ran, how that went (``cell.json``).
+
+    Attributes:
+        strategy: its label.
+        engine: what runs its plan.
+        transport: how readings come to the engine, ``direct`` or ``kafka``.
+        parameters: of the strategy.
+        window_ms: tumbling windows, ms.
+        rate: of each source, tuples/s.
+        stress: whether hosts are under load.
+        repetition: from 1.
+        seed: of the experiment.
+        duration_s: measured time.
+        warm_up_s: time before it.
+        drain_s: time after it.
+        keys: sequence numbers are compared modulo this.
+        every: and that key is a multiple of this.
+        sources: how many.
+        expected_rate: results of all regions when everything keeps up, results/s.
+        start_ms: when the sources began, ms since the epoch; None before it ran, as the next two.
+        measured_us: begin and end of the measured time, us since the epoch.
+        counted_s: how long operators' counters were counted for.
+        late_s: by how much the sources began late.
+        restarts: how often the engine started the sink again.
+        dead_letters: what came for sources and was no tuple of theirs.
+        truncated_bytes: of a result that was not written in full.
+    """
+
+    strategy: str
+    engine: str
+    transport: str
+    parameters: dict[str, Any] = {}
+    window_ms: int
+    rate: float
+    stress: bool
+    repetition: int
+    seed: int = 0
+    duration_s: float
+    warm_up_s: float
+    drain_s: float
+    keys: int = 1
+    every: int = 1
+    sources: int
+    expected_rate: float
+    start_ms: int | None = None
+    measured_us: tuple[int, int] | None = None
+    counted_s: float | None = None
+    late_s: float = 0.0
+    restarts: int = 0
+    dead_letters: int = 0
+    truncated_bytes: int = 0
+
+    @property
+    def counted(self) -> float:
+        """How long operators' counters were counted for, s."""
+        return self.counted_s or self.duration_s
+
+
+class VerifiedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an operator was to run, and where it ran.
+
+    Attributes:
+        operator: its name in the dataflow.
+        node: where the dataflow has it; None for what the dataflow does not know.
+        actual: where it runs; None while it does not.
+        status: as the engine calls it.
+    """
+
+    operator: str
+    node: str | None
+    actual: str | None = None
+    status: str = ""
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the engine put every operator where the plan says (``verification.json``)."""
+
+    ok: bool
+    rows: list[VerifiedRow] = []
+    scheduling: str = ""
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run delivered, held against the reference join (``check.json``).
+
+    Attributes:
+        expected: results that had to come.
+        delivered: results that came, all counted.
+        lost: missing although their instance had gone on, or had finished.
+        duplicated: came once more.
+        wrong: came and had not to, or from another instance than the plan's.
+        cut_off: missing because the run was ended.
+        finished: whether the job came to its end by itself.
+        examples: a few that were lost, duplicated or wrong, for people.
+    """
+
+    expected: int
+    delivered: int
+    lost: int
+    duplicated: int
+    wrong: int
+    cut_off: int
+    finished: bool = False
+    examples: dict[str, list[str]] = {}
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was lost, duplicated or wrong."""
+        return not self.broken
+
+    @property
+    def broken(self) -> list[str]:
+        """How many results were lost, duplicated or wrong, where any were."""
+        counts = {"lost": self.lost, "duplicated": self.duplicated, "wrong": self.wrong}
+        return [f"{count:,} {name}" for name, count in counts.items() if count]
+
+
+class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Latencies, ms; None where there was nothing to measure."""
+
+    mean: float | None = None
+    p50: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+    p999: float | None = None
+    p9999: float | None = None
+    max: float | None = None
+
+
+class BackPressureFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """How the backlog in a broker grew (Costream, Definition 4).
+
+    Attributes:
+        rate: R, tuples/s.
+        occurred: whether there was back-pressure.
+        backlog: at the end, tuples.
+        most: at most, tuples.
+        samples: looks at the broker it is made of.
+    """
+
+    rate: float
+    occurred: bool
+    backlog: int = 0
+    most: int
+    samples: int = 0
+
+
+class KafkaFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What came through a broker: latencies from its reading (L_p) and from its writing (L_e) on.
+
+    Attributes:
+        processing_ms: L_p (Costream, Definition 2).
+        end_to_end_ms: L_e (Costream, Definition 3).
+        back_pressure: None for fewer than two looks at the broker in the measured time.
+    """
+
+    processing_ms: Percentiles
+    end_to_end_ms: Percentiles
+    back_pressure: BackPressureFigures | None = None
+
+
+class HostUse(msgspec.Struct, frozen=True, kw_only=True):
+    """CPU a host used on average and may use, cores; None where it is not known or unlimited."""
+
+    cpu_cores_mean: float | None = None
+    limit_cores: float | None = None
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """Latency, throughput and load of a cell (``summary.json``).
+
+    Attributes:
+        latency_ms: from the later reading's due time to the sink.
+        from_emit_ms: from the later real emission.
+        source_lateness_ms: of emissions after their due time.
+        throughput_results_per_s: that arrived in the measured time.
+        throughput_tuples_per_s: that were joined in it.
+        results: whose tuples were due in the measured time.
+        kafka: of a cell whose streams came through Kafka.
+        hosts: CPU by host.
+    """
+
+    latency_ms: Percentiles = Percentiles()
+    from_emit_ms: Percentiles = Percentiles()
+    source_lateness_ms: Percentiles = Percentiles()
+    throughput_results_per_s: float
+    throughput_tuples_per_s: float
+    results: int
+    kafka: KafkaFigures | None = None
+    hosts: dict[str, HostUse] = {}
+
+
+class OperatorCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator did (``operators.json``); None where the engine does not tell.
+
+    Attributes:
+        name: as the engine calls it.
+        node: where it ran.
+        records_in: tuples received.
+        records_out: tuples sent.
+        busy_ms: time at work.
+        back_pressured_ms: time it waited for whom it sends to.
+    """
+
+    name: str
+    node: str | None
+    records_in: float | None = None
+    records_out: float | None = None
+    busy_ms: float | None = None
+    back_pressured_ms: float | None = None

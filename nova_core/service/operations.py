@@ -1,0 +1,332 @@
+"""The operations of the service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version as version_of
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from nova_core.errors import PlanError, ProblemError
+from nova_core.explain import Explainer, find_node, find_pairs
+from nova_core.model.document import ProblemDocument, document_text
+from nova_core.model.plan import Plan
+from nova_core.model.plan_delta import PlanDelta
+from nova_core.model.plan_document import PlanDocument
+from nova_core.model.plan_text import plan_text
+from nova_core.model.problem import Problem
+from nova_core.placement.live import Event, parse_event
+from nova_core.service.documents import (
+    DeltaList,
+    DeltaQuery,
+    EventHeaders,
+    ExplainQuery,
+    Explanation,
+    Health,
+    PlacementList,
+    PlacementRequest,
+    PlacementSummary,
+    PlaceRequest,
+    ProblemList,
+    ProblemSummary,
+    StreamHeaders,
+    StreamQuery,
+)
+from nova_core.service.hosted import HostedPlacement
+from nova_core.service.intake import SMALL, MissingError, RefusedError
+from nova_core.service.openapi import JSON, Operation
+from nova_core.service.requests import YAML, Receiver, document_of, parameters_of
+from nova_core.service.store import Store
+
+# Bytes of an event; a batch of some ten thousand has as many.
+EVENTS = 2**20
+PAIRS = 5
+
+Work = Callable[["Operations", Request], Awaitable[Response]]
+# By name: what clients can ask for, and the method that answers. The busiest come first: a route is
+# found by trying one after the other.
+OPERATIONS: dict[str, tuple[Operation, Work]] = {}
+
+
+def operation(
+    where: str, answer: Any, refusals: tuple[int, ...] = (), **more: Any
+) -> Callable[[Work], Work]:
+    """Have a method of `Operations` answer what is described: method and path, then `Operation`."""
+    method, _, path = where.partition(" ")
+
+    def add(work: Work) -> Work:
+        summary = " ".join((work.__doc__ or "").split()).rstrip(".")
+        described = Operation(method, path, summary, answer, refusals, **more)
+        OPERATIONS[work.__name__] = (described, work)
+        return work
+
+    return add
+
+
+class Endpoint:
+    """Answers one operation with the request itself: nothing to be resolved or closed after."""
+
+    def __init__(self, operations: Operations, operation: Operation, work: Work) -> None:
+        self._operations = operations
+        self._work = work
+        self.path = operation.path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        response = await self._work(self._operations, Request(scope, receive, send))
+        await response(scope, receive, send)
+
+
+class Operations:
+    """All operations on a store."""
+
+    def __init__(self, store: Store, limit: int) -> None:
+        """Prepare.
+
+        Args:
+            store: what they work on.
+            limit: bytes that a request's body may have.
+        """
+        self._store = store
+        self._receiver = Receiver(store.directory, limit)
+
+    def routes(self) -> list[Route]:
+        """A route for each."""
+        routes = []
+        for name, (described, work) in OPERATIONS.items():
+            route = Route(described.path, Endpoint(self, described, work), name=name)
+            # Not HEAD where there is GET: a stream has no end.
+            route.methods = {described.method}
+            routes.append(route)
+        return routes
+
+    def _placement(self, request: Request) -> HostedPlacement:
+        return self._store.placement(request.path_params["name"])
+
+    # --- events and what they change --------------------------------------------------------------
+
+    @operation(
+        "POST /placements/{name}/events",
+        PlanDelta,
+        (409, 412, 503),
+        body=Event,
+        headers=EventHeaders,
+        tagged=True,
+    )
+    async def follow(self, request: Request) -> Response:
+        """Follow an event, or a batch of them as one; what changes."""
+        placement = self._placement(request)
+        tag = parameters_of(request.headers, EventHeaders).if_match
+        expected = None if tag == "*" else int(tag.strip('"'))
+        content = await self._receiver.small(request, EVENTS)
+        if len(content) <= SMALL:
+            event = parse_event(content)
+        else:
+            event = await asyncio.to_thread(parse_event, content)
+        try:
+            text, version = await placement.follow(event, expected)
+        except ProblemError as error:
+            # Well written, but nothing that can happen to what is there.
+            raise RefusedError(409, str(error)) from None
+        return _answer(text, version=version)
+
+    @operation("GET /placements/{name}/deltas", DeltaList, (410, 503), query=DeltaQuery)
+    async def deltas(self, request: Request) -> Response:
+        """Deltas after a version."""
+        placement = self._placement(request)
+        query = parameters_of(request.query_params, DeltaQuery)
+        texts = [msgspec.Raw(text) for text in placement.deltas(query.after, query.limit)]
+        return _answer(DeltaList(version=query.after + len(texts), deltas=texts))
+
+    @operation(
+        "GET /placements/{name}/deltas/stream",
+        "text/event-stream",
+        (410, 503),
+        query=StreamQuery,
+        headers=StreamHeaders,
+    )
+    async def stream(self, request: Request) -> Response:
+        """Deltas as server-sent events, from a version on or from now, without end.
+
+        The id of an event ``delta`` is the version that it leads to.
+        """
+        placement = self._placement(request)
+        after = parameters_of(request.query_params, StreamQuery).after
+        reached = parameters_of(request.headers, StreamHeaders).last_event_id
+        after = next((v for v in (reached, after) if v is not UNSET), placement.version)
+        # Refused before the stream begins, while there is a status to tell it with.
+        placement.deltas(after, 1)
+        return StreamingResponse(
+            placement.stream(after),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+
+    # --- problems ---------------------------------------------------------------------------------
+
+    @operation("GET /problems", ProblemList)
+    async def problems(self, _: Request) -> Response:
+        """Uploaded problems."""
+        return _answer(ProblemList(problems=self._store.problem_ids()))
+
+    @operation(
+        "POST /problems",
+        ProblemSummary,
+        (408, 503),
+        statuses=(201, 200),
+        body=ProblemDocument,
+        other_kinds=(YAML,),
+    )
+    async def upload(self, request: Request) -> Response:
+        """Upload a problem; its id."""
+        async with self._receiver.any(request, JSON, YAML) as (body, size):
+            kept = await self._store.add_problem(body, size, request.headers["content-type"])
+        return _answer(kept["summary"], 201 if kept["fresh"] else 200)
+
+    @operation("GET /problems/{problem_id}", ProblemDocument)
+    async def read_problem(self, request: Request) -> Response:
+        """An uploaded problem."""
+        problem = await self._store.problem(request.path_params["problem_id"])
+        return _answer(await asyncio.to_thread(_problem_text, problem))
+
+    @operation("DELETE /problems/{problem_id}", None, (503,), statuses=(204,))
+    async def remove_problem(self, request: Request) -> Response:
+        """Forget a problem; placements of it stay."""
+        self._store.remove_problem(request.path_params["problem_id"])
+        return Response(status_code=204)
+
+    @operation("POST /problems/{problem_id}/plan", PlanDocument, (409,), body=PlaceRequest)
+    async def place(self, request: Request) -> Response:
+        """Place a problem; the plan is not kept."""
+        how = document_of(await self._receiver.small(request, SMALL), PlaceRequest, "request")
+        problem_id = request.path_params["problem_id"]
+        plan = await self._store.place(problem_id, how.strategy, how.parameters)
+        return _answer(await asyncio.to_thread(_plan_text, plan))
+
+    # --- placements -------------------------------------------------------------------------------
+
+    @operation("GET /placements", PlacementList)
+    async def placements(self, _: Request) -> Response:
+        """Live placements."""
+        summaries = [placement.summary for placement in self._store.placements.values()]
+        return _answer(PlacementList(placements=summaries))
+
+    @operation(
+        "POST /placements",
+        PlacementSummary,
+        (404, 408, 409, 503),
+        statuses=(201,),
+        body=PlacementRequest,
+    )
+    async def begin(self, request: Request) -> Response:
+        """Begin a live placement."""
+        async with self._receiver.any(request, JSON) as (body, size):
+            placement = await self._store.begin(body, size)
+        answer = _answer(placement.summary, 201, placement.version)
+        answer.headers["Location"] = f"/placements/{placement.name}"
+        return answer
+
+    @operation("GET /placements/{name}", PlacementSummary, (503,), tagged=True)
+    async def placement(self, request: Request) -> Response:
+        """A live placement in a few figures."""
+        placement = self._placement(request)
+        return _answer(placement.summary, version=placement.version)
+
+    @operation("DELETE /placements/{name}", None, (503,), statuses=(204,))
+    async def end(self, request: Request) -> Response:
+        """End a live placement and drop what is kept of it."""
+        await self._store.end(request.path_params["name"])
+        return Response(status_code=204)
+
+    @operation("GET /placements/{name}/plan", PlanDocument, (409, 503), tagged=True)
+    async def placement_plan(self, request: Request) -> Response:
+        """The plan as it is."""
+        return await self._read_out(request, _plan_text)
+
+    @operation("GET /placements/{name}/problem", ProblemDocument, (503,), tagged=True)
+    async def placement_problem(self, request: Request) -> Response:
+        """The problem that the plan answers, as events have left it."""
+        return await self._read_out(request, lambda plan: _problem_text(plan.problem))
+
+    @operation(
+        "GET /placements/{name}/explain",
+        Explanation,
+        (503,),
+        query=ExplainQuery,
+        tagged=True,
+    )
+    async def explain(self, request: Request) -> Response:
+        """Why a join is where it is, or what a node does; else the pairs farthest off."""
+        query = parameters_of(request.query_params, ExplainQuery)
+        return await self._read_out(request, lambda plan: _explanation(plan, query))
+
+    async def _read_out(self, request: Request, text: Callable[[Plan], bytes]) -> Response:
+        """A text made, in a thread, of a placement's plan as it is."""
+        plan = await self._placement(request).plan()
+        version = plan.notes["version"]
+        assert isinstance(version, int)
+        return _answer(await asyncio.to_thread(text, plan), version=version)
+
+    # --- the service ------------------------------------------------------------------------------
+
+    @operation("GET /health", Health)
+    async def health(self, _: Request) -> Response:
+        """Whether all is well."""
+        store = self._store
+        failing = [p.name for p in store.placements.values() if p.failed is not None]
+        return _answer(
+            Health(
+                status="failing" if failing or store.damaged else "ok",
+                version=version_of("nova-placement"),
+                problems=len(store.problem_ids()),
+                placements=len(store.placements),
+                failing=failing,
+                damaged=sorted(store.damaged),
+            )
+        )
+
+    @operation("GET /metrics", "text/plain")
+    async def metrics(self, _: Request) -> Response:
+        """Figures for Prometheus."""
+        content = self._store.metrics.text()
+        return Response(content, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _answer(content: Any, status: int = 200, version: int | None = None) -> Response:
+    headers = None if version is None else {"ETag": f'"{version}"'}
+    text = content if isinstance(content, bytes) else msgspec.json.encode(content)
+    return Response(text, status, headers, JSON)
+
+
+def _problem_text(problem: Problem) -> bytes:
+    return document_text(problem, ".json").encode()
+
+
+def _plan_text(plan: Plan) -> bytes:
+    try:
+        return plan_text(plan, ".json").encode()
+    except ValueError as error:
+        # Sums over positions or rates near the largest number there is.
+        raise RefusedError(409, f"the plan has figures that JSON cannot hold: {error}") from None
+
+
+def _explanation(plan: Plan, query: ExplainQuery) -> bytes:
+    """As `nova explain --json`; infinities are null."""
+    join, node = query.join, query.node
+    if join is not UNSET and node is not UNSET:
+        raise RefusedError(400, "join and node: give one of them")
+    explainer = Explainer(plan)
+    try:
+        if node is not UNSET:
+            return msgspec.json.encode(explainer.node(find_node(plan.problem, node)))
+        pairs = explainer.farthest(PAIRS) if join is UNSET else find_pairs(plan.problem, join)
+    except PlanError as error:
+        raise MissingError(str(error)) from None
+    return msgspec.json.encode({"pairs": [explainer.pair(pair) for pair in pairs]})

@@ -1,0 +1,1 @@
+"""NebulaStream's placements (project documentation, query placement): on a hierarchy of nodes."""

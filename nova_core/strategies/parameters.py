@@ -1,0 +1,42 @@
+"""Parameters of a strategy as people write them: by name, as texts or values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, get_type_hints
+
+import msgspec
+
+from nova_core.errors import ProblemError
+from nova_core.strategies.base import load
+
+
+def takes(strategy: str, parameter: str) -> bool:
+    """Whether a strategy has a parameter of that name."""
+    return any(field.name == parameter for field in fields(load(strategy).Parameters))
+
+
+def typed_parameters(strategy: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values, or texts that mean them, as the types that a strategy declares.
+
+    Args:
+        strategy: its name.
+        values: by the parameter's name.
+
+    Raises:
+        ProblemError: for an unknown parameter, or a value of the wrong type.
+    """
+    declared = load(strategy).Parameters
+    known = [field.name for field in fields(declared)]
+    types = get_type_hints(declared)
+    typed = {}
+    for key, value in values.items():
+        if key not in known:
+            accepted = f"takes {', '.join(known)}" if known else "takes no parameters"
+            raise ProblemError(f"strategy {strategy}: unknown parameter {key!r}; it {accepted}")
+        try:
+            typed[key] = msgspec.convert(value, types[key], strict=False)
+        except msgspec.ValidationError as error:
+            raise ProblemError(f"strategy {strategy}: {key}={value}: {error}") from error
+    return typed

@@ -1,0 +1,149 @@
+"""Follow random events and check after every one all that must hold of a live placement.
+
+Run as ``python -m tests.oracles.live_placement [--nodes N] [--events N] [--every K]``: prints how
+many events of each kind there were, how much they moved, and how far from a full optimization it
+ends.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import click
+import numpy as np
+
+from nova_core import console
+from nova_core.errors import InfeasibleError, NovaError, ProblemError
+from nova_core.evaluation.metrics import evaluate
+from nova_core.model.plan import Plan
+from nova_core.model.plan_delta import PlanDelta
+from nova_core.model.problem import Problem
+from nova_core.model.verify import verify
+from nova_core.placement.live import Event, LivePlacement
+from nova_core.strategies import place
+from nova_workloads.live_events import RandomEvents
+from nova_workloads.topology import generate
+
+
+class BrokenPromiseError(NovaError):
+    """A live placement does not hold what it must."""
+
+
+@dataclass
+class Follower:
+    """Applies events and checks, every so many.
+
+    Attributes:
+        live: what follows the events.
+        every: events from one check to the next.
+        seen: events so far.
+        refused: those that could not be satisfied.
+        deltas: of the others.
+    """
+
+    live: LivePlacement
+    every: int = 1
+    seen: int = 0
+    refused: int = 0
+    deltas: list[PlanDelta] = field(default_factory=list)
+
+    def follow(self, event: Event) -> bool:
+        """Apply an event; whether it was satisfied.
+
+        Raises:
+            BrokenPromiseError: when something does not hold.
+        """
+        self.seen += 1
+        before = _snapshot(self.live) if self.seen % self.every == 0 else None
+        try:
+            delta = self.live.apply(event)
+        except (InfeasibleError, ProblemError) as error:
+            self.refused += 1
+            if isinstance(error, InfeasibleError):
+                _require(error.missing > 0, f"{event}: nothing is missing")
+            if before is not None:
+                _, plan, free = _snapshot(self.live)
+                unchanged = plan.same_as(before[1]) and free == before[2]
+                _require(unchanged, f"{event}: was refused, but changed the state")
+            return False
+        self.deltas.append(delta)
+        if before is not None:
+            check(self.live, delta, before[0], before[1])
+        return True
+
+
+def check(live: LivePlacement, delta: PlanDelta, old_problem: Problem, old: Plan) -> None:
+    """The plan holds, the delta and its inverse are exact, and no capacity leaks.
+
+    Raises:
+        BrokenPromiseError: naming what does not hold.
+    """
+    problem, new, free = _snapshot(live)
+    problem.validate()
+    report = verify(new)
+    _require(report.honest, report.summary())
+    _require(delta.apply(old, problem).same_as(new), "the delta does not give the new plan")
+    back = delta.inverse().apply(new, old_problem)
+    _require(back.same_as(old), "the inverse does not give the old plan")
+    left = np.array(list(free.values()))
+    recomputed = problem.nodes.capacity - new.load
+    same = np.isclose(left, recomputed, rtol=1e-9, atol=1e-7)
+    _require(bool(same.all()), "free capacities are not those recomputed from the plan")
+    _require(list(free) == problem.nodes.ids.tolist(), "free capacities of other nodes")
+    _require(live.searchable() == _hosts(problem, free, live), "the index of hosts is out of date")
+
+
+def _hosts(problem: Problem, free: dict[str, float], live: LivePlacement) -> dict[str, float]:
+    nodes, least = problem.nodes, float(live.plan(problem).parameters.get("c_min") or 0)
+    hosts = nodes.worker & (nodes.capacity > 0) & (nodes.capacity >= least)
+    return {name: free[name] for name in nodes.ids[hosts].tolist()}
+
+
+def _snapshot(live: LivePlacement) -> tuple[Problem, Plan, dict[str, float]]:
+    problem = live.problem()
+    return problem, live.plan(problem), live.free_capacity()
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise BrokenPromiseError(f"live placement: {otherwise}")
+
+
+@click.command()
+@click.option("--nodes", default=10_000, show_default=True)
+@click.option("--events", default=10_000, show_default=True)
+@click.option("--every", default=1, show_default=True, help="Events from one check to the next.")
+@click.option("--heterogeneity", default=0.0, show_default=True)
+@click.option("--seed", default=0, show_default=True)
+def main(nodes: int, events: int, every: int, heterogeneity: float, seed: int) -> None:
+    """Follow random events and check everything."""
+    problem = generate(nodes, heterogeneity=heterogeneity, seed=seed)
+    live = LivePlacement(problem, place(problem, "nova"))
+    draw, follower = RandomEvents(problem, seed), Follower(live, every)
+    count, moves = Counter[str](), Counter[str]()
+    while follower.seen < events:
+        event = draw.next()
+        if not follower.follow(event):
+            continue
+        draw.happened(event)
+        kind = str(type(event).__struct_config__.tag)
+        delta = follower.deltas.pop()
+        count[kind] += 1
+        moves[kind] += len(delta.move) + len(delta.start) - len(delta.added)
+    now = live.problem()
+    reached, best = (
+        evaluate(plan).estimated.objectives["latency"] for plan in (live.plan(now), place(now))
+    )
+    table = console.table("Events", ["event", ">number", ">moves per event"])
+    for kind, number in count.most_common():
+        table.add_row(kind, f"{number:,}", f"{moves[kind] / number:.2f}")
+    console.show(
+        table,
+        f"{follower.seen:,} events, {follower.refused} refused, checked every {every}",
+        f"objective {reached / best:.4f} times that of a full optimization",
+    )
+
+
+if __name__ == "__main__":
+    main()

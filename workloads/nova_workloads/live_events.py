@@ -1,0 +1,294 @@
+"""Random events for a live placement, such as happen to a deployment in use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from nova_core.model.document import NodeRow, SourceRow
+from nova_core.model.problem import Problem
+from nova_core.placement.live import (
+    AddSource,
+    AddWorker,
+    Batch,
+    ChangeCapacity,
+    ChangeLink,
+    ChangeRate,
+    Event,
+    FailNode,
+    JoinWith,
+    MoveNode,
+    MoveSink,
+    RemoveSource,
+    RemoveWorker,
+)
+
+# Kinds of events and how often each is drawn.
+SHARES: dict[str, float] = {
+    "add-worker": 2,
+    "remove-worker": 1,
+    "fail-node": 1,
+    "add-source": 2,
+    "remove-source": 1,
+    "change-rate": 6,
+    "change-capacity": 3,
+    "move-node": 3,
+    "move-sink": 0.1,
+    "change-link": 0.5,
+    "batch": 0.5,
+}
+GREATEST_CAPACITY = 300
+DRIFT = 5.0  # ms, of a node that moves
+
+
+class RandomEvents:
+    """Draws events that fit what is there, and remembers what they change.
+
+    Attributes:
+        kinds: what is drawn, with the shares.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        seed: int,
+        kinds: Sequence[str] = tuple(SHARES),
+        sinks: Sequence[str] = (),
+    ) -> None:
+        """Begin.
+
+        Args:
+            problem: what the events happen to.
+            seed: one seed gives one stream of events.
+            kinds: of `SHARES`.
+            sinks: nodes that sinks move to; a new one each time if there are none.
+        """
+        self._targets = list(sinks)
+        self._random = np.random.default_rng(seed)
+        self.kinds = tuple(kinds)
+        shares = np.array([SHARES[kind] for kind in kinds])
+        self._chances = shares / shares.sum()
+        ids, sources = problem.nodes.ids.tolist(), problem.sources
+        self._position = {name: problem.nodes.position[i] for i, name in enumerate(ids)}
+        # Kept: going through many thousands for each event would empty the processor's caches.
+        self._operators: list[str] = problem.joins.ids.tolist()
+        self._sinks = {
+            name: ids[problem.joins.sink[i]] for i, name in enumerate(problem.joins.ids.tolist())
+        }
+        self._streams = {
+            name: (left, right)
+            for name, left, right in zip(
+                problem.joins.ids.tolist(),
+                problem.joins.left.tolist(),
+                problem.joins.right.tolist(),
+                strict=True,
+            )
+        }
+        self._sources: dict[str, tuple[str, str]] = {}
+        self._on_sink = set(self._sinks.values())
+        self._by_stream: dict[str, _Bag] = {}
+        # Not a set: the order of its names differs from process to process.
+        self._on_node: dict[str, dict[str, None]] = {}
+        for name, node, stream in zip(
+            sources.ids.tolist(), sources.node.tolist(), sources.stream.tolist(), strict=True
+        ):
+            self._add_source(name, ids[node], stream)
+        self._nodes = _Bag(ids)
+        self._rate = (float(sources.rate.min()), float(sources.rate.max()))
+        self._number = 0
+        self._draw: dict[str, Callable[[], Event | None]] = {
+            "add-worker": self._add_worker,
+            "remove-worker": self._remove_worker,
+            "fail-node": self._fail_node,
+            "add-source": self._new_source,
+            "remove-source": self._remove_source,
+            "change-rate": self._change_rate,
+            "change-capacity": self._change_capacity,
+            "move-node": self._move_node,
+            "move-sink": self._move_sink,
+            "change-link": self._change_link,
+            "batch": self._batch,
+        }
+
+    def only(self, kind: str) -> None:
+        """Draw events of one kind from now on."""
+        self.kinds = (kind,)
+        self._chances = np.ones(1)
+
+    def next(self) -> Event:
+        """One event."""
+        while True:
+            kind = str(self._random.choice(self.kinds, p=self._chances))
+            event = self._draw[kind]()
+            if event is not None:
+                return event
+
+    def happened(self, event: Event) -> None:
+        """An event has taken effect; one that was refused has not."""
+        if isinstance(event, Batch):
+            for each in event.events:
+                self.happened(each)
+        elif isinstance(event, AddWorker):
+            assert isinstance(event.node.position, list)
+            self._position[event.node.id] = np.array(event.node.position)
+            self._nodes.add(event.node.id)
+        elif isinstance(event, RemoveWorker | FailNode):
+            for source in list(self._on_node.get(event.node, ())):
+                self._drop_source(source)
+            self._nodes.discard(event.node)
+        elif isinstance(event, AddSource):
+            self._add_source(event.source.id, event.source.node, event.source.stream)
+        elif isinstance(event, RemoveSource):
+            self._drop_source(event.source)
+        elif isinstance(event, MoveNode):
+            self._position[event.node] = np.array(event.position)
+        elif isinstance(event, MoveSink):
+            self._sinks[event.operator] = event.node
+            self._on_sink.add(event.node)
+
+    # --- what there is ----------------------------------------------------------------------------
+
+    def _add_source(self, name: str, node: str, stream: str) -> None:
+        self._sources[name] = (node, stream)
+        self._by_stream.setdefault(stream, _Bag()).add(name)
+        self._on_node.setdefault(node, {})[name] = None
+
+    def _drop_source(self, name: str) -> None:
+        node, stream = self._sources.pop(name)
+        self._by_stream[stream].discard(name)
+        del self._on_node[node][name]
+
+    def _name(self, prefix: str) -> str:
+        self._number += 1
+        return f"{prefix}-new-{self._number}"
+
+    def _some_operator(self) -> str:
+        return self._operators[int(self._random.integers(len(self._operators)))]
+
+    def _some_rate(self) -> float:
+        return float(self._random.integers(round(self._rate[0]), round(self._rate[1]) + 1))
+
+    def _some_source(self) -> str | None:
+        streams = [bag for bag in self._by_stream.values() if len(bag) > 1]
+        if not streams:
+            return None
+        return streams[int(self._random.integers(len(streams)))].draw(self._random)
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def _add_worker(self) -> Event:
+        near = self._position[self._nodes.draw(self._random)]
+        position = near + self._random.normal(0, DRIFT, len(near))
+        capacity = float(self._random.integers(1, GREATEST_CAPACITY))
+        row = NodeRow(
+            id=self._name("n"), capacity=capacity, position=[round(float(x), 4) for x in position]
+        )
+        return AddWorker(node=row)
+
+    def _remove_worker(self) -> Event | None:
+        node = self._nodes.draw(self._random)
+        busy = self._on_node.get(node) or node in self._on_sink
+        return None if busy else RemoveWorker(node=node)
+
+    def _fail_node(self) -> Event | None:
+        node = self._nodes.draw(self._random)
+        return None if node in self._on_sink else FailNode(node=node)
+
+    def _new_source(self) -> Event | None:
+        operator = self._some_operator()
+        streams = self._streams[operator]
+        side = int(self._random.integers(2))
+        others = self._by_stream.get(streams[1 - side])
+        if not others:
+            return None
+        partners = {others.draw(self._random) for _ in range(int(self._random.integers(1, 3)))}
+        source = SourceRow(
+            id=self._name("s"),
+            node=self._nodes.draw(self._random),
+            stream=streams[side],
+            rate=self._some_rate(),
+        )
+        joins = [
+            JoinWith(operator=operator, other=other, output_rate=1.0) for other in sorted(partners)
+        ]
+        return AddSource(source=source, joins=joins)
+
+    def _remove_source(self) -> Event | None:
+        source = self._some_source()
+        return None if source is None else RemoveSource(source=source)
+
+    def _change_rate(self) -> Event | None:
+        source = self._some_source()
+        return None if source is None else ChangeRate(source=source, rate=self._some_rate())
+
+    def _change_capacity(self) -> Event:
+        node = self._nodes.draw(self._random)
+        while node in self._on_sink:
+            node = self._nodes.draw(self._random)
+        capacity = float(self._random.integers(0, GREATEST_CAPACITY))
+        return ChangeCapacity(node=node, capacity=capacity)
+
+    def _move_node(self) -> Event | None:
+        node = self._nodes.draw(self._random)
+        if node in self._on_sink:
+            return None
+        position = self._position[node] + self._random.normal(0, DRIFT, len(self._position[node]))
+        return MoveNode(node=node, position=[round(float(x), 4) for x in position])
+
+    def _move_sink(self) -> Event:
+        """To a node that takes any output: few others could."""
+        operator = self._some_operator()
+        if self._targets:
+            node = self._targets[int(self._random.integers(len(self._targets)))]
+            return MoveSink(operator=operator, node=node)
+        near = self._position[self._sinks[operator]]
+        position = near + self._random.normal(0, DRIFT, len(near))
+        row = NodeRow(
+            id=self._name("sink"),
+            capacity="unlimited",
+            position=[round(float(x), 4) for x in position],
+            worker=False,
+        )
+        return Batch(events=[AddWorker(node=row), MoveSink(operator=operator, node=row.id)])
+
+    def _change_link(self) -> Event | None:
+        source = self._some_source()
+        if source is None:
+            return None
+        ends = self._sources[source][0], self._nodes.draw(self._random)
+        if ends[0] == ends[1]:
+            return None
+        return ChangeLink(source_node=ends[0], target_node=ends[1], budget=10 * self._some_rate())
+
+    def _batch(self) -> Event | None:
+        kinds = (self._add_worker, self._change_rate, self._change_capacity, self._new_source)
+        events = [kinds[i]() for i in self._random.integers(0, len(kinds), 3)]
+        if any(event is None for event in events):
+            return None
+        return Batch(events=events)  # type: ignore[arg-type]
+
+
+class _Bag:
+    """Names of which any can be drawn and dropped at once."""
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        self._names = list(names)
+        self._place = {name: place for place, name in enumerate(names)}
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def add(self, name: str) -> None:
+        self._place[name] = len(self._names)
+        self._names.append(name)
+
+    def discard(self, name: str) -> None:
+        place = self._place.pop(name)
+        last = self._names.pop()
+        if last != name:
+            self._names[place] = last
+            self._place[last] = place
+
+    def draw(self, random: np.random.Generator) -> str:
+        return self._names[int(random.integers(len(self._names)))]
