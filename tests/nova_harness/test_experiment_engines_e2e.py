@@ -91,7 +91,8 @@ def test_an_experiment_on_another_engine(base: Path, tmp_path: Path, engine: str
         assert report.verification.ok, report.name
         assert report.check.ok, report.check
         assert report.check.finished
-        assert report.check.expected == report.check.delivered == 19 * 100
+        # On a busy machine the warm-up is longer.
+        assert report.check.expected == report.check.delivered >= 19 * 100
         assert report.summary.results == 5 * 100
         # Two links of 10 ms; a busy machine takes its time.
         assert (report.summary.latency_ms.p50 or 0) > 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from nova_storm.verification import await_running, of_name
 pytestmark = pytest.mark.e2e
 NODES = [f"n_{i}.x" for i in range(random_plans.NODES)]
 DONE_S = 120.0
+# Of a file, where a sink is not to be able to write its results.
+MOST_BYTES = 16 << 10
 
 
 @pytest.fixture(scope="module")
@@ -111,27 +114,34 @@ def test_placement_outlives_nimbus(cluster: LocalCluster, tmp_path: Path) -> Non
 
 
 def test_a_sink_that_cannot_write_says_so(cluster: LocalCluster, tmp_path: Path) -> None:
-    run = Run(3, tmp_path)
+    run = Run(4, tmp_path)
     # Without end, so that there is always more to write.
     endless = replace(run.workload, count=None)
     document = topology(run.dataflow, endless, str(run.file), run.name)
     run.document.write_text(yaml.safe_dump(document, sort_keys=False))
     cluster.nimbus.submit(run.document)
     check_placed(cluster, run)
-    # A worker is started by the process that writes its log, which alone supervisors know.
-    for line in Path("/proc").glob("[0-9]*/cmdline"):
-        command = line.read_bytes() if line.exists() else b""
-        if b"worker.Worker" in command and str(cluster.directory).encode() in command:
-            process = int(line.parent.name)
-            most = resource.prlimit(process, resource.RLIMIT_FSIZE)[1]
-            resource.prlimit(process, resource.RLIMIT_FSIZE, (results.RECORD_BYTES, most))
     until, failed = time.monotonic() + DONE_S, Path(f"{run.file}.failed")
     while not failed.exists():
         assert time.monotonic() < until, "the sink has not said so"
+        # Again and again: a worker that ends for want of a file of its own is started anew.
+        limit_files(cluster)
         time.sleep(0.2)
     cluster.nimbus.kill(run.name)
     found = results.read(run.file)
     assert "could not write its results" in str(found.loss(finished=False))
+
+
+def limit_files(cluster: LocalCluster) -> None:
+    """Keep the files of all workers small, but large enough for their heartbeats."""
+    # A worker is started by the process that writes its log, which alone supervisors know.
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            command = line.read_bytes()
+            if b"worker.Worker" in command and str(cluster.directory).encode() in command:
+                process = int(line.parent.name)
+                most = resource.prlimit(process, resource.RLIMIT_FSIZE)[1]
+                resource.prlimit(process, resource.RLIMIT_FSIZE, (MOST_BYTES, most))
 
 
 def executors(cluster: LocalCluster, name: str) -> dict[str, tuple[str, int]]:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 5.0
 # Share of the measured time after whose beginning limits and load may come to be in force.
 SHARE_OVERDUE = 0.05
-# How often a job is deployed that begins too late to be measured.
+# How often a job is deployed that is not ready when it is to be measured.
 ATTEMPTS = 3
 # Values a source repeats; they travel with the job.
 MOST_VALUES = 8192
@@ -267,9 +267,6 @@ def run_plan(
         NovaError: naming what failed; the job is cancelled then, and load ended.
     """
     busy = busy_hosts(plan)
-    bed.limits.lift(busy)
-    bed.deployment.prepare_results()
-    count = math.ceil((timing.warm_up_s + timing.duration_s) * rate)
 
     def workload(start_ms: int) -> Workload:
         return workload_of(
@@ -279,70 +276,111 @@ def run_plan(
             keys=keys,
             every=every,
             start_ms=start_ms,
-            count=count,
+            count=math.ceil((timing.warm_up_s + timing.duration_s) * rate),
             settings=bed.settings,
         )
 
-    job, late = _running(bed, plan, workload, name, timing.warm_up_s / 2, tell)
-    start_ms = job.workload.start_ms
-    begin = start_ms / 1000 + timing.warm_up_s
-    end = begin + timing.duration_s
-    tightened = start_ms / 1000 + timing.warm_up_s / 2
-    recorder = bed.recorder(stress=stress)
-    watch = _Watch(job)
-    try:
-        verification = job.verify()
-        tell("warming up")
-        hosts, taken = bed.deployment.hosts, bed.engine.engine_bytes
-        with stressed(hosts, taken, on=stress, at=tightened):
-            watch.until(tightened)
-            before, counting = job.counters(), time.time()
-            if limited:
-                bed.limits.impose()
-            overdue = time.time() - begin
-            if overdue > max(1.0, SHARE_OVERDUE * timing.duration_s):
-                raise RunError(
-                    f"limits and load were in force {overdue:.1f} s after the measured time began; "
-                    "is the machine busy with something else? Try again, or with a longer warm_up_s"
-                )
-            recorder.start()
-            try:
-                watch.until(begin)
-                tell("measuring")
-                watch.until(end)
-                tell("draining")
-                finished = watch.ended_by(end + timing.drain_s)
-            finally:
-                recorder.stop()
+    for attempt in range(ATTEMPTS):
         bed.limits.lift(busy)
-        after, counted_s = job.counters(), time.time() - counting
-        # Operators may have moved since.
-        verification = job.verify() if verification.ok else verification
-    finally:
-        _end(bed, job)
+        bed.deployment.prepare_results()
+        job, late = _running(bed, plan, workload, name, timing.warm_up_s / 2, tell)
+        try:
+            run = _measured(bed, job, timing, busy, stress=stress, limited=limited, tell=tell)
+            break
+        except _Overdue as error:
+            if attempt == ATTEMPTS - 1:
+                raise
+            timing = replace(timing, warm_up_s=2 * timing.warm_up_s + 1)
+            tell(f"{error}; once more, with a warm-up of {timing.warm_up_s:g} s")
+        finally:
+            _end(bed, job)
     tell("collecting")
     found = job.results(scratch)
-    if (loss := found.loss(finished=finished)) is not None:
+    if (loss := found.loss(finished=run.finished)) is not None:
         raise RunError(loss)
+    start_ms = job.workload.start_ms
+    begin_us = start_ms * 1000 + round(timing.warm_up_s * 1e6)
     return Outcome(
         dataflow=job.document,
         workload=job.workload,
         job=job.name,
-        verification=verification,
+        verification=run.verification,
         records=found.records,
         truncated_bytes=found.truncated_bytes,
-        series=recorder.series,
-        operators=job.operators(before, after),
+        series=run.series,
+        operators=job.operators(run.before, run.after),
         start_ms=start_ms,
-        measured_us=(round(begin * 1e6), round(end * 1e6)),
-        finished=finished,
-        counted_s=counted_s,
+        measured_us=(begin_us, begin_us + round(timing.duration_s * 1e6)),
+        finished=run.finished,
+        counted_s=run.counted_s,
         late_s=late,
         # Of jobs that read from a broker.
         samples=getattr(job, "samples", ()),
         restarts=found.starts - 1,
         dead_letters=found.dead_letters,
     )
+
+
+class _Overdue(RunError):
+    """The measured time had begun before everything was ready for it."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What was seen of a job while it ran; the names are those of `Outcome`."""
+
+    verification: Verified
+    before: Any
+    after: Any
+    counted_s: float
+    series: Series
+    finished: bool
+
+
+def _measured(
+    bed: Bed,
+    job: Job,
+    timing: Timing,
+    busy: set[str],
+    *,
+    stress: bool,
+    limited: bool,
+    tell: Tell,
+) -> _Run:
+    """Watch a job that runs through its warm-up, the measured time and what comes after."""
+    start = job.workload.start_ms / 1000
+    tightened, begin = start + timing.warm_up_s / 2, start + timing.warm_up_s
+    end = begin + timing.duration_s
+    recorder = bed.recorder(stress=stress)
+    watch = _Watch(job)
+    verification = job.verify()
+    tell("warming up")
+    hosts, taken = bed.deployment.hosts, bed.engine.engine_bytes
+    with stressed(hosts, taken, on=stress, at=tightened):
+        watch.until(tightened)
+        before, counting = job.counters(), time.time()
+        if limited:
+            bed.limits.impose()
+        overdue = time.time() - begin
+        if overdue > max(1.0, SHARE_OVERDUE * timing.duration_s):
+            raise _Overdue(
+                f"limits and load were in force {overdue:.1f} s after the measured time began; "
+                "is the machine busy with something else? Try again, or with a longer warm_up_s"
+            )
+        recorder.start()
+        try:
+            watch.until(begin)
+            tell("measuring")
+            watch.until(end)
+            tell("draining")
+            finished = watch.ended_by(end + timing.drain_s)
+        finally:
+            recorder.stop()
+    bed.limits.lift(busy)
+    after, counted_s = job.counters(), time.time() - counting
+    # Operators may have moved since.
+    verification = job.verify() if verification.ok else verification
+    return _Run(verification, before, after, counted_s, recorder.series, finished)
 
 
 def _running(
