@@ -287,7 +287,7 @@ def run_plan(
         try:
             run = _measured(bed, job, timing, busy, stress=stress, limited=limited, tell=tell)
             break
-        except _Overdue as error:
+        except _OverdueError as error:
             if attempt == ATTEMPTS - 1:
                 raise
             timing = replace(timing, warm_up_s=2 * timing.warm_up_s + 1)
@@ -321,7 +321,7 @@ def run_plan(
     )
 
 
-class _Overdue(RunError):
+class _OverdueError(RunError):
     """The measured time had begun before everything was ready for it."""
 
 
@@ -363,7 +363,7 @@ def _measured(
             bed.limits.impose()
         overdue = time.time() - begin
         if overdue > max(1.0, SHARE_OVERDUE * timing.duration_s):
-            raise _Overdue(
+            raise _OverdueError(
                 f"limits and load were in force {overdue:.1f} s after the measured time began; "
                 "is the machine busy with something else? Try again, or with a longer warm_up_s"
             )
