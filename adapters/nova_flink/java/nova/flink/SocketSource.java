@@ -118,7 +118,8 @@ public final class SocketSource extends RichSourceFunction<SensorTuple> {
   private Socket connect() throws IOException, InterruptedException {
     long until = System.nanoTime() + connectMs * 1_000_000;
     while (true) {
-      long leftMs = Math.max(1, (until - System.nanoTime()) / 1_000_000);
+      // A last attempt has time enough to be told why it fails.
+      long leftMs = Math.max(RETRY_MS, (until - System.nanoTime()) / 1_000_000);
       Socket opened = new Socket();
       try {
         opened.connect(new InetSocketAddress(host, port), (int) leftMs);
