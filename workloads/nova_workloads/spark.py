@@ -173,6 +173,9 @@ def _started(options: SparkOptions, directory: Path, noise: Path) -> SparkSessio
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         # This interpreter has what workers need; the first python3 in PATH may not.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if SparkContext._active_spark_context is None:
+        # A session of other code that has ended leaves its gateway, which PySpark would take up.
+        SparkContext._gateway = SparkContext._jvm = None
     settings = _settings(options, directory)
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     try:
