@@ -11,11 +11,11 @@ from needs import skip_or_fail
 
 from nova_core.errors import NovaError
 from nova_flink.home import FlinkHome
+from nova_harness.engines.base import DIRECT, runner
 from nova_harness.experiment.bed import engine_bed, prepare_engine
 from nova_harness.experiment.cell_run import run_cell
 from nova_harness.experiment.cells import cells_of
 from nova_harness.experiment.document import CapacityPart, Experiment, StrategyPart, WorkloadPart
-from nova_harness.experiment.engine import prepare
 from nova_harness.experiment.problem import problem_document, problem_of, streams_of
 from nova_harness.experiment.runner import Watcher, run_experiment
 from nova_harness.report import make_report
@@ -53,7 +53,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         if os.environ.get("CI"):
             StormHome.default().install()
         for engine in ("storm", "spark"):
-            prepare(engine, print)
+            runner(engine).prepare(print, DIRECT)
     except NovaError as error:
         skip_or_fail(str(error))
     directory = tmp_path_factory.mktemp("engines")
@@ -126,7 +126,7 @@ def test_a_cell_through_kafka(base: Path, tmp_path: Path) -> None:
         drain_s=30,
     )
     try:
-        opener = prepare_engine(experiment, print)
+        engine = prepare_engine(experiment, print)
     except NovaError as error:
         skip_or_fail(str(error))
     reachable = VirtualRack(read_inventory(base / "four.yaml")).reachable()
@@ -135,7 +135,7 @@ def test_a_cell_through_kafka(base: Path, tmp_path: Path) -> None:
     problem = problem_of(problem_document(reachable, capacity, 100.0, 1, 1), tmp_path / "p.yaml")
     streams = streams_of(problem, None, experiment.seed)
     (cell,) = cells_of(experiment)
-    with engine_bed(experiment, reachable, opener, print, keep=False) as bed:
+    with engine_bed(experiment, reachable, engine, print, keep=False) as bed:
         folder = CellFolder(tmp_path / "cell")
         run_cell(bed, experiment, cell, problem, streams, folder, print)
     with connect(reachable) as hosts:
