@@ -15,7 +15,8 @@ class LazyChoice(click.Choice[str]):
         """Remember where the names are.
 
         Args:
-            place: ``module:attribute``; the attribute can be iterated.
+            place: ``module:attribute``; the attribute can be iterated, or is a function that
+                returns the names there are now.
         """
         self.case_sensitive = True
         self._place = place
@@ -24,5 +25,8 @@ class LazyChoice(click.Choice[str]):
         if name != "choices":
             raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
         module, _, attribute = self._place.partition(":")
-        self.choices = tuple(getattr(import_module(module), attribute))
+        names = getattr(import_module(module), attribute)
+        if callable(names):
+            return tuple(names())
+        self.choices = tuple(names)
         return self.choices

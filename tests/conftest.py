@@ -38,7 +38,7 @@ SLOW = (
 # these and, file by file, what is left; so does the first when it is free.
 WAITING = (
     "tests/nova_harness/test_experiment_",
-    "tests/nova_harness/test_flink_commands_e2e.py",
+    "tests/nova_harness/test_cluster_commands_e2e.py",
     "tests/nova_kafka/",
     "tests/nova_spark/",
     "tests/nova_storm/",

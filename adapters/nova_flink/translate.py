@@ -354,6 +354,7 @@ operators on {len(dataflow.nodes)} nodes.
    or where they read, and how long windows are.
 4. Results are written to `{results}` on {", ".join(one.node for one in dataflow.sinks)}, 80 bytes
    each (`nova_flink.results` reads them).
-5. `nova flink verify JOB` compares where operators run with the plan, as
+5. `nova cluster verify JOB --at {configuration.rest_url} --plan PLAN -p PROBLEM` compares where
+   operators run with the plan, as
    {configuration.rest_url}/jobs/ID and the TaskManagers' ids (tm-NODE) tell.
 {through}"""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
+from nova_engines.verification import Verification, compare
 from nova_flink import names
 from nova_flink.dataflow import Dataflow
 from nova_flink.rest import POLL_S, FlinkError, Rest
@@ -20,60 +20,6 @@ ABSENT = "no TaskManager has registered"
 CONNECTION_MB = 0.3125
 
 
-@dataclass(frozen=True)
-class Row:
-    """One subtask of one operator.
-
-    Attributes:
-        operator: its name in the dataflow; a vertex that has none of them goes by its own name.
-        node: where the dataflow has it; None for what the dataflow does not know.
-        actual: the node it runs on, or the TaskManager's id where that names no node; None while
-            it has not been deployed, or for what the job lacks.
-        status: of the subtask, as Flink calls it; ``MISSING`` for what the job lacks.
-    """
-
-    operator: str
-    node: str | None
-    actual: str | None
-    status: str
-
-
-@dataclass(frozen=True)
-class Verification:
-    """A job beside the dataflow it should be.
-
-    Attributes:
-        rows: in the order of the dataflow; what it does not know comes last.
-    """
-
-    rows: tuple[Row, ...]
-
-    @property
-    def misplaced(self) -> tuple[Row, ...]:
-        """Operators that do not run on their node, or do not run yet."""
-        known = (row for row in self.rows if row.node is not None and row.status != "MISSING")
-        return tuple(row for row in known if row.actual != row.node)
-
-    @property
-    def missing(self) -> tuple[Row, ...]:
-        """Operators of the dataflow that the job has not."""
-        return tuple(row for row in self.rows if row.status == "MISSING")
-
-    @property
-    def unexpected(self) -> tuple[Row, ...]:
-        """Parts of the job that hold no operator of the dataflow."""
-        return tuple(row for row in self.rows if row.node is None)
-
-    @property
-    def ok(self) -> bool:
-        """Whether everything, and nothing else, is where it should be."""
-        return not (self.misplaced or self.missing or self.unexpected)
-
-    def to_plain(self) -> dict[str, Any]:
-        """As a JSON document: ``ok`` and the rows."""
-        return {"ok": self.ok, "rows": [asdict(row) for row in self.rows]}
-
-
 def verify(rest: Rest, job_id: str, dataflow: Dataflow) -> Verification:
     """Compare where a job's subtasks are with a dataflow.
 
@@ -81,24 +27,13 @@ def verify(rest: Rest, job_id: str, dataflow: Dataflow) -> Verification:
         FlinkError: for an unknown job, or when nothing answers.
     """
     nodes = {operator.name: operator.node for operator in dataflow.operators}
-    found: dict[str, list[Row]] = {name: [] for name in nodes}
-    surplus = []
+    parts = []
     for vertex in rest.job(job_id)["vertices"]:
         title = str(vertex["name"])
-        subtasks = rest.subtasks(job_id, vertex["id"])
-        held = operators_in(title, nodes)
-        for subtask in subtasks:
-            actual, status = _place(subtask), str(subtask["status"])
-            for name in held:
-                found[name].append(Row(name, nodes[name], actual, status))
-            if not held:
-                surplus.append(Row(title, None, actual, status))
-    rows = [
-        row
-        for name, of_one in found.items()
-        for row in of_one or [Row(name, nodes[name], None, "MISSING")]
-    ]
-    return Verification((*rows, *surplus))
+        held = operators_in(title, nodes) or [title]
+        for subtask in rest.subtasks(job_id, vertex["id"]):
+            parts += [(name, _place(subtask), str(subtask["status"])) for name in held]
+    return compare(nodes, parts)
 
 
 def operators_in(title: str, known: Iterable[str]) -> list[str]:

@@ -45,7 +45,7 @@ def run(
         master: ``spark://host:port``.
         results: see `nova_spark.streaming_join.StreamingJoin`.
         checkpoints: likewise.
-        record: file that says how far the job is, for ``nova spark verify``.
+        record: file that says how far the job is, for ``nova cluster verify``.
         heaps: of the nodes' executors, MiB.
         slots: tasks a node runs at once.
         settings: of Spark.
@@ -77,7 +77,7 @@ def run(
 
 
 def write_record(path: Path, placement: Placement) -> None:
-    """Write what ``nova spark verify`` reads."""
+    """Write what ``nova cluster verify`` reads."""
     context = placement.spark.sparkContext
     stages = placement.stages
     record = Record(

@@ -38,6 +38,7 @@ MODULES = {
         *("__init__", "clock", "flow", "job", "names", "place", "rest", "session"),
         *("streaming_join", "tasks", "verification"),
     ),
+    "nova_engines": ("__init__", "verification"),
     "nova_flink": ("__init__", "documents", "results", "workload"),
     "nova_core": ("__init__", "errors"),
     "nova_core/model": ("partitioner",),
@@ -264,8 +265,8 @@ micro-batch on {len(flow.nodes)} nodes.
    it does. `job/workload.json` says what the sources emit and how long windows are.
 4. Results are written to `{results}/N` on {", ".join(one.node for one in flow.sinks)}, N counting
    sinks from 0: a file of 80-byte records for every micro-batch (`nova_spark.results` reads them).
-5. `nova spark verify record.json` compares where tasks ran with the plan; `job/run.sh` writes that
-   file where it is started.
+5. `nova cluster verify record.json --engine spark --at record` compares where tasks ran with the
+   plan; `job/run.sh` writes that file where it is started.
 
 Placement is exact: a node's Worker offers a resource only it has, and every stage asks for one.
 `job/hints.json` is best-effort, for jobs that cannot: wishes Spark may ignore.

@@ -7,17 +7,16 @@ its own tasks (`nova_spark.tasks.seen_in`), as Spark has no names for stages.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from nova_core.errors import NovaError
+from nova_engines.verification import Row, Verification
 from nova_flink.documents import from_json, to_json
 from nova_spark import names
-from nova_spark.rest import Rest
+from nova_spark.rest import Rest, SparkError
 
 # What happens on nodes is looked at in as many of a step's last stages.
 LAST = 5
@@ -73,50 +72,6 @@ class Record:
             raise NovaError(f"{path}: {error.strerror}") from error
 
 
-@dataclass(frozen=True)
-class Row:
-    """One step, or tasks that belong to none.
-
-    Attributes:
-        step: its name; of other tasks, that of their stage.
-        node: where it is to run; None for what the plan does not know.
-        actual: nodes its tasks ran on; empty while none has.
-        hosts: addresses of those executors, as Spark tells them.
-        tasks: how many were looked at.
-    """
-
-    step: str
-    node: str | None
-    actual: tuple[str, ...]
-    hosts: tuple[str, ...]
-    tasks: int
-
-    @property
-    def ok(self) -> bool:
-        """Whether it ran on its node, and nowhere else."""
-        return self.node is not None and self.actual == (self.node,)
-
-
-@dataclass(frozen=True)
-class Verification:
-    """A job beside the plan it should follow.
-
-    Attributes:
-        rows: steps in the order of the plan; what it does not know comes last.
-    """
-
-    rows: tuple[Row, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether everything, and nothing else, ran where it should."""
-        return bool(self.rows) and all(row.ok for row in self.rows)
-
-    def to_plain(self) -> dict[str, Any]:
-        """As a JSON document: ``ok`` and the rows."""
-        return {"ok": self.ok, "rows": [{**asdict(row), "ok": row.ok} for row in self.rows]}
-
-
 def verify(
     rest: Rest,
     steps: Sequence[Step],
@@ -132,8 +87,11 @@ def verify(
         addresses: of all nodes whose executors hold no node's resource; those of the steps' nodes,
             if not given. Jobs that ran earlier in the same application may have used others.
 
+    Returns:
+        A row per step, with the nodes its tasks ran on and how many were looked at.
+
     Raises:
-        SparkError: when nothing answers.
+        SparkError: when nothing answers, or there is no step to look at.
     """
     told = {step.name: step for step in steps}
     if planned is None:
@@ -163,8 +121,9 @@ def verify(
             for task in tasks_of(stage, attempt)
             if number is None or int(task["index"]) == number
         ]
-        nodes = Counter(at for at, _ in on)
-        return Row(name, node, tuple(sorted(nodes)), tuple(sorted({h for _, h in on})), len(on))
+        nodes = ", ".join(sorted({at for at, _ in on}))
+        status = f"{len(on)} tasks on {', '.join(sorted({host for _, host in on}))}"
+        return Row(name, node, nodes or None, status if on else "no task yet")
 
     rows = []
     for name, node in planned.items():
@@ -177,6 +136,8 @@ def verify(
         found = row(f"stage {stage}: {titles[stage]}", None, [stage])
         # Stages that only have an executor started, or that a step has not reported yet, run in a
         # node's executor like any other; what runs in one of no node is nobody's.
-        if any(node.startswith(("host ", "executor ")) for node in found.actual):
+        if any(one.startswith(("host ", "executor ")) for one in (found.actual or "").split(", ")):
             rows.append(found)
+    if not rows:
+        raise SparkError(f"application {rest.application}: its job says of no step where it ran")
     return Verification(tuple(rows))

@@ -38,6 +38,11 @@ class Nimbus:
     port: int = 6627
     java: str = "java"
 
+    @property
+    def address(self) -> str:
+        """HOST:PORT."""
+        return f"{self.host}:{self.port}"
+
     def status(self) -> dict[str, Any]:
         """``supervisors`` and ``topologies``, these with where each executor runs.
 
@@ -89,11 +94,9 @@ class Nimbus:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise StormError(
-                f"nimbus at {self.host}:{self.port}: no answer in {TIMEOUT_S} s"
-            ) from error
+            raise StormError(f"nimbus at {self.address}: no answer in {TIMEOUT_S} s") from error
         if done.returncode:
-            raise StormError(f"nimbus at {self.host}:{self.port}: {_reason(done.stderr)}")
+            raise StormError(f"nimbus at {self.address}: {_reason(done.stderr)}")
         return done.stdout
 
 

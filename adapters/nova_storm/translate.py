@@ -240,8 +240,8 @@ components on {len(dataflow.nodes)} nodes.
    {configuration.nimbus_port}.
 5. Results are written to `{results}` on {", ".join(one.node for one in dataflow.sinks)}, 80 bytes
    each (`nova_flink.results` reads them).
-6. `nova storm verify PLAN -p PROBLEM --nimbus {configuration.coordinator} --topology {name}`
-   compares where nimbus has each executor with the plan.
+6. `nova cluster verify {name} --engine storm --at {configuration.coordinator} --plan PLAN
+   -p PROBLEM` compares where nimbus has each executor with the plan.
 
 A cluster of your own needs of this: `{EXTENSION}` in the `extlib-daemon` of nimbus'
 host; `storm.scheduler` as in `coordinator/nimbus.yaml`; `supervisor.scheduler.meta` as in each

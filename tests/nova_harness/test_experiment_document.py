@@ -51,7 +51,7 @@ def test_experiments_that_come_with_nova_can_be_read(name: str) -> None:
         ("strategies: [nova]\nrates: [1, 2]\nload: 1.2", "[1.0, 2.0]: with load there is one"),
         ("strategies: [nova]\nduration_s: .nan", "duration_s"),
         ("strategies: [nova]\nstress: often", "stress"),
-        ("strategies: [nova]\nengine: heron", "'heron' is not accepted; one of flink"),
+        ("strategies: [nova]\nengine: heron", "engine: unknown 'heron'; there are flink"),
         ("strategies: [nova]\nwindow_ms: [1]", "did you mean 'windows_ms'?"),
     ],
 )

@@ -15,12 +15,11 @@ from needs import skip_or_fail
 from virtual_hosts import run_as_root
 
 from nova_core.errors import NovaError
+from nova_harness.engines.flink import COORDINATOR, TASK_MANAGER, ready_home
 from nova_harness.experiment.bed import hosts_up
 from nova_harness.experiment.cells import cells_of
 from nova_harness.experiment.document import Experiment
-from nova_harness.experiment.on_flink import ready_home
 from nova_harness.experiment.runner import Watcher, run_experiment
-from nova_harness.flink_deployment import COORDINATOR, TASK_MANAGER
 from nova_harness.results.run_folder import CellFolder
 from nova_testbed.hosts import connect
 from nova_testbed.inventory import Inventory, read_inventory

@@ -10,10 +10,10 @@ import yaml
 from report_runs import change, write_run
 
 from nova_core.errors import NovaError
-from nova_harness.experiment.engine import Lead
+from nova_harness.engines.base import Lead
+from nova_harness.engines.spark import DRIVER, MASTER, WORKER, SparkDeployment
+from nova_harness.engines.storm import JOBS, StormDeployment
 from nova_harness.report import make_report, summary, tables
-from nova_harness.spark_deployment import DRIVER, MASTER, WORKER, SparkDeployment
-from nova_harness.storm_deployment import JOBS, StormDeployment
 from nova_spark.driver import FLOWING, State
 from nova_spark.verification import Step
 from nova_storm.home import StormHome

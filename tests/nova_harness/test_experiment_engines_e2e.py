@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from needs import skip_or_fail
 
 from nova_core.errors import NovaError
+from nova_core.model.files import write_plan
+from nova_core.strategies.base import place
 from nova_flink.home import FlinkHome
+from nova_harness.commands.cluster import cluster
+from nova_harness.engines.base import DIRECT, runner
 from nova_harness.experiment.bed import engine_bed, prepare_engine
 from nova_harness.experiment.cell_run import run_cell
 from nova_harness.experiment.cells import cells_of
 from nova_harness.experiment.document import CapacityPart, Experiment, StrategyPart, WorkloadPart
-from nova_harness.experiment.engine import prepare
 from nova_harness.experiment.problem import problem_document, problem_of, streams_of
 from nova_harness.experiment.runner import Watcher, run_experiment
 from nova_harness.report import make_report
@@ -53,7 +59,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         if os.environ.get("CI"):
             StormHome.default().install()
         for engine in ("storm", "spark"):
-            prepare(engine, print)
+            runner(engine).prepare(print, DIRECT)
     except NovaError as error:
         skip_or_fail(str(error))
     directory = tmp_path_factory.mktemp("engines")
@@ -126,7 +132,7 @@ def test_a_cell_through_kafka(base: Path, tmp_path: Path) -> None:
         drain_s=30,
     )
     try:
-        opener = prepare_engine(experiment, print)
+        engine = prepare_engine(experiment, print)
     except NovaError as error:
         skip_or_fail(str(error))
     reachable = VirtualRack(read_inventory(base / "four.yaml")).reachable()
@@ -135,7 +141,7 @@ def test_a_cell_through_kafka(base: Path, tmp_path: Path) -> None:
     problem = problem_of(problem_document(reachable, capacity, 100.0, 1, 1), tmp_path / "p.yaml")
     streams = streams_of(problem, None, experiment.seed)
     (cell,) = cells_of(experiment)
-    with engine_bed(experiment, reachable, opener, print, keep=False) as bed:
+    with engine_bed(experiment, reachable, engine, print, keep=False) as bed:
         folder = CellFolder(tmp_path / "cell")
         run_cell(bed, experiment, cell, problem, streams, folder, print)
     with connect(reachable) as hosts:
@@ -149,3 +155,38 @@ def test_a_cell_through_kafka(base: Path, tmp_path: Path) -> None:
     # A reading crosses from its host to the broker and back, and its result from host to sink.
     assert (told.end_to_end_ms.p50 or 0) > (told.processing_ms.p50 or 0) + 10 > 20
     assert told.back_pressure.samples >= 2
+
+
+@pytest.mark.parametrize("engine", ["storm", "spark"])
+def test_plans_by_command(base: Path, tmp_path: Path, engine: str) -> None:
+    """Deployed, verified, replaced, ended: as on Flink in test_cluster_commands_e2e.py."""
+    inventory = base / "four.yaml"
+
+    def ask(*arguments: str, code: int = 0) -> Any:
+        command = [*arguments, "-e", engine, "-i", str(inventory), "--json"]
+        done = CliRunner().invoke(cluster, command)
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        assert done.exit_code == code, done.output
+        return json.loads(done.stdout)
+
+    spec = read_inventory(inventory)
+    capacity = {host.name: 10_000.0 for host in spec.hosts}
+    problem = problem_of(problem_document(spec, capacity, 100, 1), tmp_path / "p.yaml")
+    for strategy in ("sink", "source"):
+        write_plan(place(problem, strategy), tmp_path / f"{strategy}.json")
+    given = ["-p", str(tmp_path / "p.yaml")]
+    try:
+        first = ask("deploy", str(tmp_path / "sink.json"), *given)
+        assert first["ok"] and first["replaced"] == []
+        status = ask("status")
+        assert status["missing"] == []
+        assert [one["job"] for one in status["jobs"]] == [first["job"]]
+        second = ask("deploy", str(tmp_path / "source.json"), *given)
+        assert second["ok"] and second["replaced"] == [first["job"]]
+        assert ask("verify", second["job"])["ok"]
+        sink = ["--plan", str(tmp_path / "sink.json"), *given]
+        assert not ask("verify", second["job"], *sink, code=1)["ok"]
+        assert list(ask("stop")) == [second["job"]]
+    finally:
+        assert "hub" in ask("down")["ended on"]

@@ -11,11 +11,11 @@ from report_runs import change, write_run
 
 from nova_core.errors import NovaError
 from nova_flink.results import FIELDS
+from nova_harness.engines.kafka import BROKER, KafkaDeployment
 from nova_harness.experiment.cells import cells_of
 from nova_harness.experiment.document import Experiment, check_experiment
 from nova_harness.experiment.kafka_measures import kafka_figures
 from nova_harness.experiment.runner import default_folder
-from nova_harness.kafka_deployment import BROKER, KafkaDeployment
 from nova_harness.report import make_report, tables
 from nova_kafka.measures import Sample
 from nova_testbed.hosts import Hosts
@@ -29,7 +29,7 @@ def test_an_experiment_says_how_readings_come() -> None:
     assert cells_of(THROUGH)[0].facts(THROUGH).transport == "kafka"
     assert default_folder(THROUGH) == Path("runs/a-kafka")
     spark = Experiment(name="a", strategies=["sink"], transport="kafka", engine="spark")
-    with pytest.raises(NovaError, match=r"x\.yaml: transport: kafka: engine 'spark' does not read"):
+    with pytest.raises(NovaError, match=r"x\.yaml: transport: engine 'spark' cannot read"):
         check_experiment(spark, "x.yaml")
     with pytest.raises(NovaError, match="broker: only transport kafka has one"):
         check_experiment(Experiment(name="a", strategies=["sink"], broker="hub"), "x.yaml")

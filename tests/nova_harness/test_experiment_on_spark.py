@@ -11,8 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from random_plans import random_plan, workload_of
 
-from nova_harness.experiment.on_spark import SparkEngine, SparkJob
-from nova_harness.spark_deployment import SparkDeployment
+from nova_harness.engines.spark import SparkDeployment, SparkEngine, SparkJob
 from nova_spark.driver import FLOWING, READY, State
 from nova_spark.flow import from_plan
 from nova_spark.verification import Step
@@ -107,7 +106,7 @@ def job_on_the_first_node(url: str) -> SparkJob:
         "driver.json": State(READY, url=url, application=APPLICATION),
         "0.state.json": State(FLOWING, steps=steps),
     }
-    return SparkJob(SparkEngine(deployment), 0, "later", flow, workload)
+    return SparkJob(SparkEngine(deployment), 0, flow, workload)
 
 
 def test_what_an_earlier_strategy_ran_elsewhere_is_not_held_against_a_later_one(
@@ -117,18 +116,18 @@ def test_what_an_earlier_strategy_ran_elsewhere_is_not_held_against_a_later_one(
     told |= answers(EARLIER | LATER)
     placed = job.verify()
     assert placed.ok, placed
-    assert [row.actual for row in placed.found.rows] == [("n_0.x",)] * len(job.flow.stages)
+    assert [row.actual for row in placed.rows] == ["n_0.x"] * len(job.flow.stages)
     # Its own tasks elsewhere are noticed still.
     told |= answers(EARLIER | LATER | {13: "12"})
-    (wrong,) = (row for row in job.verify().found.rows if not row.ok)
-    assert (wrong.step, wrong.actual) == (job.flow.stages[2].name, ("n_1.x",))
+    (wrong,) = (row for row in job.verify().rows if not row.ok)
+    assert (wrong.operator, wrong.actual) == (job.flow.stages[2].name, "n_1.x")
     # As are tasks on a host that is no node's.
     told["/allexecutors"] = [
         {"id": number, "hostPort": "127.194.66.9:1" if number == "0" else f"{ADDRESSES[node]}:1"}
         for number, node in EXECUTORS.items()
     ]
     told |= {path: what for path, what in answers(EARLIER | LATER).items() if "task" in path}
-    assert {row.actual for row in job.verify().found.rows if not row.ok} == {
-        ("host 127.194.66.9", "n_0.x"),
-        ("host 127.194.66.9", "n_0.x", "n_1.x"),
+    assert {row.actual for row in job.verify().rows if not row.ok} == {
+        "host 127.194.66.9, n_0.x",
+        "host 127.194.66.9, n_0.x, n_1.x",
     }

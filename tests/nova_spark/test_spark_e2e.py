@@ -20,7 +20,7 @@ from random_plans import flowing, plan_of, random_plan, seeds, workload_of
 from nova_core.errors import NovaError
 from nova_core.model import Plan
 from nova_flink.workload import Workload
-from nova_harness.commands.spark import spark as commands
+from nova_harness.commands.cluster import cluster
 from nova_kafka import topics
 from nova_kafka.broker import local_broker
 from nova_kafka.home import broker_home
@@ -180,14 +180,14 @@ def test_random_plans_deliver_the_reference_from_their_nodes(
     found = verify(running.rest, steps, planned)
     assert found.ok, found
     assert len(found.rows) == len(flow.stages)
-    assert all(row.tasks for row in found.rows)
+    assert all(row.actual for row in found.rows)
     # A wrong expectation is noticed, as is a step that never was and one nobody planned.
     name, node = next(iter(planned.items()))
     other = next(one for one in NODES if one != node)
     wrong = verify(running.rest, steps, {**planned, name: other, "join x": other})
-    assert [row.step for row in wrong.rows if not row.ok] == [name, "join x"]
+    assert [row.operator for row in wrong.rows if not row.ok] == [name, "join x"]
     del planned[name]
-    assert [r.step for r in verify(running.rest, steps, planned).rows if not r.ok] == [name]
+    assert [r.operator for r in verify(running.rest, steps, planned).rows if not r.ok] == [name]
 
 
 def test_a_plan_through_kafka(running: Running, tmp_path: Path) -> None:
@@ -242,15 +242,16 @@ def test_parts_of_a_batch_job_run_where_they_are_placed(running: Running, tmp_pa
     write_record(record, placement)
     found = verify(running.rest, Record.read(record).steps)
     assert found.ok, found
-    assert {row.step: row.node for row in found.rows} == dict(
+    assert {row.operator: row.node for row in found.rows} == dict(
         zip(names, [*NODES[1:], NODES[0], NODES[2], NODES[1]], strict=True)
     )
 
-    plain = CliRunner().invoke(commands, ["verify", str(record)])
+    asked = ["verify", "-e", "spark", "--at", "record"]
+    plain = CliRunner().invoke(cluster, [*asked, str(record)])
     assert plain.exit_code == 0, plain.output
-    assert "every stage ran where the plan has it" in plain.output
+    assert "every operator is where the plan has it" in plain.output
     record.write_text(record.read_text().replace(NODES[1], NODES[0]))
-    elsewhere = CliRunner().invoke(commands, ["verify", str(record), "--json"])
+    elsewhere = CliRunner().invoke(cluster, [*asked, str(record), "--json"])
     assert elsewhere.exit_code == 1
     assert '"ok": false' in elsewhere.output
 
@@ -281,7 +282,7 @@ def test_the_examples_of_the_docs_run(running: Running) -> None:
             found = verify(running.rest, steps)
             # In the first micro-batch sources have nothing, and no tasks; and Spark tells of tasks
             # a little after they have begun.
-            if all(row.tasks for row in found.rows) or time.monotonic() > until:
+            if all(row.actual for row in found.rows) or time.monotonic() > until:
                 break
             time.sleep(0.2)
     finally:

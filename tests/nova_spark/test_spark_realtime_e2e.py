@@ -118,12 +118,12 @@ def test_random_plans_without_relays_deliver_the_reference_from_their_nodes(
     found = verify(rest, state.steps, planned)
     assert found.ok, found
     assert len(found.rows) == len(flow.stages)
-    assert all(row.tasks for row in found.rows)
+    assert all(row.actual for row in found.rows)
     # A wrong expectation is noticed.
     name, node = next(iter(planned.items()))
     other = next(one for one in NODES if one != node)
     wrong = verify(rest, state.steps, {**planned, name: other})
-    assert [row.step for row in wrong.rows if not row.ok] == [name]
+    assert [row.operator for row in wrong.rows if not row.ok] == [name]
 
     # A plan that leaves nodes out is not blamed for what the one before it ran there.
     alone = random_plan(seed, nodes=1, regions=1)
@@ -135,7 +135,7 @@ def test_random_plans_without_relays_deliver_the_reference_from_their_nodes(
     found = verify(rest, state.steps, planned, driver.addresses)
     assert found.ok, found
     assert len(found.rows) == len(flow.stages)
-    assert all(row.tasks for row in found.rows)
+    assert all(row.actual for row in found.rows)
     assert not verify(rest, state.steps, planned).ok
 
 

@@ -73,11 +73,11 @@ def check_placed(cluster: LocalCluster, run: Run) -> None:
     while True:
         placed = await_running(cluster.nimbus, run.name, run.dataflow, cluster.addresses, DONE_S)
         # Executors outlive a nimbus that ends; what the new one's scheduler says comes later.
-        if placed.scheduling or time.monotonic() > until:
+        if placed.note or time.monotonic() > until:
             break
         time.sleep(1)
     assert placed.ok, placed
-    assert placed.scheduling == "Placed by its plan"
+    assert placed.note == "Placed by its plan"
 
 
 # Every worker of a plan is two processes: ten plans take minutes, and at once more than two cores.

@@ -12,12 +12,13 @@ from random_plans import random_plan, workload_of
 
 from nova_core.errors import NovaError
 from nova_core.model import Plan
+from nova_engines.verification import MISSING, RUNNING, STARTING
 from nova_flink.dataflow import KINDS, Dataflow, from_plan
 from nova_flink.workload import SourceStream, Workload
 from nova_storm.configuration import ClusterConfiguration, Node
 from nova_storm.flux import START, topology
 from nova_storm.translate import translate
-from nova_storm.verification import MISSING, RUNNING, STARTING, verify
+from nova_storm.verification import verify
 
 
 @pytest.fixture
@@ -154,7 +155,7 @@ def test_verification_compares_by_name(dataflow: Dataflow) -> None:
         return verify(status, "t", dataflow, reached)
 
     assert seen(right).ok
-    assert seen(right).scheduling == "said"
+    assert seen(right).note == "said"
     moved = [*right[1:], executor(dataflow.operators[0].name, "elsewhere")]
     assert [row.actual for row in seen(moved).misplaced] == ["elsewhere"]
     gone = seen(right[1:])

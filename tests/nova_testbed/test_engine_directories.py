@@ -13,7 +13,7 @@ from needs import skip_or_fail
 
 from nova_flink import results
 from nova_harness import deployment
-from nova_harness.deployment import EngineDeployment
+from nova_harness.engines.deployment import EngineDeployment
 from nova_testbed.connection import HostError
 from nova_testbed.hosts import Hosts, connect
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nova_core import console, paths
+from nova_core.choices import LazyChoice
 from nova_core.commands import shared
 from nova_core.errors import NovaError
 from nova_core.numbers import NumberRange, at_least
@@ -40,12 +41,12 @@ def changing_options(command: Any) -> Any:
             ),
             click.option(
                 "--engine",
-                type=click.Choice(["flink", "spark", "spark-realtime", "storm"]),
+                type=LazyChoice("nova_harness.engines.base:names"),
                 help="What runs the plans, instead of what the file says.",
             ),
             click.option(
                 "--transport",
-                type=click.Choice(["direct", "kafka"]),
+                metavar="direct|kafka",
                 help="How readings come to the engine, instead of what the file says.",
             ),
             click.option(
@@ -181,13 +182,13 @@ def calibrate(place: str, as_json: bool, **changes: Any) -> None:
     from nova_harness.experiment.calibration import capacities
 
     with shared.working(), watching() as watcher:
-        opener = beds.prepare_engine(asked, watcher.phase)
+        engine = beds.prepare_engine(asked, watcher.phase)
     with (
         shared.working(),
         watching() as watcher,
         tempfile.TemporaryDirectory(prefix="nova-calibration-") as scratch,
         beds.hosts_up(beds.find_inventory(asked, base), watcher.phase) as inventory,
-        beds.engine_bed(asked, inventory, opener, watcher.phase, keep=False) as bed,
+        beds.engine_bed(asked, inventory, engine, watcher.phase, keep=False) as bed,
     ):
         found, load = measure_calibrations(bed, asked, base, Path(scratch), watcher.phase)
         cores = beds.cores_of(bed)

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
+from nova_harness.engines.base import Runner, runner, running
 from nova_harness.experiment.document import Experiment, ExperimentError
-from nova_harness.experiment.engine import prepare
 from nova_harness.experiment.limits import Limits
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from nova_harness.experiment.engine import Opener
     from nova_harness.experiment.engine_run import Bed
     from nova_testbed.inventory import Inventory
 
@@ -96,8 +95,8 @@ def hosts_up(
                 rack.down()
 
 
-def prepare_engine(experiment: Experiment, tell: Callable[[str], None]) -> Opener:
-    """The experiment's engine, and its broker where it has one.
+def prepare_engine(experiment: Experiment, tell: Callable[[str], None]) -> Runner:
+    """The experiment's engine, with everything of it ready on this machine.
 
     Args:
         experiment: what is run.
@@ -106,18 +105,16 @@ def prepare_engine(experiment: Experiment, tell: Callable[[str], None]) -> Opene
     Raises:
         NovaError: when something of it is not installed.
     """
-    if experiment.transport == "kafka":
-        from nova_harness.experiment import on_flink_kafka
-
-        return on_flink_kafka.prepare(tell, experiment.broker)
-    return prepare(experiment.engine, tell)
+    found = runner(experiment.engine)
+    found.prepare(tell, experiment.transport)
+    return found
 
 
 @contextmanager
 def engine_bed(
     experiment: Experiment,
     inventory: Inventory,
-    opener: Opener,
+    found: Runner,
     tell: Callable[[str], None],
     *,
     keep: bool,
@@ -127,7 +124,7 @@ def engine_bed(
     Args:
         experiment: what is run.
         inventory: of reachable hosts.
-        opener: of the engine, from `nova_harness.experiment.engine.prepare`.
+        found: what `prepare_engine` returned.
         tell: is told what is being done.
         keep: whether the engine goes on running.
 
@@ -142,7 +139,8 @@ def engine_bed(
         limits = Limits(inventory)
         stack.enter_context(limits.off())
         hosts = stack.enter_context(connect(inventory))
-        engine = stack.enter_context(opener(hosts, tell, keep))
+        engine = found.engine(hosts, experiment.transport, experiment.broker)
+        stack.enter_context(running(engine, tell, keep=keep))
         yield Bed(engine, limits, experiment.settings)
 
 

@@ -137,7 +137,7 @@ def write_outcome(
     )
     folder.write("check", check(plan, reference, outcome.records, finished=outcome.finished))
     kafka = None
-    if facts.transport == "kafka":
+    if outcome.samples is not None:
         measured = outcome.records[samples.column("measured").to_numpy()]
         kafka = kafka_figures(measured, outcome.samples, outcome.measured_us)
     begin, end = (moment / 1e6 for moment in outcome.measured_us)

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from nova_core.errors import NovaError
 from nova_core.model.syntax import read_typed
+from nova_harness.engines.base import DIRECT, names, runner
 from nova_harness.figure_inputs import EXPERIMENTS
 
 VERSION = 1
@@ -128,8 +129,8 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
     name: str
     workload: WorkloadPart = WorkloadPart()
     inventory: str = "virtual-14"
-    engine: Literal["flink", "spark", "spark-realtime", "storm"] = "flink"
-    transport: Literal["direct", "kafka"] = "direct"
+    engine: str = "flink"
+    transport: str = DIRECT
     broker: str = ""
     settings: EnginePart = EnginePart()
     strategies: Annotated[list[str | StrategyPart], Meta(min_length=1)]
@@ -214,12 +215,18 @@ def check_experiment(experiment: Experiment, where: str) -> None:
     """
     from nova_core.strategies.base import create
 
-    if experiment.transport == "kafka" and experiment.engine != "flink":
+    if experiment.engine not in names():
         raise ExperimentError(
-            f"{where}: transport: kafka: engine {experiment.engine!r} does not read from it; flink "
-            "does"
+            f"{where}: engine: unknown {experiment.engine!r}; there are {', '.join(names())}"
         )
-    if experiment.broker and experiment.transport != "kafka":
+    if experiment.transport != DIRECT:
+        transports = runner(experiment.engine).transports
+        if experiment.transport not in transports:
+            raise ExperimentError(
+                f"{where}: transport: engine {experiment.engine!r} cannot read through "
+                f"{experiment.transport!r}; its transports: {', '.join(transports)}"
+            )
+    elif experiment.broker:
         raise ExperimentError(f"{where}: broker: only transport kafka has one")
     if experiment.workload.data == "":
         raise ExperimentError(f"{where}: workload.data: empty; a file or directory is expected")

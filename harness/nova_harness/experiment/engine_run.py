@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
 from nova_flink.workload import SourceStream, Workload
+from nova_harness.engines.base import RunError
 from nova_harness.experiment.document import EnginePart
-from nova_harness.experiment.engine import RunError
 from nova_harness.experiment.stress import stressed
 from nova_harness.experiment.usage import RackUsage, Series
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
-    from nova_harness.deployment import EngineDeployment
-    from nova_harness.experiment.engine import Engine, Job, Verified
+    from nova_engines.verification import Verification
+    from nova_harness.engines.base import Engine, Job
+    from nova_harness.engines.deployment import EngineDeployment
     from nova_harness.experiment.limits import Limits
     from nova_harness.experiment.usage import UsageRecorder
     from nova_harness.results.schema import OperatorCounts
@@ -101,7 +102,7 @@ class Outcome:
         finished: whether the job came to its end by itself.
         counted_s: how long operators' counters were counted for.
         late_s: how long after the sources' start the job was running; 0 when it was in time.
-        samples: looks at the broker that carried the streams, where one did.
+        samples: looks at the broker that carried the streams; None where none did.
         restarts: how often the engine started the sink again.
         dead_letters: what came for sources and was no tuple of theirs.
     """
@@ -109,7 +110,7 @@ class Outcome:
     dataflow: str
     workload: Workload
     job: str
-    verification: Verified
+    verification: Verification
     records: Any
     truncated_bytes: int
     series: Series
@@ -119,7 +120,7 @@ class Outcome:
     finished: bool
     counted_s: float
     late_s: float
-    samples: Sequence[Sample] = ()
+    samples: Sequence[Sample] | None = None
     restarts: int = 0
     dead_letters: int = 0
 
@@ -315,7 +316,7 @@ def run_plan(
         counted_s=run.counted_s,
         late_s=late,
         # Of jobs that read from a broker.
-        samples=getattr(job, "samples", ()),
+        samples=getattr(job, "samples", None),
         restarts=found.starts - 1,
         dead_letters=found.dead_letters,
     )
@@ -329,7 +330,7 @@ class _OverdueError(RunError):
 class _Run:
     """What was seen of a job while it ran; the names are those of `Outcome`."""
 
-    verification: Verified
+    verification: Verification
     before: Any
     after: Any
     counted_s: float

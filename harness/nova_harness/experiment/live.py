@@ -13,7 +13,7 @@ import numpy as np
 from nova_flink.results import FIELDS, RECORD_BYTES
 
 if TYPE_CHECKING:
-    from nova_harness.deployment import EngineDeployment
+    from nova_harness.engines.deployment import EngineDeployment
 
 # The end of the file that latencies are told from.
 TAIL_RECORDS = 1000

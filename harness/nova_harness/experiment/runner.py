@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nova_core.errors import InfeasibleError
+from nova_harness.engines.base import DIRECT
 from nova_harness.experiment.bed import (
     engine_bed,
     find_inventory,
@@ -175,10 +176,10 @@ def _run(run: Run, inventory: Inventory, watcher: Watcher, keep: bool) -> list[C
     run.tell("running", "")
     try:
         if done < len(cells):
-            opener = prepare_engine(experiment, watcher.phase)
+            engine = prepare_engine(experiment, watcher.phase)
             with (
                 hosts_up(inventory, watcher.phase, keep=keep) as reachable,
-                engine_bed(experiment, reachable, opener, watcher.phase, keep=keep) as bed,
+                engine_bed(experiment, reachable, engine, watcher.phase, keep=keep) as bed,
             ):
                 _run_cells(run, bed, found, watcher)
     except KeyboardInterrupt:
@@ -268,5 +269,5 @@ def _live(bed: Bed, watcher: Watcher) -> Iterator[None]:
 def default_folder(experiment: Experiment) -> Path:
     """Where results go unless something else is said."""
     engine = "" if experiment.engine == "flink" else f"-{experiment.engine}"
-    engine += "-kafka" if experiment.transport == "kafka" else ""
+    engine += "" if experiment.transport == DIRECT else f"-{experiment.transport}"
     return Path("runs") / f"{experiment.name.replace(os.sep, '-')}{engine}"

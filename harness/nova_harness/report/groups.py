@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from nova_core.model.problem import Ints
+from nova_harness.engines.base import DIRECT
 from nova_harness.results.run_folder import CellFolder, RunFolder
 
 # Shares of results at which a distribution is kept; finer towards its tail.
@@ -138,7 +139,7 @@ Key = tuple[str, Setting]
 def key_of(cell: CellFolder) -> Key:
     """Cells with equal keys are taken together."""
     f = cell.facts
-    through = " through Kafka" if f.transport == "kafka" else ""
+    through = "" if f.transport == DIRECT else f" through {f.transport.capitalize()}"
     return f.strategy, Setting(f.rate, f.stress, f.window_ms, f"{f.engine}{through}")
 
 

@@ -263,7 +263,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
     ok: bool
     rows: list[VerifiedRow] = []
-    scheduling: str = ""
+    note: str = ""
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,6 +48,7 @@ class EngineDeployment(ABC):
         ENGINE: what people call it.
         NAME: what its directories on hosts are called.
         PROCESSES: names of its background jobs.
+        NEEDS: programs that hosts need.
         hosts: as given.
         sink: name of the host of the sink and coordinator.
         reused: whether `up` found it running.
@@ -58,6 +59,7 @@ class EngineDeployment(ABC):
     ENGINE: ClassVar[str]
     NAME: ClassVar[str]
     PROCESSES: ClassVar[tuple[str, ...]]
+    NEEDS: ClassVar[tuple[str, ...]] = ("java",)
 
     def __init__(self, hosts: Hosts) -> None:
         self.hosts = hosts
@@ -314,8 +316,10 @@ class EngineDeployment(ABC):
             work = self.work(host.name)
             host.run(f"rm -rf {shlex.quote(work)}")
             host.put(directory, work)
-            if host.run("command -v java", check=False).returncode:
-                raise HostError(host.name, f"java is missing; {PROGRAMS['java'].on_debian}")
+            for program in self.NEEDS:
+                if host.run(f"command -v {program}", check=False).returncode:
+                    where = PROGRAMS[program].on_debian
+                    raise HostError(host.name, f"{program} is missing; {where}")
 
     # --- down -----------------------------------------------------------------------------------
 

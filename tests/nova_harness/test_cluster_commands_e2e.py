@@ -1,4 +1,4 @@
-"""``nova flink`` on a virtual rack: a plan, then another one on the same cluster."""
+"""``nova cluster`` on a virtual rack: a plan, then another one on the same cluster."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from needs import skip_or_fail
 from nova_core.errors import NovaError
 from nova_core.model.files import write_plan
 from nova_core.strategies.base import place
-from nova_harness.commands.flink import flink
-from nova_harness.experiment.on_flink import ready_home
+from nova_harness.commands.cluster import cluster
+from nova_harness.engines.flink import ready_home
 from nova_harness.experiment.problem import problem_document, problem_of
 from nova_testbed.hosts import connect
 from nova_testbed.inventory import read_inventory
@@ -61,7 +61,7 @@ def inventory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def ask(inventory: Path, *arguments: str, code: int = 0) -> Any:
-    told = CliRunner().invoke(flink, [*arguments, "-i", str(inventory), "--json"])
+    told = CliRunner().invoke(cluster, [*arguments, "-i", str(inventory), "--json"])
     if told.exception is not None and not isinstance(told.exception, SystemExit):
         raise told.exception
     assert told.exit_code == code, told.output

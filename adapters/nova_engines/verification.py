@@ -1,0 +1,97 @@
+"""Where the operators of a plan run, beside where they should: one form for all engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+MISSING, STARTING, RUNNING = "MISSING", "STARTING", "RUNNING"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One running part of one operator.
+
+    Attributes:
+        operator: its name in the plan's dataflow; what the dataflow does not know goes by the
+            engine's name for it.
+        node: where the dataflow has it; None for what the dataflow does not know.
+        actual: the node it runs on, or the engine's name of the host where that is no node's; None
+            while it has not been deployed, or for what the job lacks.
+        status: in the engine's words; ``STARTING`` where it has been assigned but not reported,
+            ``MISSING`` for what the job lacks.
+    """
+
+    operator: str
+    node: str | None
+    actual: str | None
+    status: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether it runs on its node."""
+        wanted = self.node is not None and self.actual == self.node
+        return wanted and self.status not in (MISSING, STARTING)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """A job beside the dataflow it should be.
+
+    Attributes:
+        rows: in the order of the dataflow; what it does not know comes last.
+        note: what else the engine says of the placement.
+    """
+
+    rows: tuple[Row, ...]
+    note: str = ""
+
+    @property
+    def misplaced(self) -> tuple[Row, ...]:
+        """Operators that do not run on their node, or are not deployed yet."""
+        known = (row for row in self.rows if row.node is not None and row.status != MISSING)
+        return tuple(row for row in known if row.actual != row.node)
+
+    @property
+    def missing(self) -> tuple[Row, ...]:
+        """Operators of the dataflow that the job has not, or that no host has reported yet."""
+        return tuple(row for row in self.rows if row.status in (MISSING, STARTING))
+
+    @property
+    def unexpected(self) -> tuple[Row, ...]:
+        """Parts of the job that hold no operator of the dataflow."""
+        return tuple(row for row in self.rows if row.node is None)
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything, and nothing else, runs where it should."""
+        return all(row.ok for row in self.rows)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As a JSON document: ``ok``, the note where there is one, and the rows."""
+        note = {"note": self.note} if self.note else {}
+        return {"ok": self.ok, **note, "rows": [asdict(row) for row in self.rows]}
+
+
+def compare(
+    nodes: Mapping[str, str], parts: Iterable[tuple[str, str | None, str]], note: str = ""
+) -> Verification:
+    """Hold what runs against where it should.
+
+    Args:
+        nodes: node of every operator of the dataflow.
+        parts: operator (or the engine's name of something else), actual place and status of
+            everything that runs.
+        note: what else the engine says.
+    """
+    known: dict[str, list[Row]] = {name: [] for name in nodes}
+    surplus: list[Row] = []
+    for name, actual, status in parts:
+        known.get(name, surplus).append(Row(name, nodes.get(name), actual, status))
+    rows = [
+        row
+        for name, found in known.items()
+        for row in found or [Row(name, nodes[name], None, MISSING)]
+    ]
+    return Verification((*rows, *surplus), note)

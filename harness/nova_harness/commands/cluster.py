@@ -1,0 +1,350 @@
+"""The commands ``nova cluster ...``: an engine on the hosts of a test bed, and plans on it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nova_core import console, paths
+from nova_core.choices import LazyChoice
+from nova_core.commands import shared
+from nova_core.errors import NovaError
+from nova_core.numbers import NumberRange, at_least
+from nova_flink.names import OWN_JOBS
+from nova_harness.engines.base import DIRECT, runner
+from nova_testbed.commands import shared as testbed
+
+if TYPE_CHECKING:
+    from nova_core.model.plan import Plan
+    from nova_core.model.problem import Problem
+    from nova_engines.verification import Verification
+    from nova_flink.workload import Workload
+    from nova_harness.engines.base import Cluster, Engine
+    from nova_harness.experiment.limits import Limits
+
+JOB_NAME = f"{OWN_JOBS}plan"
+engine_option = click.option(
+    "--engine",
+    "-e",
+    "name",
+    type=LazyChoice("nova_harness.engines.base:names"),
+    envvar="NOVA_ENGINE",
+    default="flink",
+    show_default=True,
+    show_envvar=True,
+)
+at_option = click.option(
+    "--at",
+    metavar="ADDRESS",
+    help="A cluster that Nova did not start, in place of an inventory's: the URL of Flink's REST "
+    "interface, nimbus' HOST[:PORT], or for Spark 'record', where JOB is the file that the job "
+    "keeps.",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cluster() -> None:
+    """Run plans with an engine on the hosts of a test bed, and verify where they run."""
+
+
+@cluster.command()
+@engine_option
+@testbed.inventory_option
+@testbed.json_option
+def up(name: str, place: str, as_json: bool) -> None:
+    """Bring the engine up on the hosts; one that runs with the same configuration is used."""
+    with on_hosts(name, place, prepare=True) as (engine, limits):
+        begin = time.monotonic()
+        with limits.off():
+            engine.up(console.say)
+            engine.close()
+        answer = {
+            "address": engine.address,
+            "hosts": len(engine.deployment.hosts),
+            "found": engine.deployment.reused,
+            "seconds": round(time.monotonic() - begin, 1),
+        }
+    testbed.say(answer, as_json)
+
+
+@cluster.command()
+@click.argument("plan", type=paths.INPUT)
+@shared.problem_option
+@engine_option
+@testbed.inventory_option
+@click.option(
+    "--workload",
+    type=paths.INPUT,
+    help="What flows, as written by `nova translate`; sources begin anew [default: made-up "
+    "readings at the problem's rates].",
+)
+@click.option("--window", type=click.IntRange(1, 1000), default=100, show_default=True, help="ms.")
+@click.option(
+    "--keys",
+    type=at_least(1),
+    help="Match sequence numbers modulo this as well [default: one result per tuple].",
+)
+@click.option(
+    "--for",
+    "seconds",
+    type=NumberRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="After which the job ends by itself [default: it does not].",
+)
+@testbed.json_option
+def deploy(
+    plan: Path,
+    problem: Path,
+    name: str,
+    place: str,
+    workload: Path | None,
+    window: int,
+    keys: int | None,
+    seconds: float | None,
+    as_json: bool,
+) -> None:
+    """Run PLAN on the hosts, in place of the plan that runs there.
+
+    The engine is brought up unless it runs; jobs that Nova did not start go on. Exit code 1 when an
+    operator is not where the plan has it.
+    """
+    answered = shared.load_problem(problem, None)
+    decided = shared.load_plan(plan, answered)
+    flows = _workload(answered, workload, window, keys, seconds)
+    with on_hosts(name, place, prepare=True) as (engine, limits):
+        _refuse_unknown(decided, engine)
+        with limits.off():
+            engine.up(console.say)
+            try:
+                replaced = [job for job in _running_jobs(engine) if engine.stop(job)]
+                job = engine.start(decided, flows, JOB_NAME)
+                job.await_running()
+            finally:
+                engine.close()
+        found = job.verify()
+        results = engine.deployment.result_file("results")
+    _remember(name, engine, job.name, job.document)
+    answer = {"job": job.name, "address": engine.address, "replaced": replaced, "results": results}
+    _show(found, answer, as_json)
+
+
+@cluster.command()
+@click.argument("job")
+@engine_option
+@testbed.inventory_option
+@at_option
+@click.option("--plan", type=paths.INPUT, help="For a job that was not deployed from here.")
+@click.option("--problem", "-p", type=paths.INPUT, help="The problem that plan answers.")
+@testbed.json_option
+def verify(
+    job: str,
+    name: str,
+    place: str,
+    at: str | None,
+    plan: Path | None,
+    problem: Path | None,
+    as_json: bool,
+) -> None:
+    """Compare where each operator of JOB runs with its plan; exit code 1 when one is elsewhere."""
+    if plan is not None and problem is None:
+        raise NovaError("--plan and --problem: give both, or neither")
+    answered = None if problem is None else shared.load_problem(problem, None)
+    decided = None if plan is None or answered is None else shared.load_plan(plan, answered)
+    with _cluster(name, place, at, answered) as reached:
+        document = _recall(name, reached, job) if decided is None else reached.document(decided)
+        _show(reached.verify(job, document), {"job": job}, as_json)
+
+
+@cluster.command()
+@engine_option
+@testbed.inventory_option
+@at_option
+@testbed.json_option
+@click.pass_context
+def status(ctx: click.Context, name: str, place: str, at: str | None, as_json: bool) -> None:
+    """Show the engine's hosts and jobs; exit code 1 unless all hosts have registered."""
+    with _cluster(name, place, at, None) as reached:
+        hosts = reached.hosts()
+        jobs = [{"job": j.job, "name": j.name, "state": j.state} for j in reached.jobs()]
+    missing = [one for one, registered in hosts.items() if not registered]
+    if as_json:
+        console.print_json({"address": reached.address, "missing": missing, "jobs": jobs})
+    else:
+        console.show(f"{reached.address}: {len(hosts) - len(missing)} of {len(hosts)} hosts")
+        if missing:
+            console.show(f"missing: {', '.join(missing)}")
+        table = console.table("jobs", ["job", "name", "state"])
+        for one in jobs:
+            table.add_row(one["job"], one["name"], one["state"])
+        console.show(table)
+    ctx.exit(1 if missing else 0)
+
+
+@cluster.command()
+@click.argument("job", required=False)
+@engine_option
+@testbed.inventory_option
+@at_option
+@click.option("--all", "all_jobs", is_flag=True, help="Also jobs that Nova did not start.")
+@testbed.json_option
+def stop(
+    job: str | None, name: str, place: str, at: str | None, all_jobs: bool, as_json: bool
+) -> None:
+    """End JOB, or all jobs that Nova started; the engine goes on running."""
+    if job is not None and all_jobs:
+        raise NovaError("JOB and --all: give one")
+    with _cluster(name, place, at, None) as reached:
+        ending = [job] if job is not None else _running_jobs(reached, foreign=all_jobs)
+        ended = {one: reached.stop(one) for one in ending}
+    if as_json or ended:
+        testbed.say(ended, as_json)
+    else:
+        console.show("no job of Nova's runs; --all ends those of others")
+
+
+@cluster.command()
+@engine_option
+@testbed.inventory_option
+@testbed.json_option
+def down(name: str, place: str, as_json: bool) -> None:
+    """End the engine on all hosts."""
+    with on_hosts(name, place) as (engine, _):
+        had = engine.down()
+    testbed.say({"ended on": ", ".join(had) or "no host; it did not run"}, as_json)
+
+
+@contextmanager
+def on_hosts(name: str, place: str, *, prepare: bool = False) -> Iterator[tuple[Engine, Limits]]:
+    """The engine on connected hosts that nobody else uses meanwhile, and the limits of those.
+
+    Args:
+        name: of the engine.
+        place: the inventory, by file or name.
+        prepare: whether to have what is installed here as it is now.
+    """
+    testbed.require("paramiko")
+    from nova_harness.experiment.bed import reserved
+    from nova_harness.experiment.limits import Limits
+
+    inventory = testbed.running(testbed.read(place))
+    found = runner(name)
+    if prepare:
+        found.prepare(console.say, DIRECT)
+    with reserved(inventory), testbed.connected(inventory) as hosts:
+        yield found.engine(hosts, DIRECT, ""), Limits(inventory)
+
+
+@contextmanager
+def _cluster(name: str, place: str, at: str | None, problem: Problem | None) -> Iterator[Cluster]:
+    """A cluster that runs: at an address, or on the hosts of an inventory."""
+    if at is not None:
+        yield runner(name).cluster(at, problem)
+        return
+    inventory = testbed.running(testbed.read(place))
+    with testbed.connected(inventory) as hosts:
+        yield runner(name).engine(hosts, DIRECT, "")
+
+
+def _running_jobs(reached: Cluster, *, foreign: bool = False) -> list[str]:
+    """Ids of jobs that have not ended: Nova's own, or all."""
+    return [one.job for one in reached.jobs() if one.runs and (foreign or one.own)]
+
+
+def _workload(
+    problem: Problem, file: Path | None, window: int, keys: int | None, seconds: float | None
+) -> Callable[[int], Workload]:
+    """What flows from a time on: from a file, or made up at the problem's rates."""
+    from dataclasses import replace
+
+    from nova_flink.workload import Workload
+    from nova_harness.experiment.document import EnginePart
+    from nova_harness.experiment.engine_run import workload_of
+    from nova_harness.experiment.problem import streams_of
+
+    if file is not None:
+        written = Workload.read(file)
+        return lambda start_ms: replace(written, start_ms=start_ms)
+    if problem.sources.key is None:
+        raise NovaError("the problem's sources have no key to make readings for; give --workload")
+    rate = float(problem.sources.rate.max())
+    streams = streams_of(problem, None, 0)
+    own = problem.sources.rate.tolist()
+
+    def flows(start_ms: int) -> Workload:
+        made = workload_of(
+            streams,
+            rate=rate,
+            window_ms=window,
+            keys=keys or max(1, round(rate * window / 1000)),
+            start_ms=start_ms,
+            count=None if seconds is None else round(seconds * rate),
+            settings=EnginePart(),
+        )
+        sources = tuple(replace(s, rate=r) for s, r in zip(made.sources, own, strict=True))
+        return replace(made, sources=sources)
+
+    return flows
+
+
+def _refuse_unknown(plan: Plan, engine: Engine) -> None:
+    from nova_harness.experiment.engine_run import busy_hosts
+
+    hosts = engine.deployment.hosts
+    unknown = sorted(busy_hosts(plan) - {host.name for host in hosts})
+    if unknown:
+        raise NovaError(
+            f"inventory {hosts.inventory.name}: has no host {', '.join(unknown)}, which the plan "
+            "uses; nodes of the problem must be called like hosts"
+        )
+
+
+def _memory(name: str, reached: Cluster, job: str) -> Path:
+    """Where it is kept what a job is."""
+    from nova_testbed.rack.state import default_state_root
+
+    def plain(text: str) -> str:
+        return "".join(sign if sign.isalnum() or sign in "-." else "_" for sign in text)
+
+    directory = default_state_root().parent / "jobs" / name / plain(reached.address)
+    return directory / f"{plain(job)}.json"
+
+
+def _remember(name: str, reached: Cluster, job: str, document: str) -> None:
+    from nova_core.model.files import make_directory, write_text
+
+    file = _memory(name, reached, job)
+    make_directory(file.parent)
+    write_text(file, document)
+
+
+def _recall(name: str, reached: Cluster, job: str) -> str:
+    """What a job that was deployed from here is."""
+    file = _memory(name, reached, job)
+    if file.is_file():
+        return file.read_text("utf-8")
+    if name.startswith("spark") and Path(job).is_file():
+        return ""  # its record says where its steps were to run
+    raise NovaError(f"job {job}: not deployed from here; give --plan and --problem")
+
+
+def _show(found: Verification, answer: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        console.print_json({**answer, **found.to_plain()})
+    else:
+        table = console.table(
+            f"job {answer['job']}",
+            ["operator", "planned", "runs on", "status"],
+            caption="every operator is where the plan has it" if found.ok else "not as planned",
+        )
+        for row in found.rows:
+            colour = "" if row.ok else "[red]"
+            table.add_row(row.operator, row.node or "-", f"{colour}{row.actual or '-'}", row.status)
+        console.show(table)
+        if found.note:
+            console.say(f"the scheduler says: {found.note}")
+    click.get_current_context().exit(0 if found.ok else 1)

@@ -1,0 +1,376 @@
+"""Flink on the hosts of a test bed.
+
+The JobManager and a TaskManager run on the sink's host, a TaskManager on every other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from nova_core.errors import NovaError
+from nova_flink.configuration import ClusterConfiguration, Node
+from nova_flink.dataflow import Dataflow, from_plan
+from nova_flink.names import is_own_job, node_of_task_manager, task_manager
+from nova_flink.rest import ENDED, Rest
+from nova_flink.verification import await_running, verify
+from nova_harness.engines.base import DIRECT, RUNNING_SECONDS, JobState, Lead, RunError
+from nova_harness.engines.deployment import EngineDeployment
+from nova_harness.results.schema import OperatorCounts
+
+if TYPE_CHECKING:
+    from nova_core.model.plan import Plan
+    from nova_core.model.problem import Problem
+    from nova_engines.verification import Verification
+    from nova_flink.client import Client
+    from nova_flink.home import FlinkHome
+    from nova_flink.results import ResultRecords
+    from nova_flink.workload import Workload
+    from nova_harness.engines.deployment import Tell
+    from nova_testbed.host import Host
+    from nova_testbed.hosts import Hosts
+
+COORDINATOR, TASK_MANAGER = "nova_flink_coordinator", "nova_flink_task_manager"
+# The first job warms up: its sources may as well begin before it runs.
+FIRST_LEAD_SECONDS = 5.0
+BUSY = "accumulated-busy-time"
+RESULTS = "results"
+KAFKA = "kafka"
+
+
+def ready_home(tell: Tell) -> FlinkHome:
+    """The engine home, with Nova's own classes as they are now.
+
+    Raises:
+        NovaError: when Flink is not installed, or the classes cannot be compiled.
+    """
+    from nova_flink.home import FlinkHome
+
+    home = FlinkHome.default()
+    home.check()
+    home.install(tell)
+    return home
+
+
+class FlinkRunner:
+    """See `nova_harness.engines.base.Runner`."""
+
+    name = "flink"
+    transports = (DIRECT, KAFKA)
+
+    def prepare(self, tell: Tell, transport: str) -> None:
+        """Flink, and Kafka where readings come through it."""
+        ready_home(tell)
+        if transport == KAFKA:
+            from nova_kafka.home import broker_home, connectors_home
+
+            connectors_home().check()
+            broker_home().check()
+
+    def cluster(self, address: str, problem: Problem | None) -> FlinkCluster:
+        """The one whose REST interface has that URL."""
+        return FlinkCluster(Rest(address if "://" in address else f"http://{address}"))
+
+    def engine(self, hosts: Hosts, transport: str, broker: str) -> FlinkEngine:
+        """Flink whose sources make readings, or take them from Kafka."""
+        from nova_flink.home import FlinkHome
+
+        home = FlinkHome.default()
+        if transport == KAFKA:
+            from nova_harness.engines.kafka import KafkaDeployment, KafkaFlinkEngine
+            from nova_kafka.home import connectors_home
+
+            deployment = FlinkDeployment(hosts, home, extra_jars=connectors_home().jars)
+            return KafkaFlinkEngine(deployment, KafkaDeployment(hosts, broker))
+        return FlinkEngine(FlinkDeployment(hosts, home))
+
+
+RUNNER = FlinkRunner()
+
+
+class FlinkDeployment(EngineDeployment):
+    """A Flink cluster on the hosts of an inventory.
+
+    Attributes:
+        home: what Flink is taken from.
+        nodes: as Flink is configured for them, by name.
+        configuration: of the cluster.
+        rest: its coordinator's REST interface.
+    """
+
+    ENGINE = "Flink"
+    NAME = "flink"
+    PROCESSES = (COORDINATOR, TASK_MANAGER)
+    LOGS: ClassVar[Mapping[str, str]] = {
+        COORDINATOR: "log/jobmanager.log",
+        TASK_MANAGER: "log/taskmanager.log",
+    }
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        home: FlinkHome,
+        settings: Mapping[str, str] | None = None,
+        extra_jars: Sequence[Path] = (),
+    ) -> None:
+        """Configure it.
+
+        Args:
+            hosts: connected; the inventory's with addresses.
+            home: what Flink is taken from.
+            settings: of Flink, beside those of `nova_flink.configuration`.
+            extra_jars: of connectors; for virtual hosts only, which see them where they are.
+        """
+        super().__init__(hosts)
+        self.home, self.extra_jars = home, extra_jars
+        inventory = hosts.inventory
+        self.nodes = {
+            host.name: Node(
+                name=host.name,
+                address=host.address,
+                memory=host.memory,
+                cpu=host.cpu,
+                role="coordinator" if host.name == self.sink else "worker",
+            )
+            for host in inventory.hosts
+        }
+        # Archives of loaded classes name the jars they were made from by path.
+        archives = inventory.virtual
+        self.configuration = ClusterConfiguration(
+            list(self.nodes.values()),
+            self.place(self.sink),
+            work_directory=self.work(self.sink),
+            settings=dict(settings or {}),
+            task_manager_options=self.home.task_manager_options if archives else (),
+            job_manager_options=self.home.job_manager_options if archives else (),
+            extra_jars=extra_jars,
+        )
+        self.rest = Rest(self.configuration.rest_url)
+
+    @property
+    def version(self) -> str:
+        """Of Flink."""
+        return self.home.version
+
+    @property
+    def home_path(self) -> Path:
+        """The engine home."""
+        return self.home.path
+
+    @property
+    def runtime_files(self) -> Sequence[Path]:
+        """Its jars."""
+        return [*self.home.runtime_files, *self.extra_jars]
+
+    def check(self) -> None:
+        """Whether Flink is installed here."""
+        self.home.check()
+
+    def files(self, name: str) -> dict[str, str]:
+        """Configuration of a host."""
+        return self._on(name).files(self.nodes[name])
+
+    def commands(self, name: str) -> dict[str, str]:
+        """A TaskManager; on the sink's host the JobManager before it."""
+        node, configuration = self.nodes[name], self._on(name)
+        commands = {TASK_MANAGER: configuration.task_manager_command(node)}
+        if name == self.sink:
+            commands = {COORDINATOR: configuration.coordinator_command(node), **commands}
+        return commands
+
+    def _on(self, name: str) -> ClusterConfiguration:
+        """The configuration with a host's directories."""
+        return replace(
+            self.configuration, home_path=self.place(name), work_directory=self.work(name)
+        )
+
+    def dead_letters(self, job: str) -> int:
+        """How much came for sources of a job that was no tuple of theirs, see DeadLetters.java."""
+
+        def lines(host: Host) -> int:
+            files = f"{self.work(host.name)}/log/dead-letters/{job}.*"
+            told = host.run(f"cat {files} 2>/dev/null | wc -l", check=False).stdout
+            return int(told or 0)
+
+        return sum(self.hosts.map(lines).values())
+
+    def wait(self, timeout_s: float) -> None:
+        """Until all TaskManagers have registered."""
+        self.rest.wait_task_managers(self.nodes, timeout_s)
+
+
+class FlinkCluster:
+    """See `nova_harness.engines.base.Cluster`."""
+
+    def __init__(self, rest: Rest) -> None:
+        self.rest = rest
+
+    @property
+    def address(self) -> str:
+        """Its REST interface."""
+        return self.rest.url
+
+    def document(self, plan: Plan) -> str:
+        """Its operators."""
+        return from_plan(plan, plan.problem).to_json()
+
+    def verify(self, job: str, document: str) -> Verification:
+        """Where a job's subtasks run."""
+        return verify(self.rest, job, Dataflow.from_json(document))
+
+    def hosts(self) -> dict[str, bool]:
+        """TaskManagers."""
+        return {node_of_task_manager(one) or one: True for one in self.rest.task_managers()}
+
+    def jobs(self) -> list[JobState]:
+        """Those that Flink tells of."""
+        return [
+            JobState(
+                job,
+                str(one["name"]),
+                str(one["state"]),
+                own=is_own_job(str(one["name"])),
+                runs=one["state"] not in ENDED,
+            )
+            for job, one in self.rest.jobs().items()
+        ]
+
+    def stop(self, job: str) -> str:
+        """Cancel a job."""
+        return self.rest.cancel(job).lower()
+
+
+class FlinkEngine(FlinkCluster):
+    """See `nova_harness.engines.base.Engine`."""
+
+    name = "flink"
+    engine_bytes = 320 << 20
+    stays_warm = True
+
+    def __init__(self, deployment: FlinkDeployment) -> None:
+        super().__init__(deployment.rest)
+        self.deployment = deployment
+        self.lead = Lead(FIRST_LEAD_SECONDS)
+        self._client: Client | None = None
+
+    @property
+    def client(self) -> Client:
+        """What submits jobs: a process of this machine."""
+        from nova_flink.client import Client
+
+        if self._client is None:
+            d = self.deployment
+            self._client = Client(d.home, self.rest.url, d.extra_jars)
+        return self._client
+
+    def up(self, tell: Tell) -> None:
+        """Bring Flink up."""
+        self.deployment.up(tell)
+        _ = self.client
+
+    def close(self) -> None:
+        """End the client."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def down(self) -> list[str]:
+        """End Flink."""
+        return self.deployment.down()
+
+    def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> FlinkJob:
+        """Submit a job."""
+        made = workload(self.lead.start_ms())
+        dataflow = from_plan(plan, plan.problem, made)
+        file = self.deployment.result_file(RESULTS)
+        job = self.client.submit(dataflow, made, file, name)
+        return FlinkJob(self, job, dataflow, made)
+
+    def hosts(self) -> dict[str, bool]:
+        """Hosts by their TaskManagers."""
+        there = self.rest.task_managers()
+        return {name: task_manager(name) in there for name in self.deployment.nodes}
+
+
+class FlinkJob:
+    """See `nova_harness.engines.base.Job`."""
+
+    def __init__(
+        self, engine: FlinkEngine, name: str, dataflow: Dataflow, workload: Workload
+    ) -> None:
+        self.engine, self.name = engine, name
+        self.dataflow, self.workload = dataflow, workload
+        self.rest = engine.rest
+        self._seen: Verification | None = None
+
+    @property
+    def document(self) -> str:
+        """Its operators."""
+        return self.dataflow.to_json()
+
+    def await_running(self) -> None:
+        """Until every vertex runs."""
+        await_running(self.rest, self.name, self.dataflow, RUNNING_SECONDS)
+        self.engine.lead.runs()
+
+    def verify(self) -> Verification:
+        """Where its vertices run."""
+        self._seen = verify(self.rest, self.name, self.dataflow)
+        return self._seen
+
+    def look(self) -> bool:
+        """Whether it has finished."""
+        state = str(self.rest.job(self.name)["state"])
+        if state in ("FAILED", "FAILING", "RESTARTING", "CANCELED", "CANCELLING"):
+            raise RunError(f"the job {state.lower()}: {self._why()}")
+        return state == "FINISHED"
+
+    def _why(self) -> str:
+        told = self.rest.exceptions(self.name)
+        # The first line says what Flink did about it, the last cause what happened.
+        return told[-1] if told else "Flink does not say why"
+
+    def counters(self) -> dict[str, Any]:
+        """The job, as REST tells it."""
+        return self.rest.job(self.name)
+
+    def operators(self, before: dict[str, Any], after: dict[str, Any]) -> list[OperatorCounts]:
+        """What each vertex did between two answers of REST about the job."""
+        seen = self._seen or self.verify()
+        nodes = {row.operator: row.actual for row in seen.rows}
+        was = {vertex["id"]: vertex["metrics"] for vertex in before["vertices"]}
+        found = []
+        for vertex in after["vertices"]:
+            old, new = was[vertex["id"]], vertex["metrics"]
+            first = next((n for name, n in nodes.items() if name in vertex["name"]), None)
+            found.append(
+                OperatorCounts(
+                    name=vertex["name"],
+                    node=first,
+                    records_in=new["read-records"] - old["read-records"],
+                    records_out=new["write-records"] - old["write-records"],
+                    # Flink does not measure it of legacy sources.
+                    busy_ms=None
+                    if "NaN" in (str(new[BUSY]), str(old[BUSY]))
+                    else new[BUSY] - old[BUSY],
+                    back_pressured_ms=new["accumulated-backpressured-time"]
+                    - old["accumulated-backpressured-time"],
+                )
+            )
+        return found
+
+    def end(self) -> None:
+        """Cancel it; a coordinator that is gone has no job any more."""
+        try:
+            if self.rest.job(self.name)["state"] in ENDED:
+                return
+            self.rest.cancel(self.name)
+        except NovaError:
+            return
+
+    def results(self, scratch: Path) -> ResultRecords:
+        """What its sink has written."""
+        found = self.engine.deployment.read_results(RESULTS, scratch)
+        return replace(found, dead_letters=self.engine.deployment.dead_letters(self.name))

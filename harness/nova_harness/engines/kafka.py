@@ -1,0 +1,292 @@
+"""Kafka on the hosts of a test bed: a broker on one of them, producers where the sensors are.
+
+And Flink that reads from it.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nova_core.errors import NovaError
+from nova_flink.dataflow import Dataflow, from_plan
+from nova_harness.engines.base import Lead, RunError
+from nova_harness.engines.deployment import EngineDeployment
+from nova_harness.engines.flink import RESULTS, FlinkDeployment, FlinkEngine, FlinkJob
+from nova_kafka import topics
+from nova_kafka.broker import Broker
+from nova_kafka.home import VERSION, broker_home
+from nova_kafka.measures import Sample, end_offsets
+
+if TYPE_CHECKING:
+    from nova_core.model.plan import Plan
+    from nova_flink.results import ResultRecords
+    from nova_flink.workload import Workload
+    from nova_harness.engines.deployment import Tell
+    from nova_testbed.hosts import Hosts
+
+BROKER, PRODUCER = "nova_kafka_broker", "nova_kafka_producer"
+COMPLAINT = "nova_kafka.produce: "
+# Nothing warms up before the first job.
+FIRST_LEAD_SECONDS = 20.0
+# Looks at the broker are so far apart at least; each costs broker and coordinator some CPU.
+SAMPLE_SECONDS = 2.0
+
+
+class KafkaDeployment(EngineDeployment):
+    """A broker, and what sends to it.
+
+    Attributes:
+        broker: as it is configured.
+        on: name of its host.
+    """
+
+    ENGINE = "Kafka"
+    NAME = "kafka"
+    PROCESSES = (BROKER, PRODUCER)
+
+    def __init__(self, hosts: Hosts, on: str = "") -> None:
+        """Configure it.
+
+        Args:
+            hosts: connected; the inventory's with addresses.
+            on: name of the broker's host; the sink's by default.
+
+        Raises:
+            NovaError: for real hosts, or a host that is not there.
+        """
+        super().__init__(hosts)
+        inventory = hosts.inventory
+        if not inventory.virtual:
+            raise NovaError(
+                f"inventory {inventory.name}: experiments through Kafka need virtual hosts, whose "
+                "producers share this machine's Python"
+            )
+        self.on = on or self.sink
+        host = next((one for one in inventory.hosts if one.name == self.on), None)
+        if host is None:
+            known = ", ".join(one.name for one in inventory.hosts)
+            raise NovaError(f"broker: there is no host {self.on!r}; there are {known}")
+        libraries = str(self.home_path / "lib")
+        self.broker = Broker(host.address, self.work(self.on), libraries, cpu=host.cpu)
+
+    @property
+    def version(self) -> str:
+        """Of the broker."""
+        return VERSION
+
+    @property
+    def home_path(self) -> Path:
+        """Of the broker's jars."""
+        return broker_home().path
+
+    @property
+    def runtime_files(self) -> Sequence[Path]:
+        """The jars, and what producers run."""
+        import kafka
+
+        import nova_kafka
+
+        python = [Path(sys.executable), Path(str(nova_kafka.__file__)), Path(str(kafka.__file__))]
+        return [*broker_home().jars, *python]
+
+    def check(self) -> None:
+        """Whether Kafka's jars and its client are installed here."""
+        broker_home().check()
+        topics.kafka()
+
+    def files(self, name: str) -> dict[str, str]:
+        """The broker's configuration, on its host."""
+        return self.broker.files() if name == self.on else {}
+
+    def commands(self, name: str) -> dict[str, str]:
+        """The broker, on its host."""
+        return {BROKER: self.broker.command()} if name == self.on else {}
+
+    def wait(self, timeout_s: float) -> None:
+        """Until the broker answers."""
+        topics.wait_ready(self.broker.servers, timeout_s)
+
+    # --- producers ------------------------------------------------------------------------------
+
+    def produce(self, workload: Workload, sources: Mapping[str, Sequence[str]]) -> None:
+        """Have sources replayed into the broker.
+
+        Args:
+            workload: sources of kind ``kafka``.
+            sources: their ids, by host.
+        """
+        with tempfile.TemporaryDirectory(prefix="nova-kafka-") as directory:
+            file = Path(directory) / "workload.json"
+            file.write_text(workload.to_json())
+
+            def start(name: str) -> None:
+                host, there = self.hosts[name], f"{self.work(name)}/workload.json"
+                host.put(file, there)
+                words = [sys.executable, "-m", "nova_kafka.produce", there, *sources[name]]
+                command = f"exec {shlex.join(words)}"
+                host.start(
+                    command, name=PRODUCER, log=f"{self.work(name)}/{PRODUCER}.out", keep=True
+                )
+
+            self.hosts.map(lambda host: start(host.name) if host.name in sources else None)
+
+    def end_producers(self) -> None:
+        """End producers that still send."""
+
+        def end(name: str) -> None:
+            for job in self.hosts[name].jobs(PRODUCER):
+                job.stop(grace=0)
+                job.discard()
+
+        self.hosts.map(lambda host: end(host.name))
+
+    def complaints(self) -> list[str]:
+        """What producers could not do, a line each; empty where all was well."""
+        told = self.hosts.map(
+            lambda host: (
+                host.run(
+                    f"cat {self.work(host.name)}/{PRODUCER}.out 2>/dev/null", check=False
+                ).stdout
+            )
+        )
+        return [
+            f"{name}: {line.removeprefix(COMPLAINT)}"
+            for name, text in told.items()
+            for line in text.splitlines()
+            if line.startswith(COMPLAINT)
+        ]
+
+
+class KafkaFlinkEngine(FlinkEngine):
+    """Flink, with sources that read what producers on their hosts send to a broker."""
+
+    # Producers would have to send, too.
+    stays_warm = False
+
+    def __init__(self, deployment: FlinkDeployment, kafka: KafkaDeployment) -> None:
+        super().__init__(deployment)
+        self.kafka = kafka
+        self.lead = Lead(FIRST_LEAD_SECONDS)
+
+    def up(self, tell: Tell) -> None:
+        """Bring Flink and the broker up side by side."""
+        self.kafka.up(tell, wait=False)
+        super().up(tell)
+        self.kafka.await_up(tell)
+
+    def close(self) -> None:
+        """End the client, and producers that still send."""
+        super().close()
+        self.kafka.end_producers()
+
+    def down(self) -> list[str]:
+        """End Flink and the broker."""
+        return sorted({*super().down(), *self.kafka.down()})
+
+    def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> KafkaFlinkJob:
+        """Make topics, submit a job and start producers."""
+        made = self._from_topics(workload(self.lead.start_ms()))
+        dataflow = from_plan(plan, plan.problem, made)
+        topics.create(self.kafka.broker.servers, topics.topics_of(made.sources))
+        job = self.client.submit(dataflow, made, self.deployment.result_file(RESULTS), name)
+        started = KafkaFlinkJob(self, job, dataflow, made)
+        sources = plan.problem.sources
+        hosts: dict[str, list[str]] = {}
+        for source, node in zip(sources.ids.tolist(), sources.node.tolist(), strict=True):
+            hosts.setdefault(str(plan.problem.nodes.ids[node]), []).append(source)
+        try:
+            self.kafka.produce(made, hosts)
+            started.watch()
+        except BaseException:
+            started.end()
+            raise
+        return started
+
+    def _from_topics(self, workload: Workload) -> Workload:
+        """The workload from topics of its own."""
+        placed = topics.partitions_of([one.stream for one in workload.sources])
+        run, servers = workload.start_ms, self.kafka.broker.servers
+        return replace(
+            workload,
+            sources=tuple(
+                replace(
+                    one, kind="kafka", address=servers, topic=f"{topic}-{run}", partition=number
+                )
+                for one, (topic, number) in zip(workload.sources, placed, strict=True)
+            ),
+        )
+
+
+class KafkaFlinkJob(FlinkJob):
+    """A job that reads from Kafka.
+
+    Attributes:
+        samples: looks at the broker while producers send, on the clock of the epoch.
+    """
+
+    engine: KafkaFlinkEngine
+
+    def __init__(
+        self, engine: KafkaFlinkEngine, name: str, dataflow: Dataflow, workload: Workload
+    ) -> None:
+        super().__init__(engine, name, dataflow, workload)
+        self.samples: list[Sample] = []
+        self._over = threading.Event()
+        self._watching = threading.Thread(target=self._watch, daemon=True)
+
+    @property
+    def _partitions(self) -> Sequence[tuple[str, int]]:
+        return [(one.topic, one.partition) for one in self.workload.sources]
+
+    def watch(self) -> None:
+        """Look at the broker from now on, until producers are done or the job is ended."""
+        self._watching.start()
+
+    def _watch(self) -> None:
+        w = self.workload
+        begin = w.start_ms / 1000
+        end = math.inf if w.count is None else begin + w.count / w.sources[0].rate
+        while not self._over.wait(SAMPLE_SECONDS) and time.time() < end:
+            if time.time() < begin:
+                continue
+            try:
+                read = self.rest.read_offsets(self.name)
+                had = end_offsets(self.engine.kafka.broker.servers, self._partitions)
+            except NovaError:
+                continue  # whoever waits for the job is told
+            self.samples.append(Sample(time.time(), had, read))
+
+    def end(self) -> None:
+        """End the job and its producers, and drop its topics."""
+        super().end()
+        if self._over.is_set():
+            return
+        self._over.set()
+        if self._watching.is_alive():
+            self._watching.join()
+        self.engine.kafka.end_producers()
+        try:
+            names = sorted(topics.topics_of(self.workload.sources))
+            topics.delete(self.engine.kafka.broker.servers, names)
+        except NovaError:
+            return
+
+    def results(self, scratch: Path) -> ResultRecords:
+        """What its sink has written.
+
+        Raises:
+            RunError: when a producer could not send all.
+        """
+        complaints = self.engine.kafka.complaints()
+        if complaints:
+            raise RunError(f"producer on {complaints[0]}")
+        return super().results(scratch)

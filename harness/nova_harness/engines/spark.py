@@ -1,0 +1,558 @@
+"""Spark on the hosts of a virtual rack: in micro-batches, or in Real-Time Mode.
+
+A Master, the driver and a Worker run on the sink's host, a Worker on every other; executors are
+processes of the Workers' jobs. Hosts use this machine's PySpark and Python.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nova_core.errors import NovaError
+from nova_flink.results import ResultRecords
+from nova_harness.engines.base import DIRECT, JobState, RunError
+from nova_harness.engines.deployment import EngineDeployment
+from nova_harness.results.schema import OperatorCounts
+from nova_spark import realtime, results
+from nova_spark.configuration import MB, ClusterConfiguration, Node
+from nova_spark.driver import ENDED, FAILED, FINISHED, READY, State
+from nova_spark.engine import check, spark_home
+from nova_spark.flow import Flow, from_plan
+from nova_spark.place import SLOTS
+from nova_spark.rest import Rest
+from nova_spark.verification import Record, verify
+from nova_testbed.connection import HostError
+
+if TYPE_CHECKING:
+    from nova_core.model.plan import Plan
+    from nova_core.model.problem import Problem
+    from nova_engines.verification import Verification
+    from nova_flink.workload import Workload
+    from nova_harness.engines.deployment import Tell
+    from nova_testbed.hosts import Hosts
+
+MASTER, WORKER, DRIVER = "nova_spark_master", "nova_spark_worker", "nova_spark_driver"
+# The driver's heap, the least Spark takes, and all it has on its host: Java and Python.
+DRIVER_HEAP = 512
+DRIVER_MB = 1000
+UI_PORT = 4040
+POLL_SECONDS = 0.5
+REGISTER_SECONDS = 90.0
+READY_SECONDS = 170.0
+# The quick compiler alone: hosts have part of a core, and runs take a minute.
+QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+# Until a plan's first micro-batch is through: classes are loaded, code is made and compiled.
+PREPARE_SECONDS = 200.0
+END_SECONDS = 60.0
+RESULTS = "results"
+METRICS = {
+    "records_in": "shuffleReadRecords",
+    "records_out": "shuffleWriteRecords",
+    "busy_ms": "executorRunTime",
+}
+
+
+class SparkRunner:
+    """See `nova_harness.engines.base.Runner`.
+
+    Args:
+        real_time: whether jobs run in Real-Time Mode.
+    """
+
+    transports = (DIRECT,)
+
+    def __init__(self, *, real_time: bool) -> None:
+        self.real_time = real_time
+        self.name = "spark-realtime" if real_time else "spark"
+
+    def prepare(self, tell: Tell, transport: str) -> None:
+        """PySpark; for Real-Time Mode with Nova's classes."""
+        check()
+        if self.real_time:
+            from nova_spark.extension import build
+
+            build(tell)
+
+    def cluster(self, address: str, problem: Problem | None) -> SparkRecords:
+        """The application that a job's record tells of."""
+        return SparkRecords("" if address == "record" else address)
+
+    def engine(self, hosts: Hosts, transport: str, broker: str) -> SparkEngine:
+        """Spark on the hosts."""
+        return SparkEngine(SparkDeployment(hosts, real_time=self.real_time))
+
+
+MICRO_BATCH, REAL_TIME = SparkRunner(real_time=False), SparkRunner(real_time=True)
+
+
+class SparkDeployment(EngineDeployment):
+    """A standalone cluster with one session on the hosts of an inventory.
+
+    Attributes:
+        real_time: whether jobs run in Real-Time Mode.
+        configuration: of the cluster.
+    """
+
+    ENGINE = "Spark"
+    NAME = "spark"
+    PROCESSES = (DRIVER, WORKER, MASTER)
+
+    def __init__(self, hosts: Hosts, *, real_time: bool = False) -> None:
+        """Configure it.
+
+        Args:
+            hosts: connected; of a virtual rack.
+            real_time: whether jobs run in Real-Time Mode.
+
+        Raises:
+            NovaError: for real hosts, or hosts with too little memory.
+        """
+        super().__init__(hosts)
+        inventory = hosts.inventory
+        if not inventory.virtual:
+            raise NovaError(
+                f"inventory {inventory.name}: experiments on Spark need virtual hosts, which share "
+                "this machine's PySpark; `nova translate --engine spark` writes files for others"
+            )
+        check()
+        nodes = []
+        for host in inventory.hosts:
+            memory, role = host.memory, "worker"
+            if host.name == self.sink:
+                memory, role = memory and memory - DRIVER_MB * MB, "coordinator"
+            nodes.append(Node(host.name, host.address, memory, role))
+        self._home = Path(str(spark_home()))
+        self.real_time = real_time
+        self.configuration = ClusterConfiguration(
+            nodes,
+            str(self._home),
+            sys.executable,
+            # All virtual hosts have the same users.
+            self.work(self.sink),
+            slots=realtime.SLOTS if real_time else SLOTS,
+        )
+
+    @property
+    def orders(self) -> str:
+        """Where the driver looks for orders, on the sink's host."""
+        return f"{self.configuration.work_directory}/orders"
+
+    @property
+    def version(self) -> str:
+        """Of PySpark."""
+        from importlib.metadata import version
+
+        return version("pyspark")
+
+    @property
+    def home_path(self) -> Path:
+        """PySpark's directory."""
+        return self._home
+
+    @property
+    def runtime_files(self) -> Sequence[Path]:
+        """What hosts have to see, for example."""
+        import nova_spark
+
+        return [
+            self._home / "bin" / "spark-class",
+            Path(sys.executable),
+            Path(str(nova_spark.__file__)),
+        ]
+
+    def check(self) -> None:
+        """Whether Spark can start here."""
+        check()
+
+    def node(self, name: str) -> Node:
+        """A host, as Spark is configured for it."""
+        return next(node for node in self.configuration.nodes if node.name == name)
+
+    def files(self, name: str) -> dict[str, str]:
+        """Configuration of a host."""
+        return self.configuration.files(self.node(name))
+
+    def commands(self, name: str) -> dict[str, str]:
+        """A Worker; on the sink's host the Master before it and the driver after it."""
+        node = self.node(name)
+        commands = {WORKER: self.configuration.worker_command(node)}
+        if name == self.sink:
+            commands = {
+                MASTER: self.configuration.master_command(node),
+                **commands,
+                DRIVER: self._driver_command(node),
+            }
+        return commands
+
+    def _driver_command(self, node: Node) -> str:
+        c, work = self.configuration, self.configuration.work_directory
+        settings = {
+            "spark.driver.host": node.address,
+            "spark.driver.bindAddress": node.address,
+            "spark.driver.memory": f"{DRIVER_HEAP}m",
+            "spark.driver.extraJavaOptions": f"{QUICK} -Xss8m",
+            "spark.executor.extraJavaOptions": QUICK,
+            "spark.ui.port": str(UI_PORT),
+            "spark.ui.killEnabled": "false",
+            # A run on hosts with part of a core is slow, not dead.
+            "spark.network.timeout": "300s",
+        }
+        if self.real_time:
+            # All executors are alike.
+            settings |= realtime.settings(min(c.heaps.values()))
+        environment = {
+            "SPARK_HOME": c.spark_home,
+            "SPARK_CONF_DIR": f"{work}/conf",
+            "SPARK_LOCAL_IP": node.address,
+            "SPARK_PUBLIC_DNS": node.address,
+            "SPARK_LOCAL_DIRS": f"{work}/tmp",
+            "PYSPARK_PYTHON": c.python,
+        }
+        words = [f"{name}={value}" for name, value in environment.items()]
+        words += [c.python, "-m", "nova_spark.driver", "--directory", self.orders]
+        words += ["--master", c.master_url, "--slots", str(c.slots)]
+        words += ["--heaps", json.dumps(c.heaps), "--set", json.dumps(settings)]
+        if self.real_time:
+            words += ["--real-time", json.dumps(c.addresses)]
+        return f"mkdir -p {self.orders} {work}/tmp && cd {work} && exec env {shlex.join(words)}"
+
+    def launch(self) -> None:
+        """The driver when all Workers have registered, so that it finds what it asks for."""
+
+        def start(name: str, jobs: Sequence[str]) -> None:
+            for job, command in self.commands(name).items():
+                if job in jobs:
+                    log = f"{self.work(name)}/{job}.out"
+                    self.hosts[name].start(command, name=job, log=log, keep=True)
+
+        self.hosts.map(lambda host: start(host.name, (MASTER, WORKER)))
+        self._await_workers()
+        start(self.sink, (DRIVER,))
+
+    def _await_workers(self) -> None:
+        until = time.monotonic() + REGISTER_SECONDS
+        while True:
+            missing = {node.address: node.name for node in self.configuration.nodes}
+            for address in self.registered():
+                missing.pop(address, None)
+            if not missing:
+                return
+            if time.monotonic() > until:
+                raise NovaError(
+                    f"no Worker of {', '.join(missing.values())} has registered within "
+                    f"{REGISTER_SECONDS:g} s{self.last_words()}"
+                )
+            time.sleep(POLL_SECONDS)
+
+    def registered(self) -> list[str]:
+        """Addresses of the Workers that the Master knows; none while it does not answer."""
+        c = self.configuration
+        url = f"http://{c.coordinator.address}:{c.master_ui_port}/json/"
+        # Hosts of a cluster are near: no proxy stands between.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(url, timeout=10) as answer:
+                told: dict[str, Any] = json.load(answer)
+        except (OSError, ValueError):
+            return []
+        return [str(one["host"]) for one in told["workers"] if one["state"] == "ALIVE"]
+
+    def wait(self, timeout_s: float) -> None:
+        """Until the driver has an executor on every host."""
+        until = time.monotonic() + timeout_s
+        while True:
+            state = self.state("driver.json")
+            if state is not None and state.state == READY:
+                return
+            if state is not None:
+                raise NovaError(f"Spark: {state.why}")
+            if self.last_words() or time.monotonic() > until:
+                raise NovaError(f"Spark's driver on {self.sink} is not ready")
+            time.sleep(POLL_SECONDS)
+
+    def state(self, name: str) -> State | None:
+        """What the driver has written into a file; None where there is none."""
+        file = f"{self.orders}/{name}"
+        told = self.hosts[self.sink].run(f"cat {file} 2>/dev/null", check=False).stdout
+        try:
+            return State.from_json(told) if told else None
+        except (ValueError, KeyError, TypeError) as error:
+            raise HostError(self.sink, f"{file}: {error}") from error
+
+
+class SparkRecords:
+    """See `nova_harness.engines.base.Cluster`: applications, by the records that their jobs keep.
+
+    Args:
+        address: of the application's pages, or a history server; empty for what a record says.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def document(self, plan: Plan) -> str:
+        """Its stages."""
+        return from_plan(plan, plan.problem).to_json()
+
+    def verify(self, job: str, document: str) -> Verification:
+        """Where the tasks of the job whose record is that file ran in its last micro-batches."""
+        record = Record.read(Path(job))
+        planned = None
+        if document:
+            stages = Flow.from_json(document, "flow").stages
+            planned = {stage.name: stage.node for stage in stages}
+        rest = Rest(self.address or record.url, record.application)
+        return verify(rest, record.steps, planned)
+
+    def hosts(self) -> dict[str, bool]:
+        """Not known without a Master."""
+        return {}
+
+    def jobs(self) -> list[JobState]:
+        """Not known without a record."""
+        raise NovaError("Spark tells of a job by its record: nova cluster verify RECORD")
+
+    def stop(self, job: str) -> str:
+        """Whoever submitted a job ends it."""
+        raise NovaError(f"job {job}: end the program that submitted it; Spark ends its tasks")
+
+
+class SparkEngine:
+    """See `nova_harness.engines.base.Engine`."""
+
+    # A Worker, an executor and Python.
+    engine_bytes = 900 << 20
+    stays_warm = False
+
+    def __init__(self, deployment: SparkDeployment) -> None:
+        self.deployment = deployment
+        self.name = "spark-realtime" if deployment.real_time else "spark"
+
+    @property
+    def address(self) -> str:
+        """Of the Master's pages."""
+        c = self.deployment.configuration
+        return f"http://{c.coordinator.address}:{c.master_ui_port}"
+
+    def up(self, tell: Tell) -> None:
+        """Bring Spark up, with its driver."""
+        self.deployment.up(tell)
+
+    def close(self) -> None:
+        """Nothing of it is on this machine."""
+
+    def down(self) -> list[str]:
+        """End Spark."""
+        return self.deployment.down()
+
+    def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> SparkJob:
+        """Give the driver an order, and wait until its first micro-batch is through."""
+        d = self.deployment
+        number = 1 + max((int(job.job) for job in self.jobs()), default=-1)
+        flow = from_plan(plan, plan.problem, workload(0))
+        order = {
+            "name": name,
+            "flow": flow.to_json(),
+            "workload": workload(0).to_json(),
+            "results": d.result_file(RESULTS),
+            "checkpoints": f"{d.configuration.work_directory}/checkpoints/{number}",
+            "heaps": d.configuration.heaps,
+        }
+        with tempfile.TemporaryDirectory(prefix="nova-spark-") as directory:
+            path = Path(directory) / "order.json"
+            path.write_text(json.dumps(order), "utf-8")
+            d.hosts[d.sink].put(path, f"{d.orders}/{number}.order.json")
+        job = SparkJob(self, number, flow, workload(0))
+        try:
+            job.workload = workload(job.await_state().start_ms)
+        except BaseException:
+            with suppress(NovaError):
+                job.end()
+            raise
+        return job
+
+    def document(self, plan: Plan) -> str:
+        """Its stages."""
+        return from_plan(plan, plan.problem).to_json()
+
+    def verify(self, job: str, document: str) -> Verification:
+        """Where the tasks of an order's last micro-batches ran."""
+        number = int(self._known(job).job)
+        return SparkJob(self, number, Flow.from_json(document, "flow")).verify()
+
+    def jobs(self) -> list[JobState]:
+        """The driver's orders."""
+        d = self.deployment
+        told = d.hosts[d.sink].run(f"ls {d.orders} 2>/dev/null", check=False).stdout.split()
+        numbers = sorted(int(one.split(".")[0]) for one in told if one.endswith(".order.json"))
+        found = []
+        for number in numbers:
+            state = d.state(f"{number}.state.json")
+            word = "waiting" if state is None else state.state
+            runs = word not in (FINISHED, ENDED, FAILED)
+            found.append(JobState(str(number), f"order {number}", word, own=True, runs=runs))
+        return found
+
+    def _known(self, job: str) -> JobState:
+        for one in self.jobs():
+            if one.job == job:
+                return one
+        raise NovaError(f"job {job!r}: Spark's driver has no such order; jobs are called by number")
+
+    def stop(self, job: str) -> str:
+        """End an order."""
+        SparkJob(self, int(self._known(job).job)).end()
+        return self._known(job).state
+
+    def hosts(self) -> dict[str, bool]:
+        """Hosts by their Workers."""
+        there = self.deployment.registered()
+        return {one.name: one.address in there for one in self.deployment.configuration.nodes}
+
+
+class SparkJob:
+    """See `nova_harness.engines.base.Job`."""
+
+    def __init__(
+        self,
+        engine: SparkEngine,
+        number: int,
+        flow: Flow | None = None,
+        workload: Workload | None = None,
+    ) -> None:
+        self.deployment, self.number, self.name = engine.deployment, number, str(number)
+        self._flow, self._workload = flow, workload
+        driver = self.deployment.state("driver.json")
+        self._rest = Rest(driver.url, driver.application) if driver else None
+
+    @property
+    def flow(self) -> Flow:
+        """What it is held against."""
+        assert self._flow is not None
+        return self._flow
+
+    @property
+    def workload(self) -> Workload:
+        """What flows through it, where it was started from here."""
+        assert self._workload is not None
+        return self._workload
+
+    @workload.setter
+    def workload(self, workload: Workload) -> None:
+        self._workload = workload
+
+    @property
+    def document(self) -> str:
+        """Its stages."""
+        return self.flow.to_json()
+
+    @property
+    def rest(self) -> Rest:
+        """The application's REST interface.
+
+        Raises:
+            RunError: where there is no driver.
+        """
+        if self._rest is None:
+            raise RunError("Spark: its driver has not started")
+        return self._rest
+
+    def state(self) -> State | None:
+        """What the driver says of the order; None before it says anything.
+
+        Raises:
+            RunError: for one that failed, or when a process of Spark's has ended.
+        """
+        found = self.deployment.state(f"{self.number}.state.json")
+        if found is not None and found.state == FAILED:
+            raise RunError(f"Spark: {found.why}")
+        return found
+
+    def await_state(self) -> State:
+        """Wait until tuples are about to flow."""
+        until = time.monotonic() + PREPARE_SECONDS
+        while (found := self.state()) is None:
+            self._all_run()
+            if time.monotonic() > until:
+                raise RunError(f"Spark: no micro-batch within {PREPARE_SECONDS:g} s")
+            time.sleep(POLL_SECONDS)
+        return found
+
+    def _all_run(self) -> None:
+        gone = self.deployment.last_words()
+        if gone:
+            raise RunError(f"Spark{gone}")
+
+    def await_running(self) -> None:
+        """All stages have run once before any tuple flows."""
+        self.await_state()
+
+    def verify(self) -> Verification:
+        """Where the tasks of its last micro-batches ran, as Spark tells it."""
+        state = self.await_state()
+        planned = {stage.name: stage.node for stage in self.flow.stages}
+        # Executors of micro-batches hold their node's resource, which says more.
+        d = self.deployment
+        addresses = d.configuration.addresses if d.real_time else None
+        return verify(self.rest, state.steps, planned, addresses)
+
+    def look(self) -> bool:
+        """Whether all that was due is through."""
+        self._all_run()
+        state = self.state()
+        return state is not None and state.state == FINISHED
+
+    def counters(self) -> dict[int, dict[str, Any]]:
+        """Spark's stages by id: the last thousand."""
+        return {int(one["stageId"]): one for one in self.rest.stages()}
+
+    def operators(
+        self, before: dict[int, dict[str, Any]], after: dict[int, dict[str, Any]]
+    ) -> list[OperatorCounts]:
+        """What each step's stages did that came between two answers."""
+        new = {number: one for number, one in after.items() if number not in before}
+        rows = []
+        for step in self.await_state().steps:
+            mine = [new[number] for number in step.stages if number in new]
+            # In Real-Time Mode stages are several steps', and last as long as a batch.
+            counts = (
+                {name: sum(int(one[metric]) for one in mine) for name, metric in METRICS.items()}
+                if step.task is None
+                else {}
+            )
+            rows.append(OperatorCounts(name=step.name, node=step.node, **counts))
+        return rows
+
+    def end(self) -> None:
+        """Have the driver stop its queries."""
+        d = self.deployment
+        d.hosts[d.sink].run(f"touch {d.orders}/{self.number}.end")
+        until = time.monotonic() + END_SECONDS
+        while (found := self.state()) is None or found.state not in (FINISHED, ENDED):
+            self._all_run()
+            if time.monotonic() > until:
+                raise RunError(f"Spark: queries do not stop within {END_SECONDS:g} s")
+            time.sleep(POLL_SECONDS)
+
+    def results(self, scratch: Path) -> ResultRecords:
+        """What its sink has written: a file for every micro-batch."""
+        local = scratch / "results"
+        d = self.deployment
+        d.hosts[d.sink].run(f"mkdir -p {d.result_file(RESULTS)}/0")
+        d.hosts[d.sink].get(d.result_file(RESULTS), local)
+        try:
+            found = results.read(local / "0")
+            # A micro-batch whose file cannot be written fails, and its job with it.
+            return ResultRecords(found, 0, announced=len(found))
+        finally:
+            shutil.rmtree(local)

@@ -1,0 +1,436 @@
+"""Storm on the hosts of a test bed.
+
+ZooKeeper, nimbus and a supervisor run on the sink's host, a supervisor on every other. Workers are
+processes of the supervisors' jobs, and end with them.
+"""
+
+from __future__ import annotations
+
+import shlex
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from nova_core.errors import NovaError
+from nova_engines.installing import java
+from nova_flink import results
+from nova_flink.dataflow import Dataflow, from_plan
+from nova_flink.names import is_own_job
+from nova_harness.engines.base import DIRECT, RUNNING_SECONDS, JobState, Lead, RunError
+from nova_harness.engines.deployment import EngineDeployment
+from nova_harness.results.schema import OperatorCounts
+from nova_storm.configuration import ClusterConfiguration, Node
+from nova_storm.flux import topology
+from nova_storm.home import VERSION, StormHome
+from nova_storm.nimbus import Nimbus, StormError
+from nova_storm.verification import await_running, of_name, verify
+
+if TYPE_CHECKING:
+    from nova_core.model.plan import Plan
+    from nova_core.model.problem import Problem
+    from nova_engines.verification import Verification
+    from nova_flink.results import ResultRecords
+    from nova_flink.workload import Workload
+    from nova_harness.engines.deployment import Tell
+    from nova_testbed.hosts import Hosts
+
+NIMBUS_PORT = 6627
+JOBS = {
+    "zookeeper": "nova_storm_zookeeper",
+    "nimbus": "nova_storm_nimbus",
+    "supervisor": "nova_storm_supervisor",
+}
+# A worker's heap, MB; what the tuples of a few windows need.
+WORKER_HEAP = 128
+# How soon nimbus schedules a topology and knows of executors that they run; Storm's own values are
+# for clusters that live long.
+SETTINGS = {"nimbus.monitor.freq.secs": 2, "executor.metrics.frequency.secs": 2}
+ZOOKEEPER_SECONDS = 60.0
+POLL_SECONDS = 1.0
+# Every host starts two JVMs for a topology.
+FIRST_LEAD_SECONDS = 30.0
+SECOND_LEAD_SECONDS = 15.0
+RESULTS = "results"
+# Until no worker that has its files in a directory is left; asked on a host. The brackets keep the
+# command from finding itself.
+NO_WORKER = """\
+for i in $(seq 150); do
+  left=
+  for command in $(grep -ls 'daemon[.]worker[.]Worker' /proc/[0-9]*/cmdline); do
+    ! grep -qsF {work}/ "$command" || left=$command
+  done
+  [ -n "$left" ] || exit 0
+  sleep 0.2
+done
+echo 'a worker of Storm does not end' >&2
+exit 1
+"""
+
+
+class StormRunner:
+    """See `nova_harness.engines.base.Runner`."""
+
+    name = "storm"
+    transports = (DIRECT,)
+
+    def prepare(self, tell: Tell, transport: str) -> None:
+        """Storm, with Nova's classes."""
+        home = StormHome.default()
+        home.check()
+        home.install(tell)
+
+    def cluster(self, address: str, problem: Problem | None) -> StormCluster:
+        """The one whose nimbus answers at HOST[:PORT]."""
+        from nova_engines.bundle import addresses
+
+        host, _, port = address.partition(":")
+        if not host or (port and not port.isdigit()):
+            raise NovaError(f"address {address!r}: nimbus: expected HOST or HOST:PORT")
+        nimbus = Nimbus(StormHome.default(), host, int(port or NIMBUS_PORT), java("Storm"))
+
+        def reached(nodes: Sequence[str]) -> Mapping[str, str]:
+            if problem is None:
+                raise NovaError(
+                    "--problem is missing: Storm knows hosts by address, and the "
+                    "problem has the nodes' addresses"
+                )
+            return addresses(problem, nodes)
+
+        return StormCluster(nimbus, reached)
+
+    def engine(self, hosts: Hosts, transport: str, broker: str) -> StormEngine:
+        """Storm on the hosts."""
+        return StormEngine(StormDeployment(hosts, StormHome.default()))
+
+
+RUNNER = StormRunner()
+
+
+class StormDeployment(EngineDeployment):
+    """A Storm cluster on the hosts of an inventory.
+
+    Attributes:
+        home: what Storm is taken from.
+        configuration: of the cluster.
+        addresses: of every host.
+        nimbus: a client, on this machine.
+    """
+
+    ENGINE = "Storm"
+    NAME = "storm"
+    PROCESSES = tuple(JOBS.values())
+
+    def __init__(self, hosts: Hosts, home: StormHome) -> None:
+        """Configure it.
+
+        Args:
+            hosts: connected; the inventory's with addresses.
+            home: what Storm is taken from.
+        """
+        super().__init__(hosts)
+        self.home = home
+        inventory = hosts.inventory
+        self.addresses = {host.name: host.address for host in inventory.hosts}
+        coordinator = self.addresses[self.sink]
+        self.configuration = ClusterConfiguration(
+            [Node(name, address) for name, address in self.addresses.items()],
+            self.place(self.sink),
+            coordinator,
+            self.work(self.sink),
+            worker_heap_mb=WORKER_HEAP,
+            settings=SETTINGS,
+        )
+        port = self.configuration.nimbus_port
+        self.nimbus = Nimbus(home, coordinator, port, java("Storm"))
+
+    @property
+    def version(self) -> str:
+        """Of Storm."""
+        return VERSION
+
+    @property
+    def home_path(self) -> Path:
+        """The engine home."""
+        return self.home.path
+
+    @cached_property
+    def runtime_files(self) -> Sequence[Path]:
+        """All of it."""
+        return sorted(path for path in self.home.path.rglob("*") if path.is_file())
+
+    def check(self) -> None:
+        """Whether Storm is installed here."""
+        self.home.check()
+
+    def files(self, name: str) -> dict[str, str]:
+        """storm.yaml of a host's processes."""
+        configuration = self._on(name)
+        node = next(node for node in configuration.nodes if node.name == name)
+        documents = {"supervisor": configuration.supervisor(node)}
+        if name == self.sink:
+            documents["nimbus"] = configuration.nimbus()
+        return {
+            f"{process}.yaml": yaml.safe_dump(document, sort_keys=False)
+            for process, document in documents.items()
+        }
+
+    def commands(self, name: str) -> dict[str, str]:
+        """A supervisor; on the sink's host ZooKeeper and nimbus before it."""
+        processes = ["supervisor"]
+        if name == self.sink:
+            processes = ["zookeeper", "nimbus", "supervisor"]
+        return {
+            JOBS[process]: f"mkdir -p {self.work(name)}/log && {self._on(name).command(process)}"
+            for process in processes
+        }
+
+    def _on(self, name: str) -> ClusterConfiguration:
+        """The configuration with a host's directories."""
+        return replace(self.configuration, home=self.place(name), work=self.work(name))
+
+    def launch(self) -> None:
+        """ZooKeeper first, which the others cannot do without."""
+        hub, job = self.hosts[self.sink], JOBS["zookeeper"]
+        command = self.commands(self.sink)[job]
+        hub.start(command, name=job, log=f"{self.work(hub.name)}/{job}.out", keep=True)
+        self._await_port(self.configuration.zookeeper_port)
+
+        def others(name: str) -> None:
+            for job, command in self.commands(name).items():
+                if job != JOBS["zookeeper"]:
+                    log = f"{self.work(name)}/{job}.out"
+                    self.hosts[name].start(command, name=job, log=log, keep=True)
+
+        self.hosts.map(lambda host: others(host.name))
+
+    def _await_port(self, port: int) -> None:
+        until = time.monotonic() + ZOOKEEPER_SECONDS
+        while True:
+            try:
+                socket.create_connection((self.configuration.coordinator, port), 1).close()
+            except OSError:
+                if time.monotonic() > until:
+                    raise StormError(
+                        f"nothing listens on port {port} of {self.sink}{self.last_words()}"
+                    ) from None
+                time.sleep(POLL_SECONDS / 4)
+            else:
+                return
+
+    def wait(self, timeout_s: float) -> None:
+        """Until all supervisors have registered."""
+        until = time.monotonic() + timeout_s
+        while True:
+            missing = set(self.addresses.values())
+            try:
+                missing -= {str(one["host"]) for one in self.nimbus.status()["supervisors"]}
+            except StormError:
+                # Nimbus listens before it is leader.
+                if time.monotonic() > until:
+                    raise
+            if not missing:
+                return
+            if time.monotonic() > until:
+                late = [name for name, address in self.addresses.items() if address in missing]
+                raise StormError(
+                    f"no supervisor of {', '.join(late)} has registered within {timeout_s:g} s; "
+                    f"see {self.work(self.sink)}/log on the host"
+                )
+            time.sleep(POLL_SECONDS)
+
+    def await_no_worker(self) -> None:
+        """Until the workers of a topology that was killed have ended."""
+        self.hosts.map(lambda host: host.run(NO_WORKER.format(work=self.work(host.name))))
+
+
+class StormCluster:
+    """See `nova_harness.engines.base.Cluster`.
+
+    Args:
+        nimbus: a client.
+        addresses: of the supervisors of given nodes, with which Storm was configured.
+    """
+
+    def __init__(
+        self, nimbus: Nimbus, addresses: Callable[[Sequence[str]], Mapping[str, str]]
+    ) -> None:
+        self.nimbus, self._addresses = nimbus, addresses
+
+    @property
+    def address(self) -> str:
+        """Where nimbus answers."""
+        return self.nimbus.address
+
+    def document(self, plan: Plan) -> str:
+        """Its components."""
+        return from_plan(plan, plan.problem).to_json()
+
+    def verify(self, job: str, document: str) -> Verification:
+        """Where nimbus has a topology's executors."""
+        dataflow = Dataflow.from_json(document)
+        return verify(self.nimbus.status(), job, dataflow, self._addresses(dataflow.nodes))
+
+    def hosts(self) -> dict[str, bool]:
+        """Supervisors."""
+        return {str(one["host"]): True for one in self.nimbus.status()["supervisors"]}
+
+    def jobs(self) -> list[JobState]:
+        """Topologies; nimbus forgets those that were killed."""
+        return [
+            JobState(
+                str(one["name"]),
+                str(one["name"]),
+                str(one["status"]),
+                own=is_own_job(str(one["name"]).replace("-", " ")),
+                runs=one["status"] != "KILLED",
+            )
+            for one in self.nimbus.status()["topologies"]
+        ]
+
+    def stop(self, job: str) -> str:
+        """Kill a topology."""
+        self.nimbus.kill(job)
+        return "killed"
+
+
+class StormEngine(StormCluster):
+    """See `nova_harness.engines.base.Engine`."""
+
+    name = "storm"
+    # A supervisor, a worker and what writes its log.
+    engine_bytes = 480 << 20
+    stays_warm = False
+
+    def __init__(self, deployment: StormDeployment) -> None:
+        super().__init__(deployment.nimbus, lambda nodes: deployment.addresses)
+        self.deployment = deployment
+        self.lead = Lead(FIRST_LEAD_SECONDS, SECOND_LEAD_SECONDS)
+
+    def up(self, tell: Tell) -> None:
+        """Bring Storm up."""
+        self.deployment.up(tell)
+
+    def close(self) -> None:
+        """Every question to nimbus is a process of its own."""
+
+    def down(self) -> list[str]:
+        """End Storm."""
+        return self.deployment.down()
+
+    def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> StormJob:
+        """Submit a topology."""
+        made = workload(self.lead.start_ms())
+        dataflow = from_plan(plan, plan.problem, made)
+        called = name.replace(" ", "-").replace(".", "-")
+        file = self.deployment.result_file(RESULTS)
+        document = topology(dataflow, made, file, called)
+        with tempfile.TemporaryDirectory(prefix="nova-storm-") as directory:
+            path = Path(directory) / "topology.yaml"
+            path.write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), "utf-8")
+            self.nimbus.submit(path)
+        return StormJob(self, called, dataflow, made)
+
+    def stop(self, job: str) -> str:
+        """Kill a topology, and wait until its workers have ended."""
+        state = super().stop(job)
+        self.deployment.await_no_worker()
+        return state
+
+    def hosts(self) -> dict[str, bool]:
+        """Hosts by their supervisors."""
+        there = super().hosts()
+        return {name: at in there for name, at in self.deployment.addresses.items()}
+
+
+class StormJob:
+    """See `nova_harness.engines.base.Job`."""
+
+    def __init__(
+        self, engine: StormEngine, name: str, dataflow: Dataflow, workload: Workload
+    ) -> None:
+        self.engine, self.name = engine, name
+        self.dataflow, self.workload = dataflow, workload
+        self.deployment = engine.deployment
+        self._seen: Verification | None = None
+
+    @property
+    def document(self) -> str:
+        """Its components."""
+        return self.dataflow.to_json()
+
+    def await_running(self) -> None:
+        """Until every executor runs."""
+        d = self.deployment
+        self._seen = await_running(d.nimbus, self.name, self.dataflow, d.addresses, RUNNING_SECONDS)
+        self.engine.lead.runs()
+
+    def verify(self) -> Verification:
+        """Where nimbus had its executors when it was asked last: a JVM is started for each time."""
+        if self._seen is None:
+            self.counters()
+            assert self._seen is not None
+        return self._seen
+
+    def look(self) -> bool:
+        """Whether its sink has said that nothing more will come.
+
+        Nimbus, who would need a JVM to be asked, takes no notice of that; a worker that has ended
+        is started again by its supervisor.
+        """
+        gone = self.deployment.last_words()
+        if gone:
+            raise RunError(f"Storm{gone}")
+        file, hub = (
+            self.deployment.result_file(RESULTS),
+            self.deployment.hosts[self.deployment.sink],
+        )
+        end, failed = shlex.quote(file + results.END), shlex.quote(file + results.FAILED)
+        told = hub.run(
+            f"if [ -e {failed} ]; then cat {failed} >&2; exit 2; fi; test -e {end}", check=False
+        )
+        if told.returncode == 2:
+            raise RunError(f"the sink cannot write its results: {told.last_words}")
+        return told.returncode == 0
+
+    def counters(self) -> Mapping[str, Any]:
+        """Its executors, as nimbus tells them; counted from one tuple in twenty."""
+        status = self.deployment.nimbus.status()
+        self._seen = verify(status, self.name, self.dataflow, self.deployment.addresses)
+        return {one["component"]: one for one in of_name(status, self.name)["executors"]}
+
+    def operators(
+        self, before: Mapping[str, Any], after: Mapping[str, Any]
+    ) -> list[OperatorCounts]:
+        """What each executor did between two answers of nimbus."""
+        node_at = {address: name for name, address in self.deployment.addresses.items()}
+        spouts = {one.name for one in self.dataflow.of_kind("source")}
+
+        def gained(name: str, field: str) -> float | None:
+            told = [after[name].get(field), before.get(name, {}).get(field)]
+            return None if None in told else told[0] - told[1]
+
+        return [
+            OperatorCounts(
+                name=name,
+                node=node_at.get(str(one["host"]), str(one["host"])),
+                records_in=0 if name in spouts else gained(name, "executed"),
+                records_out=gained(name, "emitted"),
+                busy_ms=None if name in spouts else gained(name, "busy_ms"),
+            )
+            for name, one in after.items()
+        ]
+
+    def end(self) -> None:
+        """Kill it."""
+        self.engine.stop(self.name)
+
+    def results(self, scratch: Path) -> ResultRecords:
+        """What its sink has written."""
+        return self.deployment.read_results(RESULTS, scratch)
