@@ -105,8 +105,8 @@ PROGRAMS = {
     )
 }
 # What virtual hosts cannot do without, and what they do less well without.
-RACK = ("sshd", "ssh", "ip", "bridge", "unshare", "nsenter", "setpriv")
-RACK_PROFITS = ("tc", "nft", "cc")
+RACK = ("sshd", "ssh", "ip", "bridge", "unshare", "nsenter", "setpriv", "cc")
+RACK_PROFITS = ("tc", "nft")
 DEMO = (*RACK, *RACK_PROFITS, "javac", "rsync")
 TESTS = (*DEMO, "stress-ng", "mvn", "c++", HEADERS, "git", "curl", "chromium")
 

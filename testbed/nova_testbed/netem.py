@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nova_core.errors import NovaError
-from nova_testbed.inventory import Inventory, Link
+from nova_testbed.inventory import Link
 
 # Runs a shell command on a host, to give its exit status and what it has printed on both outputs.
 Run = Callable[[str], tuple[int, str]]
@@ -82,15 +82,6 @@ class Peer:
         if self.loss_percent:
             options += f" loss random {self.loss_percent:g}%"
         return options
-
-
-def peers_of(inventory: Inventory, host: str, base_rtt_ms: float = 0.0) -> list[Peer]:
-    """What an inventory asks of a host's links; its addresses are to be IPv4 addresses."""
-    return [
-        Peer.of(other.address, inventory.link(host, other.name), base_rtt_ms)
-        for other in inventory.hosts
-        if other.name != host
-    ]
 
 
 def commands(device: str, peers: Sequence[Peer], line_mbit: float = 1000.0) -> list[str]:
@@ -173,12 +164,6 @@ def remove(run: Run, device: str) -> None:
     status, output = run(remove_script(device))
     if status:
         raise NetemError(f"{device}: links are not removed: {_first(output)}")
-
-
-def in_force(run: Run, device: str) -> bool:
-    """Whether links of ours are in force on a host."""
-    status, _ = run(f"tc qdisc show dev {shlex.quote(device)} root | grep -q 'htb {HANDLE}:'")
-    return status == 0
 
 
 def default_device(run: Run) -> str:

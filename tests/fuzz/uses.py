@@ -179,7 +179,7 @@ USES: tuple[Use, ...] = (
     Use("spark verify {record.json} --plan {plan.json} -p {problem.yaml}", codes=(2,)),
     Use("storm verify {plan.json} -p {problem.yaml} --nimbus 127.0.0.1:9", codes=(2,), slow=True),
     Use("generate --nodes 20 -o out.yaml", ("plot out.yaml -o out.svg",)),
-    Use("report {run} -o out.html --no-spark", slow=True),
+    Use("report {run} -o out.html", slow=True),
     Use("reproduce fig10 --parameters {fig10.yaml} --strategy nova -o out", slow=True),
     Use("reproduce fig6 --parameters {fig6.yaml} --synthetic --strategy nova -o out", slow=True),
     Use("testbed check -i {inventory.yaml}", codes=(0, 1)),

@@ -23,8 +23,17 @@ INVENTORY = Inventory(
 )
 
 
+def peers(host: str, base_rtt_ms: float = 0.0) -> list[Peer]:
+    """What the inventory asks of a host's links."""
+    return [
+        Peer.of(other.address, INVENTORY.link(host, other.name), base_rtt_ms)
+        for other in INVENTORY.hosts
+        if other.name != host
+    ]
+
+
 def test_exactly_what_the_inventory_asks_for() -> None:
-    assert netem.commands("eth0", netem.peers_of(INVENTORY, "b", base_rtt_ms=0.4)) == [
+    assert netem.commands("eth0", peers("b", 0.4)) == [
         "qdisc add dev eth0 root handle 4e6f: htb default fffe",
         "class add dev eth0 parent 4e6f: classid 4e6f:fffe htb rate 1000mbit quantum 60000",
         "class add dev eth0 parent 4e6f: classid 4e6f:1 htb rate 50mbit ceil 50mbit quantum 60000",
@@ -108,7 +117,7 @@ def test_links_that_are_refused_leave_nothing(namespace_run: netem.Run) -> None:
 
 def test_delays_where_the_kernel_has_netem(namespace_run: netem.Run) -> None:
     """Where it has not, tc must have understood the command all the same."""
-    script = netem.apply_script("d0", netem.peers_of(INVENTORY, "b"))
+    script = netem.apply_script("d0", peers("b"))
     status, output = namespace_run(script + SHOW)
     if len(netem.supported(local_run)) == 3:
         assert status == 0, output
@@ -129,7 +138,6 @@ def test_reports_of_a_host_become_errors_of_one_line() -> None:
         netem.remove(run, "eth0")
     with pytest.raises(NetemError, match="name the network device in the inventory"):
         netem.default_device(run)
-    assert not netem.in_force(run, "eth0")
 
 
 def test_default_device() -> None:

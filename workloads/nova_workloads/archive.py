@@ -113,11 +113,6 @@ class ArchiveFile:
     kind: str
     sensor: int | None
 
-    @property
-    def compressed(self) -> bool:
-        """Whether the name says gzip."""
-        return self.path.endswith(".gz")
-
 
 def described(path: str, size: int, modified: int) -> ArchiveFile | None:
     """The file its name describes, or None when the name is not one of an archive's."""

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 )
 @click.option("--strategy", metavar="NAME", help="Whom the report is about [default: nova].")
 @click.option(
-    "--spark/--no-spark",
-    default=None,
-    help="Work percentiles out in Spark, or in this process [default: Spark for several runs].",
+    "--spark",
+    is_flag=True,
+    help="Work percentiles out in Spark, for runs larger than this machine's memory.",
 )
 @spark_options
 @shared.json_option
@@ -37,7 +37,7 @@ def report(
     runs: tuple[Path, ...],
     output: Path,
     strategy: str | None,
-    spark: bool | None,
+    spark: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -53,7 +53,7 @@ def report(
     if output.is_dir():
         raise click.UsageError(f"--output {output}: is a directory; an .html file is written")
     with shared.working():
-        made = _made(list(runs), strategy, len(runs) > 1 if spark is None else spark, options)
+        made = _made(list(runs), strategy, spark, options)
         beside = output.with_name(f"{output.stem}-files")
         with console.progress("drawing") as advance:
             written = write_report(made, output, beside, advance)

@@ -151,7 +151,6 @@ def _limits() -> list[Capability]:
 def _programs() -> list[Capability]:
     found = []
     without = {
-        "cc": "the switch will be the slower one, in Python",
         "nft": "any user of this machine can reach the hosts",
         "tc": "no netem",
     }

@@ -220,7 +220,7 @@ static void control(int fd) {
         double cpu = use.ru_utime.tv_sec + use.ru_stime.tv_sec +
                      (use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6;
         snprintf(answer, sizeof answer,
-                 "{\"kind\":\"c\",\"pid\":%d,\"realtime\":%s,\"received\":%lu,\"sent\":%lu,"
+                 "{\"pid\":%d,\"realtime\":%s,\"received\":%lu,\"sent\":%lu,"
                  "\"bytes\":%lu,\"dropped_queue\":%lu,\"dropped_loss\":%lu,"
                  "\"dropped_unroutable\":%lu,\"dropped_write\":%lu,\"waiting\":%d,"
                  "\"late_mean_us\":%.1f,\"late_max_us\":%.1f,\"lead_us\":%.1f,\"cpu_seconds\":%.3f}",

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import msgspec
 
+from nova_core.programs import PROGRAMS
 from nova_testbed.inventory import Link
 from nova_testbed.rack.processes import end_processes, marked, spawn
 from nova_testbed.rack.state import SWITCH_PART, RackError, RackRecord, StateDirectory, replace
@@ -20,7 +19,6 @@ from nova_testbed.rack.state import SWITCH_PART, RackError, RackRecord, StateDir
 # Above what anybody on a host runs at; below the kernel's own threads.
 PRIORITY = 50
 SOURCE = Path(__file__).with_name("switch.c")
-PYTHON_SWITCH = Path(__file__).with_name("python_switch.py")
 SOCKET = "switch.socket"
 QUEUE_MS = 50.0
 LEAST_QUEUE_BYTES = 30_000
@@ -32,7 +30,6 @@ class SwitchStatistics(msgspec.Struct, frozen=True):
     """Counters of a running switch.
 
     Attributes:
-        kind: ``c`` or ``python``.
         pid: its process.
         realtime: whether it runs at real-time priority.
         received: packets, since it was started.
@@ -49,7 +46,6 @@ class SwitchStatistics(msgspec.Struct, frozen=True):
         cpu_seconds: CPU time of its process.
     """
 
-    kind: str
     pid: int
     realtime: bool
     received: int
@@ -92,13 +88,15 @@ def _line(link: Link) -> str:
     return f"{delay:.3f} {rate} {queue} {jitter:.3f} {round(link.loss_percent * 10_000)}"
 
 
-def build(cache: Path | None = None) -> Path | None:
-    """The C switch, compiled when it is first needed; None where that cannot be done.
+def build(cache: Path | None = None) -> Path:
+    """The switch, compiled when it is first needed.
 
     Args:
         cache: where programs are kept; by default the user's cache directory.
+
+    Raises:
+        RackError: without a C compiler, or with what it said.
     """
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if cache is None:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         cache = Path(base) / "nova" / "switch"
@@ -106,17 +104,21 @@ def build(cache: Path | None = None) -> Path | None:
     program = cache / digest
     if program.exists():
         return program
+    compiler = PROGRAMS["cc"].path
     if compiler is None:
-        return None
+        raise RackError(PROGRAMS["cc"].missing)
     temporary = cache / f".{digest}.{os.getpid()}"
+    command = [compiler, "-O2", "-o", str(temporary), str(SOURCE)]
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        command = [compiler, "-O2", "-o", str(temporary), str(SOURCE)]
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        if done.returncode:
+            raise RackError(f"the switch cannot be compiled: {' '.join(done.stderr.split())}")
         temporary.replace(program)
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, subprocess.SubprocessError) as error:
+        raise RackError(f"the switch cannot be compiled: {error}") from error
+    finally:
         temporary.unlink(missing_ok=True)
-        return None
     return program
 
 
@@ -132,8 +134,7 @@ def start(record: RackRecord, state: StateDirectory, procs_file: Path | None) ->
         RackError: with what the switch said.
     """
     replace(state.switch_config, config_text(record))
-    program = build()
-    command = [str(program)] if program else [sys.executable, "-I", str(PYTHON_SWITCH)]
+    command = [str(build())]
     if procs_file is not None:
         command = ["sh", "-c", 'echo 0 > "$0"; exec "$@"', str(procs_file), *command]
     # The socket's name is relative: absolute ones may be too long.

@@ -29,13 +29,13 @@ def test_one_command_installs_what_is_missing() -> None:
     found = (
         Capability("program sshd", False, True, "not installed"),
         Capability("program ssh", False, True, "not installed"),
-        Capability("program cc", False, False, "slower"),
+        Capability("program tc", False, False, "no netem"),
         Capability("program ip", True, True),
     )
     needed = install_command(found)
     assert "openssh" in needed
-    assert "gcc" not in needed
-    assert "gcc" in install_command(found, optional=True)
+    assert "iproute2" not in needed
+    assert "iproute2" in install_command(found, optional=True)
     line = missing(found)
     assert line is not None
     assert line.endswith(needed)
