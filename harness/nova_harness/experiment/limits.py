@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -63,10 +63,7 @@ class Limits:
         Raises:
             RackError: where the rack is not up.
         """
-        if self._rack is None:
-            return
-        for name, cores in self.generous(busy).items():
-            self._set(name, cores)
+        self._set(self.generous(busy))
 
     def impose(self) -> None:
         """Put the inventory's limits in force.
@@ -74,18 +71,22 @@ class Limits:
         Raises:
             RackError: where the rack is not up.
         """
-        for name in list(self._changed):
-            self._set(name, self.inventory.host(name).cpu or 0.0)
+        self._set({name: self.inventory.host(name).cpu or 0.0 for name in self._changed})
 
-    def _set(self, name: str, cores: float) -> None:
-        """Change a host's limit, unless it is in force already."""
-        own = self.inventory.host(name).cpu
-        if self._rack is None or self._changed.get(name, own) == cores:
+    def _set(self, cores: Mapping[str, float]) -> None:
+        """Change hosts' limits, but those that are in force already."""
+        own = {name: self.inventory.host(name).cpu for name in cores}
+        changes = {
+            name: limit
+            for name, limit in cores.items()
+            if self._changed.get(name, own[name]) != limit
+        }
+        if self._rack is None or not changes:
             return
         # Noted first: what fails half-way is put back as well.
-        self._changed[name] = cores
-        self._rack.set_limits(name, cpu=cores)
-        if cores == own:
+        self._changed |= changes
+        self._rack.set_limits(cpu=changes)
+        for name in [name for name, limit in changes.items() if limit == own[name]]:
             del self._changed[name]
 
     @contextmanager

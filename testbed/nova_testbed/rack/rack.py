@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from enum import Enum
 from pathlib import Path
 from types import NoneType
 from typing import TypeVar
@@ -32,15 +31,6 @@ from nova_testbed.rack.state import (
 from nova_testbed.rack.status import RackStatus, status_of
 
 T = TypeVar("T")
-
-
-class Keep(Enum):
-    """Says that a limit stays as it is."""
-
-    KEEP = "keep"
-
-
-KEEP = Keep.KEEP
 
 
 class VirtualRack:
@@ -176,32 +166,35 @@ class VirtualRack:
             self.state.write(record)
 
     def set_limits(
-        self, host: str, *, cpu: float | Keep | None = KEEP, memory: int | Keep | None = KEEP
+        self,
+        *,
+        cpu: Mapping[str, float | None] | None = None,
+        memory: Mapping[str, int | None] | None = None,
     ) -> None:
-        """Change the limits of a host while it runs.
+        """Change the limits of hosts while they run; those of hosts that are not named stay.
 
         Args:
-            host: its name.
-            cpu: cores; None lifts the limit.
-            memory: bytes; None lifts the limit.
+            cpu: cores by host; None lifts the limit.
+            memory: bytes by host; None lifts the limit.
 
         Raises:
-            RackError: where that is refused, or the rack is not up.
+            RackError: where one is refused, with those before it changed, or the rack is not up.
         """
+        cpu, memory = dict(cpu or {}), dict(memory or {})
         if not is_root():
-            limits = {"host": host, "cpu": cpu, "memory": memory}
+            limits = {"cpu": cpu, "memory": memory}
             self._as_root("set_limits", NoneType, limits)
             return
         with locked(self.state.path.parent):
             record = self._up_record()
-            old = record.hosts[record.index(host)]
-            new = HostRecord(
-                host,
-                old.cpu if isinstance(cpu, Keep) else cpu,
-                old.memory if isinstance(memory, Keep) else memory,
-            )
-            assembly.limit(record.names, new)
-            self.state.write(record.with_host(new))
+            try:
+                for host in dict.fromkeys([*cpu, *memory]):
+                    old = record.hosts[record.index(host)]
+                    new = HostRecord(host, cpu.get(host, old.cpu), memory.get(host, old.memory))
+                    assembly.limit(record.names, new)
+                    record = record.with_host(new)
+            finally:
+                self.state.write(record)
 
     def restart_switch(self) -> None:
         """End the switch, if it runs, and start it again; connections among hosts survive.

@@ -281,7 +281,7 @@ def test_bandwidth_is_limited(rack: VirtualRack, up: Inventory) -> None:
 
 
 def test_cpu_is_limited_while_running(rack: VirtualRack, up: Inventory) -> None:
-    rack.set_limits("c", cpu=0.1)
+    rack.set_limits(cpu={"c": 0.1})
     before = rack.status().hosts[2]
     share = float(on(up, "c", python(BURN)))
     after = rack.status().hosts[2]
@@ -290,10 +290,10 @@ def test_cpu_is_limited_while_running(rack: VirtualRack, up: Inventory) -> None:
     assert before.usage.cpu_seconds is not None
     assert after.usage.cpu_seconds is not None
     assert 0.8 * share <= after.usage.cpu_seconds - before.usage.cpu_seconds <= 2
-    rack.set_limits("c", cpu=None)
+    rack.set_limits(cpu={"c": None})
     assert float(on(up, "c", python(BURN))) > 0.2
     with pytest.raises(RackError, match=r"must be 0\.001 cores or more"):
-        rack.set_limits("c", cpu=0.0)
+        rack.set_limits(cpu={"c": 0.0})
 
 
 def test_memory_is_limited(rack: VirtualRack, up: Inventory) -> None:
@@ -302,11 +302,11 @@ def test_memory_is_limited(rack: VirtualRack, up: Inventory) -> None:
     host = rack.status().hosts[0]
     assert host.usage.oom_kills
     assert on(up, "a", "echo alive") == "alive"
-    rack.set_limits("a", memory=None)
+    rack.set_limits(memory={"a": None})
     on(up, "a", hog)
     # A limit below what is in use: the kernel refuses, and that is told.
     with pytest.raises(RackError, match=r"memory\.(limit_in_bytes|max): the kernel refuses"):
-        rack.set_limits("a", memory=-5)
+        rack.set_limits(memory={"a": -5})
 
 
 def test_a_switch_killed_and_restarted_keeps_connections(rack: VirtualRack, up: Inventory) -> None:
@@ -555,7 +555,7 @@ def test_orders_to_a_rack_that_is_down_say_so(tmp_path: Path) -> None:
         down.reachable,
         down.restart_switch,
         lambda: down.set_link("a", "b", Link()),
-        lambda: down.set_limits("a", cpu=1.0),
+        lambda: down.set_limits(cpu={"a": 1.0}),
         lambda: down.kill_host("a"),
     ):
         with pytest.raises(RackError, match="rack nova-test is not up: `nova testbed up` first"):
