@@ -1,6 +1,7 @@
 package nova.flink;
 
 import java.io.IOException;
+import nova.engines.RealClock;
 import nova.engines.ResultFile;
 import org.apache.flink.api.common.functions.OpenContext;
 import org.apache.flink.streaming.api.functions.sink.legacy.RichSinkFunction;

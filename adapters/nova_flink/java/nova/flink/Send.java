@@ -6,6 +6,7 @@ import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
+import nova.engines.Intervals;
 import org.apache.flink.core.memory.DataOutputSerializer;
 import org.apache.flink.metrics.Counter;
 import org.apache.flink.runtime.execution.Environment;
@@ -93,7 +94,7 @@ public final class Send extends AbstractStreamOperator<SensorTuple>
 
   @Override
   public void processElement(StreamRecord<SensorTuple> record) throws IOException {
-    double place = PartitionFilter.place(record.getValue().sequence);
+    double place = Intervals.place(record.getValue().sequence);
     ByteBuffer made = null;
     for (int piece = 0; piece < filters.length; piece++) {
       if (!filters[piece].holds(place)) {

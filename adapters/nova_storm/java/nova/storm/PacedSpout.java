@@ -8,6 +8,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
+import nova.engines.RealClock;
 import org.apache.storm.spout.SpoutOutputCollector;
 import org.apache.storm.task.TopologyContext;
 import org.apache.storm.topology.OutputFieldsDeclarer;
@@ -95,10 +96,10 @@ public final class PacedSpout extends BaseRichSpout {
     if (marked == Schema.END) {
       return;
     }
-    long sinceStartUs = Clock.nowUs() - startMs * 1_000;
+    long sinceStartUs = RealClock.nowUs() - startMs * 1_000;
     for (int i = 0; i < AT_ONCE && dueUs <= sinceStartUs && sequence != count; i++) {
       long time = startMs + dueUs / 1_000;
-      collector.emit(new Values(source, sequence, time, Clock.nowUs(), values[at]));
+      collector.emit(new Values(source, sequence, time, RealClock.nowUs(), values[at]));
       sequence++;
       at = at + 1 == values.length ? 0 : at + 1;
       dueUs = (long) Math.floor(sequence * SECOND_US / rate);

@@ -5,6 +5,7 @@ import java.io.UncheckedIOException;
 import java.util.HashSet;
 import java.util.Map;
 import java.util.Set;
+import nova.engines.RealClock;
 import nova.engines.ResultFile;
 import org.apache.storm.generated.GlobalStreamId;
 import org.apache.storm.task.OutputCollector;
@@ -46,7 +47,7 @@ public final class ResultSink extends BaseRichBolt {
 
   @Override
   public void execute(Tuple tuple) {
-    long arriveUs = Clock.nowUs();
+    long arriveUs = RealClock.nowUs();
     try {
       if (Schema.isEnd(tuple)) {
         running.remove(tuple.getSourceTask());

@@ -1,12 +1,12 @@
-package nova.storm;
+package nova.engines;
 
 import java.time.Instant;
 
 /** The real-time clock in microseconds. */
-final class Clock {
-  private Clock() {}
+public final class RealClock {
+  private RealClock() {}
 
-  static long nowUs() {
+  public static long nowUs() {
     Instant now = Instant.now();
     return now.getEpochSecond() * 1_000_000L + now.getNano() / 1_000;
   }
