@@ -7,8 +7,10 @@ or `comment` write it: a shell takes it for text.
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -177,3 +179,17 @@ def addresses(problem: Problem, nodes: Iterable[str]) -> dict[str, str]:
             )
         reached[node] = address
     return reached
+
+
+def copy_modules(target: Path, modules: Mapping[str, Sequence[str]]) -> None:
+    """Copy modules of Nova's, for hosts that have no Nova.
+
+    Args:
+        target: directory that is to be in their PYTHONPATH.
+        modules: names by package, or by directory of a package.
+    """
+    for package, names in modules.items():
+        root = Path(str(import_module(package.partition("/")[0]).__file__)).parents[1]
+        (target / package).mkdir(parents=True)
+        for name in names:
+            shutil.copyfile(root / package / f"{name}.py", target / package / f"{name}.py")

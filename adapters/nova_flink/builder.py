@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from nova_core.errors import NovaError
-from nova_flink.dataflow import FILTER, JOIN, RELAY, SELECT, SINK, SOURCE, Dataflow, Operator
+from nova_engines.dataflow import FILTER, JOIN, RELAY, SELECT, SINK, SOURCE, Dataflow, Operator
+from nova_engines.workload import SourceStream, Workload
 from nova_flink.pin import slot_sharing_group
-from nova_flink.workload import SourceStream, Workload
 
 # How often sources look at the clock, ms, if watermarks come at its multiples: what is due between
 # two looks would have waited for the window's end in any case. Otherwise half of that.

@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nova_engines.dataflow import FILTER, JOIN, RELAY, SINK, SOURCE, Dataflow, Operator
 from nova_engines.installing import EngineError
-from nova_flink.dataflow import FILTER, JOIN, RELAY, SINK, SOURCE, Dataflow, Operator
+from nova_engines.workload import SourceStream, Workload
 from nova_flink.home import PROCESSES, FlinkHome
 from nova_flink.verification import await_running, verify
-from nova_flink.workload import SourceStream, Workload
 
 if TYPE_CHECKING:
     from nova_flink.local_cluster import LocalCluster

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 import nova_core
 import nova_flink
 from nova_core.errors import NovaError
-from nova_flink.dataflow import Dataflow
+from nova_engines.dataflow import Dataflow
+from nova_engines.workload import Workload
 from nova_flink.home import FlinkHome
-from nova_flink.workload import Workload
 
 # The client of a job or two: no time is spent on compiling it well.
 JVM = "-Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"

@@ -8,9 +8,9 @@ import sys
 from typing import Any, TextIO
 
 from nova_core.errors import NovaError
-from nova_flink.dataflow import Dataflow
+from nova_engines.dataflow import Dataflow
+from nova_engines.workload import Workload
 from nova_flink.submit import submit
-from nova_flink.workload import Workload
 
 QUOTED = 300
 

@@ -187,9 +187,9 @@ class FlinkHome:
         temporary.replace(self.path / STAMP)
 
     def _extension(self, progress: Progress) -> None:
-        from nova_flink import jar
+        from nova_engines.compiling import compiled
 
-        jar.build(self, progress)
+        compiled("nova_flink", "Flink", self.version, self.jars, self.extension_jar, progress)
 
     def _archives(self, progress: Progress) -> None:
         from nova_flink.class_data import archive

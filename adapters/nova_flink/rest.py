@@ -193,21 +193,6 @@ class Rest:
                     raise
         return self.wait_ended(job_id, timeout_s)
 
-    def cancel_all(self, *, foreign: bool = False) -> dict[str, str]:
-        """End all jobs that Nova started; the states they ended in, by id.
-
-        Args:
-            foreign: also those of others.
-
-        Raises:
-            FlinkError: when one does not end in time.
-        """
-        return {
-            job: self.cancel(job).lower()
-            for job, facts in self.jobs().items()
-            if facts["state"] not in ENDED and (foreign or names.is_own_job(str(facts["name"])))
-        }
-
     def wait_ended(self, job_id: str, timeout_s: float) -> str:
         """Wait until a job is finished, cancelled or failed, and its slots are free; its state.
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from nova_core.errors import NovaError
+from nova_engines.dataflow import Dataflow
+from nova_engines.workload import Workload
 from nova_flink.builder import build, remote_environment, settings
-from nova_flink.dataflow import Dataflow
-from nova_flink.workload import Workload
 
 LEAD_S = 10
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,24 +13,29 @@ from nova_engines.bundle import (
     addresses,
     assignment,
     comment,
+    copy_modules,
     read_options,
     words,
     write_processes,
     write_script,
 )
-from nova_flink import names
+from nova_engines.dataflow import Dataflow, from_plan
+from nova_engines.names import sanitised
+from nova_engines.workload import SourceStream, Workload
 from nova_flink.client import JVM
 from nova_flink.configuration import COORDINATOR, ClusterConfiguration, Node
-from nova_flink.dataflow import Dataflow, from_plan
 from nova_flink.home import EXTENSION, FlinkHome
-from nova_flink.workload import SourceStream, Workload
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
 
 # What the job script needs: standard library and pyflink only.
-MODULES = ("__init__", "builder", "dataflow", "documents", "names", "pin", "submit", "workload")
+MODULES = {
+    "nova_flink": ("__init__", "builder", "names", "pin", "submit"),
+    "nova_engines": ("__init__", "dataflow", "documents", "names", "workload"),
+    "nova_core": ("__init__", "errors"),
+}
 NODE = "{node}"
 TOLD = 5  # of sources without address
 
@@ -41,7 +45,7 @@ class Options:
     """How a plan is translated.
 
     Attributes:
-        workload: JSON file of a `nova_flink.workload.Workload`; without, every source of the plan
+        workload: JSON file of a `nova_engines.workload.Workload`; without, every source of the plan
             repeats a few values at its rate, without end.
         window_ms: length of the windows, without a workload.
         keys: sequence numbers have to be equal modulo this, without a workload.
@@ -214,14 +218,14 @@ def _write(
     connectors = _connectors(workload, options)
     configuration = _configuration(dataflow, problem, home, coordinator, connectors)
     for node in configuration.nodes:
-        work = options.work.replace(NODE, names.sanitised(node.name))
+        work = options.work.replace(NODE, sanitised(node.name))
         _write_node(
-            made / "nodes" / names.sanitised(node.name),
+            made / "nodes" / sanitised(node.name),
             replace(configuration, work_directory=work),
             node,
         )
     results = options.results or f"{options.work}/results"
-    results = results.replace(NODE, names.sanitised(dataflow.sinks[0].node))
+    results = results.replace(NODE, sanitised(dataflow.sinks[0].node))
     _write_job(made / "job", dataflow, workload, configuration, home, results)
     text = _readme(dataflow, workload, configuration, home, results)
     (made / "README.md").write_text(text, "utf-8")
@@ -270,18 +274,7 @@ def _write_job(
     home: str,
     results: str,
 ) -> None:
-    import nova_core
-
-    modules = directory / "modules"
-    (modules / "nova_flink").mkdir(parents=True)
-    (modules / "nova_core").mkdir()
-    for name in MODULES:
-        shutil.copyfile(
-            Path(__file__).with_name(f"{name}.py"), modules / "nova_flink" / f"{name}.py"
-        )
-    core = Path(str(nova_core.__file__)).parent
-    for name in ("__init__", "errors"):
-        shutil.copyfile(core / f"{name}.py", modules / "nova_core" / f"{name}.py")
+    copy_modules(directory / "modules", MODULES)
     (directory / "dataflow.json").write_text(dataflow.to_json(), "utf-8")
     (directory / "workload.json").write_text(workload.to_json(), "utf-8")
     path = [f"{home}/{EXTENSION}", *map(str, configuration.extra_jars)]
@@ -311,7 +304,7 @@ def _readme(
     results: str,
 ) -> str:
     rows = "\n".join(
-        f"| {node.name} | {node.address} | {names.sanitised(node.name)} | "
+        f"| {node.name} | {node.address} | {sanitised(node.name)} | "
         f"{', '.join(one.name for one in dataflow.operators if one.node == node.name)} |"
         for node in configuration.nodes
     )
@@ -353,7 +346,7 @@ operators on {len(dataflow.nodes)} nodes.
    {configuration.rest_url}; it prints the job's id. `job/workload.json` says what the sources emit,
    or where they read, and how long windows are.
 4. Results are written to `{results}` on {", ".join(one.node for one in dataflow.sinks)}, 80 bytes
-   each (`nova_flink.results` reads them).
+   each (`nova_engines.results` reads them).
 5. `nova cluster verify JOB --at {configuration.rest_url} --plan PLAN -p PROBLEM` compares where
    operators run with the plan, as
    {configuration.rest_url}/jobs/ID and the TaskManagers' ids (tm-NODE) tell.

@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from nova_engines.dataflow import Dataflow
 from nova_engines.verification import Verification, compare
 from nova_flink import names
-from nova_flink.dataflow import Dataflow
 from nova_flink.rest import POLL_S, FlinkError, Rest
 
 RUNNING = ("RUNNING", "FINISHED")

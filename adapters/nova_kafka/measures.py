@@ -18,7 +18,7 @@ from nova_kafka.topics import kafka
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from nova_flink.results import ResultRecords
+    from nova_engines.results import ResultRecords
 
 # A backlog that grows by less than this share of what arrives is not told from noise.
 TOLERANCE = 0.02
@@ -44,7 +44,7 @@ def latencies(records: NDArray[np.void] | ResultRecords) -> Latencies:
     """L_p and L_e of every result.
 
     Args:
-        records: (k,) with the fields `nova_flink.results.FIELDS`.
+        records: (k,) with the fields `nova_engines.results.FIELDS`.
     """
     produced = np.minimum(records["left_emit_us"], records["right_emit_us"])
     end_to_end = (records["arrive_us"] - produced).astype(np.int64)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nova_core.errors import NovaError
-from nova_flink.workload import SourceStream, Workload
+from nova_engines.workload import SourceStream, Workload
 from nova_kafka.topics import kafka
 
 MESSAGE = struct.Struct("<qqd")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nova_core.errors import NovaError
 
 if TYPE_CHECKING:
-    from nova_flink.workload import SourceStream
+    from nova_engines.workload import SourceStream
 
 RETRY_S = 0.2
 CREATE_S = 30.0

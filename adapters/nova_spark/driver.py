@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
-from nova_flink.workload import Workload
+from nova_engines.workload import Workload
 from nova_spark import realtime
 from nova_spark.flow import Flow
 from nova_spark.place import SLOTS, Placement

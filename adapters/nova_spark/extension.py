@@ -14,8 +14,8 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from nova_core.errors import NovaError
+from nova_engines.compiling import CompileError, pack, stamp_of
 from nova_engines.installing import engines_directory, java, locked
-from nova_flink.jar import CompileError, pack, stamp_of
 from nova_spark.engine import check, spark_home
 
 EXTENSIONS = "org.apache.spark.sql.nova.Extensions"

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nova_core.errors import NovaError
-from nova_flink.documents import from_json, to_json
+from nova_engines.documents import from_json, to_json
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
-    from nova_flink.workload import Workload
+    from nova_engines.workload import Workload
 
 Range = tuple[int, int]
 

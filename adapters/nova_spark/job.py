@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nova_core.errors import NovaError
-from nova_flink.workload import Workload
+from nova_engines.workload import Workload
 from nova_spark.flow import Flow
 from nova_spark.place import READY_S, SLOTS, Placement
 from nova_spark.session import session

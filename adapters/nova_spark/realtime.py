@@ -28,7 +28,7 @@ from nova_spark.verification import Step
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from nova_flink.workload import Workload
+    from nova_engines.workload import Workload
 
 # Tasks of all stages run at once, so a host needs a slot for each; they are no more than a number.
 SLOTS = 32

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
-from nova_flink import results
+from nova_engines import results
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +20,7 @@ def read(directory: Path) -> NDArray[np.void]:
         directory: of the sink: ``0`` within the job's for the first.
 
     Returns:
-        (k,) structured array with the fields `nova_flink.results.FIELDS`.
+        (k,) structured array with the fields `nova_engines.results.FIELDS`.
 
     Raises:
         NovaError: where there is no such directory, or a file in it that no sink has written.

@@ -1,6 +1,6 @@
 """A plan as a Structured Streaming job: windowed, watermarked, partitioned, each stage on its node.
 
-The query is the one of `nova_flink.workload.Workload`: tuples of a pair match when their event
+The query is the one of `nova_engines.workload.Workload`: tuples of a pair match when their event
 times lie in the same tumbling window and their sequence numbers are equal modulo ``keys``, to a
 multiple of ``every``.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
-from nova_flink.results import FIELDS
+from nova_engines.results import FIELDS
 from nova_spark.clock import Clock
 from nova_spark.flow import Flow, Input, Join, Piece, Stage
 from nova_spark.place import Placement
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from nova_flink.workload import SourceStream, Workload
+    from nova_engines.workload import SourceStream, Workload
 
 # What a session needs beside `nova_spark.place.SETTINGS`.
 SETTINGS = {

@@ -227,7 +227,7 @@ def write(directory: str, number: int, fields: Sequence[tuple[str, str]]) -> Ste
     Args:
         directory: on the host where it runs; made if need be.
         number: of the micro-batch, which names the file.
-        fields: of a record (`nova_flink.results.FIELDS`).
+        fields: of a record (`nova_engines.results.FIELDS`).
     """
 
     def run(batches: Batches) -> Batches:

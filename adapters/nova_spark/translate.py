@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import tempfile
 from dataclasses import dataclass, replace
@@ -16,12 +15,13 @@ from nova_engines.bundle import (
     addresses,
     assignment,
     comment,
+    copy_modules,
     read_options,
     words,
     write_processes,
     write_script,
 )
-from nova_flink.workload import SourceStream, Workload
+from nova_engines.workload import SourceStream, Workload
 from nova_spark import names
 from nova_spark.configuration import COORDINATOR, ClusterConfiguration, Node
 from nova_spark.engine import spark_home
@@ -38,8 +38,7 @@ MODULES = {
         *("__init__", "clock", "flow", "job", "names", "place", "rest", "session"),
         *("streaming_join", "tasks", "verification"),
     ),
-    "nova_engines": ("__init__", "verification"),
-    "nova_flink": ("__init__", "documents", "results", "workload"),
+    "nova_engines": ("__init__", "documents", "results", "verification", "workload"),
     "nova_core": ("__init__", "errors"),
     "nova_core/model": ("partitioner",),
 }
@@ -51,7 +50,7 @@ class Options:
     """How a plan is translated.
 
     Attributes:
-        workload: JSON file of a `nova_flink.workload.Workload`; without, every source of the plan
+        workload: JSON file of a `nova_engines.workload.Workload`; without, every source of the plan
             repeats a few values at its rate, without end.
         window_ms: length of the windows, without a workload.
         keys: sequence numbers have to be equal modulo this, without a workload.
@@ -197,14 +196,7 @@ def _write_job(
     configuration: ClusterConfiguration,
     results: str,
 ) -> None:
-    root = Path(__file__).parents[1]
-    core = Path(sys.modules["nova_core"].__path__[0]).parent
-    for package, modules in MODULES.items():
-        target = directory / "modules" / package
-        target.mkdir(parents=True, exist_ok=True)
-        for name in modules:
-            source = (core if package.startswith("nova_core") else root) / package / f"{name}.py"
-            shutil.copyfile(source, target / source.name)
+    copy_modules(directory / "modules", MODULES)
     (directory / "flow.json").write_text(flow.to_json(), "utf-8")
     (directory / "workload.json").write_text(workload.to_json(), "utf-8")
     (directory / "heaps.json").write_text(json.dumps(configuration.heaps) + "\n", "utf-8")

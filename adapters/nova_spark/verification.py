@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 
 from nova_core.errors import NovaError
+from nova_engines.documents import from_json, to_json
 from nova_engines.verification import Row, Verification
-from nova_flink.documents import from_json, to_json
 from nova_spark import names
 from nova_spark.rest import Rest, SparkError
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
-from nova_flink.dataflow import FILTER, JOIN, RELAY, SELECT, SINK, SOURCE, Dataflow, Operator
+from nova_engines.dataflow import FILTER, JOIN, RELAY, SELECT, SINK, SOURCE, Dataflow, Operator
 from nova_storm.configuration import PLACEMENT
 
 if TYPE_CHECKING:
-    from nova_flink.workload import Workload
+    from nova_engines.workload import Workload
 
 # Submitting replaces it: a made-up stream begins some time after that.
 START = "${ENV-NOVA_START_MS}"

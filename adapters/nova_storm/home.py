@@ -85,7 +85,7 @@ class StormHome:
             EngineError: without Java or Maven, when Maven fails, or for a wrong checksum.
             CompileError: without a Java compiler.
         """
-        from nova_flink.jar import compiled, compiler
+        from nova_engines.compiling import compiled, compiler
 
         java("Storm")
         compiler("Storm")

@@ -19,9 +19,9 @@ from nova_engines.bundle import (
     write_processes,
     write_script,
 )
-from nova_flink.dataflow import Dataflow, from_plan
-from nova_flink.names import sanitised
-from nova_flink.workload import SourceStream, Workload
+from nova_engines.dataflow import Dataflow, from_plan
+from nova_engines.names import sanitised
+from nova_engines.workload import SourceStream, Workload
 from nova_storm.configuration import ClusterConfiguration, Node
 from nova_storm.flux import topology
 from nova_storm.home import EXTENSION, StormHome
@@ -51,7 +51,7 @@ class Options:
     """How a plan is translated.
 
     Attributes:
-        workload: JSON file of a `nova_flink.workload.Workload`; without, every source of the plan
+        workload: JSON file of a `nova_engines.workload.Workload`; without, every source of the plan
             repeats a few values at its rate, without end.
         window_ms: length of the windows, without a workload.
         keys: sequence numbers have to be equal modulo this, without a workload.
@@ -239,7 +239,7 @@ components on {len(dataflow.nodes)} nodes.
 4. Run `job/submit.sh`, `job/kill.sh` on a host that reaches {configuration.coordinator}, port
    {configuration.nimbus_port}.
 5. Results are written to `{results}` on {", ".join(one.node for one in dataflow.sinks)}, 80 bytes
-   each (`nova_flink.results` reads them).
+   each (`nova_engines.results` reads them).
 6. `nova cluster verify {name} --engine storm --at {configuration.coordinator} --plan PLAN
    -p PROBLEM` compares where nimbus has each executor with the plan.
 

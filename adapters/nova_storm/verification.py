@@ -10,7 +10,7 @@ from nova_core.errors import NovaError
 from nova_engines.verification import RUNNING, STARTING, Verification, compare
 
 if TYPE_CHECKING:
-    from nova_flink.dataflow import Dataflow
+    from nova_engines.dataflow import Dataflow
     from nova_storm.nimbus import Nimbus
 
 POLL_S = 0.5

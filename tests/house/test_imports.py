@@ -27,8 +27,6 @@ ALL = CORE | ADAPTERS | {"nova_workloads", "nova_testbed", "nova_harness"}
 
 # What adapters share.
 SHARED = {"nova_engines"}
-# Modules of one adapter with nothing of its engine in them, which others use.
-NEUTRAL = {"nova_flink.documents", "nova_flink.results", "nova_flink.workload"}
 
 # Package: its directory and which of our other modules it may import.
 ALLOWED: dict[str, tuple[str, set[str]]] = {
@@ -39,15 +37,6 @@ ALLOWED: dict[str, tuple[str, set[str]]] = {
     "nova_flink": (
         "adapters/nova_flink",
         CORE | SHARED | {"nova_kafka.home", "nova_kafka.topics"},
-    ),
-    # It measures what sinks have written.
-    "nova_kafka": ("adapters/nova_kafka", CORE | SHARED | NEUTRAL),
-    # Its Scala is packed as Flink's Java is.
-    "nova_spark": ("adapters/nova_spark", CORE | SHARED | NEUTRAL | {"nova_flink.jar"}),
-    # What is an operator there is a component here, and an engine home is made alike.
-    "nova_storm": (
-        "adapters/nova_storm",
-        CORE | SHARED | NEUTRAL | {"nova_flink.dataflow", "nova_flink.names", "nova_flink.jar"},
     ),
     "nova_workloads": ("workloads/nova_workloads", CORE),
     "nova_testbed": (

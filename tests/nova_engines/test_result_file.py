@@ -12,9 +12,9 @@ import pytest
 from needs import skip_or_fail
 
 from nova_core.errors import NovaError
+from nova_engines import results
+from nova_engines.compiling import compiler
 from nova_engines.installing import java
-from nova_flink import results
-from nova_flink.jar import compiler
 
 BYTES = results.RECORD_BYTES
 

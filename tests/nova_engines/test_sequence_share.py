@@ -17,8 +17,8 @@ from needs import skip_or_fail
 
 from nova_core.errors import NovaError
 from nova_core.model.partitioner import partition_of
+from nova_engines.compiling import compiler
 from nova_engines.installing import java
-from nova_flink.jar import compiler
 from nova_nebulastream.partitions import share
 
 JAVA = Path(__file__).parents[2] / "adapters" / "nova_engines" / "java" / "nova" / "engines"

@@ -19,7 +19,7 @@ from nova_core.model import (
     Routes,
     Sources,
 )
-from nova_flink.workload import SourceStream, Workload
+from nova_engines.workload import SourceStream, Workload
 
 
 def random_plan(

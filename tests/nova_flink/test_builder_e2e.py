@@ -12,13 +12,13 @@ from random_plans import flowing, plan_of, random_plan, seeds, workload_of
 
 from nova_core.errors import NovaError
 from nova_core.model import Plan
-from nova_flink import results
+from nova_engines import results
+from nova_engines.dataflow import Dataflow, Operator, from_plan
+from nova_engines.workload import Workload
 from nova_flink.client import Client
-from nova_flink.dataflow import Dataflow, Operator, from_plan
 from nova_flink.home import FlinkHome
 from nova_flink.local_cluster import LocalCluster
 from nova_flink.verification import verify
-from nova_flink.workload import Workload
 from nova_workloads.reference import Comparison, Reference, Results
 from nova_workloads.schedule import Schedule, Tuples, all_tuples
 from nova_workloads.streams import Stream

@@ -12,7 +12,7 @@ from nova_core.errors import NovaError
 from nova_core.model import Plan
 from nova_core.model.partitioner import partition_of
 from nova_core.strategies.base import place
-from nova_flink.dataflow import Dataflow, Operator, from_plan
+from nova_engines.dataflow import Dataflow, Operator, from_plan
 
 TUPLES = 40
 

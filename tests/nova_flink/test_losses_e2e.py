@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from needs_flink import require
 
-from nova_flink import results
+from nova_engines import results
+from nova_engines.dataflow import Dataflow, Operator
+from nova_engines.workload import SourceStream, Workload
 from nova_flink.client import Client
-from nova_flink.dataflow import Dataflow, Operator
 from nova_flink.home import FlinkHome
 from nova_flink.local_cluster import LocalCluster
 from nova_flink.verification import await_running
-from nova_flink.workload import SourceStream, Workload
+from nova_harness.engines.flink import FlinkCluster
 
 pytestmark = pytest.mark.e2e
 NODES = ["first", "second"]
@@ -147,7 +148,10 @@ def test_jobs_of_others_go_on(cluster: LocalCluster, client: Client, tmp_path: P
     for name in names:
         names[name] = client.submit(DATAFLOW, workload(None), tmp_path / name, name)
         await_running(cluster.rest, names[name], DATAFLOW, DONE_S)
-    assert cluster.rest.cancel_all() == {names["nova plan"]: "canceled"}
+    flink = FlinkCluster(cluster.rest)
+    own = [one.job for one in flink.jobs() if one.runs and one.own]
+    assert {job: flink.stop(job) for job in own} == {names["nova plan"]: "canceled"}
     others = [names["somebody else's"], names["novae"]]
     assert [cluster.rest.job(job)["state"] for job in others] == ["RUNNING", "RUNNING"]
-    assert cluster.rest.cancel_all(foreign=True) == dict.fromkeys(others, "canceled")
+    left = [one.job for one in flink.jobs() if one.runs]
+    assert {job: flink.stop(job) for job in left} == dict.fromkeys(others, "canceled")

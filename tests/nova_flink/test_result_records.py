@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nova_core.errors import NovaError
-from nova_flink import results
+from nova_engines import results
 
 
 def test_records_are_read_and_a_cut_one_is_counted(tmp_path: Path) -> None:

@@ -14,12 +14,12 @@ import pytest
 from random_plans import random_plan, workload_of
 from test_builder_e2e import compare, tuples_of
 
-from nova_flink import results
+from nova_engines import results
+from nova_engines.dataflow import Dataflow, Operator, from_plan
+from nova_engines.workload import SourceStream, Workload
 from nova_flink.client import Client
-from nova_flink.dataflow import Dataflow, Operator, from_plan
 from nova_flink.local_cluster import LocalCluster
 from nova_flink.verification import verify
-from nova_flink.workload import SourceStream, Workload
 from nova_workloads.outputs import Target
 from nova_workloads.replay import Lane, Replay
 from nova_workloads.schedule import Schedule

@@ -10,9 +10,9 @@ import pytest
 from random_plans import random_plan, workload_of
 
 from nova_core.errors import NovaError
-from nova_flink.dataflow import Dataflow, from_plan
+from nova_engines.dataflow import Dataflow, from_plan
+from nova_engines.workload import Workload
 from nova_flink.translate import translate
-from nova_flink.workload import Workload
 
 
 def test_a_directory_for_every_node_and_the_job(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import pytest
 from needs_flink import require
 from random_plans import random_plan, workload_of
 
-from nova_flink import results
-from nova_flink.dataflow import Dataflow
+from nova_engines import results
+from nova_engines.dataflow import Dataflow
 from nova_flink.home import FlinkHome
 from nova_flink.rest import FlinkError, Rest
 from nova_flink.translate import translate

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from needs_flink import require
 
+from nova_engines.dataflow import FILTER, JOIN, SINK, SOURCE, Dataflow, Operator
 from nova_engines.verification import Verification
+from nova_engines.workload import SourceStream, Workload
 from nova_flink.client import Client
-from nova_flink.dataflow import FILTER, JOIN, SINK, SOURCE, Dataflow, Operator
 from nova_flink.home import FlinkHome
 from nova_flink.local_cluster import LocalCluster
 from nova_flink.rest import Counters, FlinkError
 from nova_flink.verification import await_running, operators_in, verify
-from nova_flink.workload import SourceStream, Workload
 
 # "one_slot" has room for a single job at a time.
 NODES = ["a", "b.x", "one_slot", "sink"]

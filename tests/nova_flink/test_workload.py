@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from nova_core.errors import NovaError
+from nova_engines.workload import SourceStream, Workload
 from nova_flink.builder import settings, tick_us
-from nova_flink.workload import SourceStream, Workload
 
 SOURCE = SourceStream("p1", 1000.0, "p1", "pressure", "r1", (1.0, -2.5e-300, 3.0))
 

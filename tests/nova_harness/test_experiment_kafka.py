@@ -10,7 +10,7 @@ import pytest
 from report_runs import change, write_run
 
 from nova_core.errors import NovaError
-from nova_flink.results import FIELDS
+from nova_engines.results import FIELDS
 from nova_harness.engines.kafka import BROKER, KafkaDeployment
 from nova_harness.experiment.cells import cells_of
 from nova_harness.experiment.document import Experiment, check_experiment

@@ -20,14 +20,14 @@ from test_builder_e2e import compare
 
 from nova_core.errors import NovaError
 from nova_core.model.partitioner import partition_of
-from nova_flink import results
+from nova_engines import results
+from nova_engines.dataflow import Dataflow, Operator
+from nova_engines.workload import SourceStream, Workload
 from nova_flink.client import Client
-from nova_flink.dataflow import Dataflow, Operator
 from nova_flink.home import FlinkHome
 from nova_flink.local_cluster import LocalCluster
 from nova_flink.translate import translate
 from nova_flink.verification import verify
-from nova_flink.workload import SourceStream, Workload
 from nova_kafka import topics
 from nova_kafka.broker import Broker, local_broker
 from nova_kafka.home import broker_home, connectors_home
@@ -260,7 +260,7 @@ def test_spark_leaves_out_what_is_no_tuple(
 
 SENDS = """
 import sys
-from nova_flink.workload import Workload
+from nova_engines.workload import Workload
 from nova_kafka.produce import produce
 produce(Workload.from_json(sys.argv[1]), sys.argv[2:])
 """

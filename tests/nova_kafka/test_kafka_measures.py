@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from nova_core.errors import NovaError
-from nova_flink.results import FIELDS
-from nova_flink.workload import SourceStream
+from nova_engines.results import FIELDS
+from nova_engines.workload import SourceStream
 from nova_kafka.measures import Sample, back_pressure, latencies
 from nova_kafka.topics import partitions_of, topics_of
 

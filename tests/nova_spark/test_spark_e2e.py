@@ -19,7 +19,7 @@ from random_plans import flowing, plan_of, random_plan, seeds, workload_of
 
 from nova_core.errors import NovaError
 from nova_core.model import Plan
-from nova_flink.workload import Workload
+from nova_engines.workload import Workload
 from nova_harness.commands.cluster import cluster
 from nova_kafka import topics
 from nova_kafka.broker import local_broker

@@ -19,7 +19,7 @@ from random_plans import flowing, random_plan, seeds, workload_of
 from test_spark_e2e import QUICK, compare
 
 from nova_core.model import Plan
-from nova_flink.workload import Workload
+from nova_engines.workload import Workload
 from nova_spark import realtime
 from nova_spark.driver import FAILED, FINISHED, READY, State
 from nova_spark.engine import SPARK

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nova_core.model.partitioner import partition_of
-from nova_flink.results import FIELDS
+from nova_engines.results import FIELDS
 from nova_spark import results
 from nova_spark.tasks import KEPT, SPAN, StagesSeen, due_before, emit, write
 from nova_workloads.schedule import Schedule, all_tuples

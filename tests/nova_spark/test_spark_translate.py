@@ -13,7 +13,7 @@ from random_plans import random_plan, workload_of
 
 from nova_core.engines import load
 from nova_core.errors import NovaError
-from nova_flink.workload import Workload
+from nova_engines.workload import Workload
 from nova_spark.flow import Flow, from_plan
 from nova_spark.translate import translate
 

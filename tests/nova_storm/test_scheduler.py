@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from needs_storm import require
 
+from nova_engines.compiling import compiler
 from nova_engines.installing import java
-from nova_flink.jar import compiler
 
 pytestmark = pytest.mark.e2e
 CASES = 10

@@ -16,9 +16,9 @@ from needs_storm import require
 from test_builder_e2e import compare
 
 from nova_core.model import Plan
-from nova_flink import results
-from nova_flink.dataflow import Dataflow, from_plan
-from nova_flink.workload import Workload
+from nova_engines import results
+from nova_engines.dataflow import Dataflow, from_plan
+from nova_engines.workload import Workload
 from nova_storm.flux import topology
 from nova_storm.local_cluster import LocalCluster
 from nova_storm.nimbus import StormError

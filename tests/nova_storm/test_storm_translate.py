@@ -12,9 +12,9 @@ from random_plans import random_plan, workload_of
 
 from nova_core.errors import NovaError
 from nova_core.model import Plan
+from nova_engines.dataflow import KINDS, Dataflow, from_plan
 from nova_engines.verification import MISSING, RUNNING, STARTING
-from nova_flink.dataflow import KINDS, Dataflow, from_plan
-from nova_flink.workload import SourceStream, Workload
+from nova_engines.workload import SourceStream, Workload
 from nova_storm.configuration import ClusterConfiguration, Node
 from nova_storm.flux import START, topology
 from nova_storm.translate import translate

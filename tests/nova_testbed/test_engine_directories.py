@@ -11,7 +11,7 @@ import pytest
 from loopback_hosts import loopback_inventory, sshds
 from needs import skip_or_fail
 
-from nova_flink import results
+from nova_engines import results
 from nova_harness import deployment
 from nova_harness.engines.deployment import EngineDeployment
 from nova_testbed.connection import HostError

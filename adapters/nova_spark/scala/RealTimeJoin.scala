@@ -19,7 +19,7 @@ import org.apache.spark.sql.streaming.{
 }
 import org.apache.spark.util.CollectionAccumulator
 
-/** As nova_flink.results has it, but for when it arrived. */
+/** As nova_engines.results has it, but for when it arrived. */
 case class Result(
     instance: Int,
     left_source: Int,

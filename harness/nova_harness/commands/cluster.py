@@ -15,7 +15,7 @@ from nova_core.choices import LazyChoice
 from nova_core.commands import shared
 from nova_core.errors import NovaError
 from nova_core.numbers import NumberRange, at_least
-from nova_flink.names import OWN_JOBS
+from nova_engines.names import OWN_JOBS
 from nova_harness.engines.base import DIRECT, runner
 from nova_testbed.commands import shared as testbed
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
     from nova_engines.verification import Verification
-    from nova_flink.workload import Workload
+    from nova_engines.workload import Workload
     from nova_harness.engines.base import Cluster, Engine
     from nova_harness.experiment.limits import Limits
 
@@ -261,7 +261,7 @@ def _workload(
     """What flows from a time on: from a file, or made up at the problem's rates."""
     from dataclasses import replace
 
-    from nova_flink.workload import Workload
+    from nova_engines.workload import Workload
     from nova_harness.experiment.document import EnginePart
     from nova_harness.experiment.engine_run import workload_of
     from nova_harness.experiment.problem import streams_of

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
+    from nova_engines.results import ResultRecords
     from nova_engines.verification import Verification
-    from nova_flink.results import ResultRecords
-    from nova_flink.workload import Workload
+    from nova_engines.workload import Workload
     from nova_harness.engines.deployment import EngineDeployment, Tell
     from nova_harness.results.schema import OperatorCounts
     from nova_testbed.hosts import Hosts

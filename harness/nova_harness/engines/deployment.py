@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from nova_core.errors import NovaError
 from nova_core.programs import PROGRAMS
-from nova_flink import results
-from nova_flink.results import BESIDE
+from nova_engines import results
+from nova_engines.results import BESIDE
 from nova_testbed.connection import HostError
 from nova_testbed.jobs import own_directory
 
 if TYPE_CHECKING:
-    from nova_flink.results import ResultRecords
+    from nova_engines.results import ResultRecords
     from nova_testbed.host import Host
     from nova_testbed.hosts import Hosts
     from nova_testbed.inventory import HostSpec

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nova_core.errors import NovaError
+from nova_engines.dataflow import Dataflow, from_plan
+from nova_engines.names import is_own_job
 from nova_flink.configuration import ClusterConfiguration, Node
-from nova_flink.dataflow import Dataflow, from_plan
-from nova_flink.names import is_own_job, node_of_task_manager, task_manager
+from nova_flink.names import node_of_task_manager, task_manager
 from nova_flink.rest import ENDED, Rest
 from nova_flink.verification import await_running, verify
 from nova_harness.engines.base import DIRECT, RUNNING_SECONDS, JobState, Lead, RunError
@@ -23,11 +24,11 @@ from nova_harness.results.schema import OperatorCounts
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
+    from nova_engines.results import ResultRecords
     from nova_engines.verification import Verification
+    from nova_engines.workload import Workload
     from nova_flink.client import Client
     from nova_flink.home import FlinkHome
-    from nova_flink.results import ResultRecords
-    from nova_flink.workload import Workload
     from nova_harness.engines.deployment import Tell
     from nova_testbed.host import Host
     from nova_testbed.hosts import Hosts

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nova_core.errors import NovaError
-from nova_flink.dataflow import Dataflow, from_plan
+from nova_engines.dataflow import Dataflow, from_plan
 from nova_harness.engines.base import Lead, RunError
 from nova_harness.engines.deployment import EngineDeployment
 from nova_harness.engines.flink import RESULTS, FlinkDeployment, FlinkEngine, FlinkJob
@@ -28,8 +28,8 @@ from nova_kafka.measures import Sample, end_offsets
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
-    from nova_flink.results import ResultRecords
-    from nova_flink.workload import Workload
+    from nova_engines.results import ResultRecords
+    from nova_engines.workload import Workload
     from nova_harness.engines.deployment import Tell
     from nova_testbed.hosts import Hosts
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
-from nova_flink.results import ResultRecords
+from nova_engines.results import ResultRecords
 from nova_harness.engines.base import DIRECT, JobState, RunError
 from nova_harness.engines.deployment import EngineDeployment
 from nova_harness.results.schema import OperatorCounts
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
     from nova_engines.verification import Verification
-    from nova_flink.workload import Workload
+    from nova_engines.workload import Workload
     from nova_harness.engines.deployment import Tell
     from nova_testbed.hosts import Hosts
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from nova_core.errors import NovaError
+from nova_engines import results
+from nova_engines.dataflow import Dataflow, from_plan
 from nova_engines.installing import java
-from nova_flink import results
-from nova_flink.dataflow import Dataflow, from_plan
-from nova_flink.names import is_own_job
+from nova_engines.names import is_own_job
 from nova_harness.engines.base import DIRECT, RUNNING_SECONDS, JobState, Lead, RunError
 from nova_harness.engines.deployment import EngineDeployment
 from nova_harness.results.schema import OperatorCounts
@@ -35,9 +35,9 @@ from nova_storm.verification import await_running, of_name, verify
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
+    from nova_engines.results import ResultRecords
     from nova_engines.verification import Verification
-    from nova_flink.results import ResultRecords
-    from nova_flink.workload import Workload
+    from nova_engines.workload import Workload
     from nova_harness.engines.deployment import Tell
     from nova_testbed.hosts import Hosts
 

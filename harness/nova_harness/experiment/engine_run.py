@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
-from nova_flink.workload import SourceStream, Workload
+from nova_engines.workload import SourceStream, Workload
 from nova_harness.engines.base import RunError
 from nova_harness.experiment.document import EnginePart
 from nova_harness.experiment.stress import stressed
@@ -93,7 +93,7 @@ class Outcome:
         workload: what flowed.
         job: its id.
         verification: where operators ran.
-        records: results that arrived (`nova_flink.results`).
+        records: results that arrived (`nova_engines.results`).
         truncated_bytes: of a record that was not written in full.
         series: what hosts used.
         operators: counters per operator.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nova_flink.results import FIELDS, RECORD_BYTES
+from nova_engines.results import FIELDS, RECORD_BYTES
 
 if TYPE_CHECKING:
     from nova_harness.engines.deployment import EngineDeployment

@@ -30,7 +30,7 @@ def samples_table(
     """Result records as the samples of a cell.
 
     Args:
-        results: records of `nova_flink.results`.
+        results: records of `nova_engines.results`.
         plan: that was run.
         rate: of each source, tuples/s.
         start_ms: when the sources began, ms since the epoch.

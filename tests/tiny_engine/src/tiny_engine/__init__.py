@@ -14,10 +14,10 @@ from typing import Any
 
 from nova_core.errors import NovaError
 from nova_core.model import Plan, Problem
+from nova_engines.dataflow import Dataflow, from_plan
+from nova_engines.results import ResultRecords
 from nova_engines.verification import RUNNING, Verification, compare
-from nova_flink.dataflow import Dataflow, from_plan
-from nova_flink.results import ResultRecords
-from nova_flink.workload import Workload
+from nova_engines.workload import Workload
 from nova_harness.engines.base import DIRECT, Cluster, JobState, RunError
 from nova_harness.engines.deployment import EngineDeployment, Tell
 from nova_harness.results.schema import OperatorCounts

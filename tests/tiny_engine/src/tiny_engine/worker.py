@@ -17,7 +17,7 @@ from typing import Any
 
 PORT = 9311
 STEP, SHIFT, SCALE = 0x9E3779B97F4A7C15, 11, 2.0**53
-# See `nova_flink.results`.
+# See `nova_engines.results`.
 RECORD = struct.Struct("<4i6q2d")
 FOR_EVER = 1 << 62
 # A tuple: source, sequence number, event time in ms, emission in us, value.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nova_core.errors import NovaError
-from nova_flink.documents import from_json, to_json
+from nova_engines.documents import from_json, to_json
 
 KINDS = ("replay", "socket", "kafka")
 PORTS = 1 << 16

@@ -1,8 +1,4 @@
-"""Nova's operators for Flink: Java sources of this package, compiled against an engine home.
-
-They are what Flink has not: a source that paces without bursts, one that reads tuples as text, the
-filter by partitions, the predicate of the join, and a sink that writes records as they arrive.
-"""
+"""Nova's own classes for an engine: Java sources of its adapter and of this package, as a jar."""
 
 from __future__ import annotations
 
@@ -14,15 +10,11 @@ import zipfile
 from collections.abc import Callable
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nova_core.errors import NovaError
 from nova_core.programs import PROGRAMS
 
-if TYPE_CHECKING:
-    from nova_flink.home import FlinkHome
-
-# Flink 2 runs on Java 11 and later; the hosts' may be older than the compiler's.
+# Engines run on Java 11 and later; the hosts' may be older than the compiler's.
 RELEASE = "11"
 STAMP = "META-INF/nova-sources"
 TIMEOUT_S = 300
@@ -30,28 +22,12 @@ QUOTED = 5
 
 
 class CompileError(NovaError):
-    """Nova's operators for Flink cannot be compiled."""
+    """Nova's operators for an engine cannot be compiled."""
 
 
 def sources(directory: Path) -> list[Path]:
     """The Java files below a directory."""
     return sorted(directory.rglob("*.java"))
-
-
-def build(home: FlinkHome, progress: Callable[[str], None] | None = None) -> Path:
-    """Make ``nova-flink.jar`` of an engine home, unless it is there and made of these sources.
-
-    Args:
-        home: the engine home; Flink has to be in it.
-        progress: told when something is compiled.
-
-    Returns:
-        Its path.
-
-    Raises:
-        CompileError: where there is no Java compiler, or it refuses the sources.
-    """
-    return compiled("nova_flink", "Flink", home.version, home.jars, home.extension_jar, progress)
 
 
 def compiled(
