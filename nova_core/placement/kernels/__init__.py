@@ -15,6 +15,8 @@ with kernel_cache(__file__):
         median,
         merge,
         refine,
+        residents,
+        tuning,
     )
 
 __all__ = [
@@ -27,4 +29,6 @@ __all__ = [
     "median",
     "merge",
     "refine",
+    "residents",
+    "tuning",
 ]
