@@ -17,17 +17,14 @@ from nova_core.model.problem import Bools, Floats, Ints, Problem
 from nova_core.placement.geometric_median import pair_nodes, weighted_distance
 from nova_core.placement.kernels import assign, cut, merge, refine, tuning
 from nova_core.placement.kernels.capacity_tree import (
-    FREE,
+    MOST_REQUIREMENTS,
     CapacityTree,
     build,
-    busiest_sinks,
     write_free,
 )
 from nova_core.placement.kernels.items import Candidates, Items, LinkRoom, Pairs
+from nova_core.placement.kernels.ranking import busiest_sinks
 from nova_core.placement.partitioning import partition_count
-
-# Bits of a number without its sign.
-MOST_REQUIREMENTS = 62
 
 
 @dataclass(frozen=True)
@@ -107,13 +104,7 @@ class Assigner:
                 "lower rates, or accept overload with on_full=spread",
                 needed - available,
             )
-        # Neighbours in memory are what is used together: near joins, or the next to be placed.
-        if len(points) < tuning.IN_CACHE:
-            order = np.arange(len(points))
-        elif refine:
-            order = _spatial_order(points)
-        else:
-            order = np.argsort(-problem.required_capacity, kind="stable")
+        order = _memory_order(problem, points, refine)
         # Without a new order the columns need no copy.
         pick = order if len(points) >= tuning.IN_CACHE else slice(None)
         nodes, rate = pair_nodes(problem)[pick], _pair_rates(problem)[pick]
@@ -123,7 +114,7 @@ class Assigner:
             [partition_count(rate[:, 0], maximum), partition_count(rate[:, 1], maximum)], axis=1
         )
         position = np.ascontiguousarray(problem.nodes.position)
-        own, access = _access(problem)
+        access = _access(problem)
         pairs = Pairs(
             node=nodes,
             anchors=np.ascontiguousarray(anchors),
@@ -133,17 +124,18 @@ class Assigner:
             maximum=np.ascontiguousarray(maximum),
             grid=grid,
             by_rate=by_rate,
-            height=np.empty((0, 3)) if access is None else own[nodes],
-            host_height=np.empty(0) if access is None else own,
+            height=np.empty((0, 3)) if access is None else access[nodes, 1],
             needs=needs[pick] if len(needs) else needs,
             largest=bandwidth,
             minimum=c_min,
         )
         hubs = busiest_sinks(points, problem.sink_node[pick], position, 1)
-        tree = build(position, problem.nodes.capacity, node, hubs, access=access, meets=meets)
+        hub = hubs[0] if len(hubs) else None
+        capacity = np.ascontiguousarray(problem.nodes.capacity)
+        tree = build(position, capacity, node, hub, rise=access, meets=meets)
         count = len(problem.matrix)
-        items = _empty_items(count + count // 2 + 64, tree.node.shape[1])
-        items.free[:-1] = tree.row[0, :, FREE]
+        items = _empty_items(count + count // 2 + 64, len(tree.node))
+        items.free[:-1] = tree.slot[:, -1]
         items.used[0] = count
         items.pair[:count] = np.arange(count)
         items.rectangle[:count, 0::2] = 0
@@ -165,7 +157,7 @@ class Assigner:
     def unplaced(self) -> Bools:
         """(m,) which items have no host yet."""
         slot = self.items.slot[: self.items.used[0]]
-        return np.asarray(slot == self.tree.node.shape[1])
+        return np.asarray(slot == len(self.tree.node))
 
     def assign_whole(self, nearby: int, seed: list[int] | None, exact: float = 1.0) -> None:
         """Place every join whole, the largest first; the rest is unplaced.
@@ -198,7 +190,7 @@ class Assigner:
         """List the slots each item may move to."""
         count = int(self.items.used[0])
         spare = (len(self.items.size) - count) * 2 * tuning.PIECE_CANDIDATES
-        width = min(width, self.tree.node.shape[1])
+        width = min(width, len(self.tree.node))
         self.candidates = _empty_candidates(count * width + spare)
         assign.list_candidates(
             self.tree, self.pairs, self.items, self.candidates, self.capacity, width
@@ -259,7 +251,7 @@ class Assigner:
         items, count, pairs = self.items, int(self.items.used[0]), len(self.pairs.rate)
         if count == pairs:
             node = np.empty(count, np.int64)
-            node[self.order] = self.tree.node[0, items.slot[:count]]
+            node[self.order] = self.tree.node[items.slot[:count]]
             instances = Instances.whole(node)
             return Assignment(Partitions.whole(self.problem), instances, 0)
         rectangle = items.rectangle
@@ -284,7 +276,7 @@ class Assigner:
         whole = ~is_cut[pair]
         bounds[whole] = (0, 1, 0, 1)
         instances = Instances(
-            pair, self.tree.node[0, slot], *(np.ascontiguousarray(c) for c in bounds.T)
+            pair, self.tree.node[slot], *(np.ascontiguousarray(c) for c in bounds.T)
         )
         back = np.argsort(self.order)
         partitions = _partitions(
@@ -295,7 +287,7 @@ class Assigner:
     def grow(self) -> None:
         """Double the room for items and for pieces' candidates."""
         old, pool = self.items, self.candidates
-        self.items = _empty_items(2 * len(old.size), self.tree.node.shape[1])
+        self.items = _empty_items(2 * len(old.size), len(self.tree.node))
         for new_column, old_column in zip(self.items, old, strict=True):
             new_column[: len(old_column)] = old_column
         used = int(pool.used[0])
@@ -322,13 +314,13 @@ def _pair_rates(problem: Problem) -> Floats:
     return rate
 
 
-def _access(problem: Problem) -> tuple[Floats, Floats | None]:
-    """(n,) heights, and what every leg to a node adds to its distance or None for nothing, ms."""
+def _access(problem: Problem) -> Floats | None:
+    """(n, 2) what every leg to a node adds to its distance, and its height alone, ms; or None."""
     height, penalty = problem.nodes.height, problem.nodes.penalty
-    own = np.zeros(len(problem.nodes)) if height is None else np.ascontiguousarray(height)
     if height is None and penalty is None:
-        return own, None
-    return own, own if penalty is None else own + penalty
+        return None
+    own = np.zeros(len(problem.nodes)) if height is None else height
+    return np.stack([own if penalty is None else own + penalty, own], axis=1)
 
 
 def _requirements(problem: Problem, hosts: Bools) -> tuple[Bools, Ints, Bools | None]:
@@ -426,6 +418,21 @@ def _partitions(rate: Floats, maximum: Floats, grid: Ints, is_cut: Bools) -> Par
     last = np.where(count > 1, side_rate - maximum * (count - 1), side_rate)
     partition_rate[offset[1:] - 1] = last
     return Partitions(offset, partition_rate)
+
+
+def _memory_order(problem: Problem, points: Floats, refine: bool) -> Ints:
+    """Order of joins in memory: neighbours are used together, as near joins or one after another.
+
+    Args:
+        problem: what is placed.
+        points: (p, d) virtual positions, ms.
+        refine: whether refinement follows the first pass.
+    """
+    if len(points) < tuning.IN_CACHE:
+        return np.arange(len(points))
+    if refine:
+        return _spatial_order(points)
+    return np.argsort(-problem.required_capacity, kind="stable")
 
 
 def _spatial_order(points: Floats) -> Ints:

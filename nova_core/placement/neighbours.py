@@ -15,7 +15,6 @@ import numpy as np
 from nova_core.errors import NovaError
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.assignment import Assigner
-from nova_core.placement.kernels.capacity_tree import COUNT
 from nova_core.placement.kernels.fill import fill
 from nova_core.placement.kernels.items import leave_unplaced
 
@@ -40,51 +39,41 @@ def assign_nearest(state: Assigner, index: str, k: int | None, on_full: str, see
     """
     pairs = state.pairs
     query = _kdtree(state) if index == "kdtree" else _annoy(state, seed)
-    count = _hosts(state)
-    median = max(float(np.median(state.capacity[:count])), 1e-12)
+    count = len(state.tree.node)
+    median = max(float(np.median(state.capacity)), 1e-12)
     for item in np.argsort(state.order):
-        width = min(k or max(2, math.ceil(state.items.size[item] / median)), count)
+        asked = min(k or max(2, math.ceil(state.items.size[item] / median)), count)
         while True:
-            slots = _available(query, item, width, state)
+            slots = _available(query, item, asked, state)
             while state.items.used[0] + len(slots) + 1 > len(state.items.size):
                 state.grow()
             placed = fill(state.tree, state.links, pairs, state.items, item, slots)
-            if placed or len(slots) < width or width == count or on_full == "spread":
+            if placed or len(slots) < asked or asked == count or on_full == "spread":
                 break
-            width = min(2 * width, count)
+            asked = min(2 * asked, count)
         if not placed:
             leave_unplaced(state.tree, state.links, pairs, state.items, item)
 
 
 def _available(query: Query, pair: int, k: int, state: Assigner) -> Ints:
     """The k nearest slots that meet the requirement and have capacity, and C_min of it (Eq. 3)."""
-    count, width, pairs = _hosts(state), k, state.pairs
+    count, asked, pairs = len(state.tree.node), k, state.pairs
     while True:
-        slots = query(pairs.point[pair], width)
+        slots = query(pairs.point[pair], asked)
         free = state.items.free[slots]
         good = (free > 0) & (free >= pairs.minimum)
         if len(pairs.needs) and pairs.needs[pair]:
-            good &= state.tree.offer[state.tree.node[0, slots]] >> (pairs.needs[pair] - 1) & 1 == 1
+            good &= state.tree.offer[slots] >> (pairs.needs[pair] - 1) & 1 == 1
         slots = slots[good]
-        if len(slots) >= k or width == count:
+        if len(slots) >= k or asked == count:
             return slots[:k]
-        width = min(2 * width, count)
-
-
-def _hosts(state: Assigner) -> int:
-    """How many hosts there are: the slots from 0 on."""
-    return int(state.tree.link[0, 0, COUNT])
-
-
-def _positions(state: Assigner) -> Floats:
-    """(h, d) coordinates of the hosts, ms."""
-    return state.tree.row[0, : _hosts(state), :-2]
+        asked = min(2 * asked, count)
 
 
 def _kdtree(state: Assigner) -> Query:
     from scipy.spatial import cKDTree
 
-    tree = cKDTree(_positions(state))
+    tree = cKDTree(state.tree.slot[:, :-1])
 
     def query(point: Floats, k: int) -> Ints:
         return np.atleast_1d(tree.query(point, k=k)[1]).astype(np.int64)
@@ -100,7 +89,7 @@ def _annoy(state: Assigner, seed: int) -> Query:
             "index annoy: the package annoy is not installed; pip install 'nova-placement[annoy]' "
             "(it needs a C++ compiler) or use index kdtree or capacity-tree"
         ) from error
-    position = _positions(state)
+    position = state.tree.slot[:, :-1]
     index = AnnoyIndex(position.shape[1], "euclidean")
     index.set_seed(seed)
     for slot, vector in enumerate(position):

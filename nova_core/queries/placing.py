@@ -141,10 +141,11 @@ class _Attempt:
         penalty = np.zeros(count) if nodes.penalty is None else nodes.penalty
         rise = None
         if height.any() or penalty.any():
-            rise = height + penalty
+            rise = np.stack([height + penalty, height], axis=1)
         self._free = np.minimum(nodes.capacity, 1e300)
-        self._tree = build(nodes.position, self._free, np.flatnonzero(self.hosts), access=rise)
-        slot = self._tree.slot[0]
+        self._tree = build(nodes.position, self._free, np.flatnonzero(self.hosts), rise=rise)
+        slot = np.full(count, -1)
+        slot[self._tree.node] = np.arange(len(self._tree.node))
         from nova_core.queries.kernels.assign import Space
 
         self._space = Space(nodes.position, height, penalty, slot)
@@ -318,10 +319,10 @@ class _Attempt:
         point = np.ascontiguousarray(self._virtual[operator])
         if not nearest(self._tree, point, required, 0, self._nearest):
             return -1
-        return int(self._tree.node[0, self._nearest.slot[0]])
+        return int(self._tree.node[self._nearest.slot[0]])
 
     def _room(self, node: int) -> float:
-        return float(self._tree.row[0, self._space.slot[node], -1])
+        return float(self._tree.slot[self._space.slot[node], -1])
 
     def _charge(self, node: int, required: float) -> None:
         from nova_core.placement.kernels.capacity_tree import set_free

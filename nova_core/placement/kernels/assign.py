@@ -99,9 +99,9 @@ def write_candidates(
         need = max(items.size[item], pairs.minimum)
         needs = needs_of(pairs, items.pair[item])
         found = min(nearest(tree, point, need, needs, search), len(candidates.slot) - begin)
-    position, anchors, weights = tree.row[0], pairs.anchors[items.pair[item]], items.weights[item]
+    position, anchors, weights = tree.slot, pairs.anchors[items.pair[item]], items.weights[item]
     slot_out, cost_out = candidates.slot, candidates.cost
-    slots, costs, high = search.slot, search.distance, len(pairs.height) > 0
+    slots, costs, high = search.slot, search.square, len(pairs.height) > 0
     for k in range(found):
         cost = 0.0
         for i in range(3):

@@ -15,7 +15,6 @@ from numba import njit
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.assign import write_candidates
 from nova_core.placement.kernels.capacity_tree import (
-    FREE,
     NONE,
     CapacityTree,
     Search,
@@ -91,7 +90,7 @@ def cut_in_two(
     pair = items.pair[item]
     rectangle, maximum = items.rectangle[item], pairs.maximum[pair]
     rate, weights = items.rate[item], items.weights[item]
-    rows = tree.row[0]
+    free_column, rows = tree.slot.shape[1] - 1, tree.slot
     ideal = 0.0 if pairs.by_rate else _ideal(pairs, items, item)
     best = limit
     best_side = best_at = NONE
@@ -128,7 +127,7 @@ def cut_in_two(
                 continue
             second_rate, second_cells = total - first_rate, end - begin - first_cells
             _write_leg(work, 1, pairs, side, second_rate, second_cells, rate, weights, end - begin)
-            free = rows[slot, FREE]
+            free = rows[slot, free_column]
             set_free(tree, slot, free - first_rate - broadcast)
             slot2, cost2 = cheapest_with_room(
                 tree,
@@ -327,4 +326,4 @@ def _room_for_a_replica(tree: CapacityTree, pairs: Pairs, items: Items, item: in
         last = pairs.rate[pair, side] - pairs.maximum[pair] * (pairs.grid[pair, side] - 1)
         smallest += min(last, pairs.maximum[pair])
     room = 2 * pairs.point.shape[1] + needs_of(pairs, pair)
-    return tree.box[0, 0, room] >= max(smallest, pairs.minimum)
+    return tree.box[1, room] >= max(smallest, pairs.minimum)

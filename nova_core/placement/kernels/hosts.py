@@ -9,12 +9,6 @@ from numba import njit
 
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.capacity_tree import (
-    CHILD,
-    COUNT,
-    FREE,
-    LEAF,
-    LEAST_ACCESS,
-    NONE,
     CapacityTree,
     box_distance,
     nearest,
@@ -29,7 +23,7 @@ LEGS = 3
 def _cost(
     tree: CapacityTree, position: Floats, height: Floats, end: Ints, weight: Floats, slot: int
 ) -> float:
-    node, total = tree.node[0, slot], 0.0
+    node, total = tree.node[slot], 0.0
     for leg in range(LEGS):
         if end[leg] == node:
             continue
@@ -45,30 +39,31 @@ def _bound(
     tree: CapacityTree, position: Floats, height: Floats, end: Ints, weight: Floats, t: int
 ) -> float:
     """What every slot below a tree node that is no end costs at least."""
-    least = tree.box[0, t, LEAST_ACCESS]
+    least = tree.rise[len(tree.slot) + t, 0] if len(tree.rise) else 0.0
     total = 0.0
     for leg in range(LEGS):
-        away = math.sqrt(box_distance(tree.box[0], t, position[end[leg]]))
+        away = math.sqrt(box_distance(tree.box, t, position[end[leg]]))
         total += weight[leg] * (away + height[end[leg]] + least)
     return total
 
 
 @njit(cache=True, nogil=True)
 def cheapest(
-    tree: CapacityTree, position: Floats, height: Floats, ends: Ints, weights: Floats
+    tree: CapacityTree, position: Floats, height: Floats, slot: Ints, ends: Ints, weights: Floats
 ) -> Ints:
     """(p,) for every three nodes the node of the tree nearest to all of them.
 
     Heights count on every leg but from a node to itself.
 
     Args:
-        tree: nodes to choose from, with their heights as access cost.
+        tree: nodes to choose from, with their heights as rise if there are any.
         position: (n, d) coordinates of all nodes, ms.
         height: (n,) ms.
+        slot: (n,) place of every node in the tree, -1 of others.
         ends: (p, 3) nodes.
         weights: (p, 3) of the legs to them.
     """
-    link = tree.link[0]
+    n, leaves = len(tree.slot), len(tree.box) // 2
     found = np.empty(len(ends), np.int64)
     waiting, bounds = np.empty(128, np.int64), np.empty(128)
     for pair in range(len(ends)):
@@ -76,33 +71,31 @@ def cheapest(
         best, chosen = math.inf, -1
         # The bound knows nothing of legs without length, so the ends themselves come first.
         for leg in range(LEGS):
-            here = tree.slot[0, end[leg]]
+            here = slot[end[leg]]
             if here >= 0:
                 cost = _cost(tree, position, height, end, weight, here)
                 if cost < best:
                     best, chosen = cost, here
-        waiting[0], bounds[0], count = 0, 0.0, 1
+        waiting[0], bounds[0], count = 1, 0.0, 1
         while count:
             count -= 1
             t = waiting[count]
             if bounds[count] >= best and chosen >= 0:
                 continue
-            child = link[t, CHILD]
-            if child < 0:
-                first = (NONE - child) * LEAF
-                for here in range(first, first + link[t, COUNT]):
+            if t >= leaves:
+                for here in range((t - leaves) * n // leaves, (t - leaves + 1) * n // leaves):
                     cost = _cost(tree, position, height, end, weight, here)
                     if cost < best or chosen < 0:
                         best, chosen = cost, here
                 continue
-            left = _bound(tree, position, height, end, weight, child)
-            right = _bound(tree, position, height, end, weight, child + 1)
+            left = _bound(tree, position, height, end, weight, 2 * t)
+            right = _bound(tree, position, height, end, weight, 2 * t + 1)
             # The nearer one is looked at first.
-            near = child if left <= right else child + 1
-            waiting[count], bounds[count] = 2 * child + 1 - near, max(left, right)
+            near = 2 * t if left <= right else 2 * t + 1
+            waiting[count], bounds[count] = 4 * t + 1 - near, max(left, right)
             waiting[count + 1], bounds[count + 1] = near, min(left, right)
             count += 2
-        found[pair] = tree.node[0, chosen]
+        found[pair] = tree.node[chosen]
     return found
 
 
@@ -119,18 +112,17 @@ def map_in_turn(tree: CapacityTree, points: Floats, required: Floats) -> tuple[I
         (m,) nodes, and how many points found no room.
     """
     found, overloaded = np.empty(len(points), np.int64), 0
-    search, rows, nodes = search_for(1, 1.0), tree.row[0], tree.node[0]
-    hosts = tree.link[0, 0, COUNT]
+    search, free = search_for(1, 1.0), tree.slot.shape[1] - 1
     for row in range(len(points)):
         if nearest(tree, points[row], required[row], 0, search) > 0:
             slot = search.slot[0]
         else:
             overloaded += 1
             slot = 0
-            for other in range(1, hosts):
-                more = rows[other, FREE] - rows[slot, FREE]
-                if more > 0.0 or (more == 0.0 and nodes[other] < nodes[slot]):
+            for other in range(1, len(tree.slot)):
+                more = tree.slot[other, free] - tree.slot[slot, free]
+                if more > 0.0 or (more == 0.0 and tree.node[other] < tree.node[slot]):
                     slot = other
-        found[row] = nodes[slot]
-        set_free(tree, slot, rows[slot, FREE] - required[row])
+        found[row] = tree.node[slot]
+        set_free(tree, slot, tree.slot[slot, free] - required[row])
     return found, overloaded

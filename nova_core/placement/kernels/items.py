@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.capacity_tree import (
-    ACCESS,
     NONE,
     CapacityTree,
     Search,
@@ -59,7 +58,6 @@ class Pairs(NamedTuple):
         grid: (p, 2) partitions m and n of both inputs under p_max.
         by_rate: whether a piece's legs weigh by its own rates rather than by its share of the grid.
         height: (p, 3) heights of those nodes, ms; (0, 3) where no node has access costs.
-        host_height: (n,) heights of all nodes, ms; (0,) likewise.
         needs: (p,) requirement hosts must meet, from 1; 0 for none. (0,) where no pair has any.
         largest: t_b, the greatest required capacity an instance may have, tuples/s.
         minimum: C_min, what a node must have free to be chosen, tuples/s.
@@ -74,7 +72,6 @@ class Pairs(NamedTuple):
     grid: Ints
     by_rate: bool
     height: Floats
-    host_height: Floats
     needs: Ints
     largest: float
     minimum: float
@@ -133,7 +130,7 @@ class Candidates(NamedTuple):
 @njit(cache=True, nogil=True, inline="always")
 def unplaced(tree: CapacityTree) -> int:
     """The slot of items without a host, after all others."""
-    return tree.node.shape[1]
+    return len(tree.node)
 
 
 @njit(cache=True, nogil=True)
@@ -227,8 +224,8 @@ def may_host(
     the caller.
     """
     needs = needs_of(pairs, pair)
-    host, nodes = tree.node[0, slot], pairs.node[pair]
-    if needs and not meets(tree, host, needs):
+    host, nodes = tree.node[slot], pairs.node[pair]
+    if needs and not meets(tree, slot, needs):
         return False
     if len(links.target) == 0:
         return True
@@ -247,7 +244,7 @@ def may_host(
 def _use_links(
     tree: CapacityTree, links: LinkRoom, nodes: Ints, rate: Floats, slot: int, sign: float
 ) -> None:
-    host = tree.node[0, slot]
+    host = tree.node[slot]
     for leg in range(3):
         source, target = (nodes[leg], host) if leg < 2 else (host, nodes[leg])
         if source != target:
@@ -272,11 +269,11 @@ def access_cost(
         row: that row.
         slot: where it would run.
     """
-    host, access = tree.node[0, slot], tree.row[0, slot, ACCESS]
+    host, access, height = tree.node[slot], tree.rise[slot, 0], tree.rise[slot, 1]
     total = 0.0
     for i in range(3):
         if pairs.node[pair, i] == host:
-            total += weights[row, i] * (access - pairs.host_height[host])
+            total += weights[row, i] * (access - height)
         else:
             total += weights[row, i] * (pairs.height[pair, i] + access)
     return total
@@ -292,7 +289,7 @@ def cost_on(tree: CapacityTree, pairs: Pairs, items: Items, item: int, slot: int
     for i in range(3):
         square = 0.0
         for k in range(anchors.shape[1]):
-            square += (tree.row[0, slot, k] - anchors[i, k]) ** 2
+            square += (tree.slot[slot, k] - anchors[i, k]) ** 2
         cost += items.weights[item, i] * math.sqrt(square)
     if len(pairs.height):
         cost += access_cost(tree, pairs, items.pair[item], items.weights, item, slot)
@@ -355,7 +352,7 @@ def cheapest_with_room(
         need: tuples/s a slot must have free.
         search: work space; as many slots are compared, more where links are full.
     """
-    position, anchors, point = tree.row[0], pairs.anchors, pairs.point
+    position, anchors, point = tree.slot, pairs.anchors, pairs.point
     linked, high, needs = len(links.target) > 0, len(pairs.height) > 0, needs_of(pairs, pair)
     while True:
         found = nearest(tree, point[pair], need, needs, search)

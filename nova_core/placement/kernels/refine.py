@@ -73,7 +73,7 @@ def improve(
         items.weights,
     )
     candidate, candidate_cost = candidates.slot, candidates.cost
-    position, anchors, minimum = tree.row[0], pairs.anchors, pairs.minimum
+    position, anchors, minimum = tree.slot, pairs.anchors, pairs.minimum
     nowhere, limited, high = (
         unplaced(tree),
         len(links.target) + len(pairs.needs) > 0,
@@ -174,7 +174,7 @@ def improve_deep(
         items.weights,
     )
     candidate, candidate_cost = candidates.slot, candidates.cost
-    position, anchors, minimum = tree.row[0], pairs.anchors, pairs.minimum
+    position, anchors, minimum = tree.slot, pairs.anchors, pairs.minimum
     nowhere, limited, high = (
         unplaced(tree),
         len(links.target) + len(pairs.needs) > 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nova_core.model.problem import Floats, Ints
-from nova_core.placement.kernels import capacity_tree as trees
+from nova_core.placement.kernels.live import host_tree as trees
 from nova_core.placement.kernels.live import hosts as kernels
 
 # Trees with this many hosts, more than half of which have changed, are built anew.
@@ -13,7 +13,7 @@ _FEW = 1024
 
 
 class HostIndex:
-    """A `CapacityTree` of hosts that come, go and move.
+    """A `HostTree` of hosts that come, go and move.
 
     Building it anew now and then costs each change a constant share.
 
@@ -38,9 +38,9 @@ class HostIndex:
     def _build(
         self, rows: Floats, node: Ints, hubs: Floats, offer: Ints, requirements: int
     ) -> None:
-        tree = trees.empty_tree(len(offer), len(node), hubs, requirements, trees.FILL)
+        tree = trees.empty_tree(len(offer), len(node), hubs, requirements)
         self.tree = tree._replace(offer=offer[: len(tree.offer)])
-        trees.fill(self.tree, rows, node, trees.FILL)
+        trees.fill(self.tree, rows, node)
         self._offer, self._requirements = offer, requirements
         self._changes_left = len(node) // 2 + _FEW
         self._deepest = 2 * max(1, len(node) // trees.FILL).bit_length() + 12

@@ -16,10 +16,11 @@ from nova_core.model.plan_delta import PairRef
 from nova_core.model.problem import Floats, Ints, Problem
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.placement.kernels import tuning
-from nova_core.placement.kernels.capacity_tree import busiest_sinks, offered
 from nova_core.placement.kernels.live import hosts as kernels
+from nova_core.placement.kernels.live.host_tree import offered
 from nova_core.placement.kernels.live.settle import Limits, settle
 from nova_core.placement.kernels.live.tables import HOST, LEFT, RIGHT
+from nova_core.placement.kernels.ranking import busiest_sinks
 from nova_core.placement.live.index import HostIndex
 from nova_core.placement.live.pieces import Piece, Pieces, Share
 from nova_core.placement.live.tables import (
@@ -371,7 +372,8 @@ class LiveState(Undoable):
     def _move(self, pair: int, old: int, new: int, share: Share) -> None:
         """Take a whole join, kept before, off a node or put it on one; the other is nowhere."""
         n, p = self.nodes, self.pairs
-        before = kernels.move(*self.index.tree, *n.columns, *p.columns, pair, share.size, new)
+        loads = n.capacity, n.free, n.first, n.pieces
+        before = kernels.move(*self.index.tree, *loads, p.row, p.chain, pair, share.size, new)
         self.on_undo(self._move_back, pair, old, new, *before)
         node, sign = (old, -1) if new == NOWHERE else (new, 1)
         free = n.free.item(node)
@@ -394,11 +396,19 @@ class LiveState(Undoable):
 
         For problems without links' budgets or requirements, where nothing is overloaded.
         """
+        n, p = self.nodes, self.pairs
         rows, result = np.array(pairs), np.empty((len(pairs), 4))
         count: int = settle(
             *self.index.tree,
-            *self.nodes.columns,
-            *self.pairs.columns,
+            n.position,
+            n.extra,
+            n.capacity,
+            n.free,
+            n.first,
+            n.pieces,
+            p.row,
+            p.chain,
+            p.point,
             *self.changed.reserve(len(pairs)),
             self.sources.rate,
             rows,

@@ -24,9 +24,7 @@ from nova_core.placement.kernels.live.tables import (
     MOVED,
     RIGHT,
     SINK,
-    Joins,
     Kept,
-    Nodes,
 )
 
 # Value of `PairRows.host` for a pair that has no place, and for one that runs in pieces.
@@ -115,11 +113,6 @@ class NodeRows(_Rows):
             alive=np.ones(count, bool),
         )
 
-    @property
-    def columns(self) -> Nodes:
-        """What kernels take."""
-        return Nodes(self.position, self.extra, self.capacity, self.free, self.first, self.pieces)
-
 
 @dataclass
 class SourceRows(_Rows):
@@ -176,11 +169,6 @@ class PairRows(_Rows):
     output: Floats
     point: Floats
     chain: Ints
-
-    @property
-    def columns(self) -> Joins:
-        """What kernels take."""
-        return Joins(self.row, self.point, self.chain)
 
     @property
     def left(self) -> Ints:

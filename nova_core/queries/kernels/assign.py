@@ -105,7 +105,7 @@ def _own(space: Space, bodies: Bodies, host: Ints, body: int, node: int) -> floa
 def _room(tree: CapacityTree, space: Space, node: int) -> float:
     if space.slot[node] < 0:
         return -1.0
-    room: float = tree.row[0, space.slot[node], -1]
+    room: float = tree.slot[space.slot[node], tree.slot.shape[1] - 1]
     return room
 
 
@@ -186,7 +186,7 @@ def place_trees(
                 c = _add(listed[n], c, old[n], required, tree, space)
             found = nearest(tree, bodies.point[body], required, 0, search)
             for f in range(found):
-                c = _add(listed[n], c, tree.node[0, search.slot[f]], required, tree, space)
+                c = _add(listed[n], c, tree.node[search.slot[f]], required, tree, space)
             for m in range(bodies.end_at[body], bodies.end_at[body + 1]):
                 end = bodies.end[m]
                 node = -1 - end if end < 0 else host[end]
@@ -242,7 +242,7 @@ def place_trees(
             if chosen == NONE and nearest(
                 tree, bodies.point[body], bodies.required[body], 0, search
             ):
-                chosen = tree.node[0, search.slot[0]]
+                chosen = tree.node[search.slot[0]]
             host[body] = chosen
             if chosen != NONE:
                 room = _room(tree, space, chosen) - bodies.required[body]
@@ -310,7 +310,7 @@ def improve(tree: CapacityTree, space: Space, bodies: Bodies, host: Ints, nearby
         found = nearest(tree, bodies.point[a], need, 0, search)
         best, least = NONE, now * (1.0 - 1e-12)
         for f in range(found):
-            node = tree.node[0, search.slot[f]]
+            node = tree.node[search.slot[f]]
             if node != host[a]:
                 cost = _all(space, bodies, host, a, node)
                 if cost < least:

@@ -317,11 +317,14 @@ def _cheapest(problem: Problem, fit: Ints, pairs: Ints) -> Ints:
 
     position, height = problem.latency_position, problem.nodes.height
     count = len(position)
-    tree = build(position, np.ones(count), fit, access=height)
+    access = None if height is None else np.stack([height, height], axis=1)
+    tree = build(position, np.ones(count), fit, rise=access)
+    slot = np.full(count, -1)
+    slot[tree.node] = np.arange(len(fit))
     heights = np.zeros(count) if height is None else height
     ends = np.stack([problem.left_node, problem.right_node, problem.sink_node], axis=1)[pairs]
     weights = leg_weights(problem, "network-usage")[pairs]
-    return np.asarray(cheapest(tree, position, heights, ends, weights))
+    return np.asarray(cheapest(tree, position, heights, slot, ends, weights))
 
 
 class SbonProducer(_Comparator):

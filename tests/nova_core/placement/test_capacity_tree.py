@@ -34,8 +34,8 @@ def test_nearest_with_room_agrees_with_brute_force(
     hub = rng.uniform(0, 100, dimensions)
     if grid:
         hub = np.round(hub / 25) * 25
-    tree = build(position, free, node, hub[None] if ranked else None)
-    slot_of = {int(n): slot for slot, n in enumerate(tree.node[0, :count])}
+    tree = build(position, free, node, hub if ranked else None)
+    slot_of = {int(n): slot for slot, n in enumerate(tree.node)}
     assert sorted(slot_of) == node.tolist()
     for _ in range(30):
         k = int(rng.integers(1, 9))
@@ -44,14 +44,14 @@ def test_nearest_with_room_agrees_with_brute_force(
         if ranked and rng.random() < 0.5:
             point = hub
         found = nearest(tree, point, room, 0, search)
-        answer = sorted(int(n) for n in tree.node[0, search.slot[:found]])
+        answer = sorted(int(n) for n in tree.node[search.slot[:found]])
         assert answer == expected(position, free, node, point, room, k)
         changed = int(rng.choice(node))
         free[changed] = float(rng.integers(0, 50))
         set_free(tree, slot_of[changed], free[changed])
 
 
-@pytest.mark.parametrize("hub", [None, np.zeros((1, 2))])
+@pytest.mark.parametrize("hub", [None, np.zeros(2)])
 def test_a_full_tree_answers_nothing(hub: np.ndarray | None) -> None:
     tree = build(np.zeros((4, 2)), np.ones(4), np.arange(4), hub)
     assert nearest(tree, np.zeros(2), 2.0, 0, search_for(3, 1.0)) == 0

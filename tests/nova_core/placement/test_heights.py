@@ -28,7 +28,7 @@ from nova_core.strategies import place
     st.booleans(),
     st.integers(0, 3),
 )
-def test_nearest_counts_access_costs_and_requirements(
+def test_nearest_counts_rises_and_requirements(
     seed: int, count: int, dimensions: int, grid: bool, ranked: bool, requirements: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -44,11 +44,11 @@ def test_nearest_counts_access_costs_and_requirements(
         position,
         free,
         node,
-        hub[None] if ranked else None,
-        access=height,
+        hub if ranked else None,
+        rise=np.stack([height, height], axis=1),
         meets=meets if requirements else None,
     )
-    slot_of = {int(n): slot for slot, n in enumerate(tree.node[0, :count])}
+    slot_of = {int(n): slot for slot, n in enumerate(tree.node)}
     for _ in range(20):
         k, needs = int(rng.integers(1, 9)), int(rng.integers(0, requirements + 1))
         point = hub if rng.random() < 0.5 else rng.uniform(-10, 110, dimensions)
@@ -58,7 +58,7 @@ def test_nearest_counts_access_costs_and_requirements(
         wanted = np.sort(away[good])[:k]
         search = search_for(k, 1.0)
         found = nearest(tree, point, room, needs, search)
-        answer = tree.node[0, search.slot[:found]]
+        answer = tree.node[search.slot[:found]]
         assert set(answer.tolist()) <= set(good)
         # Equally near nodes may differ by rounding, which here is that of a root and a square.
         np.testing.assert_allclose(np.sort(away[answer]), wanted, rtol=1e-9, atol=1e-9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nova_core.placement.kernels.capacity_tree import nearest, search_for
+from nova_core.placement.kernels.live.host_tree import nearest, search_for
 from nova_core.placement.live.index import HostIndex
 
 
@@ -23,10 +23,10 @@ def nearest_of_all(
 def found(
     index: HostIndex, point: np.ndarray, need: float, k: int, requirement: int = 0
 ) -> list[int]:
-    search = search_for(k, 1.0)
+    search = search_for(k)
     count = nearest(index.tree, point, need, requirement, search)
     node = index.tree.node[0, search.slot[:count]]
-    return node[np.lexsort((node, search.distance[:count]))].tolist()
+    return node.tolist()
 
 
 def empty(nodes: int) -> HostIndex:
@@ -88,7 +88,8 @@ def test_hosts_in_one_place_do_not_make_it_deep() -> None:
     index = empty(20_000)
     for node in range(20_000):
         index.replace(node, np.array([1.0, 2.0, 0.0, float(node % 7)]))
-    parent, owner, used = index.tree.parent[0], index.tree.owner[0], index.tree.used[0]
+    parent, used = index.tree.parent[0], index.tree.used[0]
+    owner = parent[index.tree.box.shape[1] :]
 
     def depth(t: int) -> int:
         return 0 if t < 0 else 1 + depth(int(parent[t]))

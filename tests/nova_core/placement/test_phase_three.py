@@ -14,7 +14,6 @@ from nova_core.model.problem import Problem
 from nova_core.placement.assignment import Assigner
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.placement.kernels import cut, refine
-from nova_core.placement.kernels.capacity_tree import FREE
 from nova_core.placement.kernels.items import cost_on
 from nova_core.placement.kernels.tuning import EPSILON, UNPLACED_COST
 from nova_core.placement.objectives import leg_weights
@@ -62,9 +61,9 @@ def check(state: Assigner) -> None:
         slot, rate = int(items.slot[item]), items.rate[item]
         expected = cost_on(tree, pairs, items, item, slot)
         assert items.cost[item] == pytest.approx(expected, rel=1e-9)
-        if slot == tree.node.shape[1]:
+        if slot == len(tree.node):
             continue
-        host, (a, b, sink) = int(tree.node[0, slot]), pairs.node[items.pair[item]].tolist()
+        host, (a, b, sink) = int(tree.node[slot]), pairs.node[items.pair[item]].tolist()
         for link, sent in (((a, host), rate[0]), ((b, host), rate[1]), ((host, sink), rate[2])):
             if link in left:
                 left[link] -= sent
@@ -132,12 +131,12 @@ def cheapest_two(state: Assigner, item: int) -> float:
     items, pairs, tree = state.items, state.pairs, state.tree
     pair, best = int(items.pair[item]), math.inf
     rectangle, rate, weights = items.rectangle[item], items.rate[item], items.weights[item]
-    slots = range(int((tree.node[0] >= 0).sum()))
+    slots = range(len(tree.node))
     free = items.free.copy()
     free[items.slot[item]] += items.size[item]
 
     def cost(slot: int, share: float) -> float:
-        away = np.linalg.norm(pairs.anchors[pair] - tree.row[0, slot, :-2], axis=1)
+        away = np.linalg.norm(pairs.anchors[pair] - tree.slot[slot, :-1], axis=1)
         return float((weights * share * away).sum())
 
     for side in (0, 1):
@@ -170,7 +169,7 @@ def test_a_cut_pays_and_is_no_better_than_brute_force(
     state.list_candidates(8)
     work = cut._work_space()
     for item in range(int(state.items.used[0])):
-        if state.items.slot[item] == state.tree.node.shape[1]:
+        if state.items.slot[item] == len(state.tree.node):
             continue
         before, limit = total(state), float(state.items.cost[item])
         best = cheapest_two(state, item)
@@ -185,8 +184,7 @@ def test_a_cut_pays_and_is_no_better_than_brute_force(
             assert total(state) == pytest.approx(before - limit + cost)
         else:
             assert total(state) == pytest.approx(before)
-    hosts = int((state.tree.node[0] >= 0).sum())
-    np.testing.assert_allclose(state.tree.row[0, :hosts, FREE], state.items.free[:hosts])
+    np.testing.assert_allclose(state.tree.slot[:, -1], state.items.free[:-1])
 
 
 @settings(max_examples=40, deadline=None)

@@ -6,6 +6,6 @@ from nova_core.kernel_cache import kernel_cache
 from nova_core.placement.kernels import median
 
 with kernel_cache(__file__, median.__file__):
-    from nova_core.placement.kernels.live import changed, hosts, settle, tables
+    from nova_core.placement.kernels.live import changed, host_tree, hosts, settle, tables
 
-__all__ = ["changed", "hosts", "settle", "tables"]
+__all__ = ["changed", "host_tree", "hosts", "settle", "tables"]

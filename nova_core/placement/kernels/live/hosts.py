@@ -8,16 +8,16 @@ import numpy as np
 from numba import njit
 
 from nova_core.model.problem import Floats, Ints
-from nova_core.placement.kernels.capacity_tree import (
+from nova_core.placement.kernels.live.host_tree import (
     NONE,
-    CapacityTree,
+    HostTree,
     insert,
     nearest,
     remove,
     search_for,
     set_free,
 )
-from nova_core.placement.kernels.live.tables import HOST, LEFT_NODE, Joins, Nodes
+from nova_core.placement.kernels.live.tables import HOST, LEFT_NODE, Joins, Loads
 from nova_core.placement.kernels.median import fermat_points
 from nova_core.placement.kernels.residents import enter, leave
 
@@ -121,7 +121,6 @@ def cheapest(
     box: Floats,
     link: Ints,
     parent: Ints,
-    owner: Ints,
     used: Ints,
     hub: Floats,
     offer: Ints,
@@ -139,13 +138,12 @@ def cheapest(
     """Of the nearest hosts with room for a piece of a join the cheapest first; how many.
 
     Args:
-        row: of a `CapacityTree`, as the next nine.
+        row: of a `HostTree`, as the next eight.
         node: its hosts.
         slot: their slots.
         box: its boxes.
         link: its links.
         parent: its parents.
-        owner: its owners.
         used: what is in use.
         hub: its hubs.
         offer: what nodes offer.
@@ -160,8 +158,8 @@ def cheapest(
         hosts: (k,) filled with nodes.
         cost: (k,) filled with the objective on each.
     """
-    tree = CapacityTree(row, node, slot, box, link, parent, owner, used, hub, offer)
-    search = search_for(len(hosts), 1.0)
+    tree = HostTree(row, node, slot, box, link, parent, used, hub, offer)
+    search = search_for(len(hosts))
     found = nearest(tree, points[pair], need, requirement, search)
     for i in range(found):
         host = node[0, search.slot[i]]
@@ -182,15 +180,14 @@ def set_host_free(
     box: Floats,
     link: Ints,
     parent: Ints,
-    owner: Ints,
     used: Ints,
     hub: Floats,
     offer: Ints,
     host: int,
     free: float,
 ) -> None:
-    """`set_free` of a host in the arrays of a `CapacityTree`; nothing for a node that is none."""
-    tree = CapacityTree(row, node, slot, box, link, parent, owner, used, hub, offer)
+    """`set_free` of a host in the arrays of a `HostTree`; nothing for a node that is none."""
+    tree = HostTree(row, node, slot, box, link, parent, used, hub, offer)
     if slot[0, host] != NONE:
         set_free(tree, slot[0, host], free)
 
@@ -203,7 +200,6 @@ def replace_host(
     box: Floats,
     link: Ints,
     parent: Ints,
-    owner: Ints,
     used: Ints,
     hub: Floats,
     offer: Ints,
@@ -211,22 +207,22 @@ def replace_host(
     values: Floats,
     deepest: int,
 ) -> int:
-    """Take a host out of the arrays of a `CapacityTree`, and `insert` it if it has values."""
-    tree = CapacityTree(row, node, slot, box, link, parent, owner, used, hub, offer)
+    """Take a host out of the arrays of a `HostTree`, and `insert` it if it has values."""
+    tree = HostTree(row, node, slot, box, link, parent, used, hub, offer)
     remove(tree, host)
     return insert(tree, host, values, deepest) if len(values) else 0
 
 
 @njit(cache=True, nogil=True)
 def move_join(
-    tree: CapacityTree, nodes: Nodes, joins: Joins, pair: int, size: float, new: int
+    tree: HostTree, loads: Loads, joins: Joins, pair: int, size: float, new: int
 ) -> tuple[float, float]:
     """Take a whole join off its host, if it has one, and put it on another, or nowhere.
 
     Args:
         tree: the hosts; free capacities are changed.
-        nodes: their table; changed likewise.
-        joins: table of pairs; hosts are changed.
+        loads: what nodes run; changed.
+        joins: hosts are changed.
         pair: the join.
         size: what it takes of a host, tuples/s.
         new: the other host, or `NONE`.
@@ -234,20 +230,20 @@ def move_join(
     Returns:
         What was free on the old and on the new host, tuples/s; 0 for none.
     """
-    free, slot = nodes.free, tree.slot
+    free, first, slot = loads.free, loads.first, tree.slot
     old = joins.row[pair, HOST]
     before_old = before_new = 0.0
     if old != NONE:
         before_old = free[old]
-        leave(nodes.first, joins.chain, old, pair)
+        leave(first, joins.chain, old, pair)
         # An empty node has its capacity to the last bit: rounding does not add up for ever.
-        empty = nodes.first[old] == NONE and nodes.pieces[old] == 0
-        free[old] = nodes.capacity[old] if empty else before_old + size
+        empty = first[old] == NONE and loads.pieces[old] == 0
+        free[old] = loads.capacity[old] if empty else before_old + size
         if slot[0, old] != NONE:
             set_free(tree, slot[0, old], free[old])
     if new != NONE:
         before_new = free[new]
-        enter(nodes.first, joins.chain, new, pair)
+        enter(first, joins.chain, new, pair)
         free[new] = before_new - size
         if slot[0, new] != NONE:
             set_free(tree, slot[0, new], free[new])
@@ -263,28 +259,24 @@ def move(
     box: Floats,
     link: Ints,
     parent: Ints,
-    owner: Ints,
     used: Ints,
     hub: Floats,
     offer: Ints,
-    position: Floats,
-    extra: Floats,
     capacity: Floats,
     free: Floats,
     first: Ints,
     pieces: Ints,
     table: Ints,
-    points: Floats,
     chain: Ints,
     pair: int,
     size: float,
     new: int,
 ) -> tuple[float, float]:
-    """`move_join` in the arrays of a `CapacityTree`, `Nodes` and `Joins`."""
+    """`move_join` in the arrays of a `HostTree`, `Loads` and `Joins`."""
     return move_join(
-        CapacityTree(row, node, slot, box, link, parent, owner, used, hub, offer),
-        Nodes(position, extra, capacity, free, first, pieces),
-        Joins(table, points, chain),
+        HostTree(row, node, slot, box, link, parent, used, hub, offer),
+        Loads(capacity, free, first, pieces),
+        Joins(table, chain),
         pair,
         size,
         new,

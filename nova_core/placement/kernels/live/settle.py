@@ -14,19 +14,27 @@ import numpy as np
 from numba import njit
 
 from nova_core.model.problem import Floats, Ints
-from nova_core.placement.kernels.capacity_tree import (
+from nova_core.placement.kernels.live.changed import keep
+from nova_core.placement.kernels.live.host_tree import (
     FREE,
     LEAF,
     NONE,
-    CapacityTree,
+    HostTree,
     Search,
     nearest,
     same_place,
     search_for,
 )
-from nova_core.placement.kernels.live.changed import keep
 from nova_core.placement.kernels.live.hosts import host_cost, ideal, move_join, recompute_points
-from nova_core.placement.kernels.live.tables import HOST, LEFT, LEFT_NODE, RIGHT, Joins, Nodes
+from nova_core.placement.kernels.live.tables import (
+    HOST,
+    LEFT,
+    LEFT_NODE,
+    RIGHT,
+    Joins,
+    Loads,
+    Places,
+)
 from nova_core.placement.kernels.residents import AFTER, BEFORE
 from nova_core.placement.kernels.tuning import AHEAD, LEVELS_AHEAD
 
@@ -58,18 +66,22 @@ class _Group(NamedTuple):
     Attributes:
         slot: where each may go, as looked for before any of them moves.
         distance: of that slot and the virtual position, with the access cost, ms.
+        size: what joins take of a host, tuples/s.
         need: tuples/s a host must have free.
         most: what a join may cost elsewhere, to move.
         host: where joins run, or may go, to be read ahead.
         left: hosts that joins have left.
+        search: for the nearest host.
     """
 
     slot: Ints
     distance: Floats
+    size: Floats
     need: Floats
     most: Floats
     host: Ints
     left: Ints
+    search: Search
 
 
 @njit(cache=True, nogil=True)
@@ -80,7 +92,6 @@ def settle(
     box: Floats,
     link: Ints,
     parent: Ints,
-    owner: Ints,
     used: Ints,
     hub: Floats,
     offer: Ints,
@@ -91,8 +102,8 @@ def settle(
     first: Ints,
     pieces: Ints,
     table: Ints,
-    points: Floats,
     chain: Ints,
+    points: Floats,
     kept: Ints,
     old_points: Floats,
     counts: Ints,
@@ -110,25 +121,24 @@ def settle(
     the room, or left a nearer host, it is looked for again.
 
     Args:
-        row: of a `CapacityTree`, as the next nine; free capacities are changed.
+        row: of a `HostTree`, as the next eight; free capacities are changed.
         node: its hosts.
         slot: their slots.
         box: its boxes.
         link: its links.
         parent: its parents.
-        owner: its owners.
         used: what is in use.
         hub: its hubs.
         offer: what nodes offer.
-        position: of `Nodes`, as the next five; who runs there and what is free is changed.
+        position: of `Places`, as the next.
         extra: heights and penalties.
-        capacity: capacities.
+        capacity: of `Loads`, as the next three; changed.
         free: what is left.
         first: first residents.
         pieces: residents in pieces.
-        table: of `Joins`, as the next two; hosts are changed.
-        points: virtual positions; changed if they are recomputed.
-        chain: neighbours; changed.
+        table: of `Joins`, as the next; changed.
+        chain: neighbours.
+        points: (p, d) virtual positions, ms; changed if they are recomputed.
         kept: of `Kept`, as the next two; see `changed.keep`, which is done for all.
         old_points: virtual positions before.
         counts: changed.
@@ -146,50 +156,55 @@ def settle(
     keep(table, points, kept, old_points, counts, pairs)
     if recompute:
         recompute_points(position, table, points, pairs, weights)
-    ahead = min(len(pairs), AHEAD)
-    group = _Group(
-        np.empty(ahead, np.int64),
-        np.empty(ahead),
-        np.empty(ahead),
-        np.empty(ahead),
-        np.empty(ahead, np.int64),
-        np.empty(ahead, np.int64),
-    )
-    tree = CapacityTree(row, node, slot, box, link, parent, owner, used, hub, offer)
-    nodes = Nodes(position, extra, capacity, free, first, pieces)
-    joins = Joins(table, points, chain)
+    group = _work_space(min(len(pairs), AHEAD))
+    tree = HostTree(row, node, slot, box, link, parent, used, hub, offer)
+    places, loads = Places(position, extra), Loads(capacity, free, first, pieces)
+    joins = Joins(table, chain)
     bounds = Limits(limits[0], limits[1], limits[2], limits[3], limits[4])
-    search, weight = search_for(1, 1.0), weights[0]
-    begin = 0
+    weight, begin = weights[0], 0
     while begin < len(pairs):
         some = pairs[begin : begin + AHEAD]
         rest, several = result[begin : begin + AHEAD], len(some) > 1
         if several:
             # Written somewhere, so that the compiler does not leave the reading out.
-            rest[0, 2] = _read_joins(nodes, joins, rate, some, group.host)
+            rest[0, 2] = _read_joins(extra, joins, rate, some, group.host)
             if table[some[0], HOST] != NONE:
-                rest[0, 3] = _read_hosts(tree, nodes, chain, group.host[: len(some)])
-        end, guesses = _look_ahead(tree, nodes, joins, rate, some, weight, bounds, group, search)
+                rest[0, 3] = _read_hosts(tree, places, loads, chain, group.host[: len(some)])
+        end, guesses = _look_ahead(tree, places, joins, points, rate, some, weight, bounds, group)
         if several and guesses:
-            rest[0, 3] += _read_hosts(tree, nodes, chain, group.host[:guesses])
-        done = _move_each(tree, nodes, joins, rate, some[:end], weight, group, search, rest)
-        begin += done
-        if done < end:
+            rest[0, 3] += _read_hosts(tree, places, loads, chain, group.host[:guesses])
+        settled = _move_each(tree, places, loads, joins, points, some[:end], weight, group, rest)
+        begin += settled
+        if settled < end:
             return begin
     return len(pairs)
 
 
 @njit(cache=True, nogil=True)
+def _work_space(count: int) -> _Group:
+    return _Group(
+        np.empty(count, np.int64),
+        np.empty(count),
+        np.empty(count),
+        np.empty(count),
+        np.empty(count),
+        np.empty(count, np.int64),
+        np.empty(count, np.int64),
+        search_for(1),
+    )
+
+
+@njit(cache=True, nogil=True)
 def _look_ahead(
-    tree: CapacityTree,
-    nodes: Nodes,
+    tree: HostTree,
+    places: Places,
     joins: Joins,
+    points: Floats,
     rate: Floats,
     pairs: Ints,
     weight: Floats,
     limits: Limits,
     group: _Group,
-    search: Search,
 ) -> tuple[int, int]:
     """Look for a host for each join before any of them moves.
 
@@ -197,12 +212,12 @@ def _look_ahead(
         How many joins are to be moved, fewer than all if one has no place and finds none; and how
         many hosts they may go to, listed in ``group.host``.
     """
-    slot, hosts, points = group.slot, group.host, joins.point
+    slot, hosts, search, table = group.slot, group.host, group.search, joins.row
     guesses, last = 0, NONE
     for k in range(len(pairs)):
         pair = pairs[k]
-        old = joins.row[pair, HOST]
-        size = _size(joins, rate, pair)
+        old = table[pair, HOST]
+        size = group.size[k] = rate[table[pair, LEFT]] + rate[table[pair, RIGHT]]
         slot[k] = _STAYS
         if size > limits.largest:
             if old == NONE:
@@ -211,10 +226,10 @@ def _look_ahead(
             continue
         group.most[k] = math.inf
         if old != NONE:
-            now = host_cost(nodes.position, nodes.extra, joins.row, pair, weight, old)
+            now = host_cost(places.position, places.extra, table, pair, weight, old)
             group.most[k] = now - max(limits.gain + limits.gain_share * now, 1e-9 * now)
             # No host is cheaper than the virtual position itself.
-            if ideal(nodes.position, joins.row, pair, points[pair], weight) >= group.most[k]:
+            if ideal(places.position, table, pair, points[pair], weight) >= group.most[k]:
                 continue
         group.need[k] = max(size, limits.minimum) * limits.enough
         slot[k], group.distance[k] = NONE, math.inf
@@ -235,18 +250,18 @@ def _look_ahead(
 
 @njit(cache=True, nogil=True)
 def _move_each(
-    tree: CapacityTree,
-    nodes: Nodes,
+    tree: HostTree,
+    places: Places,
+    loads: Loads,
     joins: Joins,
-    rate: Floats,
+    points: Floats,
     pairs: Ints,
     weight: Floats,
     group: _Group,
-    search: Search,
     result: Floats,
 ) -> int:
     """Move each join to the host that was found, or is now; how many before one has no place."""
-    slot, points, left = group.slot, joins.point, 0
+    slot, search, left = group.slot, group.search, 0
     for k in range(len(pairs)):
         pair, need = pairs[k], group.need[k]
         old = joins.row[pair, HOST]
@@ -257,19 +272,20 @@ def _move_each(
             continue
         again = slot[k] == _LATER or (slot[k] != NONE and tree.row[0, slot[k], FREE] < need)
         for i in range(left):
-            again |= _is_as_near(nodes, group.left[i], points[pair], need, group.distance[k])
+            again |= _is_as_near(
+                places, loads, group.left[i], points[pair], need, group.distance[k]
+            )
         if again:
             slot[k] = search.slot[0] if nearest(tree, points[pair], need, 0, search) else NONE
         new = tree.node[0, slot[k]] if slot[k] != NONE else NONE
         if new == NONE or (
-            host_cost(nodes.position, nodes.extra, joins.row, pair, weight, new) >= group.most[k]
+            host_cost(places.position, places.extra, joins.row, pair, weight, new) >= group.most[k]
         ):
             if old == NONE:
                 return k
             continue
         result[k, 1] = new
-        size = _size(joins, rate, pair)
-        result[k, 2], result[k, 3] = move_join(tree, nodes, joins, pair, size, new)
+        result[k, 2], result[k, 3] = move_join(tree, loads, joins, pair, group.size[k], new)
         if old != NONE:
             group.left[left] = old
             left += 1
@@ -277,26 +293,23 @@ def _move_each(
 
 
 @njit(cache=True, nogil=True)
-def _size(joins: Joins, rate: Floats, pair: int) -> float:
-    return rate[joins.row[pair, LEFT]] + rate[joins.row[pair, RIGHT]]
-
-
-@njit(cache=True, nogil=True)
-def _is_as_near(nodes: Nodes, host: int, point: Floats, need: float, near: float) -> bool:
+def _is_as_near(
+    places: Places, loads: Loads, host: int, point: Floats, need: float, near: float
+) -> bool:
     """Whether a node has room and is, as far as rounding tells, as near to a point as another."""
-    if nodes.free[host] < need:
+    if loads.free[host] < need:
         return False
     square = 0.0
     for k in range(len(point)):
-        square += (nodes.position[host, k] - point[k]) ** 2
-    distance = math.sqrt(square) + nodes.extra[host, 0] + nodes.extra[host, 1]
+        square += (places.position[host, k] - point[k]) ** 2
+    distance = math.sqrt(square) + places.extra[host, 0] + places.extra[host, 1]
     return distance <= near * (1 + 1e-9)
 
 
 @njit(cache=True, nogil=True)
-def _read_joins(nodes: Nodes, joins: Joins, rate: Floats, pairs: Ints, hosts: Ints) -> float:
+def _read_joins(extra: Floats, joins: Joins, rate: Floats, pairs: Ints, hosts: Ints) -> float:
     """Read what settling needs of joins; ``hosts`` is filled with where they run, 0 for none."""
-    total, table, chain, extra = 0.0, joins.row, joins.chain, nodes.extra
+    total, table, chain = 0.0, joins.row, joins.chain
     for k in range(len(pairs)):
         pair = pairs[k]
         hosts[k] = max(table[pair, HOST], 0)
@@ -309,16 +322,16 @@ def _read_joins(nodes: Nodes, joins: Joins, rate: Floats, pairs: Ints, hosts: In
 
 
 @njit(cache=True, nogil=True)
-def _read_hosts(tree: CapacityTree, nodes: Nodes, chain: Ints, hosts: Ints) -> float:
+def _read_hosts(tree: HostTree, places: Places, loads: Loads, chain: Ints, hosts: Ints) -> float:
     """Read what `move_join` will need of hosts."""
     rows, slot, box, parent = tree.row, tree.slot, tree.box, tree.parent
-    position, extra, first = nodes.position, nodes.extra, nodes.first
+    position, extra, first = places.position, places.extra, loads.first
     trees, count, room = len(rows), len(hosts), 2 * position.shape[1]
     at = np.empty((trees, count), np.int64)
     total = 0.0
     for k in range(count):
         host = hosts[k]
-        total += extra[host, 0] + position[host, 0] + nodes.free[host] + nodes.capacity[host]
+        total += extra[host, 0] + position[host, 0] + loads.free[host] + loads.capacity[host]
         total += first[host]
         for h in range(trees):
             at[h, k] = max(slot[h, host], 0)
@@ -327,7 +340,7 @@ def _read_hosts(tree: CapacityTree, nodes: Nodes, chain: Ints, hosts: Ints) -> f
     for h in range(trees):
         for k in range(count):
             total += rows[h, at[h, k], FREE]
-            at[h, k] = tree.owner[h, at[h, k] // LEAF]
+            at[h, k] = parent[h, box.shape[1] + at[h, k] // LEAF]
     for _ in range(LEVELS_AHEAD):
         for h in range(trees):
             for k in range(count):

@@ -14,12 +14,22 @@ from nova_core.model.problem import Floats, Ints
 LEFT, RIGHT, LEFT_NODE, RIGHT_NODE, SINK, HOST, MOVED, CHANGED = range(8)
 
 
-class Nodes(NamedTuple):
-    """Columns of the table of nodes.
+class Places(NamedTuple):
+    """Where nodes are.
 
     Attributes:
         position: (n, d) coordinates, ms.
         extra: (n, 2) height and penalty, ms.
+    """
+
+    position: Floats
+    extra: Floats
+
+
+class Loads(NamedTuple):
+    """What nodes run.
+
+    Attributes:
         capacity: (n,) tuples/s.
         free: (n,) what is left of it.
         first: (n,) the first join that runs whole there, see
@@ -27,8 +37,6 @@ class Nodes(NamedTuple):
         pieces: (n,) how many joins run there in pieces.
     """
 
-    position: Floats
-    extra: Floats
     capacity: Floats
     free: Floats
     first: Ints
@@ -41,12 +49,10 @@ class Joins(NamedTuple):
     Attributes:
         row: (p, 8) left and right source, their nodes, the sink, the host of a whole join, the
             version at which it last moved, and the event that changed it last.
-        point: (p, d) virtual positions, ms.
         chain: (p, 2) neighbours on the host, see `nova_core.placement.kernels.residents`.
     """
 
     row: Ints
-    point: Floats
     chain: Ints
 
 
