@@ -15,29 +15,16 @@ from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.model.plan import Instances, Partitions
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 from nova_core.placement.geometric_median import pair_nodes, weighted_distance
-from nova_core.placement.kernels import assign, cut, merge, refine
-from nova_core.placement.kernels.capacity_tree import CapacityTree, build, refresh
+from nova_core.placement.kernels import assign, cut, merge, refine, tuning
+from nova_core.placement.kernels.capacity_tree import (
+    MOST_REQUIREMENTS,
+    CapacityTree,
+    build,
+    write_free,
+)
 from nova_core.placement.kernels.items import Candidates, Items, LinkRoom, Pairs
+from nova_core.placement.kernels.ranking import busiest_sinks
 from nova_core.placement.partitioning import partition_count
-
-# Slots whose costs are compared for each join on the first pass, and when nothing has room.
-NEARBY = 2
-NEARBY_REFINED = 8
-SPREAD_NEARBY = 16
-# Joins whose columns fit the processor's cache in any order.
-IN_CACHE = 4096
-# Joins that must share a virtual position for a ranking of all slots around it to pay.
-HUB_JOINS = 500
-ROUNDS = 3
-# Joins tried for cuts: all of a small problem, one in 48 of a large one.
-# Spread of the factors that shake the order of further starts.
-_SHAKE = 0.5
-CUTS_TRIED = 1000
-CUTS_TRIED_SHARE = 48
-# Candidates per piece of a cut join; the kernel's `_PIECE_CANDIDATES`.
-PIECE_CANDIDATES = 16
-# Bits of a number without its sign.
-MOST_REQUIREMENTS = 62
 
 
 @dataclass(frozen=True)
@@ -117,15 +104,9 @@ class Assigner:
                 "lower rates, or accept overload with on_full=spread",
                 needed - available,
             )
-        # Neighbours in memory are what is used together: near joins, or the next to be placed.
-        if len(points) < IN_CACHE:
-            order = np.arange(len(points))
-        elif refine:
-            order = _spatial_order(points)
-        else:
-            order = np.argsort(-problem.required_capacity, kind="stable")
+        order = _memory_order(problem, points, refine)
         # Without a new order the columns need no copy.
-        pick = order if len(points) >= IN_CACHE else slice(None)
+        pick = order if len(points) >= tuning.IN_CACHE else slice(None)
         nodes, rate = pair_nodes(problem)[pick], _pair_rates(problem)[pick]
         anchors, points = anchors[pick], points[pick]
         weights, maximum = weights[pick], maximum[pick]
@@ -133,7 +114,7 @@ class Assigner:
             [partition_count(rate[:, 0], maximum), partition_count(rate[:, 1], maximum)], axis=1
         )
         position = np.ascontiguousarray(problem.nodes.position)
-        rise = _rise(problem)
+        access = _access(problem)
         pairs = Pairs(
             node=nodes,
             anchors=np.ascontiguousarray(anchors),
@@ -143,15 +124,17 @@ class Assigner:
             maximum=np.ascontiguousarray(maximum),
             grid=grid,
             by_rate=by_rate,
-            height=np.empty((0, 3)) if rise is None else rise[nodes, 1],
+            height=np.empty((0, 3)) if access is None else access[nodes, 1],
             needs=needs[pick] if len(needs) else needs,
             largest=bandwidth,
             minimum=c_min,
         )
-        capacity, hub = np.ascontiguousarray(problem.nodes.capacity), _hub(problem, points)
-        tree = build(position, capacity, node, hub, rise=rise, meets=meets)
+        hubs = busiest_sinks(points, problem.sink_node[pick], position, 1)
+        hub = hubs[0] if len(hubs) else None
+        capacity = np.ascontiguousarray(problem.nodes.capacity)
+        tree = build(position, capacity, node, hub, rise=access, meets=meets)
         count = len(problem.matrix)
-        items = _empty_items(count + count // 2 + 64, len(node))
+        items = _empty_items(count + count // 2 + 64, len(tree.node))
         items.free[:-1] = tree.slot[:, -1]
         items.used[0] = count
         items.pair[:count] = np.arange(count)
@@ -166,18 +149,18 @@ class Assigner:
             links=_link_room(problem),
             items=items,
             candidates=_empty_candidates(0),
-            capacity=tree.slot[:, -1].copy(),
+            capacity=items.free.copy(),
             order=order,
         )
 
     @property
-    def in_limbo(self) -> int:
-        """How many items have no place yet."""
-        count = self.items.used[0]
-        return int(np.count_nonzero(self.items.slot[:count] == len(self.tree.node)))
+    def unplaced(self) -> Bools:
+        """(m,) which items have no host yet."""
+        slot = self.items.slot[: self.items.used[0]]
+        return np.asarray(slot == len(self.tree.node))
 
     def assign_whole(self, nearby: int, seed: list[int] | None, exact: float = 1.0) -> None:
-        """Place every join whole, the largest first; the rest waits in limbo.
+        """Place every join whole, the largest first; the rest is unplaced.
 
         Args:
             nearby: slots compared for each join.
@@ -187,7 +170,7 @@ class Assigner:
         priority = self.problem.required_capacity
         if seed is not None:
             rng = np.random.default_rng(seed)
-            priority = priority * np.exp(rng.normal(scale=_SHAKE, size=len(priority)))
+            priority = priority * np.exp(rng.normal(scale=tuning.SHAKE, size=len(priority)))
         first_to_last = np.argsort(-priority, kind="stable")
         position = np.empty(len(self.order), np.int64)
         position[self.order] = np.arange(len(self.order))
@@ -196,34 +179,31 @@ class Assigner:
 
     def score(self) -> tuple[float, float]:
         """What found no room, tuples/s, and the objective of the rest; less is better."""
-        count = self.items.used[0]
-        placed = self.items.slot[:count] != len(self.tree.node)
-        return self.missing(), float(self.items.cost[:count][placed].sum())
+        placed = ~self.unplaced
+        return self.missing(), float(self.items.cost[: len(placed)][placed].sum())
 
-    def tell_tree(self) -> None:
+    def update_tree(self) -> None:
         """Bring the tree's free capacities up to date."""
-        self.tree.slot[:, -1] = self.items.free[:-1]
-        refresh(self.tree)
+        write_free(self.tree, self.items.free)
 
     def list_candidates(self, width: int) -> None:
         """List the slots each item may move to."""
         count = int(self.items.used[0])
-        spare = (len(self.items.size) - count) * 2 * PIECE_CANDIDATES
+        spare = (len(self.items.size) - count) * 2 * tuning.PIECE_CANDIDATES
         width = min(width, len(self.tree.node))
         self.candidates = _empty_candidates(count * width + spare)
         assign.list_candidates(
             self.tree, self.pairs, self.items, self.candidates, self.capacity, width
         )
 
-    def improve(self, *, deep: bool = False, only_limbo: bool = False) -> None:
+    def improve(self, *, deep: bool = False, only_unplaced: bool = False) -> None:
         """Relocate, swap and eject until it stops paying."""
-        refine.descend(
-            self.tree, self.links, self.pairs, self.items, self.candidates, ROUNDS, deep, only_limbo
-        )
-        self.tell_tree()
+        state = self.tree, self.links, self.pairs, self.items, self.candidates
+        refine.descend(*state, tuning.ROUNDS, deep, only_unplaced)
+        self.update_tree()
 
     def cut_to_fit(self) -> None:
-        """Cut what is in limbo until its pieces fit."""
+        """Cut unplaced items until their pieces fit."""
         item = 0
         while item != -1:
             item = cut.cut_to_fit(
@@ -252,19 +232,19 @@ class Assigner:
             pairs,
             items,
             self.candidates,
-            order[: max(CUTS_TRIED, count // CUTS_TRIED_SHARE)],
+            order[: max(tuning.CUTS_TRIED, count // tuning.CUTS_TRIED_SHARE)],
             gain,
         )
 
     def spread(self) -> int:
-        """Overload near nodes evenly with what is still in limbo; how many pieces."""
-        return int(assign.spread(self.tree, self.links, self.pairs, self.items, SPREAD_NEARBY))
+        """Overload near nodes evenly with what is still unplaced; how many pieces."""
+        state = self.tree, self.links, self.pairs, self.items
+        return int(assign.spread(*state, tuning.SPREAD_NEARBY))
 
     def missing(self) -> float:
-        """Required capacity in limbo, tuples/s."""
-        count = self.items.used[0]
-        waiting = self.items.slot[:count] == len(self.tree.node)
-        return float(self.items.size[:count][waiting].sum())
+        """Required capacity that is unplaced, tuples/s."""
+        unplaced = self.unplaced
+        return float(self.items.size[: len(unplaced)][unplaced].sum())
 
     def finish(self) -> Assignment:
         """Merge pieces that met and write partitions and instances."""
@@ -276,21 +256,27 @@ class Assigner:
             return Assignment(Partitions.whole(self.problem), instances, 0)
         rectangle = items.rectangle
         order = np.lexsort((rectangle[:count, 2], rectangle[:count, 0], items.pair[:count]))
-        keep = np.zeros(len(items.size), np.int64)
-        merge.merge_pieces(self.pairs, items, order, keep)
-        order = order[keep[order] == 1]
-        # Merging may have moved a rectangle's start, so order again.
-        order = order[np.lexsort((rectangle[order, 2], rectangle[order, 0], items.pair[order]))]
-        pair = self.order[items.pair[order]]
-        by_pair = np.argsort(pair, kind="stable")
-        order, pair = order[by_pair], pair[by_pair]
-        replicas = np.bincount(pair, minlength=pairs)
-        is_cut = replicas > 1
-        bounds = rectangle[order]
+        pair, slot, bounds = items.pair[order], items.slot[order], rectangle[order]
+        keep = np.empty(count, bool)
+        merge.merge_rectangles(
+            pair,
+            slot,
+            bounds,
+            self.pairs.rate,
+            self.pairs.maximum,
+            self.pairs.grid,
+            self.pairs.largest,
+            keep,
+        )
+        pair, slot, bounds = self.order[pair[keep]], slot[keep], bounds[keep]
+        # A merged rectangle may begin elsewhere than where its first piece did.
+        order = np.lexsort((bounds[:, 2], bounds[:, 0], pair))
+        pair, slot, bounds = pair[order], slot[order], bounds[order]
+        is_cut = np.bincount(pair, minlength=pairs) > 1
         whole = ~is_cut[pair]
         bounds[whole] = (0, 1, 0, 1)
         instances = Instances(
-            pair, self.tree.node[items.slot[order]], *(np.ascontiguousarray(c) for c in bounds.T)
+            pair, self.tree.node[slot], *(np.ascontiguousarray(c) for c in bounds.T)
         )
         back = np.argsort(self.order)
         partitions = _partitions(
@@ -305,7 +291,7 @@ class Assigner:
         for new_column, old_column in zip(self.items, old, strict=True):
             new_column[: len(old_column)] = old_column
         used = int(pool.used[0])
-        spare = (len(self.items.size) - int(old.used[0])) * 2 * PIECE_CANDIDATES
+        spare = (len(self.items.size) - int(old.used[0])) * 2 * tuning.PIECE_CANDIDATES
         self.candidates = _empty_candidates(used + spare)
         self.candidates.used[0] = used
         self.candidates.slot[:used], self.candidates.cost[:used] = (
@@ -320,17 +306,6 @@ def host_nodes(problem: Problem, c_min: float) -> Bools:
     return nodes.worker & (nodes.capacity > 0) & (nodes.capacity >= c_min)
 
 
-def _hub(problem: Problem, points: Floats) -> Floats | None:
-    """The sink that most joins have as their virtual position, (d,) ms; None if few have."""
-    if len(points) < HUB_JOINS:
-        return None
-    position = problem.nodes.position
-    at_sink = (points == position[problem.sink_node]).all(axis=1)
-    joins = np.bincount(problem.sink_node[at_sink], minlength=1)
-    most = int(np.argmax(joins))
-    return np.ascontiguousarray(position[most]) if joins[most] >= HUB_JOINS else None
-
-
 def _pair_rates(problem: Problem) -> Floats:
     """(p, 3) left, right and output rate of every pair, tuples/s."""
     rate = np.empty((len(problem.matrix), 3))
@@ -339,7 +314,7 @@ def _pair_rates(problem: Problem) -> Floats:
     return rate
 
 
-def _rise(problem: Problem) -> Floats | None:
+def _access(problem: Problem) -> Floats | None:
     """(n, 2) what every leg to a node adds to its distance, and its height alone, ms; or None."""
     height, penalty = problem.nodes.height, problem.nodes.penalty
     if height is None and penalty is None:
@@ -367,31 +342,31 @@ def _requirements(problem: Problem, hosts: Bools) -> tuple[Bools, Ints, Bools | 
         ProblemError: for more requirements than there are bits.
     """
     nothing = np.empty(0, np.int64)
-    asked = problem.requirements
-    if not asked.texts:
+    required = problem.requirements
+    if not required.texts:
         return hosts, nothing, None
-    wanted = asked.of_pairs(problem)
-    some = np.zeros(len(hosts), bool) if (wanted >= 0).all() else hosts.copy()
-    for row in np.unique(wanted[wanted >= 0]).tolist():
-        if not (asked.met[row] & hosts).any():
-            needed = float(problem.required_capacity[wanted == row].sum())
+    of_pair = required.of_pairs(problem)
+    some = np.zeros(len(hosts), bool) if (of_pair >= 0).all() else hosts.copy()
+    for row in np.unique(of_pair[of_pair >= 0]).tolist():
+        if not (required.met[row] & hosts).any():
+            needed = float(problem.required_capacity[of_pair == row].sum())
             raise InfeasibleError(
-                f"{problem.name}: no worker has {asked.texts[row]}, which joins that need "
+                f"{problem.name}: no worker has {required.texts[row]}, which joins that need "
                 f"{needed:g} tuples/s require",
                 needed,
             )
-        some |= asked.met[row] & hosts
-    telling = np.flatnonzero(~asked.met[:, some].all(axis=1))
-    if len(telling) > MOST_REQUIREMENTS:
+        some |= required.met[row] & hosts
+    distinct = np.flatnonzero(~required.met[:, some].all(axis=1))
+    if len(distinct) > MOST_REQUIREMENTS:
         raise ProblemError(
-            f"{problem.name}: joins have {len(telling)} different requirements; at most "
+            f"{problem.name}: joins have {len(distinct)} different requirements; at most "
             f"{MOST_REQUIREMENTS} can be told apart"
         )
-    if not len(telling):
+    if not len(distinct):
         return some, nothing, None
-    number = np.zeros(len(asked.texts) + 1, np.int64)  # the last is for -1, no requirement
-    number[telling] = np.arange(len(telling)) + 1
-    return some, number[wanted], asked.met[telling]
+    number = np.zeros(len(required.texts) + 1, np.int64)  # the last is for -1, no requirement
+    number[distinct] = np.arange(len(distinct)) + 1
+    return some, number[of_pair], required.met[distinct]
 
 
 def _empty_items(count: int, slots: int) -> Items:
@@ -410,9 +385,8 @@ def _empty_items(count: int, slots: int) -> Items:
         begin=np.zeros(count, np.int64),
         end=np.zeros(count, np.int64),
         opening=np.zeros(count, np.int64),
-        following=ints(count),
-        preceding=ints(count),
-        head=ints(slots + 1),
+        chain=ints(count, 2),
+        first=ints(slots + 1),
         free=np.zeros(slots + 1),
     )
     items.free[-1] = np.inf
@@ -444,6 +418,21 @@ def _partitions(rate: Floats, maximum: Floats, grid: Ints, is_cut: Bools) -> Par
     last = np.where(count > 1, side_rate - maximum * (count - 1), side_rate)
     partition_rate[offset[1:] - 1] = last
     return Partitions(offset, partition_rate)
+
+
+def _memory_order(problem: Problem, points: Floats, refine: bool) -> Ints:
+    """Order of joins in memory: neighbours are used together, as near joins or one after another.
+
+    Args:
+        problem: what is placed.
+        points: (p, d) virtual positions, ms.
+        refine: whether refinement follows the first pass.
+    """
+    if len(points) < tuning.IN_CACHE:
+        return np.arange(len(points))
+    if refine:
+        return _spatial_order(points)
+    return np.argsort(-problem.required_capacity, kind="stable")
 
 
 def _spatial_order(points: Floats) -> Ints:

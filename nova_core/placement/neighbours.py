@@ -16,7 +16,7 @@ from nova_core.errors import NovaError
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.assignment import Assigner
 from nova_core.placement.kernels.fill import fill
-from nova_core.placement.kernels.items import send_to_limbo
+from nova_core.placement.kernels.items import leave_unplaced
 
 # Slots, nearest first, of a virtual position and k.
 Query = Callable[[Floats, int], Ints]
@@ -27,15 +27,15 @@ def assign_nearest(state: Assigner, index: str, k: int | None, on_full: str, see
     """Place every join on its k nearest candidates, in the order of the join matrix.
 
     Args:
-        state: the start of Phase III; what finds no room is in limbo afterwards.
+        state: the start of Phase III; what finds no room is unplaced afterwards.
         index: ``kdtree`` or ``annoy``.
         k: candidates per join; None takes the ratio of its required capacity to the median capacity
             of all candidates, and at least 2.
-        on_full: ``expand`` doubles k until the join fits or every node was asked.
+        on_full: ``expand`` doubles k until the join fits or every node was tried.
         seed: of Annoy's random trees.
 
     Raises:
-        NovaError: when ``annoy`` is asked for and not installed.
+        NovaError: when ``annoy`` is chosen and not installed.
     """
     pairs = state.pairs
     query = _kdtree(state) if index == "kdtree" else _annoy(state, seed)
@@ -52,7 +52,7 @@ def assign_nearest(state: Assigner, index: str, k: int | None, on_full: str, see
                 break
             asked = min(2 * asked, count)
         if not placed:
-            send_to_limbo(state.tree, state.links, pairs, state.items, item)
+            leave_unplaced(state.tree, state.links, pairs, state.items, item)
 
 
 def _available(query: Query, pair: int, k: int, state: Assigner) -> Ints:

@@ -6,6 +6,8 @@ import numpy as np
 
 from nova_core.model.problem import Floats, Ints
 
+# How coarsely inputs may be cut, as in the paper.
+DEFAULT_SIGMA = 0.4
 # A rate that is a whole multiple of p_max up to rounding must not gain a sliver of a partition.
 _ROUNDING = 1e-9
 

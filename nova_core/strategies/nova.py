@@ -19,19 +19,6 @@ if TYPE_CHECKING:
 Index = Literal["capacity-tree", "kdtree", "annoy"]
 OnFull = Literal["expand", "spread"]
 
-DEFAULT_SIGMA = 0.4
-# Up to this many joins refinement looks at more nodes per join. Above, a placement without it takes
-# the nearest node with room unseen: a seventh less time for 1 % of the objective.
-FEW_JOINS = 1000
-# There it also looks less exactly (`nova_core.placement.kernels.capacity_tree.Search.exact`): at a
-# million nodes a further eighth less time for at most 0.05 % of the objective.
-NEARLY = 1 / 1.05
-# Refinement is the default up to this many joins. For 300,000, of a million nodes, it takes four
-# times as long as all else, for 4 % of the objective.
-REFINED_JOINS = 100_000
-# Orders tried on small problems: as many as together place this many joins, and no more than these.
-JOINS_AFFORDED = 200
-MOST_STARTS = 24
 # What a plan may break once pieces that fit nowhere were spread.
 SPREAD_BREAKS = ("capacity", "minimum-capacity", "replica-bandwidth", "link")
 
@@ -105,9 +92,10 @@ class Nova(Strategy):
             InfeasibleError: when ``on_full`` is ``expand`` and something fits nowhere.
         """
         from nova_core.placement.geometric_median import geometric_median, pair_anchors
+        from nova_core.placement.kernels import tuning
 
         p = self.parameters
-        if p.refine is None and len(problem.matrix) > REFINED_JOINS:
+        if p.refine is None and len(problem.matrix) > tuning.REFINED_JOINS:
             with suppress(InfeasibleError):  # refinement may find room
                 plan = Nova(replace(p, refine=False)).place(problem)
                 if not plan.breaks:
@@ -116,14 +104,18 @@ class Nova(Strategy):
         anchors = pair_anchors(problem)
         points = geometric_median(anchors, weights)
         maximum = self._maximum_partition_rate(problem)
-        starts = self._starts(problem)
+        starts = 1
+        if p.refine is not False and p.index == "capacity-tree":
+            # A small problem affords many orders, and a single one may dead-end.
+            afforded = tuning.JOINS_AFFORDED // len(problem.matrix)
+            starts = max(1, min(tuning.MOST_STARTS, afforded))
         best: Assigner | None = None
         for start in range(starts):
             state = self._assign(problem, anchors, points, weights, maximum, start)
             if best is None or state.score() < best.score():
                 best = state
         assert best is not None  # there is at least one start
-        waiting = best.in_limbo
+        waiting = int(best.unplaced.sum())
         if waiting and p.on_full == "expand":
             missing = best.missing()
             raise InfeasibleError(_no_room(problem, waiting, missing, p.bandwidth), missing)
@@ -141,13 +133,6 @@ class Nova(Strategy):
             notes={"cut_joins": result.cuts, "spread_pieces": spread},
         )
 
-    def _starts(self, problem: Problem) -> int:
-        """How many orders to try: a small problem affords many, and a single one may dead-end."""
-        p = self.parameters
-        if p.refine is False or p.index != "capacity-tree":
-            return 1
-        return max(1, min(MOST_STARTS, JOINS_AFFORDED // len(problem.matrix)))
-
     def _assign(
         self,
         problem: Problem,
@@ -157,8 +142,9 @@ class Nova(Strategy):
         maximum: Floats,
         start: int,
     ) -> Assigner:
-        """Phase III once: assign, refine, cut; what found no room is in limbo."""
-        from nova_core.placement.assignment import NEARBY, NEARBY_REFINED, Assigner
+        """Phase III once: assign, refine, cut; what found no room is unplaced."""
+        from nova_core.placement.assignment import Assigner
+        from nova_core.placement.kernels import tuning
 
         p = self.parameters
         refined = p.refine is not False
@@ -174,35 +160,40 @@ class Nova(Strategy):
             on_full=p.on_full,
             refine=refined,
         )
-        few = len(problem.matrix) <= FEW_JOINS
+        few = len(problem.matrix) <= tuning.FEW_JOINS
         if p.index == "capacity-tree":
-            more, fewer = (NEARBY_REFINED, NEARBY) if few else (NEARBY, 1)
+            more, fewer = (tuning.NEARBY_REFINED, tuning.NEARBY) if few else (tuning.NEARBY, 1)
             nearby = more if refined else fewer
-            exact = 1.0 if refined or few else NEARLY
+            exact = 1.0 if refined or few else tuning.NEARLY
             state.assign_whole(nearby, [p.seed, start] if start else None, exact)
         else:
             from nova_core.placement.neighbours import assign_nearest
 
             assign_nearest(state, p.index, p.k, p.on_full, p.seed)
-            state.tell_tree()
-        waiting = state.in_limbo
+            state.update_tree()
+        waiting = state.unplaced.any()
         if refined:
-            state.list_candidates(p.neighbours or (64 if few else 32))
-            state.improve(deep=waiting > 0)
+            width = tuning.CANDIDATES_FEW if few else tuning.CANDIDATES
+            state.list_candidates(p.neighbours or width)
+            state.improve(deep=bool(waiting))
         if waiting and (p.index == "capacity-tree" or p.on_full == "expand"):
             state.cut_to_fit()
         if refined:
             state.cut_where_cheaper(p.cut_gain)
             state.improve()
-        if waiting and state.in_limbo:
+        if waiting and state.unplaced.any():
             # Last resort: make room for what is left by moving others.
             state.list_candidates(len(problem.nodes))
-            state.improve(deep=True, only_limbo=True)
+            state.improve(deep=True, only_unplaced=True)
         return state
 
     def _maximum_partition_rate(self, problem: Problem) -> Floats:
         """p_max of every pair (Eq. 7), sigma given or from t_b (Eq. 8)."""
-        from nova_core.placement.partitioning import maximum_partition_rate, sigma_for_bandwidth
+        from nova_core.placement.partitioning import (
+            DEFAULT_SIGMA,
+            maximum_partition_rate,
+            sigma_for_bandwidth,
+        )
 
         p = self.parameters
         sigma: Floats | float

@@ -14,7 +14,10 @@ with kernel_cache(__file__):
         items,
         median,
         merge,
+        ranking,
         refine,
+        residents,
+        tuning,
     )
 
 __all__ = [
@@ -26,5 +29,8 @@ __all__ = [
     "items",
     "median",
     "merge",
+    "ranking",
     "refine",
+    "residents",
+    "tuning",
 ]

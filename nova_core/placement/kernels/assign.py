@@ -9,27 +9,29 @@ from numba import njit
 
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.capacity_tree import (
+    NONE,
     CapacityTree,
     Search,
     nearest,
-    refresh,
     search_for,
     set_free,
+    write_free,
 )
 from nova_core.placement.kernels.items import (
-    NONE,
     Candidates,
     Items,
     LinkRoom,
     Pairs,
+    access_cost,
     attach,
     cheapest_with_room,
     cost_on,
     detach,
-    lift,
+    leave_unplaced,
     needs_of,
-    send_to_limbo,
+    unplaced,
 )
+from nova_core.placement.kernels.residents import AFTER
 
 
 @njit(cache=True, nogil=True)
@@ -42,7 +44,7 @@ def assign_whole(
     nearby: int,
     exact: float,
 ) -> int:
-    """Place every pair whole, in the given order; what finds no room is in limbo.
+    """Place every pair whole, in the given order; what finds no room is unplaced.
 
     Args:
         tree: the candidate slots; its free capacities are kept up to date.
@@ -54,12 +56,12 @@ def assign_whole(
         exact: how exactly those are the nearest (`Search`).
 
     Returns:
-        How many items are in limbo.
+        How many items are unplaced.
     """
     search = search_for(nearby, exact)
     largest, minimum = pairs.largest, pairs.minimum
     size, rate, weights, free = items.size, items.rate, items.weights, items.free
-    waiting = 0
+    missing = 0
     for item in order:
         slot, cost = NONE, 0.0
         if size[item] <= largest:
@@ -67,12 +69,12 @@ def assign_whole(
                 tree, links, pairs, item, rate, weights, item, max(size[item], minimum), search
             )
         if slot == NONE:
-            send_to_limbo(tree, links, pairs, items, item)
-            waiting += 1
+            leave_unplaced(tree, links, pairs, items, item)
+            missing += 1
             continue
         attach(tree, links, pairs, items, item, slot, cost)
         set_free(tree, slot, free[slot])
-    return waiting
+    return missing
 
 
 @njit(cache=True, nogil=True)
@@ -99,7 +101,7 @@ def write_candidates(
         found = min(nearest(tree, point, need, needs, search), len(candidates.slot) - begin)
     position, anchors, weights = tree.slot, pairs.anchors[items.pair[item]], items.weights[item]
     slot_out, cost_out = candidates.slot, candidates.cost
-    slots, squares, tall = search.slot, search.square, len(tree.rise) > 0
+    slots, costs, high = search.slot, search.square, len(pairs.height) > 0
     for k in range(found):
         cost = 0.0
         for i in range(3):
@@ -107,13 +109,13 @@ def write_candidates(
             for m in range(anchors.shape[1]):
                 square += (position[slots[k], m] - anchors[i, m]) ** 2
             cost += weights[i] * math.sqrt(square)
-        if tall:
-            cost += lift(tree, pairs, items.pair[item], items.weights, item, slots[k])
-        squares[k] = cost
-    order = np.argsort(squares[:found])
+        if high:
+            cost += access_cost(tree, pairs, items.pair[item], items.weights, item, slots[k])
+        costs[k] = cost
+    order = np.argsort(costs[:found])
     for k in range(found):
         slot_out[begin + k] = slots[order[k]]
-        cost_out[begin + k] = squares[order[k]]
+        cost_out[begin + k] = costs[order[k]]
     candidates.used[0] = begin + found
     items.begin[item] = items.opening[item] = begin
     items.end[item] = begin + found
@@ -138,48 +140,43 @@ def list_candidates(
         capacity: (n,) total capacity of each slot, tuples/s.
         width: candidates per item.
     """
-    d = pairs.point.shape[1]
-    tree.slot[:, d] = capacity
-    refresh(tree)
+    write_free(tree, capacity)
     search = search_for(width, 1.0)
     # In the order of slots, so that neighbours in space are neighbours in memory.
-    for slot in range(len(items.head)):
-        item = items.head[slot]
+    for slot in range(len(items.first)):
+        item = items.first[slot]
         while item != NONE:
             write_candidates(tree, pairs, items, candidates, item, search)
-            item = items.following[item]
-    tree.slot[:, d] = items.free[: len(tree.node)]
-    refresh(tree)
+            item = items.chain[item, AFTER]
+    write_free(tree, items.free)
 
 
 @njit(cache=True, nogil=True)
 def spread(tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, nearby: int) -> int:
-    """Place what is in limbo on near slots all the same, evenly by how full they get; how many.
+    """Place unplaced items on near slots all the same, evenly by how full they get; how many.
 
     The overload this accepts is reported by the plan's verification.
     """
-    limbo = len(tree.node)
-    d = pairs.point.shape[1]
-    capacity = items.free[:limbo].copy()
+    nowhere = unplaced(tree)
+    capacity = items.free[:nowhere].copy()
     for item in range(items.used[0]):
-        if items.slot[item] != limbo:
+        if items.slot[item] != nowhere:
             capacity[items.slot[item]] += items.size[item]
-    tree.slot[:, d] = capacity
-    refresh(tree)
+    write_free(tree, capacity)
     search = search_for(nearby, 1.0)
     moved = 0
     for item in range(items.used[0]):
-        if items.slot[item] != limbo:
+        if items.slot[item] != nowhere:
             continue
         pair = items.pair[item]
-        least = max(pairs.minimum, 1e-9)
-        found = nearest(tree, pairs.point[pair], least, needs_of(pairs, pair), search)
-        best, best_fill = NONE, np.inf
+        need = max(pairs.minimum, 1e-9)
+        found = nearest(tree, pairs.point[pair], need, needs_of(pairs, pair), search)
+        best, least = NONE, np.inf
         for k in range(found):
             slot = search.slot[k]
-            fill = (capacity[slot] - items.free[slot] + items.size[item]) / capacity[slot]
-            if fill < best_fill:
-                best, best_fill = slot, fill
+            load = (capacity[slot] - items.free[slot] + items.size[item]) / capacity[slot]
+            if load < least:
+                best, least = slot, load
         if best != NONE:
             detach(tree, links, pairs, items, item)
             cost = cost_on(tree, pairs, items, item, best)

@@ -9,7 +9,7 @@ greatest free capacity of slots that have them, per requirement.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numba import njit
@@ -25,6 +25,10 @@ from nova_core.placement.kernels.ranking import (
 )
 
 LEAF_SIZE = 16
+# Bits of a number without its sign.
+MOST_REQUIREMENTS = 62
+# A typed -1: a plain one is a literal to numba, which compiles callees anew for each literal.
+NONE = cast("int", np.int64(-1))
 
 
 class CapacityTree(NamedTuple):
@@ -102,7 +106,7 @@ def _gather(rows: Floats, node: Ints, begin: int, end: int, axis: int, bound: fl
 
 
 @njit(cache=True, nogil=True)
-def _select(rows: Floats, node: Ints, begin: int, end: int, middle: int, axis: int) -> None:
+def select(rows: Floats, node: Ints, begin: int, end: int, middle: int, axis: int) -> None:
     """Reorder rows begin..end so that row ``middle`` splits them along an axis (quickselect)."""
     while end - begin > 1:
         # Median of three against sorted input.
@@ -221,7 +225,7 @@ def _build(
             for k in range(1, len(split)):
                 if wide[t, 1, k] - wide[t, 0, k] > wide[t, 1, axis] - wide[t, 0, axis]:
                     axis = k
-            _select(slot, node, begin, end, middle, split[axis])
+            select(slot, node, begin, end, middle, split[axis])
             wide[2 * t], wide[2 * t + 1] = wide[t], wide[t]
             wide[2 * t, 1, axis] = wide[2 * t + 1, 0, axis] = slot[middle, split[axis]]
         first *= 2
@@ -254,6 +258,13 @@ def refresh(tree: CapacityTree) -> None:
             tree.box[t, room] = max(tree.box[2 * t, room], tree.box[2 * t + 1, room])
     if len(tree.ranking.hub):
         refresh_ranking(tree.ranking, tree.slot)
+
+
+@njit(cache=True, nogil=True)
+def write_free(tree: CapacityTree, free: Floats) -> None:
+    """Change the free capacity of all slots, tuples/s; ``free`` may have more entries."""
+    tree.slot[:, tree.slot.shape[1] - 1] = free[: len(tree.slot)]
+    refresh(tree)
 
 
 @njit(cache=True, nogil=True)

@@ -14,9 +14,14 @@ from numba import njit
 
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.assign import write_candidates
-from nova_core.placement.kernels.capacity_tree import CapacityTree, Search, search_for, set_free
-from nova_core.placement.kernels.items import (
+from nova_core.placement.kernels.capacity_tree import (
     NONE,
+    CapacityTree,
+    Search,
+    search_for,
+    set_free,
+)
+from nova_core.placement.kernels.items import (
     Candidates,
     Items,
     LinkRoom,
@@ -24,20 +29,22 @@ from nova_core.placement.kernels.items import (
     attach,
     cheapest_with_room,
     detach,
+    leave_unplaced,
     needs_of,
     place_cheapest,
-    send_to_limbo,
     sync,
+    unplaced,
     write_halves,
     write_rectangle,
+)
+from nova_core.placement.kernels.tuning import (
+    CUT_NEARBY,
+    CUT_POSITIONS,
+    PIECE_CANDIDATES,
 )
 
 # Rows of the work space; typed, as `items.NONE` is.
 FIRST, SECOND = cast("int", np.int64(0)), cast("int", np.int64(1))
-# Positions tried along each input; a grid of at most this many partitions a side is searched whole.
-_POSITIONS = 32
-_NEARBY = 4
-_PIECE_CANDIDATES = 16
 
 
 class CutWork(NamedTuple):
@@ -54,8 +61,8 @@ def _work_space() -> CutWork:
     return CutWork(
         np.empty((2, 3)),
         np.empty((2, 3)),
-        search_for(_NEARBY, 1.0),
-        search_for(_PIECE_CANDIDATES, 1.0),
+        search_for(CUT_NEARBY, 1.0),
+        search_for(PIECE_CANDIDATES, 1.0),
     )
 
 
@@ -90,10 +97,10 @@ def cut_in_two(
     for side in range(2):
         begin, end = rectangle[2 * side], rectangle[2 * side + 1]
         total, broadcast = rate[side], rate[1 - side]
-        # Sending the smaller input to both pieces costs least; the other cut is for want of choice.
+        # Sending the smaller input to both costs least: the other one only where that is whole.
         if total < broadcast and rectangle[3 - 2 * side] - rectangle[2 - 2 * side] > 1:
             continue
-        step = max(1, (end - begin + _POSITIONS - 1) // _POSITIONS)
+        step = max(1, (end - begin + CUT_POSITIONS - 1) // CUT_POSITIONS)
         for at in range(begin + step, end, step):
             before = maximum * (at - begin)
             # The larger piece chooses first, as in the first pass.
@@ -265,22 +272,22 @@ def cut_to_fit(
     candidates: Candidates,
     start: int,
 ) -> int:
-    """Cut what is in limbo until the pieces fit, from item ``start`` on.
+    """Cut unplaced items until the pieces fit, from item ``start`` on.
 
     Two pieces that both fit are preferred; failing that an item is halved and its halves cut in
-    turn, down to single replicas. What still finds no room stays in limbo.
+    turn, down to single replicas. What still finds no room stays unplaced.
 
     Returns:
         The item to go on from once the state has grown, or -1 when all are done.
     """
     work = _work_space()
-    limbo = len(tree.node)
+    nowhere = unplaced(tree)
     item = start
     while item < items.used[0]:
-        if items.slot[item] != limbo:
+        if items.slot[item] != nowhere:
             item += 1
             continue
-        if items.used[0] == len(items.size) or candidates.used[0] + 2 * _PIECE_CANDIDATES > len(
+        if items.used[0] == len(items.size) or candidates.used[0] + 2 * PIECE_CANDIDATES > len(
             candidates.slot
         ):
             return item
@@ -289,7 +296,7 @@ def cut_to_fit(
             write_candidates(tree, pairs, items, candidates, item, work.listing)
             item += 1
             continue
-        send_to_limbo(tree, links, pairs, items, item)
+        leave_unplaced(tree, links, pairs, items, item)
         a, b, c, d = items.rectangle[item]
         if (b - a) * (d - c) == 1 or not _room_for_a_replica(tree, pairs, items, item):
             item += 1
@@ -297,7 +304,7 @@ def cut_to_fit(
         if cut_in_two(tree, links, pairs, items, candidates, item, math.inf, work):
             item += 1
             continue
-        # Halve the input that has more partitions; both halves wait in limbo.
+        # Halve the input that has more partitions; both halves are unplaced.
         other = items.used[0]
         items.used[0] = other + 1
         detach(tree, links, pairs, items, item)
@@ -306,7 +313,7 @@ def cut_to_fit(
         else:
             write_halves(pairs, items, item, other, 1, (c + d) // 2)
         for piece in (other, item):
-            send_to_limbo(tree, links, pairs, items, piece)
+            leave_unplaced(tree, links, pairs, items, piece)
     return NONE
 
 
@@ -318,5 +325,5 @@ def _room_for_a_replica(tree: CapacityTree, pairs: Pairs, items: Items, item: in
     for side in range(2):
         last = pairs.rate[pair, side] - pairs.maximum[pair] * (pairs.grid[pair, side] - 1)
         smallest += min(last, pairs.maximum[pair])
-    room = 2 * (tree.slot.shape[1] - 1) + needs_of(pairs, pair)
+    room = 2 * pairs.point.shape[1] + needs_of(pairs, pair)
     return tree.box[1, room] >= max(smallest, pairs.minimum)

@@ -1,8 +1,8 @@
 """What Phase III moves around: joins and pieces of joins, who sits on which slot, and what is left.
 
-An item is a rectangle of one pair's partition grid; an uncut join is the whole grid. Items whose
-place is not decided wait in *limbo*, a slot of unlimited room whose cost outweighs every real one,
-so that every improvement that finds them a place is taken first.
+An item is a rectangle of one pair's partition grid; an uncut join is the whole grid. Items without
+a host are in the slot *unplaced*, of unlimited room, whose cost outweighs every real one, so that
+every improvement that finds them a host is made first.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.capacity_tree import (
+    NONE,
     CapacityTree,
     Search,
     meets,
@@ -23,12 +24,11 @@ from nova_core.placement.kernels.capacity_tree import (
     search_for,
     set_free,
 )
+from nova_core.placement.kernels.residents import enter, leave
+from nova_core.placement.kernels.tuning import UNPLACED_COST
 
-# A typed -1: a plain one is a literal to numba, which compiles callees anew for each literal.
-NONE = cast("int", np.int64(-1))
-NOTHING = cast("int", np.int64(0))
-# Cost of a tuple/s in limbo (ms); beyond any latency, yet far from losing ms to rounding.
-LIMBO_COST = 1e6
+# Typed, as `NONE` is.
+NO_REQUIREMENT = cast("int", np.int64(0))
 
 
 class LinkRoom(NamedTuple):
@@ -57,7 +57,7 @@ class Pairs(NamedTuple):
         maximum: (p,) p_max of Eq. 7, tuples/s.
         grid: (p, 2) partitions m and n of both inputs under p_max.
         by_rate: whether a piece's legs weigh by its own rates rather than by its share of the grid.
-        height: (p, 3) heights of those nodes, ms; (0, 3) where no node has any.
+        height: (p, 3) heights of those nodes, ms; (0, 3) where no node has access costs.
         needs: (p,) requirement hosts must meet, from 1; 0 for none. (0,) where no pair has any.
         largest: t_b, the greatest required capacity an instance may have, tuples/s.
         minimum: C_min, what a node must have free to be chosen, tuples/s.
@@ -78,7 +78,7 @@ class Pairs(NamedTuple):
 
 
 class Items(NamedTuple):
-    """The state: one row per item, filled up to ``used[0]``, and one per slot plus limbo.
+    """The state: one row per item, filled up to ``used[0]``, and one per slot.
 
     Attributes:
         used: (1,) items in use.
@@ -92,9 +92,8 @@ class Items(NamedTuple):
         begin: (m,) start of the item's candidates.
         end: (m,) end of them.
         opening: (m,) where to look for the cheapest candidate with room; those before have none.
-        following: (m,) next resident of the same slot.
-        preceding: (m,) previous resident.
-        head: (n + 1,) first resident of each slot; the last slot is limbo.
+        chain: (m, 2) neighbours in the list of the slot, see `residents`.
+        first: (n + 1,) first resident of each slot; the last slot is that of unplaced items.
         free: (n + 1,) free capacity of each slot, tuples/s.
     """
 
@@ -109,9 +108,8 @@ class Items(NamedTuple):
     begin: Ints
     end: Ints
     opening: Ints
-    following: Ints
-    preceding: Ints
-    head: Ints
+    chain: Ints
+    first: Ints
     free: Floats
 
 
@@ -129,15 +127,27 @@ class Candidates(NamedTuple):
     cost: Floats
 
 
+@njit(cache=True, nogil=True, inline="always")
+def unplaced(tree: CapacityTree) -> int:
+    """The slot of items without a host, after all others."""
+    return len(tree.node)
+
+
 @njit(cache=True, nogil=True)
-def range_rate(pairs: Pairs, pair: int, side: int, begin: int, end: int) -> float:
-    """Rate of partitions begin..end of one input: p_max each, the remainder last."""
-    if begin == 0 and end == pairs.grid[pair, side]:
-        return pairs.rate[pair, side]
-    rate = pairs.maximum[pair] * (end - begin)
-    if end == pairs.grid[pair, side]:
-        rate += pairs.rate[pair, side] - pairs.maximum[pair] * pairs.grid[pair, side]
-    return rate
+def range_rate(whole: float, maximum: float, count: int, begin: int, end: int) -> float:
+    """Rate of partitions begin..end of one input, tuples/s: p_max each, the remainder last.
+
+    Args:
+        whole: rate of the input, tuples/s.
+        maximum: p_max, tuples/s.
+        count: its partitions.
+        begin: first of the range.
+        end: after its last.
+    """
+    if begin == 0 and end == count:
+        return whole
+    rate = maximum * (end - begin)
+    return rate + (whole - maximum * count) if end == count else rate
 
 
 @njit(cache=True, nogil=True)
@@ -155,17 +165,18 @@ def write_rectangle(
     items.pair[item] = pair
     items.rectangle[item, 0], items.rectangle[item, 1] = left, left_end
     items.rectangle[item, 2], items.rectangle[item, 3] = right, right_end
-    left_rate = range_rate(pairs, pair, 0, left, left_end)
-    right_rate = range_rate(pairs, pair, 1, right, right_end)
-    share = left_rate / pairs.rate[pair, 0] * right_rate / pairs.rate[pair, 1]
+    rate, maximum, grid = pairs.rate[pair], pairs.maximum[pair], pairs.grid[pair]
+    left_rate = range_rate(rate[0], maximum, grid[0], left, left_end)
+    right_rate = range_rate(rate[1], maximum, grid[1], right, right_end)
+    share = left_rate / rate[0] * right_rate / rate[1]
     items.rate[item, 0], items.rate[item, 1] = left_rate, right_rate
-    items.rate[item, 2] = pairs.rate[pair, 2] * share
+    items.rate[item, 2] = rate[2] * share
     items.size[item] = left_rate + right_rate
     if pairs.by_rate:
         items.weights[item] = items.rate[item]
     else:
         cells = (left_end - left) * (right_end - right)
-        fraction = cells / (pairs.grid[pair, 0] * pairs.grid[pair, 1])
+        fraction = cells / (grid[0] * grid[1])
         items.weights[item] = pairs.weights[pair] * fraction
 
 
@@ -200,7 +211,7 @@ def _link(links: LinkRoom, source: int, target: int) -> int:
 @njit(cache=True, nogil=True, inline="always")
 def needs_of(pairs: Pairs, pair: int) -> int:
     """The requirement a pair's hosts must meet, counted from 1; 0 for none."""
-    return pairs.needs[pair] if len(pairs.needs) else NOTHING
+    return pairs.needs[pair] if len(pairs.needs) else NO_REQUIREMENT
 
 
 @njit(cache=True, nogil=True)
@@ -213,11 +224,11 @@ def may_host(
     the caller.
     """
     needs = needs_of(pairs, pair)
+    host, nodes = tree.node[slot], pairs.node[pair]
     if needs and not meets(tree, slot, needs):
         return False
     if len(links.target) == 0:
         return True
-    host, nodes = tree.node[slot], pairs.node[pair]
     for leg in range(3):
         source, target = (nodes[leg], host) if leg < 2 else (host, nodes[leg])
         if source != target:
@@ -243,36 +254,36 @@ def _use_links(
 
 
 @njit(cache=True, nogil=True)
-def lift(
+def access_cost(
     tree: CapacityTree, pairs: Pairs, pair: int, weights: Floats, row: int, slot: int
 ) -> float:
-    """What heights and the slot's penalty add to the objective of a piece on a slot.
+    """What heights and the host's penalty add to the objective of a piece on a slot.
 
     A height counts on every leg but one that ends where it begins.
 
     Args:
-        tree: with heights or penalties.
-        pairs: what is placed.
+        tree: the hosts.
+        pairs: what is placed, with heights.
         pair: the piece's pair.
         weights: (..., 3) of its legs, in one row.
         row: that row.
         slot: where it would run.
     """
-    host, rise, height = tree.node[slot], tree.rise[slot, 0], tree.rise[slot, 1]
+    host, access, height = tree.node[slot], tree.rise[slot, 0], tree.rise[slot, 1]
     total = 0.0
     for i in range(3):
         if pairs.node[pair, i] == host:
-            total += weights[row, i] * (rise - height)
+            total += weights[row, i] * (access - height)
         else:
-            total += weights[row, i] * (pairs.height[pair, i] + rise)
+            total += weights[row, i] * (pairs.height[pair, i] + access)
     return total
 
 
 @njit(cache=True, nogil=True)
 def cost_on(tree: CapacityTree, pairs: Pairs, items: Items, item: int, slot: int) -> float:
     """Objective of an item on a slot."""
-    if slot == len(tree.node):
-        return LIMBO_COST * items.size[item]
+    if slot == unplaced(tree):
+        return UNPLACED_COST * items.size[item]
     cost = 0.0
     anchors = pairs.anchors[items.pair[item]]
     for i in range(3):
@@ -280,8 +291,8 @@ def cost_on(tree: CapacityTree, pairs: Pairs, items: Items, item: int, slot: int
         for k in range(anchors.shape[1]):
             square += (tree.slot[slot, k] - anchors[i, k]) ** 2
         cost += items.weights[item, i] * math.sqrt(square)
-    if len(tree.rise):
-        cost += lift(tree, pairs, items.pair[item], items.weights, item, slot)
+    if len(pairs.height):
+        cost += access_cost(tree, pairs, items.pair[item], items.weights, item, slot)
     return cost
 
 
@@ -296,17 +307,12 @@ def attach(
     cost: float,
 ) -> None:
     """Put an item on a slot."""
-    first = items.head[slot]
-    items.following[item] = first
-    items.preceding[item] = NONE
-    if first != NONE:
-        items.preceding[first] = item
-    items.head[slot] = item
+    enter(items.first, items.chain, slot, item)
     items.slot[item] = slot
     items.cost[item] = cost
     items.opening[item] = items.begin[item]
     items.free[slot] -= items.size[item]
-    if len(links.target) and slot < len(tree.node):
+    if len(links.target) and slot < unplaced(tree):
         _use_links(tree, links, pairs.node[items.pair[item]], items.rate[item], slot, 1.0)
 
 
@@ -314,16 +320,10 @@ def attach(
 def detach(tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, item: int) -> None:
     """Take an item off its slot."""
     slot = items.slot[item]
-    before, after = items.preceding[item], items.following[item]
-    if before != NONE:
-        items.following[before] = after
-    else:
-        items.head[slot] = after
-    if after != NONE:
-        items.preceding[after] = before
+    leave(items.first, items.chain, slot, item)
     items.free[slot] += items.size[item]
     items.slot[item] = NONE
-    if len(links.target) and slot < len(tree.node):
+    if len(links.target) and slot < unplaced(tree):
         _use_links(tree, links, pairs.node[items.pair[item]], items.rate[item], slot, -1.0)
 
 
@@ -353,7 +353,7 @@ def cheapest_with_room(
         search: work space; as many slots are compared, more where links are full.
     """
     position, anchors, point = tree.slot, pairs.anchors, pairs.point
-    linked, tall, needs = len(links.target) > 0, len(tree.rise) > 0, needs_of(pairs, pair)
+    linked, high, needs = len(links.target) > 0, len(pairs.height) > 0, needs_of(pairs, pair)
     while True:
         found = nearest(tree, point[pair], need, needs, search)
         slots = search.slot
@@ -368,8 +368,8 @@ def cheapest_with_room(
                 for m in range(anchors.shape[2]):
                     square += (position[slot, m] - anchors[pair, i, m]) ** 2
                 cost += weights[row, i] * math.sqrt(square)
-            if tall:
-                cost += lift(tree, pairs, pair, weights, row, slot)
+            if high:
+                cost += access_cost(tree, pairs, pair, weights, row, slot)
             if cost < best_cost:
                 best, best_cost = slot, cost
         if best != NONE or found < len(slots):
@@ -409,16 +409,16 @@ def place_cheapest(
 
 
 @njit(cache=True, nogil=True)
-def send_to_limbo(
+def leave_unplaced(
     tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, item: int
 ) -> None:
-    """Put an item without a place into limbo."""
-    cost = LIMBO_COST * items.size[item]
-    attach(tree, links, pairs, items, item, len(tree.node), cost)
+    """Put an item without a host into the slot of unplaced items."""
+    cost = UNPLACED_COST * items.size[item]
+    attach(tree, links, pairs, items, item, unplaced(tree), cost)
 
 
 @njit(cache=True, nogil=True)
 def sync(tree: CapacityTree, items: Items, slot: int) -> None:
-    """Tell the tree a slot's free capacity."""
-    if slot < len(tree.node):
+    """Write a slot's free capacity to the tree."""
+    if slot < unplaced(tree):
         set_free(tree, slot, items.free[slot])

@@ -1,60 +1,60 @@
-"""Uniting pieces of one join that met on a node: they share input and become one instance."""
+"""Merging pieces of one join that met on a node: they share input and become one instance."""
 
 from __future__ import annotations
 
 from numba import njit
 
-from nova_core.model.problem import Ints
-from nova_core.placement.kernels.items import Items, Pairs, write_rectangle
+from nova_core.model.problem import Bools, Floats, Ints
+from nova_core.placement.kernels.items import range_rate
 
 
 @njit(cache=True, nogil=True)
-def merge_pieces(pairs: Pairs, items: Items, order: Ints, keep: Ints) -> int:
-    """Unite pieces of one pair that met on a node and form a rectangle together.
+def merge_rectangles(
+    pair: Ints,
+    place: Ints,
+    rectangle: Ints,
+    rate: Floats,
+    maximum: Floats,
+    grid: Ints,
+    largest: float,
+    keep: Bools,
+) -> None:
+    """Merge pieces of one pair that met at a place and form a rectangle together.
 
     Args:
-        pairs: what is placed.
-        items: the state; rectangles grow, residents' lists and free capacities are left alone.
-        order: (m,) items sorted by pair.
-        keep: (m,) filled with 1 for items that remain, 0 for those united into another.
-
-    Returns:
-        How many items remain.
+        pair: (m,) row of the next three tables for each piece, ascending.
+        place: (m,) where pieces run.
+        rectangle: (m, 4) left begin, left end, right begin, right end in the pair's grid, ordered
+            within each pair; those that remain grow.
+        rate: (p, 2) or wider: rates of left and right source, tuples/s.
+        maximum: (p,) p_max of each pair, tuples/s.
+        grid: (p, 2) partitions of both inputs.
+        largest: what an instance may receive, tuples/s.
+        keep: (m,) filled with whether pieces remain; the others are merged into one that does.
     """
-    keep[: len(order)] = 1
-    remaining = len(order)
+    keep[:] = True
     begin = 0
-    while begin < len(order):
-        end = begin + 1
-        while end < len(order) and items.pair[order[end]] == items.pair[order[begin]]:
+    while begin < len(pair):
+        row, end = pair[begin], begin + 1
+        while end < len(pair) and pair[end] == row:
             end += 1
         changed = end - begin > 1
         while changed:
             changed = False
-            for i in range(begin, end):
-                for j in range(begin, end):
-                    a, b = order[i], order[j]
-                    if i == j or not keep[a] or not keep[b] or items.slot[a] != items.slot[b]:
+            for a in range(begin, end):
+                for b in range(begin, end):
+                    if a == b or not (keep[a] and keep[b]) or place[a] != place[b]:
                         continue
-                    ra, rb = items.rectangle[a], items.rectangle[b]
-                    below = ra[1] == rb[0] and ra[2] == rb[2] and ra[3] == rb[3]
-                    beside = ra[3] == rb[2] and ra[0] == rb[0] and ra[1] == rb[1]
-                    # Sizes add up but for the input both pieces receive.
-                    side = 1 if below else 0
-                    size = items.size[a] + items.size[b] - items.rate[a, side]
-                    if (below or beside) and size <= pairs.largest:
-                        write_rectangle(
-                            pairs,
-                            items,
-                            a,
-                            items.pair[a],
-                            ra[0],
-                            max(ra[1], rb[1]),
-                            ra[2],
-                            max(ra[3], rb[3]),
-                        )
-                        keep[b] = 0
-                        remaining -= 1
+                    i, j = rectangle[a], rectangle[b]
+                    below = i[1] == j[0] and i[2] == j[2] and i[3] == j[3]
+                    beside = i[3] == j[2] and i[0] == j[0] and i[1] == j[1]
+                    if not (below or beside):
+                        continue
+                    size = range_rate(
+                        rate[row, 0], maximum[row], grid[row, 0], i[0], j[1]
+                    ) + range_rate(rate[row, 1], maximum[row], grid[row, 1], i[2], j[3])
+                    if size <= largest:
+                        i[1], i[3] = j[1], j[3]
+                        keep[b] = False
                         changed = True
         begin = end
-    return remaining

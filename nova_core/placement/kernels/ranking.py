@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from nova_core.model.problem import Floats, Ints
+from nova_core.placement.kernels import tuning
 
 
 class Ranking(NamedTuple):
@@ -44,6 +45,23 @@ def square_distance(rows: Floats, rise: Floats, slot: int, point: Floats) -> flo
 def no_ranking() -> Ranking:
     """The ranking of a tree without a hub."""
     return Ranking(np.empty(0), np.empty((2, 0), np.int64), np.empty(0))
+
+
+def busiest_sinks(points: Floats, sink: Ints, position: Floats, most: int) -> Floats:
+    """(k, d) sinks that are the virtual position of many joins, ms.
+
+    Args:
+        points: (p, d) virtual positions, ms.
+        sink: (p,) sinks.
+        position: (n, d) coordinates of all nodes, ms.
+        most: the greatest k.
+    """
+    if len(points) < tuning.HUB_JOINS:
+        return position[:0]
+    at_sink = (points == position[sink]).all(axis=1)
+    joins = np.bincount(sink[at_sink], minlength=1)
+    busiest = np.argsort(-joins, kind="stable")[:most]
+    return np.unique(position[busiest[joins[busiest] >= tuning.HUB_JOINS]], axis=0)
 
 
 def rank_slots(hub: Floats, rows: Floats, node: Ints, rise: Floats) -> Ranking:

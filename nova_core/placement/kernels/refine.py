@@ -17,35 +17,33 @@ import numpy as np
 from numba import njit
 
 from nova_core.model.problem import Floats
-from nova_core.placement.kernels.capacity_tree import CapacityTree
+from nova_core.placement.kernels.capacity_tree import NONE, CapacityTree
 from nova_core.placement.kernels.items import (
-    LIMBO_COST,
-    NONE,
     Candidates,
     Items,
     LinkRoom,
     Pairs,
+    access_cost,
     attach,
     detach,
-    lift,
     may_host,
+    unplaced,
 )
-
-# Gains below this are rounding, not improvement (ms).
-EPSILON = 1e-9
-# A round that gains less than this share of the total is the last.
-_WORTHWHILE = 1e-4
-# Residents of a slot that are asked to make way, the latest first: without a limit, thousands of
-# small joins on few nodes would take time quadratic in them. Chains look at the square of theirs.
-_RESIDENTS = 16
-_RESIDENTS_DEEP = 8
+from nova_core.placement.kernels.residents import AFTER
+from nova_core.placement.kernels.tuning import (
+    EPSILON,
+    RESIDENTS_TRIED,
+    RESIDENTS_TRIED_DEEP,
+    UNPLACED_COST,
+    WORTHWHILE,
+)
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _cost(
     position: Floats, anchors: Floats, weights: Floats, pair: int, item: int, slot: int
 ) -> float:
-    """Objective of an item on a slot that is not limbo, but for heights and penalties."""
+    """Objective of an item on a host, but for heights and penalties."""
     cost = 0.0
     for i in range(3):
         square = 0.0
@@ -67,19 +65,19 @@ def improve(
     """Make an item's best move, if any lowers the total; the gain."""
     begin, end, opening = items.begin, items.end, items.opening
     slot_of, cost_of, size, pair_of = items.slot, items.cost, items.size, items.pair
-    free, head, following, rate, weights = (
+    free, first, chain, rate, weights = (
         items.free,
-        items.head,
-        items.following,
+        items.first,
+        items.chain,
         items.rate,
         items.weights,
     )
     candidate, candidate_cost = candidates.slot, candidates.cost
     position, anchors, minimum = tree.slot, pairs.anchors, pairs.minimum
-    limbo, limited, tall = (
-        len(tree.node),
+    nowhere, limited, high = (
+        unplaced(tree),
         len(links.target) + len(pairs.needs) > 0,
-        len(tree.rise) > 0,
+        len(pairs.height) > 0,
     )
 
     here, cost_here = slot_of[item], cost_of[item]
@@ -100,25 +98,27 @@ def improve(
         if free[slot] >= need:
             best, best_slot, best_cost, best_resident = gain, slot, cost, NONE
             break
-        resident, asked = head[slot], 0
-        while resident != NONE and asked < _RESIDENTS:
+        resident, tried = first[slot], 0
+        while resident != NONE and tried < RESIDENTS_TRIED:
             other = resident
-            resident = following[other]
-            asked += 1
+            resident = chain[other, AFTER]
+            tried += 1
             if free[slot] + size[other] < need:
                 continue
             other_need = max(size[other], minimum)
             limit = gain - best + cost_of[other]
             if room_here >= other_need and not (
                 limited
-                and here != limbo
+                and here != nowhere
                 and not may_host(tree, links, pairs, pair_of[other], rate[other], here)
             ):
-                target_cost = LIMBO_COST * size[other]
-                if here != limbo:
+                target_cost = UNPLACED_COST * size[other]
+                if here != nowhere:
                     target_cost = _cost(position, anchors, weights, pair_of[other], other, here)
-                    if tall:
-                        target_cost += lift(tree, pairs, pair_of[other], weights, other, here)
+                    if high:
+                        target_cost += access_cost(
+                            tree, pairs, pair_of[other], weights, other, here
+                        )
                 if target_cost < limit:
                     best, best_slot, best_cost = gain + cost_of[other] - target_cost, slot, cost
                     best_resident, best_target, best_target_cost = other, here, target_cost
@@ -166,19 +166,19 @@ def improve_deep(
     """Make an item's best move in which the ejected resident ejects another one; the gain."""
     begin, end = items.begin, items.end
     slot_of, cost_of, size, pair_of = items.slot, items.cost, items.size, items.pair
-    free, head, following, rate, weights = (
+    free, first, chain, rate, weights = (
         items.free,
-        items.head,
-        items.following,
+        items.first,
+        items.chain,
         items.rate,
         items.weights,
     )
     candidate, candidate_cost = candidates.slot, candidates.cost
     position, anchors, minimum = tree.slot, pairs.anchors, pairs.minimum
-    limbo, limited, tall = (
-        len(tree.node),
+    nowhere, limited, high = (
+        unplaced(tree),
         len(links.target) + len(pairs.needs) > 0,
-        len(tree.rise) > 0,
+        len(pairs.height) > 0,
     )
 
     here, cost_here = slot_of[item], cost_of[item]
@@ -197,11 +197,11 @@ def improve_deep(
             limited and not may_host(tree, links, pairs, pair_of[item], rate[item], slot)
         ):
             continue
-        resident, asked = head[slot], 0
-        while resident != NONE and asked < _RESIDENTS_DEEP:
+        resident, tried = first[slot], 0
+        while resident != NONE and tried < RESIDENTS_TRIED_DEEP:
             other = resident
-            resident = following[other]
-            asked += 1
+            resident = chain[other, AFTER]
+            tried += 1
             if free[slot] + size[other] < need:
                 continue
             other_need = max(size[other], minimum)
@@ -218,11 +218,11 @@ def improve_deep(
                     tree, links, pairs, pair_of[other], rate[other], second
                 ):
                     continue
-                third, asked_third = head[second], 0
-                while third != NONE and asked_third < _RESIDENTS_DEEP:
+                third, tried_third = first[second], 0
+                while third != NONE and tried_third < RESIDENTS_TRIED_DEEP:
                     last = third
-                    third = following[last]
-                    asked_third += 1
+                    third = chain[last, AFTER]
+                    tried_third += 1
                     if free[second] + size[last] < other_need:
                         continue
                     limit = gain2 - second_cost - best + cost_of[last]
@@ -231,16 +231,18 @@ def improve_deep(
                     last_need = max(size[last], minimum)
                     target, target_cost = NONE, limit
                     if room_here >= last_need:
-                        target_cost = LIMBO_COST * size[last]
-                        if here != limbo:
+                        target_cost = UNPLACED_COST * size[last]
+                        if here != nowhere:
                             target_cost = _cost(
                                 position, anchors, weights, pair_of[last], last, here
                             )
-                            if tall:
-                                target_cost += lift(tree, pairs, pair_of[last], weights, last, here)
+                            if high:
+                                target_cost += access_cost(
+                                    tree, pairs, pair_of[last], weights, last, here
+                                )
                         if target_cost < limit and not (
                             limited
-                            and here != limbo
+                            and here != nowhere
                             and not may_host(tree, links, pairs, pair_of[last], rate[last], here)
                         ):
                             target, limit = here, target_cost
@@ -286,9 +288,9 @@ def descend(
     candidates: Candidates,
     rounds: int,
     deep: bool,
-    only_limbo: bool,
+    only_unplaced: bool,
 ) -> int:
-    """Improve every item in turn until that stops paying, at most ``rounds`` times; rounds made.
+    """Improve every item in turn until that stops paying, at most ``rounds`` times; how many.
 
     Args:
         tree: slot positions; its free capacities are not read and not kept.
@@ -298,10 +300,10 @@ def descend(
         candidates: slots considered for each item.
         rounds: at most this many passes.
         deep: whether to try chains of two ejections where single moves fail.
-        only_limbo: whether only items in limbo are improved.
+        only_unplaced: whether only unplaced items are improved.
     """
     begin, end, opening, cost, slot = items.begin, items.end, items.opening, items.cost, items.slot
-    candidate_cost, count, limbo = candidates.cost, items.used[0], len(tree.node)
+    candidate_cost, count, nowhere = candidates.cost, items.used[0], unplaced(tree)
     for done in range(rounds):
         gain = total = 0.0
         for item in range(count):
@@ -309,13 +311,13 @@ def descend(
             total += cost[item]
         for item in range(count):
             start = begin[item]
-            if start == end[item] or (only_limbo and slot[item] != limbo):
+            if start == end[item] or (only_unplaced and slot[item] != nowhere):
                 continue
             if cost[item] > candidate_cost[start] + EPSILON:
                 step = improve(tree, links, pairs, items, candidates, item)
                 if deep and step == 0.0:
                     step = improve_deep(tree, links, pairs, items, candidates, item)
                 gain += step
-        if gain <= _WORTHWHILE * total:
+        if gain <= WORTHWHILE * total:
             return done + 1
     return rounds

@@ -1,4 +1,4 @@
-"""From the state before and after an event to the delta that tells the difference."""
+"""From the state before and after an event to the delta between them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from nova_core.model.plan_delta import (
     RerouteRow,
     VirtualRow,
 )
-from nova_core.placement.kernels.live.columns import MOVED
-from nova_core.placement.kernels.live.touched import ABSENT
+from nova_core.placement.kernels.live.changed import ABSENT
+from nova_core.placement.kernels.live.tables import MOVED
 from nova_core.placement.live.pieces import Piece, Pieces
 from nova_core.placement.live.state import LiveState
 from nova_core.placement.live.tables import IN_PIECES
@@ -32,7 +32,7 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
     cuts: list[CutRow] = []
     virtual: list[VirtualRow] = []
     ids, refs = state.nodes.ids, state.refs
-    rows, points = state.touched.changes(state.version)
+    rows, points = state.changed.changes(state.version)
     for (pair, was, host, old_sink, sink, shifted), (old_point, point) in zip(
         rows.tolist(), points.tolist(), strict=True
     ):
@@ -126,12 +126,12 @@ def _compare(
 ) -> tuple[int, ...]:
     """Write the rows of one pair; the nodes of pieces that stay, in ascending order."""
     if same_grid:
-        goes_on = set(old) & set(new)
-        rest_new = {piece[1:]: piece for piece in new if piece not in goes_on}
+        unchanged = set(old) & set(new)
+        rest_new = {piece[1:]: piece for piece in new if piece not in unchanged}
     else:
-        goes_on, rest_new = set(), {piece[1:]: piece for piece in new}
+        unchanged, rest_new = set(), {piece[1:]: piece for piece in new}
     for piece in old:
-        if piece in goes_on:
+        if piece in unchanged:
             continue
         target = rest_new.pop(piece[1:], None) if same_grid else None
         if target is None:
@@ -147,4 +147,4 @@ def _compare(
                 )
             )
     start += [_instance(pair, piece, ids) for piece in rest_new.values()]
-    return tuple(sorted({piece.node for piece in goes_on}))
+    return tuple(sorted({piece.node for piece in unchanged}))

@@ -1,4 +1,4 @@
-"""The problem and the plan that a live placement stands for now."""
+"""The problem and the plan that a live placement has reached."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def problem_of(state: LiveState) -> Problem:
         position=n.position[node],
         capacity=n.capacity[node],
         worker=n.worker[node],
-        memory=_given(n.memory[node], b.memory is not None),
-        cost=_given(n.cost[node], b.cost is not None),
+        memory=_optional(n.memory[node], b.memory is not None),
+        cost=_optional(n.cost[node], b.cost is not None),
         tags=_labels(n.tags, node, b.tags is not None),
         host=_labels(n.host, node, b.host is not None),
         height=height if b.height is not None or height.any() else None,
@@ -52,7 +52,7 @@ def problem_of(state: LiveState) -> Problem:
         node=new_node[s.node[source]],
         stream=_names(s.stream, source),
         rate=s.rate[source],
-        tuple_bytes=_given(s.tuple_bytes[source], base.sources.tuple_bytes is not None),
+        tuple_bytes=_optional(s.tuple_bytes[source], base.sources.tuple_bytes is not None),
         key=_labels(s.key, source, base.sources.key is not None),
     )
     ends = np.array(list(state.budget), np.int64).reshape(-1, 2)
@@ -115,7 +115,7 @@ def plan_of(state: LiveState, problem: Problem) -> Plan:
 
 
 def _renumbered(alive: Bools) -> Ints:
-    """New index of each row that is left; those of rows that are gone mean nothing."""
+    """New index of each row that is left; those of removed rows mean nothing."""
     return np.cumsum(alive) - 1
 
 
@@ -125,13 +125,13 @@ def _names(values: list[str], rows: Ints) -> Strings:
     return np.array([values[row] for row in rows.tolist()], np.str_)
 
 
-def _given(values: Floats, given: bool) -> Floats | None:
-    return values if given or not np.isnan(values).all() else None
+def _optional(values: Floats, known: bool) -> Floats | None:
+    return values if known or not np.isnan(values).all() else None
 
 
-def _labels(values: list[str], rows: Ints, given: bool) -> Strings | None:
+def _labels(values: list[str], rows: Ints, known: bool) -> Strings | None:
     labels = _names(values, rows)
-    return labels if given or (labels != "").any() else None
+    return labels if known or (labels != "").any() else None
 
 
 def _measured(state: LiveState, new_node: Ints) -> PairLatencies | None:

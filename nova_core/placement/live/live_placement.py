@@ -1,4 +1,4 @@
-"""A placed problem that follows events, touching only what they touch (paper, section 3.5)."""
+"""A placed problem that follows events, changing only what they concern (paper, section 3.5)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import PlanDelta
 from nova_core.model.problem import Problem
 from nova_core.model.verify import verify
-from nova_core.placement.live import topology_events, workload_events
 from nova_core.placement.live.changes import delta_of
 from nova_core.placement.live.documents import plan_of, problem_of
 from nova_core.placement.live.events import (
@@ -27,32 +26,14 @@ from nova_core.placement.live.events import (
     FailNode,
     MoveNode,
     MoveSink,
-    Pin,
     Rebalance,
     RemoveSource,
     RemoveWorker,
 )
-from nova_core.placement.live.hosting import Hosting, NoRoomError
+from nova_core.placement.live.handlers import HANDLERS, check_problem
+from nova_core.placement.live.placer import NoRoomError, Placer
 from nova_core.placement.live.policy import Policy
-from nova_core.placement.live.rebalance import rebalance
 from nova_core.placement.live.state import LiveState
-
-Handler = Callable[[Hosting, Any, bool], None]
-
-_HANDLERS: dict[type, Handler] = {
-    AddWorker: topology_events.add_worker,
-    RemoveWorker: topology_events.remove_worker,
-    FailNode: topology_events.fail_node,
-    ChangeCapacity: topology_events.change_capacity,
-    MoveNode: topology_events.move_node,
-    ChangeLink: topology_events.change_link,
-    AddSource: workload_events.add_source,
-    RemoveSource: workload_events.remove_source,
-    ChangeRate: workload_events.change_rate,
-    MoveSink: workload_events.move_sink,
-    Pin: workload_events.pin,
-    Rebalance: rebalance,
-}
 
 
 class LivePlacement:
@@ -60,7 +41,7 @@ class LivePlacement:
 
     Instances stay where they are unless an event takes their node or room from them, or they gain
     more than the policy's threshold; virtual positions are kept unless a source or sink of the
-    pair, or a weight, has changed. Time grows with what an event touches, not with the topology.
+    pair, or a weight, has changed. Time grows with what an event concerns, not with the topology.
     """
 
     def __init__(self, problem: Problem, plan: Plan, policy: Policy | None = None) -> None:
@@ -91,7 +72,7 @@ class LivePlacement:
             if name not in self._state.join_index:
                 known = ", ".join(self._state.join_ids[:8])
                 raise ProblemError(f"live: policy: unknown operator {name!r}; there are {known}")
-        self._hosting = Hosting(self._state, policy)
+        self._placer = Placer(self._state, policy)
 
     # --- what there is ----------------------------------------------------------------------------
 
@@ -103,7 +84,7 @@ class LivePlacement:
     @property
     def pinned(self) -> tuple[str, ...]:
         """Operators whose instances stay where they are."""
-        return tuple(self._hosting.pinned)
+        return tuple(self._placer.pinned)
 
     def problem(self) -> Problem:
         """The problem as events have left it. Takes time in proportion to it."""
@@ -113,7 +94,7 @@ class LivePlacement:
         """The plan as events have left it. Takes time in proportion to it.
 
         Args:
-            problem: what `problem` has returned since the last event; None makes it anew.
+            problem: what `problem` has returned since the last event; None for that.
         """
         return plan_of(self._state, problem or self.problem())
 
@@ -125,7 +106,7 @@ class LivePlacement:
     def searchable(self) -> dict[str, float]:
         """Hosts as searches see them, and what is left of their capacity, tuples/s."""
         ids = self._state.nodes.ids
-        hosts, rows = self._state.indexes[0].hosts()
+        hosts, rows = self._state.index.hosts()
         free = zip(hosts.tolist(), rows[:, -1].tolist(), strict=True)
         return {ids[node]: left for node, left in free}
 
@@ -189,17 +170,15 @@ class LivePlacement:
             for number, each in enumerate(events):
                 try:
                     allowed = overload
-                    for asked in (each.overload, event.overload):
-                        if allowed is None and asked is not msgspec.UNSET:
-                            allowed = asked
-                    if allowed is None:
-                        allowed = self.policy.overload
-                    _HANDLERS[type(each)](self._hosting, each, allowed)
+                    for own in (each.overload, event.overload, self.policy.overload):
+                        if allowed is None and own is not msgspec.UNSET:
+                            allowed = own
+                    HANDLERS[type(each)](self._placer, each, bool(allowed))
                 except ProblemError as error:
                     if event is each:
                         raise
                     raise ProblemError(f"events[{number}]: {error}") from None
-            workload_events.check_problem(s)
+            check_problem(s)
             delta = delta_of(s, breaks, s.version - 1)
             if record is not None:
                 record(delta)
@@ -243,7 +222,7 @@ class LivePlacement:
     # --- starting over, with the same ---------------------------------------------------------
 
     def compact(self, record: Callable[[Problem, Plan, Policy], None] | None = None) -> None:
-        """Drop what is gone from memory and work out free capacities anew.
+        """Drop what was removed from memory and recompute free capacities.
 
         What is decided stays, and so does all that later decisions depend on.
 
@@ -259,7 +238,7 @@ class LivePlacement:
         fresh._set_moved(self.moved())
         if record is not None:
             record(problem, plan, policy)
-        self.policy, self._state, self._hosting = policy, fresh._state, fresh._hosting
+        self.policy, self._state, self._placer = policy, fresh._state, fresh._placer
 
     @classmethod
     def restore(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 from math import fsum
 from typing import NamedTuple
+
+import numpy as np
+
+from nova_core.placement.kernels.merge import merge_rectangles
 
 
 class Piece(NamedTuple):
@@ -20,9 +23,20 @@ class Piece(NamedTuple):
     right_end: int
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Partitions of either input."""
+        return self.left_end - self.left, self.right_end - self.right
+
+    @property
     def cells(self) -> int:
         """Pairs of partitions it joins."""
-        return (self.left_end - self.left) * (self.right_end - self.right)
+        return self.shape[0] * self.shape[1]
+
+    def split(self, side: int, at: int) -> tuple[Piece, Piece]:
+        """Two pieces: one with the first ``at`` partitions of an input, and the other."""
+        if side == 0:
+            return self._replace(left_end=self.left + at), self._replace(left=self.left + at)
+        return self._replace(right_end=self.right + at), self._replace(right=self.right + at)
 
 
 class Share(NamedTuple):
@@ -112,29 +126,31 @@ def distinct_rate(rates: Sequence[float], ranges: Sequence[tuple[int, int]], who
     return fsum(rates[number] for number in sorted(distinct))
 
 
-def merged(pieces: Sequence[Piece], allowed: Callable[[Piece], bool]) -> tuple[Piece, ...]:
-    """Pieces that share a node and form an allowed rectangle together, as one; in plan order."""
-    rest = sorted(pieces, key=_order)
-    while True:
-        for a, b in combinations(range(len(rest)), 2):
-            united = _united(rest[a], rest[b])
-            if united is not None and allowed(united):
-                del rest[b]
-                rest[a] = united
-                rest.sort(key=_order)
-                break
-        else:
-            return tuple(rest)
+def merged(cut: Pieces, pieces: Sequence[Piece], whole: Share, largest: float) -> Pieces:
+    """A cut whose pieces that met on a node are one where they form a rectangle together.
+
+    Args:
+        cut: its partitions.
+        pieces: all of them.
+        whole: what the host of the whole join would receive.
+        largest: what an instance may receive, tuples/s.
+    """
+    ordered = sorted(pieces, key=_order)
+    table = np.array(ordered, np.int64)
+    keep = np.empty(len(table), bool)
+    merge_rectangles(
+        np.zeros(len(table), np.int64),
+        table[:, 0].copy(),
+        rectangle := table[:, 1:].copy(),
+        np.array([[whole.left, whole.right]]),
+        np.array([max(cut.left[0], cut.right[0])]),  # p_max: one of them is cut
+        np.array([[len(cut.left), len(cut.right)]]),
+        largest,
+        keep,
+    )
+    rest = np.column_stack([table[:, 0], rectangle])[keep].tolist()
+    return Pieces(cut.left, cut.right, tuple(sorted((Piece(*row) for row in rest), key=_order)))
 
 
 def _order(piece: Piece) -> tuple[int, int]:
     return piece.left, piece.right
-
-
-def _united(a: Piece, b: Piece) -> Piece | None:
-    """Two pieces as one rectangle, if they share a node and adjoin; a comes first in order."""
-    if a.node != b.node:
-        return None
-    below = a.left_end == b.left and (a.right, a.right_end) == (b.right, b.right_end)
-    beside = a.right_end == b.right and (a.left, a.left_end) == (b.left, b.left_end)
-    return Piece(a.node, a.left, b.left_end, a.right, b.right_end) if below or beside else None

@@ -9,43 +9,40 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nova_core.errors import PlanError
 from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import PairRef
 from nova_core.model.problem import Floats, Ints, Problem
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
+from nova_core.placement.kernels import tuning
 from nova_core.placement.kernels.live import hosts as kernels
-from nova_core.placement.kernels.live.columns import HOST, LEFT, RIGHT
-from nova_core.placement.kernels.live.settle import settle
-from nova_core.placement.live.incidence import Incidence
+from nova_core.placement.kernels.live.host_tree import offered
+from nova_core.placement.kernels.live.settle import Limits, settle
+from nova_core.placement.kernels.live.tables import HOST, LEFT, RIGHT
+from nova_core.placement.kernels.ranking import busiest_sinks
 from nova_core.placement.live.index import HostIndex
 from nova_core.placement.live.pieces import Piece, Pieces, Share
-from nova_core.placement.live.residents import Residents
-from nova_core.placement.live.reversible import Reversible
 from nova_core.placement.live.tables import (
     IN_PIECES,
     NOWHERE,
+    ChangedPairs,
+    Incidence,
     NodeRows,
     PairRows,
+    Residents,
     SourceRows,
 )
-from nova_core.placement.live.touched import Touched
+from nova_core.placement.live.undo import Undoable
 from nova_core.placement.objectives import leg_weights
 
 # Relative excess that counts as rounding, as in `nova_core.model.verify`.
 TOLERANCE = 1e-9
 
-# From how many joins at one virtual position on that is a hub, and how many hubs there may be:
-# each costs every change of a host's room an update.
-HUB_JOINS = 1000
-_HUBS = 4
-
 Link = tuple[int, int]
 
 
-class LiveState(Reversible):
+class LiveState(Undoable):
     """All that live placement knows; see the tables for what is in the columns."""
 
     def __init__(self, problem: Problem, plan: Plan) -> None:
@@ -71,14 +68,15 @@ class LiveState(Reversible):
         self.join_left: list[str] = problem.joins.left.tolist()
         self.join_right: list[str] = problem.joins.right.tolist()
         self.sink: list[int] = problem.joins.sink.tolist()
-        # What deltas call pairs. Made at first: the names themselves are scattered over the memory.
+        # What deltas call pairs. Kept: the names themselves are scattered over the memory.
         self.refs = [self._ref(pair) for pair in range(len(problem.matrix))]
         self.node_index = {name: row for row, name in enumerate(self.nodes.ids)}
         self.source_index = {name: row for row, name in enumerate(self.sources.ids)}
         self.join_index = {name: row for row, name in enumerate(self.join_ids)}
-        asked = problem.requirements
-        self.requirement_of_join: list[int] = asked.of_join.tolist()
-        self._rules = [_rule(problem, asked.of_join, row) for row in range(len(asked.texts))]
+        required = problem.requirements
+        # Counted from 1; 0 for none.
+        self.requirement_of_join: list[int] = (required.of_join + 1).tolist()
+        self._rules = [_rule(problem, required.of_join, row) for row in range(len(required.texts))]
         self.stream_sources: dict[str, int] = {}
         for stream in self.sources.stream:
             self.stream_sources[stream] = self.stream_sources.get(stream, 0) + 1
@@ -116,7 +114,7 @@ class LiveState(Reversible):
         self.overfull: dict[Link, None] = {}
         self.cuts: dict[int, Pieces] = {}
         self.residents = self._take_over(plan)
-        self.touched = Touched(self.pairs)
+        self.changed = ChangedPairs(self.pairs)
         # How pairs were cut before the event, for those that it cuts otherwise.
         self.old_cuts: dict[int, Pieces | None] = {}
         c_min = self.parameters.get("c_min")
@@ -125,8 +123,7 @@ class LiveState(Reversible):
         self.largest = np.inf if threshold is None else float(threshold)
         sigma = self.parameters.get("sigma")
         self.sigma = None if sigma is None else float(sigma)
-        met = [np.ones(len(self.nodes.ids), bool), *asked.met]
-        self.indexes = [self._index(each, row - 1) for row, each in enumerate(met)]
+        self.index = self._index(problem)
 
     # --- taking over a plan -----------------------------------------------------------------------
 
@@ -175,23 +172,13 @@ class LiveState(Reversible):
                     self.overfull[link] = None
         return residents
 
-    def _index(self, met: NDArray[np.bool_], requirement: int) -> HostIndex:
-        n = self.nodes
-        hosts = n.worker & (n.capacity > 0) & (n.capacity >= self.c_min) & met
-        node = np.flatnonzero(hosts)
-        rise = n.extra[node].sum(axis=1)
-        rows = np.column_stack([n.position[node], rise, n.free[node]])
-        return HostIndex(rows, node, len(n.position), self._hubs(requirement))
-
-    def _hubs(self, requirement: int) -> Floats:
-        """(k, d) sinks that are the virtual position of many joins of a requirement, ms."""
-        p, position = self.pairs, self.nodes.position
-        sink = p.ends[:, 2]
-        there = (p.point == position[sink]).all(axis=1)
-        there &= np.array(self.requirement_of_join, np.int64)[p.join] == requirement
-        count = np.bincount(sink[there])
-        busiest = np.argsort(-count, kind="stable")[:_HUBS]
-        return np.unique(position[busiest[count[busiest] >= HUB_JOINS]], axis=0)
+    def _index(self, problem: Problem) -> HostIndex:
+        n, p, met = self.nodes, self.pairs, problem.requirements.met
+        node = np.flatnonzero(n.worker & (n.capacity > 0) & (n.capacity >= self.c_min))
+        rows = np.column_stack([n.position[node], n.extra[node].sum(axis=1), n.free[node]])
+        hubs = busiest_sinks(p.point, p.ends[:, 2], n.position, tuning.HUBS)
+        offer = offered(met) if len(met) else np.zeros(len(n.position), np.int64)
+        return HostIndex(rows, node, hubs, offer, len(met))
 
     # --- changing ---------------------------------------------------------------------------------
 
@@ -203,19 +190,18 @@ class LiveState(Reversible):
     def roll_back(self) -> None:
         """Go back to the last commit."""
         super().roll_back()
-        self.touched.put_back()
+        self.changed.put_back()
         self._end()
 
     def _end(self) -> None:
-        self.touched.clear()
+        self.changed.clear()
         self.old_cuts.clear()
         self.sinks_changed.clear()
 
     def reserve(self, nodes: int, sources: int, pairs: int) -> None:
         """Make room for rows; only between events, as going back needs the columns in place."""
         if nodes and self.nodes.reserve(nodes):
-            for index in self.indexes:
-                index.reserve(len(self.nodes.position))
+            self.index.reserve(len(self.nodes.position))
         if sources:
             self.sources.reserve(sources)
             self.pairs.reserve(pairs)
@@ -249,19 +235,25 @@ class LiveState(Reversible):
             return np.array([rate[p.left[pair]], rate[p.right[pair]], p.output[pair]])
         return _FIXED_WEIGHTS[self.objective]
 
-    def meets(self, node: int, requirement: int) -> bool:
-        """Whether a node has the tags and the memory that some joins require."""
-        labels, memory = self._rules[requirement]
-        n = self.nodes
-        has_memory = memory == 0 or bool(n.memory[node] >= memory)
-        return has_memory and labels <= set(n.tags[node].split(","))
+    def offer(self, node: int) -> int:
+        """Bits of the requirements whose tags and memory a node has."""
+        if not self._rules:
+            return 0
+        memory, labels = self.nodes.memory[node], set(self.nodes.tags[node].split(","))
+        return sum(
+            1 << row
+            for row, (tags, least) in enumerate(self._rules)
+            if tags <= labels and (least == 0 or memory >= least)
+        )
 
-    def index_for(self, pair: int) -> HostIndex:
-        """The hosts that meet a join's requirement."""
-        if len(self.indexes) == 1:
-            return self.indexes[0]
-        requirement = self.requirement_of_join[self.pairs.join.item(pair)]
-        return self.indexes[requirement + 1]
+    def requirement(self, pair: int) -> int:
+        """What a join requires of its host, counted from 1; 0 for nothing."""
+        return self.requirement_of_join[self.pairs.join.item(pair)] if self._rules else 0
+
+    @property
+    def one_kind_of_host(self) -> bool:
+        """Whether every host may run every join."""
+        return not self._rules
 
     def whole_share(self, pair: int) -> Share:
         """What the host of a whole join receives and emits."""
@@ -292,7 +284,7 @@ class LiveState(Reversible):
     def set_free(self, node: int, free: float) -> None:
         """Change what is left of a node's capacity."""
         n = self.nodes
-        self.done(self._restore_free, node, n.free.item(node))
+        self.on_undo(self._restore_free, node, n.free.item(node))
         self._restore_free(node, free)
         self._note_load(node, free)
 
@@ -305,8 +297,7 @@ class LiveState(Reversible):
 
     def _restore_free(self, node: int, free: float) -> None:
         self.nodes.free[node] = free
-        for index in self.indexes:
-            index.set_free(node, free)
+        self.index.set_free(node, free)
 
     def use_links(self, pair: int, node: int, share: Share, sign: int) -> None:
         """Take (1) or give back (-1) what a share uses of links."""
@@ -323,12 +314,12 @@ class LiveState(Reversible):
         """Whether the links a share would use have room for it."""
         if not self.link_free:
             return True
-        asked: dict[Link, float] = {}
+        needed: dict[Link, float] = {}
         for link, rate in self.legs(pair, node, share):
-            asked[link] = asked.get(link, 0.0) + rate
+            needed[link] = needed.get(link, 0.0) + rate
         return all(
             rate <= self.link_free[link] + TOLERANCE * self.budget[link]
-            for link, rate in asked.items()
+            for link, rate in needed.items()
         )
 
     def attach(self, pair: int, placed: int | Pieces, whole: Share | None = None) -> None:
@@ -339,7 +330,7 @@ class LiveState(Reversible):
             placed: where.
             whole: its `whole_share`, if that is known.
         """
-        self.touched.keep(pair)
+        self._keep(pair)
         whole = whole or self.whole_share(pair)
         if not isinstance(placed, Pieces):
             self._move(pair, NOWHERE, placed, whole)
@@ -352,9 +343,13 @@ class LiveState(Reversible):
             self.set_free(node, self.nodes.free.item(node) - share.size)
             self.use_links(pair, node, share, 1)
 
+    def _keep(self, pair: int) -> None:
+        if pair not in self.changed:
+            self.changed.keep([pair])
+
     def detach(self, pair: int) -> int | Pieces | None:
         """Take a pair off its nodes; where it was, None for one without a place."""
-        self.touched.keep(pair)
+        self._keep(pair)
         host = self.pairs.row.item(pair, HOST)
         if host == NOWHERE:
             return None
@@ -367,7 +362,7 @@ class LiveState(Reversible):
         self.old_cuts.setdefault(pair, pieces)
         for node, share in pieces.shares(*whole).items():
             self.unbind(self.residents, node, pair)
-            # See `kernels.live.hosts.move`.
+            # See `kernels.live.hosts.move_join`.
             some = self.residents.any_on(node)
             self.set_free(node, n.free.item(node) + share.size if some else n.capacity.item(node))
             self.use_links(pair, node, share, -1)
@@ -375,16 +370,13 @@ class LiveState(Reversible):
         return pieces
 
     def _move(self, pair: int, old: int, new: int, share: Share) -> None:
-        """Take a whole join, touched before, off a node or put it on one; the other is nowhere."""
-        n, p, first = self.nodes, self.pairs, self.indexes[0]
-        before = kernels.move(
-            *first.told, n.capacity, n.free, n.hosted, p.chain, p.row, pair, share.size, new
-        )
-        self.done(self._move_back, pair, old, new, *before)
+        """Take a whole join, kept before, off a node or put it on one; the other is nowhere."""
+        n, p = self.nodes, self.pairs
+        loads = n.capacity, n.free, n.first, n.pieces
+        before = kernels.move(*self.index.tree, *loads, p.row, p.chain, pair, share.size, new)
+        self.on_undo(self._move_back, pair, old, new, *before)
         node, sign = (old, -1) if new == NOWHERE else (new, 1)
         free = n.free.item(node)
-        for index in self.indexes[1:]:
-            index.set_free(node, free)
         if free < 0 or self.overloaded:
             self._note_load(node, free)
         if self.link_free:
@@ -399,35 +391,37 @@ class LiveState(Reversible):
             self._restore_free(old, free_old)
         self.pairs.row[pair, HOST] = old
 
-    def settle(self, pairs: list[int], anew: bool, limits: Floats) -> int:
+    def settle(self, pairs: list[int], recompute: bool, limits: Limits) -> int:
         """Place or improve whole joins, see `kernels.live.settle`; how many, in order.
 
         For problems without links' budgets or requirements, where nothing is overloaded.
         """
-        n, p, index = self.nodes, self.pairs, self.indexes[0]
-        rows, said = np.array(pairs), np.empty((len(pairs), 4))
-        done: int = settle(
-            *index.forest[:-2],
-            index.forest.hub,
+        n, p = self.nodes, self.pairs
+        rows, result = np.array(pairs), np.empty((len(pairs), 4))
+        count: int = settle(
+            *self.index.tree,
             n.position,
             n.extra,
             n.capacity,
             n.free,
-            n.hosted,
+            n.first,
+            n.pieces,
+            p.row,
             p.chain,
-            *self.touched.arrays(len(pairs)),
+            p.point,
+            *self.changed.reserve(len(pairs)),
             self.sources.rate,
             rows,
             self.weights(0)[None],
-            anew,
-            limits,
-            said,
+            recompute,
+            (*limits,),
+            result,
         )
-        self.done(self._unsettle, rows, said, done)
-        return done
+        self.on_undo(self._unsettle, rows, result, count)
+        return count
 
-    def _unsettle(self, pairs: Ints, said: Floats, done: int) -> None:
-        changes = zip(pairs[:done].tolist(), said[:done].tolist(), strict=True)
+    def _unsettle(self, pairs: Ints, result: Floats, count: int) -> None:
+        changes = zip(pairs[:count].tolist(), result[:count].tolist(), strict=True)
         for pair, (old, new, free_old, free_new) in reversed(list(changes)):
             if old != new:
                 self._move_back(pair, int(old), int(new), free_old, free_new)
@@ -437,17 +431,17 @@ class LiveState(Reversible):
         self.put(self.arriving, sink, self.arriving.get(sink, 0.0) + rate)
         self.sinks_changed.add(sink)
 
-    def renew_points(self, pairs: list[int]) -> None:
-        """Work out the virtual positions of pairs anew, after an end or a weight has changed."""
+    def recompute_points(self, pairs: list[int]) -> None:
+        """Recompute the virtual positions of pairs, after an end or a weight has changed."""
         if not pairs:
             return
-        self.touched.keep_all(pairs)
+        self.changed.keep(pairs)
         if self.objective == "network-usage":
             weights = np.stack([self.weights(pair) for pair in pairs])
         else:
             weights = _FIXED_WEIGHTS[self.objective][None]
         p = self.pairs
-        kernels.renew(self.nodes.position, p.row, p.point, np.array(pairs), weights)
+        kernels.recompute_points(self.nodes.position, p.row, p.point, np.array(pairs), weights)
 
     @property
     def breaks(self) -> tuple[str, ...]:
@@ -458,13 +452,13 @@ class LiveState(Reversible):
         return (*self.given_breaks, *(n for n, over in zip(_OVERLOADS, full, strict=True) if over))
 
 
-# Constraints that events break and mend, as `overloaded` and `overfull` tell.
+# Constraints that events break and mend, as `overloaded` and `overfull` say.
 _OVERLOADS = ("capacity", "link")
 _FIXED_WEIGHTS = {"latency": np.ones(3), "source-latency": np.array([1.0, 1.0, 2.0])}
 
 
 def _rule(problem: Problem, of_join: Ints, requirement: int) -> tuple[frozenset[str], float]:
-    """Labels and bytes of memory that a requirement asks for."""
+    """Labels and bytes of memory that a requirement names."""
     row = int(np.argmax(of_join == requirement))
     tags, memory = problem.joins.tags, problem.joins.memory
     labels = frozenset() if tags is None else frozenset(t for t in str(tags[row]).split(",") if t)
@@ -472,7 +466,7 @@ def _rule(problem: Problem, of_join: Ints, requirement: int) -> tuple[frozenset[
 
 
 def _points(problem: Problem, plan: Plan) -> Floats:
-    """(p, d) the plan's virtual positions; worked out where it has none."""
+    """(p, d) the plan's virtual positions; computed where it has none."""
     given = plan.virtual_position
     if given is None:
         return geometric_median(pair_anchors(problem), leg_weights(problem, plan.objective))

@@ -1,4 +1,4 @@
-"""Growing tables of what a live placement knows: nodes, sources and pairs, one row each.
+"""Growing tables of what a live placement knows: nodes, sources and pairs, and what refers to them.
 
 Rows stay where they are for good, so that indices stay valid; rows that are gone are marked, and
 left out when a problem or a plan is written.
@@ -6,6 +6,7 @@ left out when a problem or a plan is written.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -13,13 +14,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nova_core.model.problem import Bools, Floats, Ints, Problem
-from nova_core.placement.kernels.live import columns
-from nova_core.placement.kernels.live.columns import HOST, LEFT, LEFT_NODE, RIGHT, SINK
+from nova_core.placement.kernels import residents
+from nova_core.placement.kernels.live import changed
+from nova_core.placement.kernels.live.tables import (
+    CHANGED,
+    HOST,
+    LEFT,
+    LEFT_NODE,
+    MOVED,
+    RIGHT,
+    SINK,
+    Kept,
+)
 
 # Value of `PairRows.host` for a pair that has no place, and for one that runs in pieces.
 NOWHERE, IN_PIECES = -1, -2
-# Value of `NodeRows.hosted` for a node that runs nothing.
-NOBODY = np.array([-1, 0])
+# A key with more rows than this becomes a dict when the incidence is made, not when it changes.
+_MANY = 256
 
 
 @dataclass
@@ -36,13 +47,13 @@ class _Rows:
 
     def reserve(self, extra: int) -> bool:
         """Make room for further rows; whether columns were replaced."""
-        wanted, size = self.used + extra, len(self.alive)
-        if wanted <= size:
+        needed, size = self.used + extra, len(self.alive)
+        if needed <= size:
             return False
         columns = [f.name for f in fields(self) if isinstance(getattr(self, f.name), np.ndarray)]
         for name in columns:
             old: NDArray[np.generic] = getattr(self, name)
-            grown = np.zeros((max(wanted, size + size // 2 + 64), *old.shape[1:]), old.dtype)
+            grown = np.zeros((max(needed, size + size // 2 + 64), *old.shape[1:]), old.dtype)
             grown[:size] = old
             setattr(self, name, grown)
         return True
@@ -59,7 +70,9 @@ class NodeRows(_Rows):
         capacity: (n,) tuples/s.
         free: (n,) what is left of it; below 0 where a node is overloaded.
         worker: (n,) may host.
-        hosted: (n, 2) who runs there, see `nova_core.placement.kernels.live.residents`.
+        first: (n,) the first pair that runs whole there, or -1, see
+            `nova_core.placement.kernels.residents`.
+        pieces: (n,) how many pairs run there in pieces.
         memory: (n,) bytes, NaN for not known.
         cost: (n,) money, NaN for not known.
         tags: comma-separated labels.
@@ -72,7 +85,8 @@ class NodeRows(_Rows):
     capacity: Floats
     free: Floats
     worker: Bools
-    hosted: Ints
+    first: Ints
+    pieces: Ints
     memory: Floats
     cost: Floats
     tags: list[str]
@@ -90,7 +104,8 @@ class NodeRows(_Rows):
             capacity=np.array(n.capacity),
             free=np.array(n.capacity),
             worker=np.array(n.worker),
-            hosted=np.tile(NOBODY, (count, 1)),
+            first=np.full(count, -1),
+            pieces=np.zeros(count, np.int64),
             memory=_filled(n.memory, count, np.nan),
             cost=_filled(n.cost, count, np.nan),
             tags=[""] * count if n.tags is None else n.tags.tolist(),
@@ -140,13 +155,13 @@ class PairRows(_Rows):
     """Pairs of the join matrix.
 
     Attributes:
-        row: (p, 8) whole numbers, see `nova_core.placement.kernels.live.columns`: left and right
+        row: (p, 8) whole numbers, see `nova_core.placement.kernels.live.tables`: left and right
             source, their nodes and the sink, the node a whole join runs on (`NOWHERE` or
-            `IN_PIECES`), the version at which it last moved, and the event that touched it last.
+            `IN_PIECES`), the version at which it last moved, and the event that changed it last.
         join: (p,) logical join.
         output: (p,) tuples/s.
         point: (p, d) virtual position, ms.
-        chain: (p, 2) neighbours on the host, see `nova_core.placement.kernels.live.residents`.
+        chain: (p, 2) neighbours on the host, see `nova_core.placement.kernels.residents`.
     """
 
     row: Ints
@@ -178,7 +193,7 @@ class PairRows(_Rows):
     @property
     def moved(self) -> Ints:
         """(p,) version at which it last moved."""
-        return self.row[:, columns.MOVED]
+        return self.row[:, MOVED]
 
     @classmethod
     def of(cls, problem: Problem, point: Floats) -> Self:
@@ -199,3 +214,193 @@ class PairRows(_Rows):
 
 def _filled(column: Floats | None, count: int, missing: float) -> Floats:
     return np.full(count, missing) if column is None else np.array(column)
+
+
+class Incidence:
+    """A table of rows by key: compact as built, a dict per key that has changed since.
+
+    What a key gains and loses is kept apart until someone asks for its rows: in a large table,
+    finding what it had before is a wait for memory.
+    """
+
+    def __init__(self, keys: Ints, rows: Ints) -> None:
+        """Index rows.
+
+        Args:
+            keys: (k,) what each entry refers to.
+            rows: (k,) row of each entry; no entry occurs twice.
+        """
+        order = np.argsort(keys, kind="stable")
+        self._rows = rows[order]
+        self._offset = np.searchsorted(keys[order], np.arange(int(keys.max(initial=-1)) + 2))
+        self._changed: dict[int, dict[int, None]] = {}
+        # Whether each row is gained or lost, by key.
+        self._pending: dict[int, dict[int, bool]] = {}
+        for key in np.flatnonzero(np.diff(self._offset) > _MANY).tolist():
+            self._own(key)
+
+    def of(self, key: int) -> Collection[int]:
+        """Rows that refer to a key; not to be kept while rows change."""
+        own = self._changed.get(key)
+        if own is not None:
+            return own
+        return self._own(key) if key in self._pending else self._base(key)
+
+    def add(self, key: int, row: int) -> None:
+        """A row refers to a key from now on."""
+        own = self._changed.get(key)
+        if own is not None:
+            own[row] = None
+        else:
+            self._differ(key, row, True)
+
+    def discard(self, key: int, row: int) -> None:
+        """A row refers to a key no longer."""
+        own = self._changed.get(key)
+        if own is not None:
+            del own[row]
+        else:
+            self._differ(key, row, False)
+
+    def _differ(self, key: int, row: int, gained: bool) -> None:
+        pending = self._pending.get(key)
+        if pending is None:
+            self._pending[key] = {row: gained}
+        elif pending.pop(row, gained) is gained:
+            pending[row] = gained
+
+    def _own(self, key: int) -> dict[int, None]:
+        own = self._changed[key] = dict.fromkeys(self._base(key))
+        for row, gained in self._pending.pop(key, {}).items():
+            if gained:
+                own[row] = None
+            else:
+                del own[row]
+        return own
+
+    def _base(self, key: int) -> list[int]:
+        offset = self._offset
+        if not 0 <= key < len(offset) - 1:
+            return []
+        rows: list[int] = self._rows[offset.item(key) : offset.item(key + 1)].tolist()
+        return rows
+
+
+class Residents:
+    """Pairs by the nodes they run on: whole ones in lists that kernels change too, others beside.
+
+    Kernels bring in and take out pairs that run whole; `add` and `discard` are for those in pieces.
+    """
+
+    def __init__(self, nodes: NodeRows, pairs: PairRows, node: Ints, pair: Ints) -> None:
+        """Take over pairs that run whole.
+
+        Args:
+            nodes: the nodes.
+            pairs: the pairs.
+            node: (k,) where they run.
+            pair: (k,) those pairs.
+        """
+        self._nodes = nodes
+        self._pairs = pairs
+        self._in_pieces: dict[int, dict[int, None]] = {}
+        residents.enter_all(nodes.first, pairs.chain, node, pair)
+
+    def of(self, node: int) -> list[int]:
+        """Pairs that run on a node."""
+        found = list(self._in_pieces.get(node, ()))
+        chain = self._pairs.chain
+        pair = self._nodes.first.item(node)
+        while pair >= 0:
+            found.append(pair)
+            pair = chain.item(pair, residents.AFTER)
+        return found
+
+    def any_on(self, node: int) -> bool:
+        """Whether a pair runs on a node."""
+        return self._nodes.first.item(node) >= 0 or self._nodes.pieces.item(node) > 0
+
+    def add(self, node: int, pair: int) -> None:
+        """A pair runs on a node with some of its pieces."""
+        self._in_pieces.setdefault(node, {})[pair] = None
+        self._nodes.pieces[node] += 1
+
+    def discard(self, node: int, pair: int) -> None:
+        """The opposite of `add`."""
+        del self._in_pieces[node][pair]
+        self._nodes.pieces[node] -= 1
+
+    def enter(self, node: int, pair: int) -> None:
+        """A pair runs whole on a node; capacities are none of this."""
+        residents.enter(self._nodes.first, self._pairs.chain, node, pair)
+
+    def leave(self, node: int, pair: int) -> None:
+        """The opposite of `enter`."""
+        residents.leave(self._nodes.first, self._pairs.chain, node, pair)
+
+
+class ChangedPairs:
+    """What pairs were before the first change of an event, kept by kernels, too."""
+
+    def __init__(self, pairs: PairRows) -> None:
+        """Keep nothing yet.
+
+        Args:
+            pairs: the pairs; their rows say which event changed them last.
+        """
+        self._pairs = pairs
+        self._kept = Kept(
+            np.empty((0, changed.KEPT), np.int64),
+            np.empty((0, pairs.point.shape[1])),
+            np.zeros(2, np.int64),
+        )
+
+    def __len__(self) -> int:
+        return self._kept.counts.item(changed.USED)
+
+    def __contains__(self, pair: int) -> bool:
+        return self._pairs.row.item(pair, CHANGED) == self._kept.counts.item(changed.EVENT)
+
+    def reserve(self, more: int) -> Kept:
+        """What kernels take to keep so many pairs more."""
+        row, point, counts = self._kept
+        used = len(self)
+        if used + more > len(row):
+            spare = 2 * (used + more) - used
+            self._kept = Kept(
+                np.concatenate([row[:used], np.empty((spare, row.shape[1]), np.int64)]),
+                np.concatenate([point[:used], np.empty((spare, point.shape[1]))]),
+                counts,
+            )
+        return self._kept
+
+    def keep(self, pairs: list[int]) -> None:
+        """Pairs are about to change: one wait for memory in place of many."""
+        changed.keep(*self._arrays(len(pairs)), np.array(pairs, np.int64))
+
+    def add(self, pair: int) -> None:
+        """A pair with a row of its own did not exist before."""
+        row, _, counts = self.reserve(1)
+        used = len(self)
+        self._pairs.row[pair, CHANGED] = counts[changed.EVENT]
+        row[used, changed.PAIR], row[used, changed.OLD_HOST] = pair, changed.ABSENT
+        counts[changed.USED] = used + 1
+
+    def changes(self, version: int) -> tuple[Ints, Floats]:
+        """What has changed since, see `kernels.live.changed.changes`."""
+        found: tuple[Ints, Floats] = changed.changes(
+            *self._arrays(0), self._pairs.alive, IN_PIECES, version
+        )
+        return found
+
+    def put_back(self) -> None:
+        """Restore sinks, virtual positions and when pairs moved; hosts are none of this."""
+        changed.put_back(*self._arrays(0))
+
+    def clear(self) -> None:
+        """The event is over."""
+        self._kept.counts[changed.USED] = 0
+        self._kept.counts[changed.EVENT] += 1
+
+    def _arrays(self, more: int) -> tuple[Ints, Floats, Ints, Floats, Ints]:
+        return self._pairs.row, self._pairs.point, *self.reserve(more)

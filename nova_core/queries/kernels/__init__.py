@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from nova_core.kernel_cache import kernel_cache
+from nova_core.placement.kernels import capacity_tree
 
-with kernel_cache(__file__):
+with kernel_cache(__file__, capacity_tree.__file__):
     from nova_core.queries.kernels import assign, springs
 
 __all__ = ["assign", "springs"]

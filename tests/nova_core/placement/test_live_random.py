@@ -11,6 +11,7 @@ from oracles.live_placement import Follower
 
 from nova_core.evaluation.metrics import evaluate
 from nova_core.model import Instances, Links, Problem
+from nova_core.placement.kernels import tuning
 from nova_core.placement.live import (
     Batch,
     ChangeCapacity,
@@ -19,9 +20,8 @@ from nova_core.placement.live import (
     MoveSink,
     Policy,
     Rebalance,
-    state,
 )
-from nova_core.placement.live.hosting import Hosting
+from nova_core.placement.live.placer import Placer
 from nova_core.strategies import place
 from nova_workloads.live_events import SHARES, RandomEvents
 from nova_workloads.topology import generate
@@ -150,11 +150,11 @@ def test_the_same_events_give_the_same_deltas(monkeypatch: pytest.MonkeyPatch) -
     kinds = [kind for kind in SHARES if kind != "change-link"]  # then all are settled one by one
     streams = []
     for joins_of_a_hub, one_by_one in ((1000, False), (1000, False), (3, False), (1000, True)):
-        monkeypatch.setattr(state, "HUB_JOINS", joins_of_a_hub)
+        monkeypatch.setattr(tuning, "HUB_JOINS", joins_of_a_hub)
         if one_by_one:
-            monkeypatch.setattr(Hosting, "_plain", False)
+            monkeypatch.setattr(Placer, "_room_decides", False)
         live, draw = LivePlacement(problem, plan), RandomEvents(problem, 3, kinds)
-        assert live._state.indexes[0].hubs == (joins_of_a_hub == 3)
+        assert live._state.index.hubs == (joins_of_a_hub == 3)
         follower = Follower(live, every=50)
         for _ in range(200):
             event = draw.next()
@@ -180,7 +180,7 @@ def test_joins_that_move_together_see_what_each_other_leaves(
     operator = str(problem.joins.ids[0])
     for together in (True, False):
         if not together:
-            monkeypatch.setattr(Hosting, "_plain", False)
+            monkeypatch.setattr(Placer, "_room_decides", False)
         live = LivePlacement(problem, plan)
         events = [MoveSink(operator=operator, node=str(nodes.ids[node])) for node in sinks]
         streams.append([live.apply(event) for event in 3 * events])
@@ -188,7 +188,7 @@ def test_joins_that_move_together_see_what_each_other_leaves(
     assert sum(len(delta.move) for delta in streams[0]) > 1000
 
 
-def test_the_reach_of_an_event_is_told_beforehand() -> None:
+def test_the_reach_of_an_event_is_known_beforehand() -> None:
     problem = generate(100, seed=2)
     plan = place(problem, "nova")
     fed = np.bincount(np.concatenate([problem.left_node, problem.right_node]), minlength=100)

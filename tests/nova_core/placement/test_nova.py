@@ -143,7 +143,7 @@ def test_many_joins_are_refined_only_where_that_finds_room(
 ) -> None:
     roomy = synthetic_problem(0, headroom=2)
     assert place(roomy, "nova").parameters["refine"] is None
-    monkeypatch.setattr("nova_core.strategies.nova.REFINED_JOINS", 0)
+    monkeypatch.setattr("nova_core.placement.kernels.tuning.REFINED_JOINS", 0)
     assert place(roomy, "nova").parameters["refine"] is False
     found = 0
     for seed in range(15):

@@ -1,4 +1,4 @@
-"""Compiled kernels of live placement: a tree of hosts that come, go and move, and its searches."""
+"""Compiled kernels of live placement: what events do to hosts and whole joins."""
 
 from __future__ import annotations
 
@@ -6,14 +6,6 @@ from nova_core.kernel_cache import kernel_cache
 from nova_core.placement.kernels import median
 
 with kernel_cache(__file__, median.__file__):
-    from nova_core.placement.kernels.live import (
-        columns,
-        hosts,
-        look_ahead,
-        residents,
-        settle,
-        touched,
-        tree,
-    )
+    from nova_core.placement.kernels.live import changed, host_tree, hosts, settle, tables
 
-__all__ = ["columns", "hosts", "look_ahead", "residents", "settle", "touched", "tree"]
+__all__ = ["changed", "host_tree", "hosts", "settle", "tables"]

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from nova_core.placement.live.incidence import Incidence
-from nova_core.placement.live.residents import Residents
+
+class Relation(Protocol):
+    """Rows by the key they refer to."""
+
+    def add(self, key: int, row: int) -> None:
+        """A row refers to a key from now on."""
+
+    def discard(self, key: int, row: int) -> None:
+        """A row refers to a key no longer."""
 
 
-class Reversible:
+class Undoable:
     """Something that changes in steps, each of which may be taken back until it is committed."""
 
     def __init__(self) -> None:
@@ -36,19 +43,19 @@ class Reversible:
         if key in table:
             self._undo.append((table, key, table.pop(key)))
 
-    def done(self, undo: Callable[..., Any], *arguments: Any) -> None:
+    def on_undo(self, undo: Callable[..., Any], *arguments: Any) -> None:
         """Remember how to take back a change that was made otherwise."""
         self._undo.append((undo, *arguments))
 
-    def bind(self, incidence: Incidence | Residents, key: int, row: int) -> None:
+    def bind(self, relation: Relation, key: int, row: int) -> None:
         """A row refers to a key from now on."""
-        incidence.add(key, row)
-        self._undo.append((incidence.discard, key, row))
+        relation.add(key, row)
+        self._undo.append((relation.discard, key, row))
 
-    def unbind(self, incidence: Incidence | Residents, key: int, row: int) -> None:
+    def unbind(self, relation: Relation, key: int, row: int) -> None:
         """A row refers to a key no longer."""
-        incidence.discard(key, row)
-        self._undo.append((incidence.add, key, row))
+        relation.discard(key, row)
+        self._undo.append((relation.add, key, row))
 
     def commit(self) -> None:
         """Forget how to go back."""

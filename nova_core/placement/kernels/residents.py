@@ -1,0 +1,50 @@
+"""Who runs at each place, as lists that cost no memory of their own: two links per resident.
+
+Residents are joins or pieces of joins; places are slots of a tree or nodes of a topology.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from nova_core.model.problem import Ints
+from nova_core.placement.kernels.capacity_tree import NONE
+
+# Columns of ``chain``: the residents before and after one in its place's list.
+BEFORE, AFTER = 0, 1
+
+
+@njit(cache=True, nogil=True)
+def enter(first: Ints, chain: Ints, place: int, resident: int) -> None:
+    """Add a resident to a place.
+
+    Args:
+        first: (n,) first resident of each place, `NONE` for none.
+        chain: (m, 2) neighbours of each resident in its list, `NONE` at the ends.
+        place: where it runs from now on.
+        resident: in no list.
+    """
+    after = first[place]
+    chain[resident, BEFORE], chain[resident, AFTER] = NONE, after
+    if after != NONE:
+        chain[after, BEFORE] = resident
+    first[place] = resident
+
+
+@njit(cache=True, nogil=True)
+def leave(first: Ints, chain: Ints, place: int, resident: int) -> None:
+    """Take a resident out of the list of its place."""
+    before, after = chain[resident, BEFORE], chain[resident, AFTER]
+    if before == NONE:
+        first[place] = after
+    else:
+        chain[before, AFTER] = after
+    if after != NONE:
+        chain[after, BEFORE] = before
+
+
+@njit(cache=True, nogil=True)
+def enter_all(first: Ints, chain: Ints, places: Ints, residents: Ints) -> None:
+    """`enter` each resident at its place."""
+    for row in range(len(residents)):
+        enter(first, chain, places[row], residents[row])

@@ -1,0 +1,668 @@
+"""What each event does: to nodes and links, to sources, rates and sinks, and to the whole plan.
+
+See the paper, section 3.5. Handlers take the placer, the event, and whether nodes may be
+overloaded; they raise `NoRoomError` where something fits nowhere, and `ProblemError` for events
+that name what does not exist. What they changed by then is taken back by the caller.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from msgspec import UNSET, UnsetType
+
+from nova_core.errors import ProblemError
+from nova_core.model.document import NodeRow
+from nova_core.model.problem import Floats, Ints
+from nova_core.model.syntax import unknown
+from nova_core.placement.kernels import tuning
+from nova_core.placement.kernels.live import hosts as kernels
+from nova_core.placement.kernels.live.tables import SINK
+from nova_core.placement.live.events import (
+    AddSource,
+    AddWorker,
+    ChangeCapacity,
+    ChangeLink,
+    ChangeRate,
+    FailNode,
+    JoinWith,
+    MoveNode,
+    MoveSink,
+    Pin,
+    Rebalance,
+    RemoveSource,
+    RemoveWorker,
+    finite,
+)
+from nova_core.placement.live.pieces import Pieces
+from nova_core.placement.live.placer import NoRoomError, Placer
+from nova_core.placement.live.state import TOLERANCE, Link, LiveState
+from nova_core.placement.live.tables import IN_PIECES, NOWHERE, SourceRows
+
+
+def _row(index: Mapping[str, int], kind: str, name: str, where: str = "") -> int:
+    """Row of what is called so.
+
+    Raises:
+        ProblemError: when there is nothing of that name.
+    """
+    row = index.get(name)
+    if row is None:
+        raise ProblemError(where + unknown(kind, name, index))
+    return row
+
+
+def _largest_first(state: LiveState, pairs: Iterable[int]) -> list[int]:
+    return sorted(pairs, key=lambda pair: (-state.size(pair), pair))
+
+
+# --- nodes and links ------------------------------------------------------------------------------
+
+
+def _may_host(state: LiveState, node: int) -> bool:
+    n = state.nodes
+    capacity = n.capacity.item(node)
+    hosts: bool = n.alive.item(node) and n.worker.item(node)
+    return hosts and capacity > 0 and capacity >= state.c_min
+
+
+def _update_index(state: LiveState, node: int) -> None:
+    """Bring the index up to date with whether a node may host, and where it is."""
+    n, index = state.nodes, state.index
+    old, new = index.row_of(node), None
+    if _may_host(state, node):
+        access = n.extra.item(node, 0) + n.extra.item(node, 1)
+        new = np.array([*n.position[node].tolist(), access, n.free.item(node)])
+    if old is new or (old is not None and new is not None and (old == new).all()):
+        return
+    offer = state.offer(node)
+    index.replace(node, new, offer)
+    state.on_undo(index.replace, node, old, offer)
+
+
+def _position(state: LiveState, given: list[float], where: str) -> Floats:
+    d = state.nodes.position.shape[1]
+    if len(given) != d or not all(map(math.isfinite, given)):
+        raise ProblemError(f"{where}: position {given}; {d} finite numbers of ms are needed")
+    return np.array(given)
+
+
+def add_worker(placer: Placer, event: AddWorker, overload: bool) -> None:
+    """A node joins; nothing moves to it yet."""
+    s, given = placer.state, event.node
+    n, where = s.nodes, f"add-worker {given.id!r}"
+    if given.id in s.node_index:
+        raise ProblemError(f"{where}: there is a node of that name")
+    if given.position is UNSET:
+        raise ProblemError(f"{where}: has no position; a node is placed in the cost space first")
+    position = _position(s, given.position, where)
+    row = n.used
+    s.on_undo(setattr, n, "used", row)
+    n.used = row + 1
+    for column, value in ((n.ids, given.id), (n.tags, _labels(given)), (n.host, _address(given))):
+        column.append(value)
+        s.on_undo(column.pop)
+    n.position[row] = position
+    n.extra[row] = [_or_zero(given.height), _or_zero(given.penalty)]
+    n.capacity[row] = n.free[row] = finite(given.capacity, where)
+    n.worker[row] = True if given.worker is UNSET else given.worker
+    n.memory[row], n.cost[row] = _or_nan(given.memory), _or_nan(given.cost)
+    n.alive[row], n.first[row], n.pieces[row] = True, NOWHERE, 0
+    s.put(s.node_index, given.id, row)
+    _update_index(s, row)
+
+
+def _labels(given: NodeRow) -> str:
+    return "" if given.tags is UNSET else ",".join(given.tags)
+
+
+def _address(given: NodeRow) -> str:
+    return "" if given.host is UNSET or given.host is None else given.host
+
+
+def _or_zero(value: float | UnsetType) -> float:
+    return 0.0 if value is UNSET else value
+
+
+def _or_nan(value: float | UnsetType | None) -> float:
+    return math.nan if value is UNSET or value is None else value
+
+
+def _retire(placer: Placer, node: int, overload: bool) -> None:
+    """Take a node without sources and sinks out; what it hosts is placed elsewhere."""
+    s, n = placer.state, placer.state.nodes
+    s.set(n.alive, node, False)
+    s.drop(s.node_index, n.ids[node])
+    _update_index(s, node)
+    for link in list(s.links_at.get(node, ())):
+        s.drop(s.budget, link)
+        s.drop(s.link_free, link)
+        s.drop(s.overfull, link)
+        other = link[0] if link[1] == node else link[1]
+        s.drop(s.links_at[other], link)
+        s.drop(s.links_at[node], link)
+    residents = _largest_first(s, s.residents.of(node))
+    for pair in residents:
+        s.detach(pair)
+    s.drop(s.overloaded, node)
+    placer.place_all(residents, overload)
+
+
+def remove_worker(placer: Placer, event: RemoveWorker, overload: bool) -> None:
+    """A node without sources and sinks leaves."""
+    s = placer.state
+    node = _row(s.node_index, "node", event.node)
+    sources = [s.sources.ids[row] for row in s.sources_on.of(node)]
+    if sources:
+        raise ProblemError(
+            f"remove-worker: {event.node!r} produces {_some(sources)}; remove the sources first, "
+            "or report its failure with fail-node"
+        )
+    _refuse_sink(s, node, "remove-worker")
+    _retire(placer, node, overload)
+
+
+def fail_node(placer: Placer, event: FailNode, overload: bool) -> None:
+    """A node is gone, and its sources with it."""
+    s = placer.state
+    node = _row(s.node_index, "node", event.node)
+    _refuse_sink(s, node, "fail-node")
+    for source in sorted(s.sources_on.of(node)):
+        _drop_source(placer, source)
+    _retire(placer, node, overload)
+
+
+def _refuse_sink(state: LiveState, node: int, event: str) -> None:
+    sinks = [state.join_ids[join] for join in state.sinks_on.of(node)]
+    if sinks:
+        raise ProblemError(
+            f"{event}: {state.nodes.ids[node]!r} is the sink of {_some(sinks)}; move the sink first"
+            " (move-sink, also in the same batch)"
+        )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def change_capacity(placer: Placer, event: ChangeCapacity, overload: bool) -> None:
+    """A node can receive more or fewer tuples; what no longer fits moves, as little as will do."""
+    s, n = placer.state, placer.state.nodes
+    node = _row(s.node_index, "node", event.node)
+    capacity = finite(event.capacity, "change-capacity: capacity")
+    if s.residents.any_on(node):
+        old = float(n.capacity[node])
+        free = float(n.free[node]) + (capacity - old)
+        if math.isinf(capacity) or math.isinf(old):
+            free = capacity - math.fsum(s.shares(pair)[node].size for pair in s.residents.of(node))
+    else:
+        free = capacity
+    s.set(n.capacity, node, capacity)
+    s.sinks_changed.add(node)
+    s.set_free(node, free)
+    _update_index(s, node)
+    if s.residents.any_on(node) and not _may_host(s, node):
+        _evict(placer, s.residents.of(node), overload, node)
+    _relieve(placer, node, overload)
+
+
+def _evict(placer: Placer, pairs: Iterable[int], overload: bool, node: int) -> None:
+    """Place pairs elsewhere that a node may no longer host."""
+    s = placer.state
+    leaving = _largest_first(s, pairs)
+    for pair in leaving:
+        if placer.is_pinned(pair):
+            name, host = s.pair_name(pair), s.nodes.ids[node]
+            raise NoRoomError(f"{name}: pinned to {host}, which can no longer run it", s.size(pair))
+        s.detach(pair)
+    placer.place_all(leaving, overload)
+
+
+def _relieve(placer: Placer, node: int, overload: bool) -> None:
+    """Move residents away until a node is not overloaded: the smallest that suffices, if any."""
+    s, n = placer.state, placer.state.nodes
+    while n.free[node] < -TOLERANCE * n.capacity[node]:
+        residents = placer.movable(node)
+        over = -float(n.free[node])
+        if not residents:
+            if overload:
+                return
+            raise NoRoomError(
+                f"{n.ids[node]}: only pinned joins are left on it, beyond its capacity", over
+            )
+        enough = [p for p in residents if s.shares(p)[node].size >= over * (1 - TOLERANCE)]
+        pair = enough[-1] if enough else residents[0]
+        if not _moves_away(placer, pair, overload):
+            return
+
+
+def _moves_away(placer: Placer, pair: int, overload: bool) -> bool:
+    """Place a pair elsewhere; with ``overload`` it may stay where nothing else has room."""
+    placed = placer.state.detach(pair)
+    try:
+        placer.place(pair, False)
+    except NoRoomError:
+        if not overload:
+            raise
+        assert placed is not None
+        placer.state.attach(pair, placed)
+        return False
+    return True
+
+
+def move_node(placer: Placer, event: MoveNode, overload: bool) -> None:
+    """A node's place in the cost space changes; joins move if that gains enough."""
+    s, n = placer.state, placer.state.nodes
+    node = _row(s.node_index, "node", event.node)
+    s.set(n.position, node, _position(s, event.position, f"move-node {event.node!r}"))
+    if event.height is not UNSET:
+        s.set(n.extra, node, np.array([event.height, n.extra[node, 1]]))
+    s.put(s.strayed, node, None)
+    _update_index(s, node)
+    ends = {pair for source in s.sources_on.of(node) for pair in s.pairs_of_source.of(source)}
+    for join in s.sinks_on.of(node):
+        ends.update(s.pairs_of_join.of(join))
+    s.recompute_points(sorted(ends))
+    placer.improve_all(sorted(ends.union(s.residents.of(node))))
+
+
+def change_link(placer: Placer, event: ChangeLink, overload: bool) -> None:
+    """A link's budget changes; joins leave it until the rest fits."""
+    s = placer.state
+    link = (
+        _row(s.node_index, "node", event.source_node),
+        _row(s.node_index, "node", event.target_node),
+    )
+    if link[0] == link[1]:
+        raise ProblemError(f"change-link: from {event.source_node!r} to itself")
+    budget = finite(event.budget, "change-link: budget")
+    if math.isinf(budget):
+        for table in (s.budget, s.link_free, s.overfull):
+            s.drop(table, link)
+        for node in link:
+            if node in s.links_at:
+                s.drop(s.links_at[node], link)
+        return
+    users = _users(s, link)
+    s.put(s.budget, link, budget)
+    s.put(s.link_free, link, budget)
+    for node in link:
+        s.put(s.links_at.setdefault(node, {}), link, None)
+    used = {pair: _use_of(s, pair, link) for pair in users}
+    free = budget - math.fsum(used.values())
+    s.put(s.link_free, link, free)
+    if free < -TOLERANCE * budget:
+        s.put(s.overfull, link, None)
+    else:
+        s.drop(s.overfull, link)
+    _relieve_link(placer, link, used, overload)
+
+
+def _users(state: LiveState, link: Link) -> list[int]:
+    """Pairs that send over a link."""
+    source, target, ends = *link, state.pairs.ends
+    found = {p for p in state.residents.of(target) if source in ends[p, :2].tolist()}
+    found |= {p for p in state.residents.of(source) if ends[p, 2] == target}
+    return sorted(found)
+
+
+def _use_of(state: LiveState, pair: int, link: Link) -> float:
+    return math.fsum(
+        rate
+        for node, share in state.shares(pair).items()
+        for used, rate in state.legs(pair, node, share)
+        if used == link
+    )
+
+
+def _relieve_link(placer: Placer, link: Link, used: dict[int, float], overload: bool) -> None:
+    s = placer.state
+    while link in s.overfull:
+        over = -s.link_free[link]
+        movable = [pair for pair in used if not placer.is_pinned(pair)]
+        if not movable:
+            if overload:
+                return
+            name = "->".join(s.nodes.ids[node] for node in link)
+            raise NoRoomError(f"link {name}: only pinned joins use it, beyond its budget", over)
+        enough = [pair for pair in movable if used[pair] >= over * (1 - TOLERANCE)]
+        pair = min(enough, key=used.__getitem__) if enough else max(movable, key=used.__getitem__)
+        del used[pair]
+        if not _moves_away(placer, pair, overload):
+            return
+
+
+# --- sources, rates and sinks ---------------------------------------------------------------------
+
+
+def _positive(value: float, what: str) -> float:
+    if not 0 < value < math.inf:
+        raise ProblemError(f"{what}: {value} is not a positive number of tuples/s")
+    return float(value)
+
+
+def add_source(placer: Placer, event: AddSource, overload: bool) -> None:
+    """A source starts, with its joins."""
+    s, given = placer.state, event.source
+    rows, where = s.sources, f"add-source {given.id!r}"
+    if given.id in s.source_index:
+        raise ProblemError(f"{where}: there is a source of that name")
+    node = _row(s.node_index, "node", given.node, f"{where}: ")
+    rate = _positive(given.rate, f"{where}: rate")
+    row = rows.used
+    rows.used = row + 1
+    key = "" if given.key is UNSET or given.key is None else given.key
+    rows.ids.append(given.id)
+    rows.stream.append(given.stream)
+    rows.key.append(key)
+    s.on_undo(_forget_source, rows, row)
+    size = given.tuple_bytes
+    rows.node[row], rows.rate[row], rows.alive[row] = node, rate, True
+    rows.tuple_bytes[row] = math.nan if size is UNSET or size is None else size
+    s.put(s.source_index, given.id, row)
+    s.put(s.stream_sources, given.stream, s.stream_sources.get(given.stream, 0) + 1)
+    s.drop(s.emptied, given.stream)
+    s.bind(s.sources_on, node, row)
+    s.on_undo(setattr, s.pairs, "used", s.pairs.used)
+    s.put(s.alive_pairs, 0, s.alive_pairs[0] + len(event.joins))
+    ends: set[tuple[int, int, int]] = set()
+    added = [_add_pair(s, row, node, join, ends, where) for join in event.joins]
+    placer.place_all(_largest_first(s, added), overload, recompute=True)
+
+
+def _forget_source(rows: SourceRows, row: int) -> None:
+    rows.used = row
+    for column in (rows.ids, rows.stream, rows.key):
+        column.pop()
+
+
+def _add_pair(
+    state: LiveState,
+    source: int,
+    node: int,
+    given: JoinWith,
+    known: set[tuple[int, int, int]],
+    where: str,
+) -> int:
+    """A row for a new pair of a new source on a node, without a place.
+
+    Args:
+        state: where it is added.
+        source: the new source.
+        node: where that is.
+        given: the pair.
+        known: joins and sources of the new source's pairs so far; added to.
+        where: what errors call the event.
+    """
+    s, p = state, state.pairs
+    join = _row(s.join_index, "operator", given.operator)
+    other = _row(s.source_index, "source", given.other)
+    streams = s.join_left[join], s.join_right[join]
+    stream, other_stream = s.sources.stream[source], s.sources.stream[other]
+    if (stream, other_stream) == streams:
+        left, right, left_node, right_node = source, other, node, s.sources.node.item(other)
+    elif (other_stream, stream) == streams:
+        left, right, left_node, right_node = other, source, s.sources.node.item(other), node
+    else:
+        raise ProblemError(
+            f"{where}: {given.operator!r} joins {streams[0]!r} with {streams[1]!r}; "
+            f"{given.other!r} belongs to {other_stream!r} and the new source to {stream!r}"
+        )
+    if left == right:
+        raise ProblemError(f"{where}: pairs the source with itself")
+    if (join, left, right) in known:
+        raise ProblemError(f"{where}: the pair with {given.other!r} is given twice")
+    known.add((join, left, right))
+    row, sink = p.used, s.sink[join]
+    p.used = row + 1
+    p.row[row] = left, right, left_node, right_node, sink, NOWHERE, -1, -1
+    p.join[row] = join
+    s.name_pair(row)
+    p.output[row] = output = _positive(given.output_rate, f"{where}: output_rate")
+    p.alive[row] = True
+    s.changed.add(row)
+    s.emit(sink, output)
+    s.bind(s.pairs_of_source, left, row)
+    s.bind(s.pairs_of_source, right, row)
+    s.bind(s.pairs_of_join, join, row)
+    return row
+
+
+def remove_source(placer: Placer, event: RemoveSource, overload: bool) -> None:
+    """A source ends, and its joins with it."""
+    _drop_source(placer, _row(placer.state.source_index, "source", event.source))
+
+
+def _drop_source(placer: Placer, source: int) -> None:
+    """Take a source and its pairs out."""
+    s, rows, p = placer.state, placer.state.sources, placer.state.pairs
+    pairs = sorted(s.pairs_of_source.of(source))
+    s.changed.keep(pairs)
+    for pair in pairs:
+        s.detach(pair)
+        s.set(p.alive, pair, False)
+        left, right, _, _, sink, _, _, _ = p.row[pair].tolist()
+        s.emit(sink, -p.output.item(pair))
+        # The pairs of the source itself are of no use any more.
+        s.unbind(s.pairs_of_source, right if left == source else left, pair)
+        s.unbind(s.pairs_of_join, p.join.item(pair), pair)
+    s.put(s.alive_pairs, 0, s.alive_pairs[0] - len(pairs))
+    s.set(rows.alive, source, False)
+    s.drop(s.source_index, rows.ids[source])
+    stream = rows.stream[source]
+    s.put(s.stream_sources, stream, s.stream_sources[stream] - 1)
+    if s.stream_sources[stream] == 0 and stream in s.joined_streams:
+        s.put(s.emptied, stream, None)
+    s.unbind(s.sources_on, rows.node.item(source), source)
+
+
+def change_rate(placer: Placer, event: ChangeRate, overload: bool) -> None:
+    """A source's rate changes; its joins stay where they still fit."""
+    s = placer.state
+    source = _row(s.source_index, "source", event.source)
+    rate = _positive(event.rate, "change-rate: rate")
+    ratio = rate / float(s.sources.rate[source])
+    pairs = sorted(s.pairs_of_source.of(source))
+    placed = {pair: s.detach(pair) for pair in pairs}
+    s.set(s.sources.rate, source, rate)
+    for pair in pairs:
+        output = s.pairs.output.item(pair)
+        s.set(s.pairs.output, pair, output * ratio)
+        s.emit(s.pairs.row.item(pair, SINK), output * ratio - output)
+    by_rate = s.objective == "network-usage"
+    if by_rate:
+        s.recompute_points(pairs)
+    _put_back(placer, placed, overload)
+    if by_rate:
+        placer.improve_all(pairs)
+
+
+def _put_back(placer: Placer, placed: dict[int, int | Pieces | None], overload: bool) -> None:
+    """Place pairs where they were if they still fit, the largest first."""
+    for pair in _largest_first(placer.state, placed):
+        before = placed[pair]
+        if before is None:
+            placer.place(pair, overload)
+        else:
+            placer.stay(pair, before, overload)
+
+
+def move_sink(placer: Placer, event: MoveSink, overload: bool) -> None:
+    """An operator's result goes to another node; its joins move if that gains enough."""
+    s = placer.state
+    join = _row(s.join_index, "operator", event.operator)
+    node = _row(s.node_index, "node", event.node, "move-sink: ")
+    pairs = sorted(s.pairs_of_join.of(join))
+    limited = bool(s.link_free)
+    placed = {pair: s.detach(pair) for pair in pairs} if limited else {}
+    old = s.sink[join]
+    s.unbind(s.sinks_on, old, join)
+    s.set(s.sink, join, node)
+    s.bind(s.sinks_on, node, join)
+    if pairs:
+        s.changed.keep(pairs)
+        rows = np.array(pairs)
+        s.pairs.row[rows, SINK] = node
+        output = float(s.pairs.output[rows].sum())
+        s.emit(old, -output)
+        s.emit(node, output)
+        if not s.sinks_on.of(old):
+            s.put(s.arriving, old, 0.0)  # to the last bit
+    if limited:
+        s.recompute_points(pairs)
+        _put_back(placer, placed, overload)
+        placer.improve_all(pairs)
+    else:
+        placer.recompute_all(pairs)
+
+
+def pin(placer: Placer, event: Pin, overload: bool) -> None:
+    """An operator's instances stay where they are, or no longer."""
+    s = placer.state
+    _row(s.join_index, "operator", event.operator)
+    if event.pinned:
+        s.put(placer.pinned, event.operator, True)
+    else:
+        s.drop(placer.pinned, event.operator)
+
+
+# --- the whole plan -------------------------------------------------------------------------------
+
+
+def rebalance(placer: Placer, event: Rebalance, overload: bool) -> None:
+    """Make at most so many moves, each worth more than the policy's threshold.
+
+    Overloaded nodes are relieved first, whatever that costs. Then joins move in the order of what
+    they could gain at most: to a host with room, or to one whose resident makes way, which counts
+    as two moves.
+    """
+    s = placer.state
+    budget = event.moves
+    for node in list(s.overloaded):
+        before = len(s.changed)
+        try:
+            _relieve(placer, node, False)
+        except NoRoomError:
+            continue
+        budget -= len(s.changed) - before
+        if budget <= 0:
+            return
+    p = s.pairs
+    whole = np.flatnonzero(p.alive[: p.used] & (p.host[: p.used] != IN_PIECES))
+    weights = _all_weights(placer, whole)
+    loss = kernels.losses(
+        s.nodes.position, s.nodes.extra, p.row, p.point, weights, whole, p.host[whole]
+    )
+    # What a pair could gain at most orders the queue; what it gains replaces that once known.
+    queue = [(-value, pair) for value, pair in zip(loss.tolist(), whole.tolist(), strict=True)]
+    heapq.heapify(queue)
+    while queue and budget > 0:
+        most, pair = heapq.heappop(queue)
+        if -most <= placer.threshold(pair, 0.0) or placer.is_pinned(pair) or placer.rests(pair):
+            continue
+        if int(p.host[pair]) == IN_PIECES or pair in s.changed:
+            continue
+        if placer.improve(pair):
+            budget -= 1
+        elif budget > 1 and _swap(placer, pair):
+            budget -= 2
+
+
+def _all_weights(placer: Placer, pairs: Ints) -> Floats:
+    """(k, 3) weights of pairs' legs."""
+    s, p = placer.state, placer.state.pairs
+    if s.objective != "network-usage":
+        return np.broadcast_to(s.weights(0), (len(pairs), 3))
+    rate = s.sources.rate
+    return np.stack([rate[p.left[pairs]], rate[p.right[pairs]], p.output[pairs]], axis=1)
+
+
+def _swap(placer: Placer, pair: int) -> bool:
+    """Move a whole join to a near host whose resident goes elsewhere, if both together gain.
+
+    The resident goes to the cheapest host with room, or to the room the join leaves.
+    """
+    s, p = placer.state, placer.state.pairs
+    share, weights = s.whole_share(pair), s.weights(pair)
+    here, now = int(p.host[pair]), placer.cost(pair)
+    need = placer.need(share.size)
+    best, choice = 0.0, None
+    for node, cost in placer.near(pair, weights, -math.inf, tuning.SWAPS):
+        gain = now - cost
+        if gain <= best + placer.threshold(pair, now):
+            break
+        if node == here or s.nodes.capacity[node] < need or not s.links_fit(pair, node, share):
+            continue
+        for other in placer.movable(node)[: tuning.SWAP_RESIDENTS]:
+            if p.host[other] == IN_PIECES or placer.rests(other):
+                continue
+            other_share, other_weights = s.whole_share(other), s.weights(other)
+            if s.nodes.free[node] + other_share.size < need:
+                continue
+            other_now = placer.cost(other)
+            margin = placer.threshold(pair, now) + placer.threshold(other, other_now)
+            places = []
+            found = placer.elsewhere(other, node)
+            if found is not None:
+                places.append(found)
+            if s.nodes.free[here] + share.size >= placer.need(other_share.size) and (
+                s.index.meets(here, s.requirement(other)) and s.links_fit(other, here, other_share)
+            ):
+                places.append((here, placer.cost_on(other, other_weights, here)))
+            for target, target_cost in places:
+                total = gain + other_now - target_cost - margin
+                if total > max(best, 1e-9 * now):
+                    best, choice = total, (node, other, target)
+    if choice is None:
+        return False
+    node, other, target = choice
+    s.detach(pair)
+    s.detach(other)
+    s.attach(other, target)
+    s.attach(pair, node)
+    return True
+
+
+def check_problem(state: LiveState) -> None:
+    """Refuse an event that would leave no problem that can be placed.
+
+    Raises:
+        ProblemError: when no pair is left, or a stream that is joined has no source.
+        NoRoomError: when a sink cannot take what arrives.
+    """
+    if state.alive_pairs[0] == 0:
+        raise ProblemError("the event would leave no pair to join")
+    for stream in state.emptied:
+        raise ProblemError(
+            f"the event would leave stream {stream!r}, which an operator joins, without a source"
+        )
+    for sink in state.sinks_changed:
+        arrives, fits = state.arriving.get(sink, 0.0), float(state.nodes.capacity[sink])
+        if arrives > fits * (1 + TOLERANCE):
+            raise NoRoomError(
+                f"sink {state.nodes.ids[sink]}: cannot take the output, {arrives:g} tuples/s "
+                f"arrive and {fits:g} fit",
+                arrives - fits,
+            )
+
+
+Handler = Callable[[Placer, Any, bool], None]
+
+HANDLERS: dict[type, Handler] = {
+    AddWorker: add_worker,
+    RemoveWorker: remove_worker,
+    FailNode: fail_node,
+    ChangeCapacity: change_capacity,
+    MoveNode: move_node,
+    ChangeLink: change_link,
+    AddSource: add_source,
+    RemoveSource: remove_source,
+    ChangeRate: change_rate,
+    MoveSink: move_sink,
+    Pin: pin,
+    Rebalance: rebalance,
+}
