@@ -128,13 +128,13 @@ def _spoil_content(rng: random.Random, made: Input) -> None:
 def _validator(kind: str) -> Any:
     import jsonschema
 
-    from nova_core.model.schema import published
+    from nova_core.schemas import schema_of
 
-    return jsonschema.Draft202012Validator(json.loads(msgspec.json.encode(published(kind))))
+    return jsonschema.Draft202012Validator(json.loads(msgspec.json.encode(schema_of(kind))))
 
 
 def _against_schema(name: str, tree: Any, line: str) -> str:
-    """What the published schema has against a document."""
+    """What the schema has against a document."""
     if not STRICT[name]:
         return ""
     if line.startswith("query") and isinstance(tree, dict) and "query" not in tree:

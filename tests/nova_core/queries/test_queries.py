@@ -16,7 +16,6 @@ from query_cases import best_whole, chain, document, queries, topology
 from nova_core.errors import InfeasibleError, PlanError, ProblemError
 from nova_core.model.plan import Plan
 from nova_core.model.problem import JoinMatrix, Joins
-from nova_core.model.schema import published
 from nova_core.queries import (
     QueryParameters,
     QueryPlan,
@@ -29,6 +28,7 @@ from nova_core.queries import (
 from nova_core.queries.expansion import expand
 from nova_core.queries.plan_document import plan_document, plan_text
 from nova_core.queries.virtual import link_weights, virtual_positions
+from nova_core.schemas import schema_of
 from nova_core.strategies.nova import Nova
 
 SOME = settings(
@@ -74,7 +74,7 @@ def test_every_plan_verifies_or_is_infeasible(
     assert (
         plan_text(again) == plan_text(plan) == plan_text(place_queries(problem, asked, parameters))
     )
-    Draft202012Validator(published("query-plan")).validate(plan_document(again))
+    Draft202012Validator(schema_of("query-plan")).validate(plan_document(again))
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES[:2])
@@ -268,4 +268,4 @@ def test_a_query_of_filters_alone_has_nothing_to_place() -> None:
 
 
 def test_documents_keep_their_schema() -> None:
-    Draft202012Validator(published("queries")).validate(chain())
+    Draft202012Validator(schema_of("queries")).validate(chain())

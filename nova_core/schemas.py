@@ -1,24 +1,15 @@
-"""The JSON Schemas of the documents, as published with the package."""
+"""The JSON Schemas of the documents, made from the types that read them."""
 
 from __future__ import annotations
 
-import json
-from importlib.resources import files
 from typing import Any
 
 NAMES = ("problem", "plan", "event", "plan-delta", "queries", "query-plan")
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def published(name: str) -> dict[str, Any]:
-    """A schema as it lies in the package; ``name`` is one of `NAMES`."""
-    text = (files(__name__) / f"{name}.schema.json").read_text(encoding="utf-8")
-    schema: dict[str, Any] = json.loads(text)
-    return schema
-
-
-def generated(name: str) -> dict[str, Any]:
-    """A schema made from the types that read the document; equal to the published one."""
+def schema_of(name: str) -> dict[str, Any]:
+    """The JSON Schema of a document; ``name`` is one of `NAMES`."""
     import msgspec
 
     from nova_core.model.document import ProblemDocument
@@ -38,6 +29,3 @@ def generated(name: str) -> dict[str, Any]:
     }
     title = f"Nova {name.replace('-', ' ')}"
     return {"$schema": _DIALECT, "title": title, **msgspec.json.schema(kinds[name])}
-
-
-__all__ = ["NAMES", "generated", "published"]
