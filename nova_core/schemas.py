@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-NAMES = ("problem", "plan", "event", "plan-delta", "queries", "query-plan")
+NAMES = ("problem", "plan", "event", "plan-delta")
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -16,16 +16,15 @@ def schema_of(name: str) -> dict[str, Any]:
     from nova_core.model.plan_delta import PlanDelta
     from nova_core.model.plan_document import PlanDocument
     from nova_core.placement.live.events import Event
-    from nova_core.queries.document import QueryDocument
-    from nova_core.queries.plan_document import QueryPlanDocument
 
     kinds: dict[str, Any] = {
         "problem": ProblemDocument,
         "plan": PlanDocument,
         "event": Event,
         "plan-delta": PlanDelta,
-        "queries": QueryDocument,
-        "query-plan": QueryPlanDocument,
     }
     title = f"Nova {name.replace('-', ' ')}"
-    return {"$schema": _DIALECT, "title": title, **msgspec.json.schema(kinds[name])}
+    schema = {"$schema": _DIALECT, "title": title, **msgspec.json.schema(kinds[name])}
+    if name == "problem":
+        schema["oneOf"] = [{"required": ["query"]}, {"required": ["queries"]}]
+    return schema
