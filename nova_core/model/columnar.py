@@ -97,15 +97,16 @@ class Columns:
             raise self.fail(name, f"holds {kind}; text is needed")
         if missing is None:
             self._require_filled(name, column)
-        elif column.null_count:
-            column = column.cast(value_type).fill_null(missing)
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
-        values = column.dictionary.to_pylist()
+        values, codes = column.dictionary.to_pylist(), column.indices
         for value in values:
             if value is None or "\0" in value:
                 raise self.fail(name, f"{value!r} is no name")
-        return column.indices.to_numpy(zero_copy_only=False).astype(np.int64), values
+        if missing is not None and codes.null_count:
+            codes = codes.fill_null(len(values))
+            values.append(missing)
+        return codes.to_numpy(zero_copy_only=False).astype(np.int64), values
 
     def text(self, name: str, missing: str | None = None) -> Strings:
         """(k,) a text column."""
@@ -351,7 +352,11 @@ def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
         if path.suffix == ".parquet":
             import pyarrow.parquet as pq
 
-            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+            # Numbers seldom repeat so often that a dictionary of them would pay.
+            names = [one.name for one in table.schema if not pa.types.is_primitive(one.type)]
+            pq.write_table(
+                table, file, compression="zstd", write_page_checksum=True, use_dictionary=names
+            )
         elif path.suffix == ".arrow":
             with pa.ipc.new_file(file, table.schema) as writer:
                 writer.write_table(table)

@@ -108,7 +108,7 @@ class _PlanReader:
             whole = Partitions.uncut(rates)
         else:
             names, whole = problem.pair_names(), Partitions.whole(problem)
-        self._index["operator"] = {name: row for row, name in enumerate(names)}
+        self._names = names
         self._whole = whole
 
     def plan(self) -> Plan:
@@ -161,9 +161,13 @@ class _PlanReader:
     ) -> Ints:
         if len(codes) == 0:
             return np.empty(0, np.int64)
+        if what == "operator":
+            ids = self._names
+            if names == ids:  # as plans of all operators are written
+                return codes
         index = self._index.get(what)
         if index is None:
-            index = {name: row for row, name in enumerate(np.asarray(ids).tolist())}
+            index = {name: row for row, name in enumerate(_listed(ids))}
             self._index[what] = index
         found = np.array([index.get(name, -1) for name in names], np.int64)[codes]
         if (found < 0).any():
@@ -301,7 +305,7 @@ class _PlanReader:
         if (cut := tables.get("partitions")) is not None and len(cut):
             inputs = self._inputs(cut)
             by_input = np.argsort(inputs)
-            expected = partition_columns(plan, inputs[by_input])
+            expected = partition_columns(plan, inputs[by_input], self._names)
             self._compare(
                 cut, {name: expected[name] for name in ("shares", "partitioner")}, by_input
             )
@@ -357,6 +361,8 @@ class _PlanReader:
             return _same_lists(table, name, column, order)
         if isinstance(column, Named):
             codes, names = table.coded(name, "")
+            if order is None and _as_written(column, codes, names):
+                return np.ones(len(codes), bool), None, None
             ids = np.append(np.asarray(column.ids), "")
             index = {text: row for row, text in enumerate(ids[:-1].tolist())}
             place = np.array([index.get(text, len(ids)) for text in names], np.int64)
@@ -372,6 +378,26 @@ class _PlanReader:
         wanted = np.where(column < 0, np.nan, column)
         good = np.isnan(found_numbers) | np.isclose(found_numbers, wanted, rtol=1e-9, atol=1e-9)
         return good, found_numbers, wanted
+
+
+def _listed(names: Sequence[str] | Strings) -> list[str]:
+    return names.tolist() if isinstance(names, np.ndarray) else list(names)
+
+
+def _as_written(column: Named, codes: Ints, names: list[str]) -> bool:
+    """Whether codes and the names they stand for are those that `names_of` makes of a column."""
+    used = np.zeros(len(column.ids), bool)
+    used[column.codes[column.codes >= 0]] = True
+    row = np.append(np.cumsum(used) - 1, names.index("") if "" in names else -1)
+    if not np.array_equal(row[column.codes], codes):
+        return False
+    ids = column.ids
+    expected = (
+        ids[used].tolist()
+        if isinstance(ids, np.ndarray)
+        else [ids[one] for one in np.flatnonzero(used).tolist()]
+    )
+    return [name for name in names if name] == expected
 
 
 def _same_lists(

@@ -76,11 +76,11 @@ def length(column: Column) -> int:
 # --- what stands in the tables ------------------------------------------------------------------
 
 
-def instance_columns(plan: Plan) -> dict[str, Column]:
-    """What decides the plan, a row per instance."""
+def instance_columns(plan: Plan, names: list[str]) -> dict[str, Column]:
+    """What decides the plan, a row per instance; ``names`` are those of all operators."""
     i = plan.instances
     columns: dict[str, Column] = {
-        "operator": Named(i.pair, plan.operator_names(), "operator"),
+        "operator": Named(i.pair, names, "operator"),
         "node": Named(i.node, plan.problem.nodes.ids, "node"),
         "left": Ranges(i.left_begin, i.left_end),
         "right": Ranges(i.right_begin, i.right_end),
@@ -128,14 +128,14 @@ def cut_inputs(plan: Plan) -> Ints:
     return np.flatnonzero(~whole)
 
 
-def partition_columns(plan: Plan, inputs: Ints) -> dict[str, Column]:
-    """A row for each of the inputs (``2 * operator + side``) given."""
+def partition_columns(plan: Plan, inputs: Ints, names: list[str]) -> dict[str, Column]:
+    """A row for each of the inputs (``2 * operator + side``) given; ``names`` of all operators."""
     parts = plan.partitions
     rates = [parts.rate[parts.offset[each] : parts.offset[each + 1]] for each in inputs.tolist()]
     offset = np.cumsum([0, *(len(one) for one in rates)])
     none = [np.empty(0)]
     return {
-        "operator": Named(inputs // 2, plan.operator_names(), "operator"),
+        "operator": Named(inputs // 2, names, "operator"),
         "side": Named(inputs % 2, SIDES, "side"),
         "rates": Lists(offset, np.concatenate(rates or none)),
         "shares": Lists(offset, np.concatenate([one / (one.sum() or 1) for one in rates] or none)),
@@ -143,8 +143,8 @@ def partition_columns(plan: Plan, inputs: Ints) -> dict[str, Column]:
     }
 
 
-def virtual_columns(plan: Plan) -> dict[str, Column]:
-    """A row per operator that has a virtual position.
+def virtual_columns(plan: Plan, names: list[str]) -> dict[str, Column]:
+    """A row per operator that has a virtual position; ``names`` are those of all operators.
 
     Raises:
         PlanError: for a position that is neither finite nor NaN throughout.
@@ -160,8 +160,7 @@ def virtual_columns(plan: Plan) -> dict[str, Column]:
             "cannot be written; use finite ms, or NaN throughout for none"
         )
     rows = np.flatnonzero(given)
-    names = Named(rows, plan.operator_names(), "operator")
-    return {"operator": names, "position": position[rows]}
+    return {"operator": Named(rows, names, "operator"), "position": position[rows]}
 
 
 def edge_columns(plan: Plan) -> dict[str, Column]:
@@ -174,7 +173,7 @@ def edge_columns(plan: Plan) -> dict[str, Column]:
     result, pair = e.leg == 2, plan.instances.pair[e.instance]
     bounds = np.stack([e.begin, e.end], axis=1).ravel()
     sources = np.where(e.leg == 0, m.left[pair], m.right[pair])
-    return {
+    columns: dict[str, Column] = {
         "from": Named(e.source, ids, "node"),
         "to": Named(e.target, ids, "node"),
         "producer": np.where(result, e.instance, -1),
@@ -184,8 +183,9 @@ def edge_columns(plan: Plan) -> dict[str, Column]:
         "partitions": Lists(2 * e.offset, bounds),
         "rate": e.rate,
         "latency": e.latency,
-        "bandwidth": e.bandwidth,
     }
+    known = plan.problem.sources.tuple_bytes is not None
+    return columns | {"bandwidth": e.bandwidth} if known else columns
 
 
 def _link_columns(plan: QueryPlan) -> dict[str, Column]:
@@ -208,9 +208,7 @@ def _link_columns(plan: QueryPlan) -> dict[str, Column]:
         "producer": np.maximum(producer, -1),
         "consumer": np.maximum(consumer, -1),
         "input": Named(np.where(into, side, -1), SIDES, "input"),
-        "carries": Named(
-            np.where((producer >= 0) & (carried == own), -1, carried), ids, "operator"
-        ),
+        "carries": Named(np.where((producer >= 0) & (carried == own), -1, carried), ids, "output"),
         "partitions": Lists(np.concatenate(([0], np.cumsum(2 * into))), runs),
         "rate": rate[rows],
         "latency": plan.link_latency()[rows],
@@ -228,11 +226,13 @@ def load_columns(plan: Plan) -> dict[str, Column]:
 
 
 def _tables(plan: Plan) -> dict[str, dict[str, Column]]:
-    tables = {"instances": instance_columns(plan) | instance_facts(plan) | route_columns(plan)}
+    names = plan.operator_names()
+    decided = instance_columns(plan, names)
+    tables = {"instances": decided | instance_facts(plan) | route_columns(plan)}
     if len(inputs := cut_inputs(plan)):
-        tables["partitions"] = partition_columns(plan, inputs)
+        tables["partitions"] = partition_columns(plan, inputs, names)
     if plan.virtual_position is not None:
-        tables["virtual"] = virtual_columns(plan)
+        tables["virtual"] = virtual_columns(plan, names)
     return tables | {"edges": edge_columns(plan), "loads": load_columns(plan)}
 
 

@@ -284,14 +284,13 @@ class Problem:
         ``%`` in either ``%25``.
         """
         m, s = self.matrix, self.sources.ids
-        join, left = self.joins.ids[m.join[pair]], s[m.left[pair]]
-        return f"{_escaped(join, '/')}/{_escaped(left, '*')}*{s[m.right[pair]]}"
+        join, left = [str(self.joins.ids[m.join[pair]])], [str(s[m.left[pair]])]
+        return f"{_ending(join, '/')[0]}{_ending(left, '*')[0]}{s[m.right[pair]]}"
 
     def pair_names(self) -> list[str]:
         """(p,) names of all pairs, see `pair_name`."""
         m, right = self.matrix, self.sources.ids.tolist()
-        left = [f"{_escaped(name, '*')}*" for name in right]
-        join = [f"{_escaped(name, '/')}/" for name in self.joins.ids.tolist()]
+        join, left = _ending(self.joins.ids.tolist(), "/"), _ending(right, "*")
         rows = zip(m.join.tolist(), m.left.tolist(), m.right.tolist(), strict=True)
         return [join[j] + left[a] + right[b] for j, a, b in rows]
 
@@ -356,8 +355,13 @@ class Problem:
         return self
 
 
-def _escaped(name: str, separator: str) -> str:
-    return name.replace("%", "%25").replace(separator, f"%{ord(separator):02X}")
+def _ending(names: list[str], separator: str) -> list[str]:
+    """Names with a separator at their ends, which is escaped within them."""
+    text = "".join(names)
+    if "%" in text or separator in text:
+        code = f"%{ord(separator):02X}"
+        names = [name.replace("%", "%25").replace(separator, code) for name in names]
+    return [name + separator for name in names]
 
 
 def _hash_array(h: hashlib.blake2b, name: str, array: NDArray[np.generic] | None) -> None:
