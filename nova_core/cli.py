@@ -39,7 +39,6 @@ COMMANDS = {
         "plot",
         "diff",
         "replan",
-        "query",
         "live",
         "serve",
         "compare",

@@ -12,6 +12,7 @@ import numpy as np
 from nova_core.errors import PlanError
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints, Problem
+from nova_core.model.query_plan import QueryPlan
 from nova_core.model.traffic import leg_rates
 from nova_core.model.verify import TOLERANCE
 from nova_core.placement.objectives import leg_cost, leg_weights
@@ -144,9 +145,9 @@ class NodeExplanation:
         load: tuples/s it receives, relayed ones included.
         relayed: tuples/s it only forwards.
         produces: sources on it.
-        sink_of: joins whose results it consumes.
-        hosted: pairs on it, the greatest first.
-        wishes: pairs that would cost less on it, the greatest gain first.
+        sink_of: joins or queries whose results it consumes.
+        hosted: pairs or operators on it, the greatest first.
+        wishes: pairs that would cost less on it, the greatest gain first; none of queries.
     """
 
     node: str
@@ -161,6 +162,84 @@ class NodeExplanation:
     wishes: tuple[Wish, ...]
 
 
+@dataclass(frozen=True)
+class LinkExplanation:
+    """What goes from one operator of a query to another.
+
+    Attributes:
+        carries: source or operator whose output it is.
+        receiver: operator or sink that receives it.
+        rate: tuples/s.
+        latency: estimated, ms.
+        node: where it begins.
+        to_node: where it ends.
+        from_ideal: ms from there to where the receiver would run best; None of a sink, and where
+            the plan does not say.
+    """
+
+    carries: str
+    receiver: str
+    rate: float
+    latency: float
+    node: str
+    to_node: str
+    from_ideal: float | None
+
+
+def explain_links(
+    plan: QueryPlan, name: str | None = None
+) -> tuple[list[LinkExplanation], dict[str, float]]:
+    """Links between operators of queries, and the latency (ms) of the queries they belong to.
+
+    Args:
+        plan: the plan.
+        name: a query, operator or source; None takes all, those farthest from their ideal first.
+
+    Raises:
+        PlanError: when nothing has that name; the nearest names are suggested.
+    """
+    operators, ids = plan.graph.graph.operators, plan.problem.nodes.ids
+    links, (start, stop), queries = plan.links, plan.ends, plan.problem.queries
+    ms, carried = plan.link_latency(), np.append(plan.graph.carried, -1)[links.logical]
+    body = np.append(plan.graph.bodies[plan.instances.pair], -1)
+    receiver = np.where(
+        links.consumer >= 0,
+        body[np.maximum(links.consumer, -1)],
+        np.append(plan.graph.links[1], -1)[links.logical],
+    )
+    carried = np.where(links.logical < 0, body[np.maximum(links.producer, -1)], carried)
+    found, latency = [], plan.query_latency()
+    in_queries: dict[str, float] = {}
+    for row, (one, to) in enumerate(zip(carried.tolist(), receiver.tolist(), strict=True)):
+        query = operators[to].query
+        if name not in (None, queries[query].id, operators[one].id, operators[to].id):
+            continue
+        in_queries[queries[query].id] = float(latency[query])
+        away, end = None, int(links.consumer[row])
+        if plan.virtual_position is not None and end >= 0:
+            ideal = plan.virtual_position[plan.instances.pair[end]]
+            away = float(np.linalg.norm(plan.problem.nodes.position[stop[row]] - ideal))
+        found.append(
+            LinkExplanation(
+                carries=operators[one].id,
+                receiver=operators[to].id,
+                rate=float(plan.sent[row]),
+                latency=float(ms[row]),
+                node=str(ids[start[row]]),
+                to_node=str(ids[stop[row]]),
+                from_ideal=away,
+            )
+        )
+    if not found:
+        known = [one.id for one in queries] + [one.id for one in operators]
+        raise PlanError(
+            f"{name}: no such query, operator or source; {_suggestion(str(name), known)}"
+        )
+    if name is None:
+        found.sort(key=lambda link: -(link.from_ideal or 0.0))
+    return found, in_queries
+
+
 class Explainer:
     """Answers questions about one plan; what several answers need is worked out once."""
 
@@ -171,12 +250,6 @@ class Explainer:
     @cached_property
     def _weights(self) -> Floats:
         return leg_weights(self.problem, self.plan.objective)
-
-    @cached_property
-    def _adds(self) -> Floats:
-        """(k,) tuples/s each instance adds to its node."""
-        left, right = self.plan.received
-        return left + right
 
     @cached_property
     def _free(self) -> Floats:
@@ -210,9 +283,9 @@ class Explainer:
         """Pairs on a node, the greatest first."""
         here = self._on_node(node)
         pairs, row = np.unique(self.plan.instances.pair[here], return_inverse=True)
-        rates = np.bincount(row, self._adds[here], len(pairs))
+        rates = np.bincount(row, self.plan.added_load[here], len(pairs))
         return [
-            Occupant(self.problem.pair_name(int(pairs[i])), float(rates[i]))
+            Occupant(self.plan.operator_name(int(pairs[i])), float(rates[i]))
             for i in np.argsort(-rates, kind="stable")
         ]
 
@@ -277,7 +350,7 @@ class Explainer:
         cost = self._costs(pair)
         nodes, row = np.unique(plan.instances.node[mine], return_inverse=True)
         pieces = np.bincount(row, plan.instances.replicas[mine], len(nodes))
-        rate = np.bincount(row, self._adds[mine], len(nodes))
+        rate = np.bincount(row, self.plan.added_load[mine], len(nodes))
         legs = plan.leg_latency[mine]
         path = np.zeros(len(nodes))
         np.maximum.at(path, row, np.maximum(legs[:, 0], legs[:, 1]) + legs[:, 2])
@@ -359,7 +432,8 @@ class Explainer:
     def node(self, node: int, wishes: int = NEAREST) -> NodeExplanation:
         """Explain a node (index), with the ``wishes`` pairs that would gain most by being on it."""
         plan, p = self.plan, self.problem
-        sources = np.flatnonzero(p.sources.node == node)
+        sources, alone = np.flatnonzero(p.sources.node == node), not p.queries
+        consumers = p.joins.ids if alone else np.array([query.id for query in p.queries])
         return NodeExplanation(
             node=str(p.nodes.ids[node]),
             worker=bool(p.nodes.worker[node]),
@@ -368,9 +442,9 @@ class Explainer:
             load=float(plan.load[node]),
             relayed=float(plan.relay_load[node]),
             produces=tuple(str(name) for name in p.sources.ids[sources]),
-            sink_of=tuple(str(name) for name in p.joins.ids[p.joins.sink == node]),
+            sink_of=tuple(str(name) for name in consumers[p.sinks == node]),
             hosted=tuple(self._occupants(node)),
-            wishes=tuple(self._wishes(node, wishes)) if p.nodes.worker[node] else (),
+            wishes=tuple(self._wishes(node, wishes)) if alone and p.nodes.worker[node] else (),
         )
 
     def _wishes(self, node: int, limit: int) -> list[Wish]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nova_core.model.plan import Plan, Routes
-from nova_core.model.problem import Bools, Floats, Ints, Problem
+from nova_core.model.problem import Bools, Floats, Ints
 
 KINDS = ("moved", "re-cut", "started", "stopped")
 MOVED, RECUT, STARTED, STOPPED = range(4)
@@ -17,15 +17,16 @@ NOWHERE = -1
 
 @dataclass(frozen=True, eq=False)
 class PlanDiff:
-    """The changes from an old plan to a new one, one row each, ordered by pair.
+    """The changes from an old plan to a new one, one row each, ordered by operator.
 
-    *Moved*: the same piece of the same cut runs elsewhere. *Re-cut*: a node keeps working on a
-    pair, on other pieces. *Started*, *stopped*: a node begins or ends working on pieces of a pair.
+    *Moved*: the same piece of the same cut runs elsewhere. *Re-cut*: a node keeps working on an
+    operator, on other pieces. *Started*, *stopped*: a node begins or ends working on
+    pieces of an operator.
 
     Attributes:
-        problem: the problem both plans answer.
+        plan: the old plan.
         kind: (k,) index into ``KINDS``.
-        pair: (k,) row of the join matrix.
+        operator: (k,) as `Instances.pair`.
         old_node: (k,) where it ran, or -1.
         new_node: (k,) where it runs, or -1.
         old_rate: (k,) tuples/s it needed there, 0 where it did not run.
@@ -34,9 +35,9 @@ class PlanDiff:
         rerouted: whether multi-hop routes differ.
     """
 
-    problem: Problem
+    plan: Plan
     kind: Ints
-    pair: Ints
+    operator: Ints
     old_node: Ints
     new_node: Ints
     old_rate: Floats
@@ -56,7 +57,7 @@ class PlanDiff:
 
     def rows(self, limit: int | None = None) -> list[dict[str, Any]]:
         """The first ``limit`` changes (all for None) with names, for tables and JSON."""
-        ids = self.problem.nodes.ids
+        ids = self.plan.problem.nodes.ids
 
         def node(index: int) -> str | None:
             return None if index == NOWHERE else str(ids[index])
@@ -64,7 +65,7 @@ class PlanDiff:
         return [
             {
                 "change": KINDS[self.kind[i]],
-                "pair": self.problem.pair_name(int(self.pair[i])),
+                "operator": self.plan.operator_name(int(self.operator[i])),
                 "from": node(int(self.old_node[i])),
                 "to": node(int(self.new_node[i])),
                 "old_rate": float(self.old_rate[i]),
@@ -106,9 +107,9 @@ def diff_plans(old: Plan, new: Plan) -> PlanDiff:
     all_pairs = np.concatenate([old.instances.pair[moved_old], place[:, 0]])
     order = np.lexsort((all_kinds, all_pairs))
     return PlanDiff(
-        problem=old.problem,
+        plan=old,
         kind=all_kinds[order],
-        pair=all_pairs[order],
+        operator=all_pairs[order],
         old_node=np.concatenate(
             [old.instances.node[moved_old], np.where(before > 0, place[:, 1], NOWHERE)]
         )[order],

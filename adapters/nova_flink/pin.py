@@ -17,6 +17,7 @@ from typing import Any
 from nova_core.errors import NovaError
 from nova_flink import names
 
+VERSION = 2  # of plans; nova_core.model.plan_document needs more than pyflink has
 # Flink wants both given; they are drawn from an account and do not limit anything.
 CPU_CORES, HEAP_MB = 0.01, 1
 # Transformations that become no operator.
@@ -103,30 +104,31 @@ class _Expected:
         for section in ("instances", "edges"):
             if not document.get(section):
                 raise PinError(f"{where}: {section}: there are none; write the plan with nova plan")
+        rows = document["instances"]
         sources: dict[str, str] = {}
         sinks: dict[str, str] = {}
-        sink_of: dict[tuple[str, str], str] = {}
-        named = {row["id"]: row for row in document["instances"] if "id" in row}
+        inputs: dict[tuple[str, str], str] = {}
         for edge in document["edges"]:
-            if edge.get("route"):
-                hops = " > ".join(edge["route"])
-                raise PinError(
-                    f"{where}: {edge['instance']}: its tuples are relayed ({hops}), which takes "
-                    "operators of its own; build the job with nova_flink.builder"
-                )
-            if edge["carries"] != "result":
-                sources[edge["source"]] = edge["from"]
+            if "consumer" in edge:
+                operator = rows[edge["consumer"]]["operator"]
+                inputs[operator, edge["input"]] = edge["carries"]
+                sources[edge["carries"]] = edge["from"]
             else:
-                sinks[edge["instance"]] = edge["to"]
-                row = named.get(edge["instance"])
-                if row is not None:
-                    sink_of[row["pair"]["left"], row["pair"]["right"]] = edge["to"]
+                sinks[rows[edge["producer"]]["operator"]] = edge["to"]
         instances = []
-        for row in document["instances"]:
-            left, right = row["pair"]["left"], row["pair"]["right"]
-            identifier = row.get("id", f"{row['operator']}/{left}*{right}#0")
-            sink = sinks.get(identifier, sink_of.get((left, right), ""))
-            instances.append(_Instance(identifier, left, right, row["node"], sink))
+        for row in rows:
+            operator = row["operator"]
+            identifier = f"{operator}#{row.get('replica', 0)}"
+            for flow in ("left_route", "right_route", "result_route"):
+                if len(route := row.get(flow, ())) > 2:
+                    raise PinError(
+                        f"{where}: {identifier}: its tuples are relayed ({' > '.join(route)}), "
+                        "which takes operators of its own; build the job with nova_flink.builder"
+                    )
+            left, right = (inputs[operator, side] for side in ("left", "right"))
+            instances.append(
+                _Instance(identifier, left, right, row["node"], sinks.get(operator, ""))
+            )
         return cls(where, sources, instances)
 
 
@@ -139,6 +141,9 @@ def _read(path: Path) -> Mapping[str, Any]:
         raise PinError(f"{path}: not JSON: {error}") from error
     if not isinstance(found, dict) or "nova_plan" not in found:
         raise PinError(f"{path}: nova_plan is missing: this is no plan")
+    if found["nova_plan"] != VERSION or "rewriting" in found:
+        what = "a plan of joins of pairs"
+        raise PinError(f"{path}: {what} in format version {VERSION} is needed")
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from nova_core.model.problem import JoinMatrix, Joins, Nodes, Problem, Sources
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from nova_core.queries import Queries
 
 KEYS = 2
 
@@ -46,13 +45,13 @@ class QueryMeasurement:
     overloaded: int
 
 
-def generated(nodes: int, seed: int) -> tuple[Problem, Queries]:
+def generated(nodes: int, seed: int) -> Problem:
     """A topology and three queries per ten nodes, each over three streams of two keys.
 
     A query is a filter, two joins by key, a filter on one of their inputs and an aggregate.
     Capacities are exponential, three times what the queries need in all.
     """
-    from nova_core.queries import queries_of
+    from nova_core.model.queries import queries_of
 
     random = np.random.default_rng(seed)
     count = max(1, 3 * nodes // 10)
@@ -87,7 +86,7 @@ def generated(nodes: int, seed: int) -> tuple[Problem, Queries]:
         ]
         sink = f"n{random.integers(nodes)}"
         queries.append({"id": f"q{number}", "sink": sink, "operators": operators})
-    return problem, queries_of({"nova_queries": 1, "queries": queries})
+    return replace(problem, queries=queries_of(queries))
 
 
 def _quickest(run: Callable[[], Any], repeat: int) -> tuple[float, Any]:
@@ -101,27 +100,27 @@ def _quickest(run: Callable[[], Any], repeat: int) -> tuple[float, Any]:
 
 def measure(nodes: int, objective: str, seed: int, repeat: int) -> QueryMeasurement:
     """Time one size, kernels compiled, the quickest of some runs."""
-    from nova_core.queries import QueryParameters, place_queries
-    from nova_core.queries.expansion import expand
-    from nova_core.queries.virtual import link_weights, virtual_positions
+    from nova_core.model.query_graph import expand
+    from nova_core.model.query_plan import link_weights
+    from nova_core.queries.virtual import virtual_positions
+    from nova_core.strategies import place
 
-    parameters = QueryParameters(objective=objective)
-    place_queries(*generated(10, seed), parameters)
-    problem, queries = generated(nodes, seed)
-    expanding, graph = _quickest(lambda: expand(problem, queries), repeat)
+    place(generated(10, seed), objective=objective)
+    problem = generated(nodes, seed)
+    expanding, graph = _quickest(lambda: expand(problem), repeat)
     weight = link_weights(graph, objective)
     position = problem.nodes.position
     relaxing, best = _quickest(lambda: virtual_positions(graph, position, weight), repeat)
-    placing, plan = _quickest(lambda: place_queries(problem, queries, parameters), repeat)
+    placing, plan = _quickest(lambda: place(problem, objective=objective), repeat)
     return QueryMeasurement(
         nodes,
-        len(queries),
+        len(problem.queries),
         len(plan.instances),
         objective,
         expanding,
         relaxing,
         placing,
-        plan.cost / best.cost,
+        plan.objective_value(objective) / best.cost,
         int((plan.load > problem.nodes.capacity * (1 + 1e-9)).sum()),
     )
 

@@ -30,7 +30,7 @@ from nova_core import console
 from nova_core.errors import InfeasibleError, NovaError, ProblemError
 from nova_core.model.files import write_problem
 from nova_core.model.plan import Plan
-from nova_core.model.plan_text import plan_document
+from nova_core.model.plan_writing import plan_document
 from nova_core.model.problem import Problem
 from nova_core.placement.live import Event, LivePlacement
 from nova_core.strategies import create

@@ -40,15 +40,16 @@ def compare(
     from nova_core.strategies import names
 
     objective = objective or "latency"
-    requested = list(dict.fromkeys(strategies)) or names()
+    loaded = shared.load_problem(problem, capacity, queries=True)
+    requested = list(dict.fromkeys(strategies)) or names(queries=bool(loaded.queries))
     chosen = {name: _parameters(name, objective, requested, settings) for name in requested}
-    loaded = shared.load_problem(problem, capacity)
     with shared.working():
         outcomes = figures.run_all(loaded, chosen)
         if all(isinstance(one, NovaError) for one in outcomes.values()):
             raise next(one for one in outcomes.values() if isinstance(one, NovaError))
         lowest = None
         if bound:
+            loaded.require_pairs("--bound")
             from nova_core.evaluation import lower_bound
 
             lowest = lower_bound(loaded, objective)

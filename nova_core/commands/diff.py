@@ -34,7 +34,7 @@ def diff(
     as_json: bool,
 ) -> None:
     """Show what changes from plan A to plan B of one problem; exit code 1 if anything does."""
-    asked = shared.load_problem(problem, capacity)
+    asked = shared.load_problem(problem, capacity, queries=True)
     old, new = shared.load_plan(a, asked), shared.load_plan(b, asked)
     from nova_core.plan_diff import diff_plans
 
@@ -74,7 +74,7 @@ def print_diff(
     more = len(found.kind) - len(rows)
     table = console.table(
         "Changes",
-        ["change", "pair", "from", "to", ">tuples/s"],
+        ["change", "operator", "from", "to", ">tuples/s"],
         caption=f"{more:,} more (--rows)" if more else None,
     )
     for row in rows:
@@ -84,7 +84,7 @@ def print_diff(
             rate = f"{console.number(before)} -> {console.number(after)}"
         table.add_row(
             row["change"],
-            escape(row["pair"]),
+            escape(row["operator"]),
             escape(row["from"] or "-"),
             escape(row["to"] or "-"),
             rate,

@@ -1,4 +1,4 @@
-"""``nova explain``: why a join is where it is."""
+"""``nova explain``: why a join, or a query's operators, are where they are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from nova_core import console, paths
 from nova_core.commands import shared
 
 if TYPE_CHECKING:
-    from nova_core.explain import NodeExplanation, PairExplanation
+    from nova_core.explain import LinkExplanation, NodeExplanation, PairExplanation
+    from nova_core.model.query_plan import QueryPlan
 
 PAIRS = 5
 
@@ -20,7 +21,11 @@ PAIRS = 5
 @click.argument("plan", type=paths.INPUT)
 @shared.problem_option
 @shared.capacity_option
-@click.option("--join", metavar="J", help="A pair (tw/t1*w1), a join's id or a source's id.")
+@click.option(
+    "--join",
+    metavar="J",
+    help="A pair (tw/t1*w1) or join; of queries: a query or operator; or a source.",
+)
 @click.option("--node", metavar="N", help="A node's id.")
 @shared.rows_option
 @shared.json_option
@@ -33,17 +38,22 @@ def explain(
     rows: int | None,
     as_json: bool,
 ) -> None:
-    """Tell why a join runs where it does, or what a node does.
+    """Tell why a join or query runs where it does, or what a node does.
 
-    Without --join and --node: the pairs that ended up farthest from their ideal.
+    Without --join and --node: the pairs that ended up farthest from their ideal, or of queries the
+    operators that did.
     """
     if join is not None and node is not None:
         raise click.UsageError("--join and --node: give one of them")
-    asked = shared.load_problem(problem, capacity)
+    asked = shared.load_problem(problem, capacity, queries=True)
     with shared.working():
         placed = shared.load_plan(plan, asked)
         from nova_core.explain import Explainer, find_node, find_pairs
+        from nova_core.model.query_plan import QueryPlan
 
+        if isinstance(placed, QueryPlan) and node is None:
+            print_query(placed, join, rows, as_json)
+            return
         explainer = Explainer(placed)
         if node is not None:
             found = explainer.node(find_node(asked, node))
@@ -124,6 +134,41 @@ def print_pair(answer: PairExplanation) -> None:
     console.show(*lines, Padding(table, (1, 0, 1, 0), expand=False))
 
 
+def print_query(plan: QueryPlan, name: str | None, rows: int | None, as_json: bool) -> None:
+    """What operators of queries receive and emit, and how far they are from their ideal."""
+    from dataclasses import asdict
+
+    from rich.markup import escape
+
+    from nova_core.explain import explain_links
+
+    links, latency = explain_links(plan, name)
+    limit = rows if rows is not None or as_json else console.ROWS
+    shown: list[LinkExplanation] = links[: limit or None]
+    if as_json:
+        told = [asdict(one) for one in shown]
+        console.print_json({"latency": latency, "links": told, "more": len(links) - len(shown)})
+        return
+    table = console.table(
+        "Links" if name is None else f"Links of {escape(name)}",
+        ["from", "to", ">tuples/s", ">ms", "node", "to node", ">from ideal, ms"],
+    )
+    for one in shown:
+        table.add_row(
+            escape(one.carries),
+            escape(one.receiver),
+            console.number(one.rate),
+            console.number(one.latency),
+            escape(one.node),
+            escape(one.to_node),
+            "" if one.from_ideal is None else console.number(one.from_ideal),
+        )
+    ways = [f"{escape(query)}: {console.number(ms)} ms" for query, ms in latency.items()]
+    console.show(table, "", "longest way from a source to the sink: " + ", ".join(ways))
+    if len(links) > len(shown):
+        console.say(f"{len(links) - len(shown)} more links; see all with --rows 0")
+
+
 def print_node(answer: NodeExplanation, rows: int | None) -> None:
     """One node, for a person."""
     from rich.markup import escape
@@ -142,7 +187,7 @@ def print_node(answer: NodeExplanation, rows: int | None) -> None:
         lines.append(escape(f"produces {_some(answer.produces)}"))
     if answer.sink_of:
         lines.append(escape(f"consumes the results of {_some(answer.sink_of)}"))
-    hosted = console.table("Hosts", ["pair", ">tuples/s"])
+    hosted = console.table("Hosts", ["operator", ">tuples/s"])
     for occupant in answer.hosted[:limit]:
         hosted.add_row(escape(occupant.pair), console.number(occupant.rate))
     if limit is not None and len(answer.hosted) > limit:

@@ -67,11 +67,11 @@ def run(problem: Problem, strategy: str, parameters: Mapping[str, Any], warm: bo
 
     placer = create(strategy, **parameters)
     begin = time.perf_counter()
-    plan = placer.place(problem)
+    plan = placer.solve(problem)
     seconds = time.perf_counter() - begin
     if warm and seconds < SECOND_RUN_BELOW:
         begin = time.perf_counter()
-        placer.place(problem)
+        placer.solve(problem)
         seconds = time.perf_counter() - begin
     return judge(plan, seconds)
 
@@ -108,6 +108,7 @@ def problem_dict(problem: Problem) -> dict[str, Any]:
         "rate": float(p.sources.rate.sum()),
         "joins": len(p.joins),
         "pairs": len(p.matrix),
+        "queries": len(p.queries),
         "required_capacity": float(p.required_capacity.sum()),
         "links": len(p.links),
         "measured_latency": p.latency is not None,
@@ -120,11 +121,18 @@ def problem_line(problem: Problem) -> str:
 
     d = problem_dict(problem)
     need = console.number(d["required_capacity"], 0)
+    what = (
+        f"{_count(d['joins'], 'join')}, "
+        f"{_count(d['pairs'], 'pair')} that need{'s' * (d['pairs'] == 1)} {need} tuples/s"
+    )
+    if problem.queries:
+        many = d["queries"]
+        what = f"{many:,} quer{'y' if many == 1 else 'ies'}"
     return (
         f"[bold]{escape(problem.name)}[/]: {_count(d['nodes'], 'node')} "
-        f"({d['workers']:,} may host joins, {console.number(d['capacity'], 0)} tuples/s), "
-        f"{_count(d['sources'], 'source')}, {_count(d['joins'], 'join')}, "
-        f"{_count(d['pairs'], 'pair')} that need{'s' * (d['pairs'] == 1)} {need} tuples/s"
+        f"({d['workers']:,} may host {'operators' if problem.queries else 'joins'}, "
+        f"{console.number(d['capacity'], 0)} tuples/s), "
+        f"{_count(d['sources'], 'source')}, {what}"
     )
 
 
@@ -136,7 +144,7 @@ def _count(amount: int, what: str) -> str:
 
 
 def decisions(plan: Plan, limit: int | None) -> tuple[list[dict[str, Any]], int]:
-    """Rows of what was decided, one per pair and node, and how many there are in all.
+    """Rows of what was decided, one per operator and node, and how many there are in all.
 
     Where not all rows are wanted, those with the slowest paths come.
     """
@@ -145,12 +153,10 @@ def decisions(plan: Plan, limit: int | None) -> tuple[list[dict[str, Any]], int]
     p, i = plan.problem, plan.instances
     place, row = np.unique(np.stack([i.pair, i.node], axis=1), axis=0, return_inverse=True)
     pair, node = place[:, 0], place[:, 1]
-    left, right = plan.received
-    rate = np.bincount(row, left + right, len(place))
+    rate = np.bincount(row, plan.added_load, len(place))
     pieces = np.bincount(row, i.replicas, len(place)).astype(np.int64)
-    legs = plan.leg_latency
     latency = np.zeros(len(place))
-    np.maximum.at(latency, row, legs[:, :2].max(axis=1) + legs[:, 2])
+    np.maximum.at(latency, row, plan.path_latency)
     distance = _virtual_distance(plan, place)
     cut = plan.partitions.count
     total = cut[0::2] * cut[1::2]
@@ -159,10 +165,10 @@ def decisions(plan: Plan, limit: int | None) -> tuple[list[dict[str, Any]], int]
         shown = np.argsort(-latency, kind="stable")[:limit]
     rows = [
         {
-            "pair": p.pair_name(int(pair[k])),
+            "operator": plan.operator_name(int(pair[k])),
             "node": str(p.nodes.ids[node[k]]),
             "pieces": int(pieces[k]),
-            "pieces_of_pair": int(total[pair[k]]),
+            "pieces_of_operator": int(total[pair[k]]),
             "rate": float(rate[k]),
             "virtual_distance": float(distance[k]),
             "latency": float(latency[k]),
@@ -173,7 +179,7 @@ def decisions(plan: Plan, limit: int | None) -> tuple[list[dict[str, Any]], int]
 
 
 def _virtual_distance(plan: Plan, place: Any) -> Floats:
-    """Distance of each (pair, node) row from the pair's virtual position, ms; NaN without one."""
+    """(k,) ms from each (operator, node) row to the virtual position; NaN without one."""
     import numpy as np
 
     if plan.virtual_position is None:
@@ -190,15 +196,15 @@ def decision_table(rows: Sequence[Mapping[str, Any]], total: int) -> Table:
     caption = f"the {len(rows)} slowest; {more:,} more rows (--rows)" if more else None
     table = console.table(
         "What was decided",
-        ["pair", "node", ">pieces", ">tuples/s", ">from ideal, ms", ">latency, ms"],
+        ["operator", "node", ">pieces", ">tuples/s", ">from ideal, ms", ">latency, ms"],
         caption=caption,
     )
     for row in rows:
-        whole = row["pieces"] == row["pieces_of_pair"]
+        whole = row["pieces"] == row["pieces_of_operator"]
         table.add_row(
-            escape(row["pair"]),
+            escape(row["operator"]),
             escape(row["node"]),
-            "whole" if whole else f"{row['pieces']:,} of {row['pieces_of_pair']:,}",
+            "whole" if whole else f"{row['pieces']:,} of {row['pieces_of_operator']:,}",
             console.number(row["rate"]),
             console.number(row["virtual_distance"]),
             console.number(row["latency"]),

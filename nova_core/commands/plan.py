@@ -1,4 +1,4 @@
-"""``nova plan``: place a problem's joins."""
+"""``nova plan``: place a problem's joins or queries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 BASELINE_NODES = 20_000
 
 
-@click.command(short_help="Decide where each join of a problem runs.")
+@click.command(short_help="Decide where each join or query of a problem runs.")
 @shared.problem_argument
 @click.option(
     "--strategy",
@@ -56,6 +56,12 @@ BASELINE_NODES = 20_000
     default=None,
     help="Improve the first assignment [default: up to 100,000 joins].",
 )
+@click.option(
+    "--push/--no-push", "push_filters", default=None, help="Queries: filters before joins."
+)
+@click.option(
+    "--split/--no-split", "split_aggregates", default=None, help="Queries: partial aggregates."
+)
 @click.option("--seed", type=SEED, help="Of what is random in the strategy.")
 @shared.capacity_option
 @shared.set_option
@@ -83,7 +89,7 @@ def plan(
     as_json: bool,
     **named: Any,
 ) -> None:
-    """Decide where each join of PROBLEM runs, and into how many pieces it is cut.
+    """Decide where each join or query operator of PROBLEM runs, and how finely it is cut.
 
     PROBLEM is a YAML or JSON document, a directory of tables, or a directory with nodes.csv and
     joins.csv.
@@ -91,17 +97,21 @@ def plan(
     if output is not None:
         require_writable(output)
     parameters = shared.parameters_of(strategy, named, settings)
-    asked = shared.load_problem(problem, capacity)
+    asked = shared.load_problem(problem, capacity, queries=True)
     if baselines is None:
         baselines = len(asked.nodes) <= BASELINE_NODES
         if not baselines:
             console.say(
                 f"no baselines above {BASELINE_NODES:,} nodes unless asked for with --baselines"
             )
+    from nova_core.strategies import names
+
     with shared.working():
         outcome = figures.run(asked, strategy, parameters, warm=False)
         others: dict[str, dict[str, Any]] = {
-            name: {} for name in shared.BASELINES if baselines and name != strategy
+            name: {}
+            for name in (names(queries=True)[1:] if asked.queries else shared.BASELINES)
+            if baselines and name != strategy
         }
         compared = figures.run_all(asked, others)
         if output is not None:

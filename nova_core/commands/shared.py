@@ -83,12 +83,19 @@ def working() -> Iterator[None]:
         yield
 
 
-def load_problem(path: Path, capacity: str | None) -> Problem:
-    """Read a problem file or directory."""
+def load_problem(path: Path, capacity: str | None, queries: bool = False) -> Problem:
+    """Read a problem file or directory; one of whole queries only where ``queries`` says so.
+
+    Raises:
+        ProblemError: as `nova_core.model.files.read_problem`, and for whole queries.
+    """
     from nova_core.model.files import read_problem
 
     with console.warnings_as_lines():
-        return read_problem(path, capacity=capacity, locate=_locate)
+        problem = read_problem(path, capacity=capacity, locate=_locate)
+    if not queries:
+        problem.require_pairs(click.get_current_context().command_path)
+    return problem
 
 
 def _locate(*measured: Any) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 from nova_core.errors import PlanError, ProblemError
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
+from nova_core.model.query_plan import QueryPlan
 from nova_core.model.traffic import hops, leg_rates
 from nova_core.model.verify import TOLERANCE
 from nova_core.placement.objectives import OBJECTIVES, leg_weights
@@ -23,10 +24,11 @@ class Latency:
     """Latencies of a plan by one way of telling distances, ms.
 
     A source's latency is the mean over its replicas' paths source to node to sink. An instance
-    counts once for each replica merged in it.
+    counts once for each replica merged in it. Whole queries take the place of sources: a query's
+    latency is that of the longest way from a source to its sink.
 
     Attributes:
-        per_source: (s,) latency of each source; NaN for one that joins nothing.
+        per_source: (s,) latency of each source, NaN for one that joins nothing; or of each query.
         mean: mean over sources.
         p90: 90th percentile over sources.
         mean_truncated: mean over sources, each cut to whole ms first, as published tables of
@@ -111,11 +113,11 @@ class Evaluation:
         arriving: load as published percentages have it: only tuples that reach the node from
             another one.
         traffic: tuples/s over all hops between different nodes.
-        amplification: inputs delivered to instances over inputs of uncut joins; 1 without cuts.
-        joins: pairs of sources that join.
-        joins_cut: pairs that run in more than one instance.
-        instances: instances of all pairs.
-        replicas: paper replicas of all pairs, before those on a node merge.
+        amplification: inputs delivered to instances over inputs of uncut operators; 1 without cuts.
+        joins: pairs of sources that join, or operators of queries.
+        joins_cut: those that run in more than one instance.
+        instances: instances of all of them.
+        replicas: their paper replicas, before those on a node merge.
         nodes_used: nodes that host an instance.
     """
 
@@ -150,13 +152,13 @@ def evaluate(plan: Plan, latency: Floats | None = None) -> Evaluation:
 
     Raises:
         ProblemError: when the matrix has another shape or a negative or missing value.
-        PlanError: when the plan places nothing.
+        PlanError: when the plan places no join though there are some.
     """
     problem = plan.problem
-    if len(plan.instances) == 0:
+    if len(plan.instances) == 0 and not problem.queries:
         raise PlanError("plan: places no join of its problem, so there is nothing to evaluate")
     latency = problem.latency if latency is None else _checked(latency, len(problem.nodes))
-    left, right = plan.received
+    needed = float(plan.whole_rate(0).sum() + plan.whole_rate(1).sum())
     return Evaluation(
         strategy=plan.strategy,
         estimated=_latency(plan, None),
@@ -164,8 +166,8 @@ def evaluate(plan: Plan, latency: Floats | None = None) -> Evaluation:
         load=_load(problem, plan.load),
         arriving=_load(problem, arriving_rate(plan)),
         traffic=float(hops(plan).rate.sum()),
-        amplification=float((left.sum() + right.sum()) / problem.required_capacity.sum()),
-        joins=len(problem.matrix),
+        amplification=float(plan.added_load.sum()) / needed if needed else 1.0,
+        joins=plan.operator_count,
         joins_cut=int((plan.replica_count > 1).sum()),
         instances=len(plan.instances),
         replicas=int(plan.instances.replicas.sum()),
@@ -179,10 +181,16 @@ def arriving_rate(plan: Plan) -> Floats:
     What a source produces on the very node that joins it does not travel and is left out.
     """
     problem, i = plan.problem, plan.instances
-    left, right = plan.received
-    local = np.where(problem.left_node[i.pair] == i.node, left, 0.0)
-    local += np.where(problem.right_node[i.pair] == i.node, right, 0.0)
-    rate = plan.load - np.bincount(i.node, local, minlength=len(problem.nodes))
+    if isinstance(plan, QueryPlan):
+        start, stop = plan.ends
+        here = (start == stop) & (plan.links.consumer >= 0)
+        where, local = start[here], plan.sent[here]
+    else:
+        left, right = plan.received
+        local = np.where(problem.left_node[i.pair] == i.node, left, 0.0)
+        local += np.where(problem.right_node[i.pair] == i.node, right, 0.0)
+        where = i.node
+    rate = plan.load - np.bincount(where, local, minlength=len(problem.nodes))
     # Subtracting must not leave a rounding error where nothing arrives.
     return np.where(rate > TOLERANCE * plan.load, rate, 0.0)
 
@@ -199,14 +207,16 @@ def _load(problem: Problem, rate: Floats) -> Load:
 
 
 def _latency(plan: Plan, matrix: Floats | None) -> Latency:
+    if isinstance(plan, QueryPlan):
+        each = plan.query_latency(matrix)
+        objectives = {name: plan.objective_value(name, matrix) for name in OBJECTIVES}
+        return _summary(each, float(each.max()), _direct_of_queries(plan, matrix), objectives)
     problem, i = plan.problem, plan.instances
     legs = plan.leg_latency if matrix is None else plan.leg_latency_by(matrix)
     paths = legs[:, :2] + legs[:, 2:]
     source = np.concatenate([problem.matrix.left[i.pair], problem.matrix.right[i.pair]])
     replicas = i.replicas
     per_source = _mean_by(source, paths.T.ravel(), np.tile(replicas, 2), len(problem.sources))
-    known = per_source[~np.isnan(per_source)]
-    direct = _direct(problem, matrix)
     share = replicas / np.bincount(i.pair, replicas, minlength=len(problem.matrix))[i.pair]
     objectives = {}
     for name in OBJECTIVES:
@@ -215,17 +225,38 @@ def _latency(plan: Plan, matrix: Floats | None) -> Latency:
         else:
             weighted = (leg_weights(problem, name)[i.pair] * legs).sum(axis=1)
             objectives[name] = float(share @ weighted)
+    return _summary(per_source, float(paths.max()), _direct(problem, matrix), objectives)
+
+
+def _summary(
+    per_source: Floats, maximum: float, direct: Floats, objectives: dict[str, float]
+) -> Latency:
+    known = per_source[~np.isnan(per_source)]
     return Latency(
         per_source=per_source,
         mean=float(known.mean()),
         p90=float(np.percentile(known, 90)),
         mean_truncated=float(np.trunc(known).mean()),
         p90_truncated=float(np.percentile(np.trunc(known), 90)),
-        maximum=float(paths.max()),
+        maximum=maximum,
         direct_mean=float(direct.mean()),
         direct_p90=float(np.percentile(direct, 90)),
         objectives=objectives,
     )
+
+
+def _direct_of_queries(plan: QueryPlan, matrix: Floats | None) -> Floats:
+    """(q,) latency from the farthest source of every query straight to its sink."""
+    problem, graph = plan.problem, plan.graph.graph
+    found = np.zeros(len(problem.queries))
+    for number, one in enumerate(graph.operators):
+        if one.kind == "sink":
+            sources = [graph[source].node for source in graph.upstream_sources(number)]
+            begin = np.array(sources, np.int64)
+            end = np.full(len(begin), one.node)
+            ways = problem.distance(begin, end) if matrix is None else matrix[begin, end]
+            found[one.query] = ways.max()
+    return found
 
 
 def _direct(problem: Problem, matrix: Floats | None) -> Floats:

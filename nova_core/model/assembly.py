@@ -28,7 +28,7 @@ from nova_core.model.problem import (
 )
 from nova_core.model.rows import Rows
 from nova_core.model.syntax import unknown
-from nova_core.model.validation import check_ids, validate_problem, validate_topology
+from nova_core.model.validation import check_ids, validate_problem
 
 if TYPE_CHECKING:
     from nova_core.model.document import OperatorRow, ProblemDocument
@@ -81,6 +81,11 @@ class Assembly:
             ProblemError: naming the file, the field, the value and what would be accepted.
         """
         document = self._document
+        if (document.query is UNSET) == (document.queries is UNSET):
+            found = "neither" if document.query is UNSET else "both"
+            raise ProblemError(
+                f"{self._path}: {found} of fields 'query' (joins of pairs) and 'queries'; give one"
+            )
         nodes, joins = self._nodes, self._joins
         matrix = self._matrix()
         problem = Problem(
@@ -93,29 +98,9 @@ class Assembly:
             name=document.name,
             measured=self._measured,
             metrics=() if document.metrics is UNSET else tuple(document.metrics),
+            queries=() if document.queries is UNSET else tuple(document.queries),
         )
         validate_problem(problem, str(self._path), self._files)
-        return problem
-
-    def topology(self) -> Problem:
-        """Nodes, sources, links and latencies, checked; there is nothing to join.
-
-        Raises:
-            ProblemError: naming the file, the field, the value and what would be accepted.
-        """
-        none = np.empty(0, np.int64)
-        problem = Problem(
-            nodes=self._nodes,
-            sources=self._sources,
-            joins=self._joins,
-            matrix=JoinMatrix(none, none, none, np.empty(0)),
-            links=self._links(),
-            latency=self._latency,
-            name=self._document.name,
-            measured=self._measured,
-            metrics=() if self._document.metrics is UNSET else tuple(self._document.metrics),
-        )
-        validate_topology(problem, str(self._path), self._files)
         return problem
 
     # --- tables ---------------------------------------------------------------------------------
@@ -172,7 +157,7 @@ class Assembly:
         if position is None:
             position, height = self._embedded(height is not None)
         may_host = np.ones(len(table), bool)
-        may_host[self._joins.sink] = False
+        may_host[self._sinks] = False
         return Nodes(
             ids=self._node_ids,
             position=position,
@@ -219,7 +204,8 @@ class Assembly:
 
     @cached_property
     def _operators(self) -> list[OperatorRow]:
-        return self._document.query.operators
+        query = self._document.query
+        return [] if query is UNSET else query.operators
 
     @cached_property
     def _joins(self) -> Joins:
@@ -237,6 +223,15 @@ class Assembly:
             tags=required.text("tags", "") if "tags" in required else None,
             memory=required.floats("memory") if "memory" in required else None,
         )
+
+    @property
+    def _sinks(self) -> Ints:
+        """Nodes that consume results; validation names a query's sink that is no node."""
+        if self._document.queries is UNSET:
+            return self._joins.sink
+        index = self._node_index
+        sinks = {query.sink for query in self._document.queries}
+        return np.array([index[name] for name in sinks if name in index], np.int64)
 
     # --- join matrix ------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -97,15 +97,16 @@ class Columns:
             raise self.fail(name, f"holds {kind}; text is needed")
         if missing is None:
             self._require_filled(name, column)
-        elif column.null_count:
-            column = column.cast(value_type).fill_null(missing)
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
-        values = column.dictionary.to_pylist()
+        values, codes = column.dictionary.to_pylist(), column.indices
         for value in values:
             if value is None or "\0" in value:
                 raise self.fail(name, f"{value!r} is no name")
-        return column.indices.to_numpy(zero_copy_only=False).astype(np.int64), values
+        if missing is not None and codes.null_count:
+            codes = codes.fill_null(len(values))
+            values.append(missing)
+        return codes.to_numpy(zero_copy_only=False).astype(np.int64), values
 
     def text(self, name: str, missing: str | None = None) -> Strings:
         """(k,) a text column."""
@@ -123,20 +124,27 @@ class Columns:
             return np.full(len(column), np.nan if missing is None else missing)
         if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
             raise self.fail(name, f"holds {column.type}; numbers are needed")
+        column = column.cast(pa.float64(), safe=False)
         if column.null_count:
             column = column.fill_null(missing)
-        values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-        return np.array(values, np.float64)
+        return np.array(column.to_numpy(zero_copy_only=False), np.float64)
 
-    def whole(self, name: str) -> Ints:
-        """(k,) a column of whole numbers."""
+    def whole(self, name: str, missing: int | None = None) -> Ints:
+        """(k,) a column of whole numbers; ``missing`` is an empty cell, None refuses one."""
         import pyarrow as pa
 
         column = self._column(name)
-        self._require_filled(name, column)
+        if missing is None:
+            self._require_filled(name, column)
+        elif pa.types.is_integer(column.type):
+            column = column.fill_null(missing)
         if not pa.types.is_integer(column.type):
             raise self.fail(name, f"holds {column.type}; whole numbers are needed")
         return np.array(column.to_numpy(zero_copy_only=False), np.int64)
+
+    def ranges(self, name: str) -> tuple[Ints, Ints]:
+        """((k,), (k,)) begin and end of ranges, a column each."""
+        return self.whole(f"{name}_begin"), self.whole(f"{name}_end")
 
     def capacity(self, name: str) -> Floats:
         """(k,) a column of numbers in which ``unlimited`` stands for infinity."""
@@ -178,15 +186,19 @@ class Columns:
         codes, values = inner.coded(name)
         return self._offsets(column), codes, values
 
-    def number_lists(self, name: str) -> tuple[Ints, Ints]:
-        """((k + 1,), (v,)) offsets and values of a column of lists of whole numbers."""
+    def number_lists(self, name: str, whole: bool = True) -> tuple[Ints, Ints | Floats]:
+        """((k + 1,), (v,)) offsets and values of a column of lists of (whole) numbers."""
         import pyarrow as pa
 
         column = self._column(name)
         self._require_filled(name, column)
-        if not (pa.types.is_list(column.type) and pa.types.is_integer(column.type.value_type)):
-            raise self.fail(name, f"holds {column.type}; lists of whole numbers are needed")
-        return self._offsets(column), np.array(column.flatten(), np.int64)
+        fits = pa.types.is_integer if whole else pa.types.is_floating
+        if not (pa.types.is_list(column.type) and fits(column.type.value_type)):
+            kind = "whole numbers" if whole else "numbers"
+            raise self.fail(name, f"holds {column.type}; lists of {kind} are needed")
+        inner = Columns(self.path, pa.table({name: column.flatten()}), self._error)
+        values = inner.whole(name) if whole else inner.floats(name)
+        return self._offsets(column), values
 
     def _offsets(self, column: Any) -> Ints:
         lengths = np.array(column.value_lengths().to_numpy(zero_copy_only=False), np.int64)
@@ -340,7 +352,11 @@ def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
         if path.suffix == ".parquet":
             import pyarrow.parquet as pq
 
-            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+            # Numbers seldom repeat so often that a dictionary of them would pay.
+            names = [one.name for one in table.schema if not pa.types.is_primitive(one.type)]
+            pq.write_table(
+                table, file, compression="zstd", write_page_checksum=True, use_dictionary=names
+            )
         elif path.suffix == ".arrow":
             with pa.ipc.new_file(file, table.schema) as writer:
                 writer.write_table(table)
@@ -358,15 +374,25 @@ def _arrow(values: Any) -> Any:
     return pa.array(values) if isinstance(values, np.ndarray) else values
 
 
-def names_of(codes: Ints, ids: Strings) -> Any:
-    """An Arrow column that says ``ids[codes]`` and stores every distinct name once."""
+def names_of(codes: Ints, ids: Sequence[str] | Strings) -> Any:
+    """An Arrow column that says ``ids[codes]`` and stores every distinct name once.
+
+    A code below 0 stands for no name.
+    """
     import pyarrow as pa
 
+    given = codes >= 0
     used = np.zeros(len(ids), bool)
-    used[codes] = True
+    used[codes[given]] = True
     position = np.cumsum(used) - 1
+    names = (
+        np.asarray(ids, np.str_)[used].tolist()
+        if isinstance(ids, np.ndarray)
+        else [ids[row] for row in np.flatnonzero(used).tolist()]
+    )
+    mask = None if given.all() else ~given
     return pa.DictionaryArray.from_arrays(
-        pa.array(position[codes], pa.int32()), pa.array(ids[used].tolist(), pa.string())
+        pa.array(position[codes], pa.int32(), mask=mask), pa.array(names, pa.string())
     )
 
 

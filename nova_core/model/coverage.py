@@ -47,7 +47,7 @@ def coverage(plan: Plan) -> tuple[Ints, Ints]:
 def _covered(plan: Plan, part: Ints) -> tuple[Ints, Ints]:
     """(p,) distinct cells the given instances take, and (p,) the sum of their areas."""
     i = plan.instances
-    pairs, m = len(plan.problem.matrix), plan.partitions.count[0::2]
+    pairs, m = plan.operator_count, plan.partitions.count[0::2]
     height = (i.left_end - i.left_begin)[part]
     # One interval of right partitions per grid row that an instance spans ...
     rect = np.repeat(part, height)

@@ -12,13 +12,13 @@ from msgspec import UNSET, Meta, UnsetType
 from nova_core.errors import ProblemError
 from nova_core.model.assembly import Assembly, Locate
 from nova_core.model.problem import Problem
+from nova_core.model.queries import Name as Name
+from nova_core.model.queries import Positive, Query
 from nova_core.model.syntax import Row, dump, number, read_typed
 
 VERSION = 1
 
-Name = Annotated[str, Meta(min_length=1, description="a name; digits need quotes")]
 Milliseconds = Annotated[float, Meta(ge=0, description="ms")]
-Positive = Annotated[float, Meta(gt=0)]
 NonNegative = Annotated[float, Meta(ge=0)]
 
 
@@ -48,7 +48,7 @@ class NodeRow(_Struct):
     ] = UNSET
     worker: Annotated[
         bool | UnsetType,
-        Meta(description="may host joins; true unless the node is the sink of a join"),
+        Meta(description="may host operators; true unless the node is the sink of a join"),
     ] = UNSET
     memory: Annotated[NonNegative | UnsetType | None, Meta(description="bytes")] = UNSET
     cost: Annotated[NonNegative | UnsetType | None, Meta(description="money per time")] = UNSET
@@ -77,7 +77,7 @@ class RequiresPart(_Struct):
 
 
 class OperatorRow(_Struct):
-    """An operator of the query. Only joins are known."""
+    """A join of two logical streams, placed pair by pair of their sources."""
 
     id: Name
     left: Annotated[Name, Meta(description="logical stream on the left")]
@@ -104,7 +104,7 @@ class OperatorRow(_Struct):
 
 
 class QueryPart(_Struct):
-    """What is asked for."""
+    """Joins of pairs of sources."""
 
     operators: list[OperatorRow]
 
@@ -161,10 +161,14 @@ class TablesPart(_Struct):
 
 
 class ProblemDocument(_Struct):
-    """What is to be placed: a topology, its streams and the joins over them."""
+    """What is to be placed: a topology, its streams, and either joins of pairs or whole queries."""
 
     nova: Annotated[Literal[1], Meta(description="version of this format")]
-    query: QueryPart
+    query: Annotated[QueryPart | UnsetType, Meta(description="or queries")] = UNSET
+    queries: Annotated[
+        Annotated[list[Query], Meta(min_length=1)] | UnsetType,
+        Meta(description="whole queries, in place of `query` and `matrix`"),
+    ] = UNSET
     name: str = "problem"
     metrics: Annotated[
         list[Name] | UnsetType,
@@ -242,10 +246,17 @@ def _tags(column: Any, row: int) -> Any:
 
 def header(problem: Problem) -> dict[str, Any]:
     """The part of a document that is never a table."""
+    if problem.queries:
+        queries = msgspec.to_builtins(problem.queries)
+        for query in queries:
+            query["operators"] = [Row(operator) for operator in query["operators"]]
+        what: dict[str, Any] = {"queries": queries}
+    else:
+        what = {"query": {"operators": operator_rows(problem)}}
     return {
         "nova": VERSION,
         "name": problem.name,
-        "query": {"operators": operator_rows(problem)},
+        **what,
         **({"metrics": list(problem.metrics)} if problem.metrics else {}),
     }
 
@@ -253,7 +264,7 @@ def header(problem: Problem) -> dict[str, Any]:
 def _nodes(problem: Problem) -> list[Row]:
     n = problem.nodes
     is_sink = np.zeros(len(n), bool)
-    is_sink[problem.joins.sink] = True
+    is_sink[problem.sinks] = True
     return [
         _row(
             id=str(n.ids[i]),
@@ -288,15 +299,16 @@ def problem_document(problem: Problem) -> dict[str, Any]:
         )
         for i in range(len(s))
     ]
-    document["matrix"] = [
-        _row(
-            join=str(problem.joins.ids[m.join[i]]),
-            left=names[m.left[i]],
-            right=names[m.right[i]],
-            output_rate=number(m.output_rate[i]),
-        )
-        for i in range(len(m))
-    ]
+    if not problem.queries:
+        document["matrix"] = [
+            _row(
+                join=str(problem.joins.ids[m.join[i]]),
+                left=names[m.left[i]],
+                right=names[m.right[i]],
+                output_rate=number(m.output_rate[i]),
+            )
+            for i in range(len(m))
+        ]
     if len(problem.links):
         k = problem.links
         document["links"] = [

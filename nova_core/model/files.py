@@ -192,12 +192,12 @@ def read_plan(path: str | os.PathLike[str], problem: Problem) -> Plan:
     """
     place = Path(path)
     if place.is_dir():
-        from nova_core.model.plan_tables import read_plan_tables
+        from nova_core.model.plan_reading import read_plan_tables
 
         return read_plan_tables(_document_in(place, "plan", PlanError), problem)
     if place.exists():
         _document_suffix(place, "plan", PlanError)
-    from nova_core.model.plan_document import read_plan_document
+    from nova_core.model.plan_reading import read_plan_document
 
     return read_plan_document(place, problem)
 
@@ -217,11 +217,11 @@ def write_plan(plan: Plan, path: str | os.PathLike[str], tables: str | None = No
     if tables is not None and tables not in PLAN_TABLE_FORMATS:
         raise PlanError(f"format: unknown {tables!r}; use one of {', '.join(PLAN_TABLE_FORMATS)}")
     if _is_directory(path, tables, PlanError):
-        from nova_core.model.plan_columns import write_plan_tables
+        from nova_core.model.plan_writing import write_plan_tables
 
         write_plan_tables(plan, make_directory(Path(path)), tables or "parquet")
         return
-    from nova_core.model.plan_text import plan_text
+    from nova_core.model.plan_writing import plan_text
 
     suffix = _document_suffix(Path(path), "plan", PlanError)
     write_text(path, plan_text(plan, suffix))

@@ -1,9 +1,10 @@
 """The placement plan in memory: what was decided, engine-neutral, as columns.
 
-A pair of sources that may join (a row of the problem's join matrix) has both inputs cut into
+What is placed is an *operator*: a pair of sources that may join (a row of the problem's join
+matrix), or an operator of a query (`nova_core.model.query_plan`). It has its inputs cut into
 partitions. Every left partition meets every right one in exactly one *instance*: a rectangle of the
-pair's partition grid that runs on one node. Two paper replicas that merge on a node are simply one
-larger rectangle.
+operator's partition grid that runs on one node. Two paper replicas that merge on a node are simply
+one larger rectangle. An operator with one input has a single right partition, of no rate.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from nova_core.model.problem import Floats, Ints, Problem
 
 @dataclass(frozen=True, eq=False)
 class Partitions:
-    """How both inputs of every pair are cut.
+    """How both inputs of every operator are cut.
 
     Row ``2 * pair`` of ``offset`` starts the left input's partitions, row ``2 * pair + 1`` the
     right one's. A tuple finds its partition from its sequence number and the rates as weights
@@ -29,7 +30,7 @@ class Partitions:
 
     Attributes:
         offset: (2p + 1,) start of each input's run in ``rate``.
-        rate: rate of each partition, tuples/s; each input's run sums to the source's rate.
+        rate: rate of each partition, tuples/s; each input's run sums to the input's rate.
     """
 
     offset: Ints
@@ -37,10 +38,34 @@ class Partitions:
 
     @classmethod
     def whole(cls, problem: Problem) -> Partitions:
-        """Every input in one piece."""
+        """Every input of a problem's pairs in one piece."""
         rate = np.empty(2 * len(problem.matrix))
         rate[0::2], rate[1::2] = problem.left_rate, problem.right_rate
+        return cls.uncut(rate)
+
+    @classmethod
+    def uncut(cls, rate: Floats) -> Partitions:
+        """Inputs of these rates ((2p,), tuples/s), each in one piece."""
         return cls(np.arange(len(rate) + 1, dtype=np.int64), rate)
+
+    def with_cuts(self, cuts: Mapping[int, Floats]) -> Partitions:
+        """The same with other partitions of some inputs.
+
+        Args:
+            cuts: input (``2 * operator + side``) to the rates of its partitions.
+        """
+        if not cuts:
+            return self
+        count = self.count.copy()
+        count[list(cuts)] = [len(rates) for rates in cuts.values()]
+        offset = np.concatenate(([0], np.cumsum(count)))
+        kept = np.ones(len(count), bool)
+        kept[list(cuts)] = False
+        rate = np.empty(int(offset[-1]))
+        rate[np.repeat(kept, count)] = self.rate[np.repeat(kept, self.count)]
+        for each, rates in cuts.items():
+            rate[offset[each] : offset[each + 1]] = rates
+        return Partitions(offset, rate)
 
     @cached_property
     def count(self) -> Ints:
@@ -66,15 +91,17 @@ class Partitions:
 
 @dataclass(frozen=True, eq=False)
 class Instances:
-    """Operator instances, one row each, ordered by pair.
+    """Operator instances, one row each, ordered by operator.
 
     Attributes:
-        pair: (k,) row of the join matrix the instance works on.
+        pair: (k,) the operator: a row of the join matrix, or of `QueryGraph.bodies`.
         node: (k,) where it runs.
         left_begin: (k,) first left partition it receives.
         left_end: (k,) one past the last left partition.
         right_begin: (k,) first right partition.
         right_end: (k,) one past the last right partition.
+        feeds: (k,) row of the instance of the same operator that combines its results, or -1; None
+            where no instance has one. What combines others may take no partition itself.
     """
 
     pair: Ints
@@ -83,6 +110,7 @@ class Instances:
     left_end: Ints
     right_begin: Ints
     right_end: Ints
+    feeds: Ints | None = None
 
     @classmethod
     def whole(cls, node: Ints) -> Instances:
@@ -160,6 +188,25 @@ class Plan:
         parts, instances = Partitions.whole(problem), Instances.whole(hosts)
         return cls(problem, strategy, objective, parts, instances, **more)
 
+    # --- operators --------------------------------------------------------------------------------
+
+    @property
+    def operator_count(self) -> int:
+        """p, how many operators the problem has to place."""
+        return len(self.problem.matrix)
+
+    def operator_name(self, operator: int) -> str:
+        """A readable, unique name, such as ``tw/t1*w1``."""
+        return self.problem.pair_name(operator)
+
+    def operator_names(self) -> list[str]:
+        """(p,) names of all operators."""
+        return self.problem.pair_names()
+
+    def whole_rate(self, side: int) -> Floats:
+        """(p,) tuples/s of every operator's left (0) or right (1) input."""
+        return self.problem.left_rate if side == 0 else self.problem.right_rate
+
     # --- per instance ---------------------------------------------------------------------------
 
     def _input_range(self, side: int) -> tuple[Ints, Ints]:
@@ -170,19 +217,18 @@ class Plan:
         pair, (begin, end) = self.instances.pair, self._input_range(side)
         start = self.partitions.offset[2 * pair + side]
         rate = self.partitions.range_rate(start + begin, start + end)
-        # The whole input has the source's exact rate, without the rounding of the sum.
+        # The whole input has its exact rate, without the rounding of the sum.
         whole = (begin == 0) & (end == self.partitions.count[2 * pair + side])
-        source = self.problem.left_rate if side == 0 else self.problem.right_rate
-        return np.where(whole, source[pair], rate)
+        return np.where(whole, self.whole_rate(side)[pair], rate)
 
     @cached_property
     def left_rate(self) -> Floats:
-        """(k,) tuples/s each instance needs of its pair's left input."""
+        """(k,) tuples/s each instance needs of its operator's left input."""
         return self._input_rate(0)
 
     @cached_property
     def right_rate(self) -> Floats:
-        """(k,) tuples/s each instance needs of its pair's right input."""
+        """(k,) tuples/s each instance needs of its operator's right input."""
         return self._input_rate(1)
 
     @cached_property
@@ -199,21 +245,21 @@ class Plan:
 
     @cached_property
     def replica_number(self) -> Ints:
-        """(k,) r: the instance's number among those of its pair, from 0."""
+        """(k,) r: the instance's number among those of its operator, from 0."""
         pair = self.instances.pair
         first = np.searchsorted(pair, pair)
         return np.arange(len(pair), dtype=np.int64) - first
 
     @cached_property
     def replica_count(self) -> Ints:
-        """(p,) rho: instances of each pair."""
-        return np.bincount(self.instances.pair, minlength=len(self.problem.matrix))
+        """(p,) rho: instances of each operator."""
+        return np.bincount(self.instances.pair, minlength=self.operator_count)
 
     # --- sums -----------------------------------------------------------------------------------
 
     @cached_property
     def node_mates(self) -> Ints:
-        """Instances that run on a node with another one of their pair, grouped by both."""
+        """Instances that run on a node with another one of their operator, grouped by both."""
         i = self.instances
         order = np.lexsort((i.node, i.pair))
         same = (np.diff(i.pair[order]) == 0) & (np.diff(i.node[order]) == 0)
@@ -258,14 +304,19 @@ class Plan:
         return sides[0], sides[1]
 
     @cached_property
+    def added_load(self) -> Floats:
+        """(k,) tuples/s each instance adds to its node, each distinct partition once."""
+        left, right = self.received
+        return left + right
+
+    @cached_property
     def load(self) -> Floats:
-        """(n,) tuples/s each node receives for joins, each distinct partition of a pair once.
+        """(n,) tuples/s each node receives for what runs on it, each distinct partition once.
 
         Relays on a multi-hop route receive what they forward as well.
         """
-        left, right = self.received
         count = len(self.problem.nodes)
-        load = np.bincount(self.instances.node, left + right, minlength=count).astype(np.float64)
+        load = np.bincount(self.instances.node, self.added_load, count).astype(np.float64)
         return load if self.routes is None else load + self.relay_load
 
     @cached_property
@@ -284,6 +335,12 @@ class Plan:
         return load
 
     # --- latency ----------------------------------------------------------------------------------
+
+    @cached_property
+    def path_latency(self) -> Floats:
+        """(k,) estimated ms of the slowest path from a source to the sink through each instance."""
+        legs = self.leg_latency
+        return np.asarray(legs[:, :2].max(axis=1) + legs[:, 2])
 
     @cached_property
     def leg_latency(self) -> Floats:

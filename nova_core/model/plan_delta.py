@@ -312,18 +312,9 @@ def assemble_partitions(whole: Partitions, cuts: dict[int, list[Floats]]) -> Par
         whole: every input in one piece.
         cuts: pair to the rates of its left and right partitions.
     """
-    if not cuts:
-        return whole
-    count = np.ones(len(whole.rate), np.int64)
-    for pair, sides in cuts.items():
-        count[2 * pair], count[2 * pair + 1] = len(sides[0]), len(sides[1])
-    offset = np.concatenate(([0], np.cumsum(count)))
-    rate = np.repeat(whole.rate, count)
-    for pair, sides in cuts.items():
-        for side in (0, 1):
-            begin = offset[2 * pair + side]
-            rate[begin : begin + len(sides[side])] = sides[side]
-    return Partitions(offset, rate)
+    return whole.with_cuts(
+        {2 * pair + side: rates for pair, sides in cuts.items() for side, rates in enumerate(sides)}
+    )
 
 
 def _pair_rows(problem: Problem) -> dict[tuple[str, str, str], int]:

@@ -1,32 +1,39 @@
-"""The plan as a JSON or YAML document that a person can read and any program can carry out.
+"""The format of plans: what stands in a document that a person can read and any program carry out.
 
 What decides the plan (partitions, instances, virtual positions, routes) and what follows from it
-(edges, totals, the constraint report) both stand in it. Reading rebuilds what follows from what
-decides, and refuses a document that contradicts itself.
+(edges, loads, totals, the constraint report) both stand in it. Reading rebuilds what follows from
+what decides, and refuses a plan that contradicts itself.
+
+The types below describe every table once. A document has a list of such rows; a directory of tables
+has a file per table with a column per field, in which a range has two columns (``left_begin`` and
+``left_end``) and a position one per axis.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from nova_core.errors import PlanError
-from nova_core.model.plan import Plan
-from nova_core.model.plan_rows import PlanRows
-from nova_core.model.plan_text import VERSION, plan_document
-from nova_core.model.problem import Problem
-from nova_core.model.syntax import read_typed
+from nova_core.model.columnar import POSITION_KINDS, Kind
+
+VERSION = 2
 
 Bounds = Annotated[
     list[int],
     Meta(min_length=2, max_length=2, description="first partition, one past the last, from 0"),
 ]
 Rate = Annotated[float, Meta(description="tuples/s")]
+OperatorName = Annotated[
+    str,
+    Meta(
+        description="join/left*right of a pair of sources, as in tw/t1*w1 (a / in the join's id is "
+        "written %2F, a * in the left source's %2A, a % in either %25); query/operator(inputs) of "
+        "an operator of a query"
+    ),
+]
+InstanceNumber = Annotated[int, Meta(ge=0, description="row of instances, from 0")]
 
 
 class _Struct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -40,95 +47,102 @@ class ProblemReference(_Struct):
     digest: Annotated[str, Meta(description="of everything the placement depends on")]
 
 
-class PairName(_Struct):
-    """A pair of sources that join."""
+class InstanceRow(_Struct):
+    """An operator instance: it joins a range of left partitions with a range of right ones.
 
-    left: str
-    right: str
+    One without a second input takes partition 0 of the right.
+    """
+
+    operator: OperatorName
+    node: Annotated[str, Meta(description="where it runs")]
+    left: Bounds
+    right: Bounds
+    feeds: Annotated[
+        InstanceNumber | UnsetType | None,
+        Meta(description="the instance of the same operator that combines its results"),
+    ] = UNSET
+    replica: Annotated[
+        int | UnsetType, Meta(description="its number among the operator's instances, from 0")
+    ] = UNSET
+    of: Annotated[int | UnsetType, Meta(description="instances of the operator")] = UNSET
+    replicas: Annotated[
+        int | UnsetType, Meta(description="pairs of partitions it joins: replicas merged in it")
+    ] = UNSET
+    required_capacity: Annotated[Rate | UnsetType, Meta(description="tuples/s it receives")] = UNSET
+    runs: Annotated[
+        list[str] | UnsetType, Meta(description="filters and projections that run with it")
+    ] = UNSET
+    left_route: Annotated[
+        list[str] | UnsetType,
+        Meta(description="nodes its left input passes, both ends included; all instances or none"),
+    ] = UNSET
+    right_route: list[str] | UnsetType = UNSET
+    result_route: list[str] | UnsetType = UNSET
 
 
 class PartitionsRow(_Struct):
-    """An input that is cut. One that is not listed is a single partition, number 0."""
+    """An input that is cut. One that is not listed is a single partition, number 0.
 
-    operator: str
-    pair: PairName
+    Where instances feed another one, every partition is one of the operator's inputs.
+    """
+
+    operator: OperatorName
     side: Literal["left", "right"]
     rates: Annotated[list[float], Meta(min_length=1, description="of each partition, tuples/s")]
-    source: str | UnsetType = UNSET
-    stream: str | UnsetType = UNSET
-    rate: Annotated[float | UnsetType, Meta(description="of the whole input, tuples/s")] = UNSET
     shares: Annotated[
         list[float] | UnsetType, Meta(description="of each partition in the whole input")
     ] = UNSET
     partitioner: Annotated[
-        Literal["sequence-share"],
+        Literal["sequence-share"] | UnsetType,
         Meta(
             description="how a tuple finds its partition. sequence-share: its sequence number "
             "times 0x9E3779B97F4A7C15, modulo 2^64, divided by 2^64, is a number u in [0, 1); it "
             "belongs to the first partition whose shares up to and including its own sum to more "
             "than u"
         ),
-    ] = "sequence-share"
+    ] = UNSET
 
 
 class VirtualRow(_Struct):
-    """Where a pair's join would run best, capacities aside; a pair may have none."""
+    """Where an operator would run best, capacities aside; one may have no such place."""
 
-    operator: str
-    pair: PairName
+    operator: OperatorName
     position: Annotated[list[float], Meta(description="cost-space coordinates, ms")]
 
 
-class RoutesPart(_Struct):
-    """Nodes that each of an instance's flows passes, both ends included."""
+class EdgeRow(_Struct, rename={"source": "from", "target": "to"}):
+    """A data flow. Instances of a pair on one node share theirs; the first of them is named."""
 
-    left: list[str]
-    right: list[str]
-    result: list[str]
-
-
-class InstanceRow(_Struct):
-    """An operator instance: it joins a range of left partitions with a range of right ones."""
-
-    operator: str
-    pair: PairName
-    node: Annotated[str, Meta(description="where it runs")]
-    left: Bounds
-    right: Bounds
-    id: Annotated[
-        str | UnsetType, Meta(description="operator/left*right#number, as in tw/t1*w1#0")
+    source: Annotated[str, Meta(description="node it leaves")]
+    target: Annotated[str, Meta(description="node it enters")]
+    producer: Annotated[
+        InstanceNumber | UnsetType | None, Meta(description="that sends; none is a source")
     ] = UNSET
-    replica: Annotated[
-        int | UnsetType, Meta(description="its number among the pair's instances, from 0")
+    consumer: Annotated[
+        InstanceNumber | UnsetType | None, Meta(description="that receives; none is a sink")
     ] = UNSET
-    of: Annotated[int | UnsetType, Meta(description="instances of the pair")] = UNSET
-    replicas: Annotated[
-        int | UnsetType, Meta(description="pairs of partitions it joins: replicas merged in it")
+    input: Annotated[
+        Literal["left", "right"] | UnsetType | None, Meta(description="of the consumer")
     ] = UNSET
-    required_capacity: Annotated[Rate | UnsetType, Meta(description="tuples/s it receives")] = UNSET
-    routes: RoutesPart | UnsetType = UNSET
-
-
-class EdgeRow(_Struct, rename={"source_node": "from", "target_node": "to"}):
-    """A data flow. Instances of one pair on one node share theirs; ``instance`` is the first."""
-
-    source_node: str
-    target_node: str
-    instance: Annotated[str, Meta(description="id of the instance that receives or sends")]
-    carries: Literal["left", "right", "result"]
-    rate: Rate
-    latency: Annotated[float, Meta(description="estimated, ms")]
-    source: Annotated[str | UnsetType, Meta(description="whose tuples an input carries")] = UNSET
-    partitions: Annotated[list[Bounds] | UnsetType, Meta(description="which of them")] = UNSET
+    carries: Annotated[
+        str | UnsetType | None,
+        Meta(
+            description="the source whose tuples it carries, or the operator that runs with the "
+            "producer; the producer's own results if left out"
+        ),
+    ] = UNSET
+    partitions: Annotated[
+        list[int] | UnsetType,
+        Meta(description="of the input: first and one past the last, run by run"),
+    ] = UNSET
+    rate: Rate | UnsetType = UNSET
+    latency: Annotated[float | UnsetType, Meta(description="estimated, ms")] = UNSET
     bandwidth: Annotated[
-        float | UnsetType, Meta(description="bytes/s, where the size of a tuple is known")
-    ] = UNSET
-    route: Annotated[
-        list[str] | UnsetType, Meta(description="nodes it passes, where it is not direct")
+        float | UnsetType | None, Meta(description="bytes/s, where the size of a tuple is known")
     ] = UNSET
 
 
-class NodeLoad(_Struct):
+class LoadRow(_Struct):
     """What a node receives."""
 
     node: str
@@ -151,19 +165,27 @@ class TotalsPart(_Struct):
     nodes_used: Annotated[int | UnsetType, Meta(description="that host instances")] = UNSET
     received: Annotated[float | UnsetType, Meta(description="by all nodes, tuples/s")] = UNSET
     network_usage: Annotated[
-        float | UnsetType, Meta(description="sum of rate * latency of all edges, tuples/s * ms")
+        float | UnsetType,
+        Meta(description="sum of rate * estimated latency of all edges, tuples/s * ms"),
     ] = UNSET
-    loads: list[NodeLoad] | UnsetType = UNSET
+
+
+class Rewriting(_Struct):
+    """How queries were rewritten before they were placed."""
+
+    push_filters: Annotated[bool, Meta(description="filters run before joins")]
+    split_aggregates: Annotated[bool, Meta(description="aggregates get partial ones")]
 
 
 class PlanHeader(_Struct):
     """What is known of the whole plan."""
 
-    nova_plan: Annotated[Literal[1], Meta(description="version of this format")]
+    nova_plan: Annotated[Literal[2], Meta(description="version of this format")]
     problem: ProblemReference
     strategy: str
     objective: str
     parameters: Annotated[dict[str, Any], Meta(description="of the strategy")] = {}
+    rewriting: Annotated[Rewriting | UnsetType, Meta(description="of whole queries")] = UNSET
     breaks: Annotated[
         list[str], Meta(description="constraints the strategy ignores on purpose")
     ] = []
@@ -181,84 +203,42 @@ class PlanDocument(PlanHeader, kw_only=True):
     partitions: list[PartitionsRow] = []
     virtual: list[VirtualRow] | UnsetType = UNSET
     edges: list[EdgeRow] | UnsetType = UNSET
+    loads: list[LoadRow] | UnsetType = UNSET
 
 
-# --- reading ------------------------------------------------------------------------------------
+class PlanTables(_Struct):
+    """Files beside the header."""
+
+    instances: str
+    partitions: str | UnsetType = UNSET
+    virtual: str | UnsetType = UNSET
+    edges: str | UnsetType = UNSET
+    loads: str | UnsetType = UNSET
 
 
-def check_answers(header: PlanHeader, problem: Problem, path: Path) -> None:
-    """Refuse a plan made for another problem.
+class PlanTablesHeader(PlanHeader, kw_only=True):
+    """The header of a plan whose rows are in tables."""
 
-    Raises:
-        PlanError: naming both problems.
-    """
-    made = header.problem
-    if made.digest != problem.digest:
-        raise PlanError(
-            f"{path}: problem.digest: made for {made.name!r} ({made.digest}), not for "
-            f"{problem.name!r} ({problem.digest}); plan this problem again"
-        )
+    tables: PlanTables
 
 
-def read_plan_document(path: Path, problem: Problem) -> Plan:
-    """Read a plan document for a problem.
-
-    Raises:
-        PlanError: naming the file, the field, the value and what would be accepted.
-    """
-    return plan_of(read_typed(path, PlanDocument, "nova_plan", VERSION, PlanError), problem, path)
-
-
-def plan_of(document: PlanDocument, problem: Problem, path: Path) -> Plan:
-    """A document as the plan of a problem, as `read_plan_document`; errors name ``path``."""
-    check_answers(document, problem, path)
-    rows = PlanRows(document, problem, path)
-    plan = rows.plan()
-    _refuse_contradiction(document, rows.order, plan, path)
-    return plan
+ROWS: dict[str, type[msgspec.Struct]] = {
+    "instances": InstanceRow,
+    "partitions": PartitionsRow,
+    "virtual": VirtualRow,
+    "edges": EdgeRow,
+    "loads": LoadRow,
+}
 
 
-def _refuse_contradiction(
-    document: PlanDocument, order: Sequence[int], plan: Plan, path: Path
-) -> None:
-    found = msgspec.to_builtins(document)
-    found["instances"] = [found["instances"][row] for row in order]
-    expected = plan_document(plan, report=False)
-    # Cut inputs may come in any order, and rows of whole inputs without need.
-    given = {_key(row): row for row in found["partitions"]}
-    found["partitions"] = [given[_key(row)] for row in expected["partitions"]]
-    for section in ("partitions", "instances", "edges", "totals"):
-        if section in found:
-            wrong = difference(expected[section], found[section], section)
-            if wrong:
-                raise PlanError(f"{path}: {wrong}")
-
-
-def _key(row: Any) -> tuple[str, ...]:
-    return (row["operator"], row["pair"]["left"], row["pair"]["right"], row["side"])
-
-
-def difference(expected: Any, found: Any, place: str) -> str | None:
-    """The first redundant value that does not follow from the plan, as text for a person.
-
-    Fields that ``found`` leaves out are not missed; numbers may differ by rounding.
-    """
-    if isinstance(expected, dict) and isinstance(found, dict):
-        for name, value in found.items():
-            if name not in expected:
-                return f"{place}.{name}: {value!r}, but by the plan there is none"
-            if wrong := difference(expected[name], value, f"{place}.{name}"):
-                return wrong
-        return None
-    if isinstance(expected, list) and isinstance(found, list):
-        if len(expected) != len(found):
-            return f"{place}: {len(found)} entries, but the plan makes {len(expected)}"
-        for row, (right, value) in enumerate(zip(expected, found, strict=True)):
-            if right != value and (wrong := difference(right, value, f"{place}[{row}]")):
-                return wrong
-        return None
-    if isinstance(expected, int | float) and isinstance(found, int | float):
-        same = math.isclose(expected, found, rel_tol=1e-9, abs_tol=1e-9)
-    else:
-        same = bool(expected == found)
-    return None if same else f"{place}: {found!r}, but by the plan it is {expected!r}"
+def known_columns(table: str) -> dict[str, Kind]:
+    """The columns a file of a table may have; see the module's text."""
+    found: dict[str, Kind] = {}
+    for field in msgspec.structs.fields(ROWS[table]):
+        if field.type is Bounds:
+            found |= {f"{field.encode_name}_{end}": "whole" for end in ("begin", "end")}
+        elif field.encode_name == "position":
+            found |= POSITION_KINDS
+        else:
+            found[field.encode_name] = "text"
+    return found

@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from nova_core.errors import ProblemError
+
 if TYPE_CHECKING:
+    from nova_core.model.queries import Query
     from nova_core.model.requirements import Requirements
 
 Floats = NDArray[np.float64]
@@ -190,6 +193,7 @@ class Problem:
         metrics: names of the last coordinates of every position, which measure something else than
             latency (energy, money; paper, section 3.6), weighted so that 1 counts as much as 1 ms.
             Placement minimizes distances over all coordinates, latencies are told by the others.
+        queries: whole queries in place of joins of pairs: then `joins` and `matrix` are empty.
     """
 
     nodes: Nodes
@@ -201,6 +205,7 @@ class Problem:
     name: str = "problem"
     measured: PairLatencies | None = None
     metrics: tuple[str, ...] = ()
+    queries: tuple[Query, ...] = ()
 
     # --- columns of the pairs, as the optimizer wants them -------------------------------------
 
@@ -218,6 +223,13 @@ class Problem:
     def sink_node(self) -> Ints:
         """(p,) node that consumes each pair's result."""
         return self.joins.sink[self.matrix.join]
+
+    @property
+    def sinks(self) -> Ints:
+        """Nodes that consume the results of joins or queries."""
+        if not self.queries:
+            return self.joins.sink
+        return np.array([self.node_index[query.sink] for query in self.queries], np.int64)
 
     @cached_property
     def left_rate(self) -> Floats:
@@ -266,9 +278,21 @@ class Problem:
         return {str(name): i for i, name in enumerate(self.nodes.ids)}
 
     def pair_name(self, pair: int) -> str:
-        """A readable name of a pair, such as ``tw/t1*w1``."""
+        """The name of a pair, such as ``tw/t1*w1``; no two pairs have the same.
+
+        A ``/`` in the join's id is written ``%2F``, a ``*`` in the left source's ``%2A``, and a
+        ``%`` in either ``%25``.
+        """
         m, s = self.matrix, self.sources.ids
-        return f"{self.joins.ids[m.join[pair]]}/{s[m.left[pair]]}*{s[m.right[pair]]}"
+        join, left = [str(self.joins.ids[m.join[pair]])], [str(s[m.left[pair]])]
+        return f"{_ending(join, '/')[0]}{_ending(left, '*')[0]}{s[m.right[pair]]}"
+
+    def pair_names(self) -> list[str]:
+        """(p,) names of all pairs, see `pair_name`."""
+        m, right = self.matrix, self.sources.ids.tolist()
+        join, left = _ending(self.joins.ids.tolist(), "/"), _ending(right, "*")
+        rows = zip(m.join.tolist(), m.left.tolist(), m.right.tolist(), strict=True)
+        return [join[j] + left[a] + right[b] for j, a, b in rows]
 
     # --- identity -------------------------------------------------------------------------------
 
@@ -285,6 +309,10 @@ class Problem:
         for column in _column_names(PairLatencies):
             values = None if self.measured is None else getattr(self.measured, column)
             _hash_array(h, f"measured.{column}", values)
+        if self.queries:
+            import msgspec
+
+            h.update(msgspec.json.encode(self.queries))
         return h.hexdigest()
 
     def same_as(self, other: Problem) -> bool:
@@ -294,6 +322,20 @@ class Problem:
     def with_capacity(self, capacity: Floats) -> Problem:
         """The same problem with other node capacities ((n,), tuples/s)."""
         return replace(self, nodes=replace(self.nodes, capacity=np.asarray(capacity, np.float64)))
+
+    def require_pairs(self, what: str) -> None:
+        """Refuse whole queries where only joins of pairs can be dealt with.
+
+        Args:
+            what: names what cannot, such as ``nova live``.
+
+        Raises:
+            ProblemError: for a problem of queries.
+        """
+        if self.queries:
+            raise ProblemError(
+                f"{self.name}: holds whole queries; {what} takes joins of pairs (`query`) only"
+            )
 
     # --- validation -----------------------------------------------------------------------------
 
@@ -311,6 +353,15 @@ class Problem:
 
         validate_problem(self, where, files)
         return self
+
+
+def _ending(names: list[str], separator: str) -> list[str]:
+    """Names with a separator at their ends, which is escaped within them."""
+    text = "".join(names)
+    if "%" in text or separator in text:
+        code = f"%{ord(separator):02X}"
+        names = [name.replace("%", "%25").replace(separator, code) for name in names]
+    return [name + separator for name in names]
 
 
 def _hash_array(h: hashlib.blake2b, name: str, array: NDArray[np.generic] | None) -> None:

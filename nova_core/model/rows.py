@@ -9,17 +9,29 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET
 
-from nova_core.errors import ProblemError
+from nova_core.errors import NovaError, ProblemError
 from nova_core.model.problem import Bools, Floats, Ints, Strings
 
 
 class Rows:
-    """A table written out in the document, with the methods of `Columns`."""
+    """A table written out in the document, with the methods of `Columns`.
 
-    def __init__(self, path: Path, name: str, rows: Sequence[Any]) -> None:
+    Attributes:
+        path: the document.
+        name: the table's name there.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        rows: Sequence[Any],
+        error: type[NovaError] = ProblemError,
+    ) -> None:
         self.path = path
-        self._name = name
+        self.name = name
         self._rows = rows
+        self._error = error
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -31,10 +43,10 @@ class Rows:
         attribute = {"from": "source", "to": "target"}.get(column, column)
         return [UNSET if row is UNSET else getattr(row, attribute) for row in self._rows]
 
-    def fail(self, column: str, message: str, row: int | None = None) -> ProblemError:
+    def fail(self, column: str, message: str, row: int | None = None) -> NovaError:
         """An error that names the cell."""
-        place = self._name if row is None else f"{self._name}[{row}]"
-        return ProblemError(f"{self.path}: {place}.{column}: {message}")
+        place = self.name if row is None else f"{self.name}[{row}]"
+        return self._error(f"{self.path}: {place}.{column}: {message}")
 
     def empty(self, column: str) -> Bools:
         """(k,) whether a value was left out."""
@@ -63,6 +75,38 @@ class Rows:
         """(k,) numbers; ``missing`` where one was left out."""
         values = self._values(column)
         return np.array([missing if v is UNSET or v is None else v for v in values], np.float64)
+
+    def whole(self, column: str, missing: int = -1) -> Ints:
+        """(k,) whole numbers; ``missing`` where one was left out."""
+        values = self._values(column)
+        try:
+            return np.array([missing if v is UNSET or v is None else v for v in values], np.int64)
+        except OverflowError:
+            row = next(r for r, v in enumerate(values) if abs(v) >= 2**63)
+            raise self.fail(column, f"{values[row]} is beyond 64 bits", row) from None
+
+    def ranges(self, column: str) -> tuple[Ints, Ints]:
+        """((k,), (k,)) begin and end of ranges."""
+        bounds = self.number_lists(column)[1].astype(np.int64)
+        return bounds[0::2], bounds[1::2]
+
+    def lists(self, column: str) -> tuple[Ints, Ints, list[str]]:
+        """((k + 1,), (v,), values): lists of text as offsets and codes; none where left out."""
+        offset, values = self._flat(column)
+        return offset, np.arange(len(values)), values
+
+    def number_lists(self, column: str, whole: bool = True) -> tuple[Ints, Ints | Floats]:
+        """((k + 1,), (v,)) offsets and values of lists of (whole) numbers; none where left out."""
+        offset, values = self._flat(column)
+        try:
+            return offset, np.array(values, np.int64) if whole else np.array(values, np.float64)
+        except OverflowError:
+            raise self.fail(column, "a number is beyond 64 bits") from None
+
+    def _flat(self, column: str) -> tuple[Ints, list[Any]]:
+        lists = [[] if value is UNSET else value for value in self._values(column)]
+        offset = np.concatenate(([0], np.cumsum([len(each) for each in lists], dtype=np.int64)))
+        return offset, [value for each in lists for value in each]
 
     def capacity(self, column: str) -> Floats:
         """(k,) numbers, with ``unlimited`` as infinity."""

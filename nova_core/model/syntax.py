@@ -353,6 +353,8 @@ def _inside(kind: inspect.Type, step: str | int) -> Iterator[inspect.Type]:
     for each in _alternatives(kind):
         if isinstance(each, inspect.StructType):
             yield from (f.type for f in each.fields if f.encode_name == step)
+            if each.tag_field == step:
+                yield inspect.LiteralType((str(each.tag),))
         elif isinstance(each, inspect.ListType) and isinstance(step, int):
             yield each.item_type
         elif isinstance(each, inspect.DictType) and isinstance(step, str):

@@ -36,13 +36,14 @@ def problem_tables(problem: Problem) -> dict[str, dict[str, Any]]:
             {"id": s.ids, "node": names_of(s.node, n.ids), "stream": s.stream, "rate": s.rate}
             | {"tuple_bytes": s.tuple_bytes, "key": s.key}
         ),
-        "matrix": {
+    }
+    if len(m):
+        tables["matrix"] = {
             "join": names_of(m.join, problem.joins.ids),
             "left": names_of(m.left, s.ids),
             "right": names_of(m.right, s.ids),
             "output_rate": m.output_rate,
-        },
-    }
+        }
     if len(k):
         tables["links"] = _ends(problem, k.source, k.target) | {"budget": k.budget}
     if problem.measured is not None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints
+from nova_core.model.query_plan import QueryPlan
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +45,11 @@ def leg_rates(plan: Plan) -> Floats:
 
 
 def hops(plan: Plan) -> Hops:
-    """Every hop of every leg that leaves its node; a leg that ends where it begins has none."""
+    """Every hop of every flow that leaves its node; one that ends where it begins has none."""
+    if isinstance(plan, QueryPlan):
+        (source, target), rate = plan.ends, plan.sent
+        crossing = source != target
+        return Hops(source[crossing], target[crossing], rate[crossing])
     rate = leg_rates(plan).ravel()
     if plan.routes is None:
         p, i = plan.problem, plan.instances

@@ -10,6 +10,7 @@ import numpy as np
 
 from nova_core.errors import ProblemError
 from nova_core.model.problem import Bools, Floats, Ints, Problem, Strings
+from nova_core.model.queries import check_queries
 
 # Identifiers travel through CSV, YAML, file names and engines: no control characters, no halves of
 # surrogate pairs (which UTF-8 cannot hold).
@@ -130,31 +131,14 @@ def validate_problem(
     check = _Check(where, files or {})
     _nodes(problem, check)
     _sources(problem, check)
-    _joins(problem, check)
-    _matrix(problem, check)
+    if problem.queries:
+        _queries(problem, check)
+    else:
+        _joins(problem, check)
+        _matrix(problem, check)
     _links(problem, check)
     _latency(problem, check)
     _sinks(problem, check)
-
-
-def validate_topology(
-    problem: Problem, where: str = "problem", files: Mapping[str, str] | None = None
-) -> None:
-    """Check nodes, sources, links and latencies, whatever is joined.
-
-    Args:
-        problem: what to check.
-        where: the place errors name, e.g. the document.
-        files: see `validate_problem`.
-
-    Raises:
-        ProblemError: naming the table, the row, the value and what would be accepted.
-    """
-    check = _Check(where, files or {})
-    _nodes(problem, check)
-    _sources(problem, check)
-    _links(problem, check)
-    _latency(problem, check)
 
 
 def _nodes(problem: Problem, check: _Check) -> None:
@@ -236,6 +220,12 @@ def _sources(problem: Problem, check: _Check) -> None:
     if s.key is not None:
         check.column("sources", "key", s.key, count, "U")
         check.ids("sources", s.key, "key", unique=False, filled=False)
+
+
+def _queries(problem: Problem, check: _Check) -> None:
+    if len(problem.joins) or len(problem.matrix):
+        check.fail("matrix", "matrix: pairs and queries; a problem has either")
+    check_queries(problem, check.where)
 
 
 def _joins(problem: Problem, check: _Check) -> None:

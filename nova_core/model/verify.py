@@ -15,15 +15,18 @@ from nova_core.errors import PlanError
 from nova_core.model.coverage import coverage
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints
+from nova_core.model.query_graph import expand
+from nova_core.model.query_plan import QueryPlan
 from nova_core.model.traffic import hops
 
 CONSTRAINTS: Mapping[str, str] = {
     "structure": "columns have the right lengths and every index is in range",
-    "partitions": "partition rates are positive and sum to their source's rate",
-    "complete": "every pair of partitions that M allows is joined exactly once",
+    "partitions": "partition rates are positive and sum to their input's rate",
+    "complete": "every pair of partitions that M allows is joined exactly once, every input of a "
+    "query's operator is taken exactly once, and one instance emits what others feed it",
     "route": "routes begin and end where their leg does",
     "capacity": "no node receives more than its capacity C_a (paper, Eq. 2)",
-    "worker": "joins run on nodes that may host them",
+    "worker": "operators run on nodes that may host them",
     "requirement": "joins run on nodes with the tags and the memory they require",
     "minimum-capacity": "no chosen node has less capacity than C_min (paper, Eq. 3)",
     "replica-bandwidth": "no instance needs more than the threshold t_b (paper, Eq. 4)",
@@ -180,7 +183,7 @@ def verify(plan: Plan, spelled_out: int = 20) -> Report:
 
 def _structure(plan: Plan) -> list[_Finding]:
     problem, parts, i = plan.problem, plan.partitions, plan.instances
-    pairs, nodes, k = len(problem.matrix), len(problem.nodes), len(i)
+    pairs, nodes, k = plan.operator_count, len(problem.nodes), len(i)
     found: list[_Finding] = []
 
     def require(
@@ -208,23 +211,34 @@ def _structure(plan: Plan) -> list[_Finding]:
         return require(len(wrong) == 0, where, first, amount=len(wrong))
 
     cut = offsets(parts.offset, 2 * pairs, len(parts.rate), "partitions.offset")
-    columns = (i.node, i.left_begin, i.left_end, i.right_begin, i.right_end)
+    columns = [i.node, i.left_begin, i.left_end, i.right_begin, i.right_end]
+    feeds = np.full(k, -1) if i.feeds is None else i.feeds
+    columns.append(feeds)
+    if isinstance(plan, QueryPlan):
+        wanted = expand(problem, **plan.graph.rewriting).graph.operators
+        same = list(wanted) == list(plan.graph.graph.operators)
+        require(same, "operators", "they are not those of the queries")
     if not require(all(len(c) == k for c in columns), "instances", "columns differ in length"):
         return found
     known = within((i.pair >= 0) & (i.pair < pairs), "instances.pair", f"is not in 0..{pairs - 1}")
     require(bool((np.diff(i.pair) >= 0).all()), "instances.pair", "rows are not ordered by pair")
     within((i.node >= 0) & (i.node < nodes), "instances.node", f"is not in 0..{nodes - 1}")
+    fed = feeds >= 0
+    if known and within((feeds < k) & (feeds >= -1), "instances.feeds", "is no row of instances"):
+        within(~fed | (i.pair[feeds] == i.pair), "instances.feeds", "is of another operator")
+    combines = np.isin(np.arange(k), feeds[fed])
     if cut and known:
         for side, begin, end in (
             ("left", i.left_begin, i.left_end),
             ("right", i.right_begin, i.right_end),
         ):
             count = parts.count[2 * i.pair + (side == "right")]
-            is_range = (begin >= 0) & (begin < end) & (end <= count)
-            within(is_range, f"instances.{side}", "is not a range of the pair's partitions")
+            filled = (begin < end) | (combines & (begin == end))
+            is_range = (begin >= 0) & filled & (end <= count)
+            within(is_range, f"instances.{side}", "is not a range of the operator's partitions")
     if plan.virtual_position is not None:
         right = len(plan.virtual_position) == pairs
-        require(right, "virtual_position", f"must have {pairs} rows, one per pair")
+        require(right, "virtual_position", f"must have {pairs} rows, one per operator")
     if plan.routes is not None:
         offsets(plan.routes.offset, 3 * k, len(plan.routes.node), "routes.offset")
         node = plan.routes.node
@@ -236,17 +250,17 @@ def _structure(plan: Plan) -> list[_Finding]:
 
 
 def _partitions(plan: Plan) -> _Finding:
-    problem, parts = plan.problem, plan.partitions
-    rate = np.stack([problem.left_rate, problem.right_rate], axis=1).ravel()
+    parts = plan.partitions
+    rate = np.stack([plan.whole_rate(0), plan.whole_rate(1)], axis=1).ravel()
     total = np.add.reduceat(parts.rate, parts.offset[:-1]) if len(rate) else np.empty(0)
     least = np.minimum.reduceat(parts.rate, parts.offset[:-1]) if len(rate) else np.empty(0)
     # Written so that NaN fails.
-    right = (least > 0) & (np.abs(total - rate) <= TOLERANCE * rate)
+    right = ((least > 0) | (rate == 0)) & (np.abs(total - rate) <= TOLERANCE * rate)
     wrong = np.flatnonzero(~right)
 
     def describe(row: int) -> tuple[str, str]:
         pair, side = divmod(int(wrong[row]), 2)
-        where = f"{problem.pair_name(pair)} {('left', 'right')[side]}"
+        where = f"{plan.operator_name(pair)} {('left', 'right')[side]}"
         if not least[wrong[row]] > 0:
             return where, f"{where}: a partition has rate {least[wrong[row]]:.6g}, not above 0"
         sums = f"partitions sum to {total[wrong[row]]:.9g} tuples/s"
@@ -257,22 +271,52 @@ def _partitions(plan: Plan) -> _Finding:
 
 def _complete(plan: Plan) -> _Finding:
     missing, surplus = coverage(plan)
-    wrong = np.flatnonzero((missing > 0) | (surplus > 0))
+    wrongly_fed = _wrongly_fed(plan)
+    wrong = np.flatnonzero((missing > 0) | (surplus > 0) | wrongly_fed)
     cells = plan.partitions.count[0::2] * plan.partitions.count[1::2]
 
     def describe(row: int) -> tuple[str, str]:
         pair = int(wrong[row])
-        where = plan.problem.pair_name(pair)
+        where = plan.operator_name(pair)
         parts = []
         if missing[pair]:
             parts.append(f"{missing[pair]} never joined")
         if surplus[pair]:
             parts.append(f"{surplus[pair]} joined again")
+        if not parts:
+            return where, f"{where}: its instances do not feed exactly one that emits its result"
         return where, f"{where}: of {cells[pair]} pairs of partitions {', '.join(parts)}"
 
     return _Finding(
-        "complete", (missing + surplus)[wrong].astype(float), np.zeros(len(wrong)), describe
+        "complete",
+        (missing + surplus + wrongly_fed)[wrong].astype(float),
+        np.zeros(len(wrong)),
+        describe,
     )
+
+
+def _wrongly_fed(plan: Plan) -> Bools:
+    """(p,) operators whose instances are not combined as they must be."""
+    i, wrong = plan.instances, np.zeros(plan.operator_count, bool)
+    if i.feeds is None:
+        return wrong
+    fed = i.feeds >= 0
+    has = np.zeros(len(wrong), bool)
+    has[i.pair[fed]] = True
+    roots = np.bincount(i.pair[~fed], minlength=len(wrong))
+    wrong[i.pair[fed][i.feeds[i.feeds[fed]] >= 0]] = True
+    wrong |= has & (roots != 1)
+    if not isinstance(plan, QueryPlan):
+        return wrong | has
+    graph, parts = plan.graph, plan.partitions
+    _, consumer, _, rate = graph.links
+    for row in np.flatnonzero(has).tolist():
+        operator = graph.bodies[row]
+        inputs = rate[consumer == operator]
+        wrong[row] |= not graph.combines[operator] or not (
+            len(inputs) == parts.count[2 * row] and np.allclose(inputs, parts.rates(row, 0))
+        )
+    return wrong
 
 
 def _route(plan: Plan) -> _Finding:
@@ -318,7 +362,10 @@ def _worker(plan: Plan) -> _Finding:
 
     def describe(row: int) -> tuple[str, str]:
         where = str(nodes.ids[wrong[row]])
-        return where, f"node {where} may not host joins but runs {hosted[wrong[row]]} instance(s)"
+        return (
+            where,
+            f"node {where} may not host operators but runs {hosted[wrong[row]]} instance(s)",
+        )
 
     return _Finding("worker", hosted[wrong].astype(float), np.zeros(len(wrong)), describe)
 
@@ -326,7 +373,7 @@ def _worker(plan: Plan) -> _Finding:
 def _requirement(plan: Plan) -> _Finding:
     problem, i = plan.problem, plan.instances
     asked = problem.requirements
-    wanted = asked.of_pairs(problem)[i.pair]
+    wanted = np.full(len(i), -1) if problem.queries else asked.of_pairs(problem)[i.pair]
     rows = np.flatnonzero(wanted >= 0)
     wrong = rows[~asked.met[wanted[rows], i.node[rows]]]
 
@@ -366,7 +413,7 @@ def _replica_bandwidth(plan: Plan) -> _Finding:
 
     def describe(row: int) -> tuple[str, str]:
         k = wrong[row]
-        where = f"{plan.problem.pair_name(int(i.pair[k]))}#{plan.replica_number[k]}"
+        where = f"{plan.operator_name(int(i.pair[k]))}#{plan.replica_number[k]}"
         return where, f"{where}: receives {need[k]:.6g} tuples/s, t_b allows {limit:.6g}"
 
     return _Finding("replica-bandwidth", need[wrong], np.full(len(wrong), limit), describe)

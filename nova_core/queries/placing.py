@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from nova_core.errors import InfeasibleError, ProblemError
+from nova_core.model.plan import Instances, Partitions
+from nova_core.model.plan_delta import assemble_partitions
 from nova_core.model.problem import Bools, Floats, Ints, Problem
-from nova_core.numbers import MOST_SEED
-from nova_core.placement.objectives import OBJECTIVES
+from nova_core.model.query_graph import QueryGraph, expand
+from nova_core.model.query_plan import QueryPlan, instance_links, instance_weights, link_weights
 from nova_core.placement.partitioning import (
     maximum_partition_rate,
     partition_rates,
     sigma_for_bandwidth,
 )
-from nova_core.queries.document import Queries
-from nova_core.queries.expansion import QueryGraph, expand
-from nova_core.queries.plan import Instance, QueryPlan, instance_links, instance_weights
-from nova_core.queries.virtual import link_weights, virtual_positions
+from nova_core.queries.virtual import virtual_positions
 
 if TYPE_CHECKING:
     from nova_core.queries.kernels.assign import Bodies
+    from nova_core.strategies.nova import NovaParameters
 
 DEFAULT_SIGMA = 0.4
 # Small inputs afford more: candidates, orders, and aggregates both split and whole.
@@ -36,74 +36,30 @@ WORTHWHILE = 1e-3
 _MOST_PASSES = 50
 # Of placements that are equally good, the one that carries less: as much of a weight as this.
 _TIE = 1e-8
-ON_FULL = ("expand", "spread")
 
 
-@dataclass(frozen=True)
-class QueryParameters:
-    """How queries are placed.
-
-    Attributes:
-        objective: what is minimized: ``latency``, ``network-usage`` or ``source-latency``.
-        sigma: how coarsely inputs may be cut, 0 (finest) to 1 (Eq. 7); None as for joins.
-        bandwidth: t_b, the most an instance may receive, tuples/s (Eq. 4); None for no limit.
-        c_min: C_min, the capacity a node must have to be chosen, tuples/s (Eq. 3).
-        on_full: when nothing has room: ``expand`` refuses, ``spread`` overloads near nodes.
-        push_filters: whether filters run before joins where what they read allows.
-        split_aggregates: whether decomposable aggregates get partial ones.
-        refine: whether queries are placed again while that improves.
-        seed: of the orders tried on small inputs.
-    """
-
-    objective: str = "latency"
-    sigma: float | None = None
-    bandwidth: float | None = None
-    c_min: float = 0.0
-    on_full: str = "expand"
-    push_filters: bool = True
-    split_aggregates: bool = True
-    refine: bool = True
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name, allowed in (("objective", OBJECTIVES), ("on_full", ON_FULL)):
-            if getattr(self, name) not in allowed:
-                raise ProblemError(
-                    f"queries: {name} is {getattr(self, name)!r}; expected one of "
-                    f"{', '.join(allowed)}"
-                )
-        if self.sigma is not None and not 0 <= self.sigma <= 1:
-            raise ProblemError(f"queries: sigma is {self.sigma:g}; expected 0 to 1")
-        if self.bandwidth is not None and not self.bandwidth > 0:
-            raise ProblemError(f"queries: bandwidth is {self.bandwidth:g}; expected more than 0")
-        if not 0 <= self.c_min < math.inf:
-            raise ProblemError(f"queries: c_min is {self.c_min:g}; expected 0 or more")
-        if not 0 <= self.seed <= MOST_SEED:
-            raise ProblemError(f"queries: seed is {self.seed}; expected 0 to {MOST_SEED}")
-
-
-def place_queries(
-    problem: Problem, queries: Queries, parameters: QueryParameters | None = None
-) -> QueryPlan:
+def place_queries(problem: Problem, parameters: NovaParameters) -> QueryPlan:
     """Decide where each operator of each query runs, and into how many pieces it is cut.
 
     Args:
-        problem: nodes and sources; its own joins are not placed.
-        queries: what to place.
-        parameters: None for the defaults.
+        problem: with the queries.
+        parameters: those of joins of pairs' own indexes are not known here.
 
     Raises:
-        ProblemError: for queries that do not fit the problem.
+        ProblemError: for queries that do not fit the problem, and for such a parameter.
         InfeasibleError: when ``on_full`` is ``expand`` and something fits nowhere.
     """
-    p = parameters or QueryParameters()
+    p = parameters
+    if p.index != "capacity-tree" or p.k is not None or p.neighbours is not None:
+        raise ProblemError("nova: index, k and neighbours are for joins of pairs, not for queries")
+    refine = p.refine is not False
     best: _Attempt | None = None
     for split in (True, False) if p.split_aggregates else (False,):
-        graph = expand(problem, queries, push_filters=p.push_filters, split_aggregates=split)
+        graph = expand(problem, push_filters=p.push_filters, split_aggregates=split)
         small = len(graph.bodies) <= FEW_BODIES
-        starts = BODIES_AFFORDED // max(1, len(graph.bodies)) if p.refine else 1
+        starts = BODIES_AFFORDED // max(1, len(graph.bodies)) if refine else 1
         for start in range(max(1, min(MOST_STARTS, starts))):
-            attempt = _Attempt(problem, graph, p, start, split)
+            attempt = _Attempt(problem, graph, p, start)
             if best is None or attempt.score < best.score:
                 best = attempt
         if not small or not any(o.expression for o in graph.graph.operators):
@@ -111,29 +67,45 @@ def place_queries(
     assert best is not None  # there is at least one
     if best.missing > 0 and p.on_full == "expand":
         raise InfeasibleError(
-            f"{queries.name}: operators find no room even when cut: {best.missing:g} tuples/s are "
+            f"{problem.name}: operators find no room even when cut: {best.missing:g} tuples/s are "
             "missing; add capacity, lower sigma to cut finer, or accept overload with "
             "on_full=spread",
             best.missing,
         )
-    return best.plan(queries)
+    return best.plan()
+
+
+class _Instance(NamedTuple):
+    """An instance of an operator while it is placed.
+
+    Attributes:
+        operator: number in the graph.
+        node: it runs on, -1 for none yet.
+        left: begin and end of the partitions it takes.
+        right: begin and end.
+        feeds: instance of the same aggregate that combines its results, -1 for none.
+    """
+
+    operator: int
+    node: int
+    left: tuple[int, int] = (0, 1)
+    right: tuple[int, int] = (0, 1)
+    feeds: int = -1
 
 
 class _Attempt:
     """Phases II and III once, in one order."""
 
-    def __init__(
-        self, problem: Problem, graph: QueryGraph, p: QueryParameters, start: int, split: bool
-    ) -> None:
+    def __init__(self, problem: Problem, graph: QueryGraph, p: NovaParameters, start: int) -> None:
         from nova_core.placement.kernels.capacity_tree import build, search_for
 
         self._problem, self._graph, self._p = problem, graph, p
-        self._rewriting = {"push_filters": p.push_filters, "split_aggregates": split}
         nodes = problem.nodes
         self._virtual = virtual_positions(
             graph, nodes.position, link_weights(graph, p.objective)
         ).point
         count = len(nodes)
+        # A node that is chosen has C_min free, whatever is asked of it.
         self.hosts: Bools = nodes.worker & (nodes.capacity >= p.c_min) & (nodes.capacity > 0)
         if not self.hosts.any():
             raise InfeasibleError(f"{problem.name}: no node may run operators", 1.0)
@@ -150,7 +122,7 @@ class _Attempt:
 
         self._space = Space(nodes.position, height, penalty, slot)
         self._nearest = search_for(1, 1.0)
-        self.shares: dict[int, tuple[Floats, Floats]] = {}
+        self._cuts: dict[int, list[Floats]] = {}
         self.missing = 0.0
         self._breaks = False
         small = len(graph.bodies) <= FEW_BODIES
@@ -159,20 +131,12 @@ class _Attempt:
         limit = math.inf if p.bandwidth is None else p.bandwidth
         bodies = graph.bodies.tolist()
         required = graph.required
-        self.instances = [
-            Instance(
-                one,
-                -1,
-                (0, 1) if graph.graph[one].kind == "join" else (0, len(graph.graph[one].inputs)),
-            )
-            for one in bodies
-            if required[one] <= limit
-        ]
+        self.instances = [_Instance(one, -1) for one in bodies if required[one] <= limit]
         self._sweep()
         self._cut_what_is_left([one for one in bodies if required[one] > limit], limit)
-        if p.refine:
+        if p.refine is not False:
             self._refine()
-        self.score = (self.missing, self.plan_of().cost)
+        self.score = (self.missing, self._cost())
 
     # --- whole queries --------------------------------------------------------------------------
 
@@ -197,7 +161,7 @@ class _Attempt:
                 if host[body] >= 0:
                     self._charge(int(host[body]), required)
         saved = 0.0
-        for _ in range(MOST_SWEEPS if self._p.refine else 1):
+        for _ in range(MOST_SWEEPS if self._p.refine is not False else 1):
             gained = place_trees(
                 self._tree, self._space, bodies, host, order, self._nearby, self._most
             )
@@ -214,7 +178,7 @@ class _Attempt:
 
         from nova_core.queries.kernels.assign import Bodies
 
-        links = instance_links(self._graph, self.instances, self.shares)
+        links = instance_links(self._graph, *self._columns())
         weight = instance_weights(self._graph, links, self._p.objective)
         if len(weight):
             weight = weight + _TIE * weight.mean() * links.rate / max(links.rate.max(), 1e-300)
@@ -252,6 +216,7 @@ class _Attempt:
         bounds = np.arange(many + 1)
         return Bodies(
             required=required,
+            room=np.maximum(required, self._p.c_min),
             point=np.ascontiguousarray(point),
             parent=parent,
             weight=up,
@@ -279,7 +244,7 @@ class _Attempt:
 
         if self._breaks or not self.instances:
             return
-        if self.shares or any(one.feeds >= 0 for one in self.instances):
+        if self._cuts:
             self._sweep()
         if len(self.instances) <= FEW_BODIES:
             bodies = self._bodies()
@@ -317,7 +282,7 @@ class _Attempt:
         from nova_core.placement.kernels.capacity_tree import nearest
 
         point = np.ascontiguousarray(self._virtual[operator])
-        if not nearest(self._tree, point, required, 0, self._nearest):
+        if not nearest(self._tree, point, max(required, self._p.c_min), 0, self._nearest):
             return -1
         return int(self._tree.node[self._nearest.slot[0]])
 
@@ -351,7 +316,7 @@ class _Attempt:
         if limit < math.inf:
             maximum = min(maximum, limit / 2)
         left, right = (partition_rates(rate, maximum) for rate in rates)
-        self.shares[operator] = (left / rates[0], right / rates[1])
+        self._cuts[operator] = [left, right]
         rest = [(0, len(left), 0, len(right))]
         while rest:
             a, b, c, d = rest.pop()
@@ -365,7 +330,7 @@ class _Attempt:
                 i, j = _largest(np.cumsum(left[a:b]), np.cumsum(right[c:d]), room)
                 required = float(left[a : a + i].sum() + right[c : c + j].sum())
                 self._charge(node, required)
-            self.instances.append(Instance(operator, node, (a, a + i), (c, c + j)))
+            self.instances.append(_Instance(operator, node, (a, a + i), (c, c + j)))
             if a + i < b:
                 rest.append((a + i, b, c, d))
             if c + j < d:
@@ -376,7 +341,7 @@ class _Attempt:
         sigma = DEFAULT_SIGMA if self._p.sigma is None else self._p.sigma
         most = min(max(1.0, sigma * required), limit)
         count = max(1, min(int(self._graph.parts[operator]), math.ceil(required / most)))
-        self.shares[operator] = (np.full(count, 1 / count), np.ones(1))
+        self._cuts[operator] = [np.full(count, required / count), np.zeros(1)]
         each, begin = required / count, 0
         while begin < count:
             node = self._take(operator, each)
@@ -387,7 +352,7 @@ class _Attempt:
                 fits = int(min(self._room(node), limit) * (1 + 1e-12) / each)
                 end = min(count, begin + max(1, fits))
                 self._charge(node, each * (end - begin))
-            self.instances.append(Instance(operator, node, (begin, end)))
+            self.instances.append(_Instance(operator, node, (begin, end)))
             begin = end
 
     def _combine(self, operator: int, limit: float) -> None:
@@ -397,8 +362,9 @@ class _Attempt:
         total, most = float(sum(inputs)), graph[operator].output_rate
         if not self._graph.combines[operator] or len(inputs) < 2:
             node = self._nowhere(operator, total)
-            self.instances.append(Instance(operator, node, (0, len(inputs))))
+            self.instances.append(_Instance(operator, node))
             return
+        self._cuts[operator] = [np.array(inputs), np.zeros(1)]
         ranges: list[tuple[int, int, int]] = []
         begin, arriving = 0, 0.0
         while begin < len(inputs):
@@ -420,42 +386,59 @@ class _Attempt:
         else:
             self._charge(node, arriving)
         root = len(self.instances)
-        self.instances.append(Instance(operator, node, (0, 0)))
+        self.instances.append(_Instance(operator, node, (0, 0)))
         self.instances += [
-            Instance(operator, place, (begin, end), feeds=root) for begin, end, place in ranges
+            _Instance(operator, place, (begin, end), feeds=root) for begin, end, place in ranges
         ]
 
     # --- result ---------------------------------------------------------------------------------
 
-    def plan_of(self, queries: Queries | None = None) -> QueryPlan:
-        """The plan so far."""
-        p = self._p
+    def _columns(self) -> tuple[Instances, Partitions]:
+        """Instances and cuts so far, in the order they were made."""
+        row_of = np.searchsorted(self._graph.bodies, np.arange(len(self._graph.root))).tolist()
+        rows = [(row_of[o], node, *left, *right, f) for o, node, left, right, f in self.instances]
+        columns = np.array(rows, np.int64).reshape(-1, 7).T.copy()
+        combined = (columns[6] >= 0).any()
+        whole = Partitions.uncut(self._graph.input_rate)
+        cuts = {row_of[operator]: cut for operator, cut in self._cuts.items()}
+        pair, node, a, b, c, d, feeds = columns
+        instances = Instances(pair, node, a, b, c, d, feeds if combined else None)
+        return instances, assemble_partitions(whole, cuts)
+
+    def _cost(self) -> float:
+        """The objective, with all metrics and penalties of nodes."""
+        plan, nodes = self.plan(), self._problem.nodes
+        links, (start, stop) = plan.links, plan.ends
+        way = np.linalg.norm(nodes.position[start] - nodes.position[stop], axis=1)
+        if nodes.height is not None:
+            way = way + np.where(start == stop, 0.0, nodes.height[start] + nodes.height[stop])
+        if nodes.penalty is not None:
+            way = way + np.where(links.producer >= 0, nodes.penalty[start], 0.0)
+            way = way + np.where(links.consumer >= 0, nodes.penalty[stop], 0.0)
+        usage = self._p.objective == "network-usage"
+        weight = plan.sent if usage else instance_weights(plan.graph, links, self._p.objective)
+        return float(weight @ way)
+
+    def plan(self) -> QueryPlan:
+        """The plan so far, with instances by operator."""
+        p, (i, partitions) = self._p, self._columns()
+        order = np.argsort(i.pair, kind="stable")
+        rank = np.append(np.argsort(order), -1)
+        feeds = None if i.feeds is None else rank[i.feeds][order]
+        columns = i.pair, i.node, i.left_begin, i.left_end, i.right_begin, i.right_end
+        pair, node, a, b, c, d = (column[order] for column in columns)
         return QueryPlan(
             problem=self._problem,
-            queries=queries or Queries(()),
             graph=self._graph,
-            instances=tuple(self.instances),
-            shares=self.shares,
+            partitions=partitions,
+            instances=Instances(pair, node, a, b, c, d, feeds),
             strategy="nova",
             objective=p.objective,
             parameters=asdict(p),
-            rewriting=self._rewriting,
-            virtual=self._virtual,
+            virtual_position=self._virtual[self._graph.bodies],
             breaks=("link", "capacity", "replica-bandwidth") if self._breaks else ("link",),
-            notes={"cut": len(self.shares) + sum(one.left == (0, 0) for one in self.instances)},
+            notes={"cut": len(self._cuts)},
         )
-
-    def plan(self, queries: Queries) -> QueryPlan:
-        """The plan, with instances by operator."""
-        order = sorted(range(len(self.instances)), key=lambda n: self.instances[n].operator)
-        rank = {old: new for new, old in enumerate(order)}
-        self.instances = [
-            self.instances[n]._replace(
-                feeds=rank[self.instances[n].feeds] if self.instances[n].feeds >= 0 else -1
-            )
-            for n in order
-        ]
-        return self.plan_of(queries)
 
 
 def _largest(left: Floats, right: Floats, room: float) -> tuple[int, int]:

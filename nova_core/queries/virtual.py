@@ -11,10 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nova_core.errors import ProblemError
 from nova_core.model.problem import Floats, Ints
-from nova_core.placement.objectives import OBJECTIVES
-from nova_core.queries.expansion import QueryGraph
+from nova_core.model.query_graph import QueryGraph
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,25 +28,6 @@ class Virtual:
     point: Floats
     gap: float
     cost: float
-
-
-def link_weights(graph: QueryGraph, objective: str) -> Floats:
-    """(e,) weights of the links; those of a two-way join are those of a problem's pair.
-
-    ``latency`` weighs each link once (paper, Eq. 1), ``network-usage`` by its tuples/s, and
-    ``source-latency`` by the source-to-sink paths it is part of.
-
-    Raises:
-        ProblemError: for an unknown objective.
-    """
-    producer, _, _, rate = graph.links
-    if objective == "latency":
-        return np.ones(len(producer))
-    if objective == "network-usage":
-        return rate
-    if objective == "source-latency":
-        return graph.paths
-    raise ProblemError(f"objective: unknown {objective!r}; use one of {', '.join(OBJECTIVES)}")
 
 
 def virtual_positions(graph: QueryGraph, position: Floats, weight: Floats) -> Virtual:

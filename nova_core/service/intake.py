@@ -90,7 +90,7 @@ def take_problem(content: bytes, content_type: str, problems: str) -> dict[str, 
         "name": problem.name,
         "nodes": len(problem.nodes),
         "sources": len(problem.sources),
-        "operators": len(problem.joins),
+        "operators": len(problem.joins) + sum(len(query.operators) for query in problem.queries),
         "pairs": len(problem.matrix),
     }
     return {"summary": summary, "fresh": fresh}
@@ -110,7 +110,7 @@ def take_placement(content: bytes, problems: str, placements: str) -> dict[str, 
     from msgspec import UNSET
 
     from nova_core.model.directories import new_directory
-    from nova_core.model.plan_document import plan_of
+    from nova_core.model.plan_reading import plan_of
     from nova_core.placement.live import Journal, LivePlacement
     from nova_core.service.documents import PlacementRequest
     from nova_core.service.requests import document_of
@@ -120,6 +120,7 @@ def take_placement(content: bytes, problems: str, placements: str) -> dict[str, 
     if target.exists():
         raise TakenError(f"there is a placement {request.name!r} already")
     problem = read_kept(Path(problems), request.problem)
+    problem.require_pairs("a live placement")
     if request.plan is UNSET:
         plan = place(problem, request.strategy, request.parameters)
     else:
@@ -157,7 +158,7 @@ def place(problem: Any, strategy: str, parameters: dict[str, Any]) -> Any:
     from nova_core.strategies import create
     from nova_core.strategies.parameters import typed_parameters
 
-    return create(strategy, **typed_parameters(strategy, parameters)).place(problem)
+    return create(strategy, **typed_parameters(strategy, parameters)).solve(problem)
 
 
 JOBS: dict[str, Callable[..., dict[str, Any]]] = {

@@ -20,7 +20,7 @@ from nova_core.model.document import ProblemDocument, document_text
 from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import PlanDelta
 from nova_core.model.plan_document import PlanDocument
-from nova_core.model.plan_text import plan_text
+from nova_core.model.plan_writing import plan_text
 from nova_core.model.problem import Problem
 from nova_core.placement.live import Event, parse_event
 from nova_core.service.documents import (

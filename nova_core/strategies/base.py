@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar
@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from nova_core.errors import InfeasibleError, ProblemError
+from nova_core.model.operator_graph import OperatorGraph
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Ints, Problem
 from nova_core.numbers import MOST_SEED
@@ -35,7 +36,7 @@ class NoParameters:
 
 
 class Strategy:
-    """A way to place joins; a subclass names itself and writes `place`.
+    """A way to place; a subclass names itself and writes `place`, for queries `place_queries`.
 
     Attributes:
         name: what people select it by.
@@ -63,6 +64,23 @@ class Strategy:
         """
         raise NotImplementedError
 
+    def place_queries(self, problem: Problem) -> Plan:
+        """Place every operator of the problem's queries.
+
+        Raises:
+            ProblemError: for queries that do not fit the problem, and from a strategy that places
+                joins of pairs only.
+            InfeasibleError: when the strategy keeps constraints and nothing fits.
+        """
+        able = ", ".join(names(queries=True))
+        raise ProblemError(
+            f"strategy {self.name}: places joins of pairs only; whole queries are placed by {able}"
+        )
+
+    def solve(self, problem: Problem) -> Plan:
+        """Place what the problem asks for: joins of pairs, or whole queries."""
+        return self.place_queries(problem) if problem.queries else self.place(problem)
+
     def whole_plan(self, problem: Problem, hosts: Ints, **more: Any) -> Plan:
         """The plan that runs every pair uncut.
 
@@ -71,12 +89,43 @@ class Strategy:
             hosts: (p,) node of each pair.
             more: attributes of `Plan` beside, or in place of, what the strategy says of itself.
         """
-        own: dict[str, Any] = {
+        return Plan.whole(problem, hosts, self.name, **{**self._facts(), **more})
+
+    def whole_query_plan(
+        self, problem: Problem, hosts: Callable[[OperatorGraph], Ints], **more: Any
+    ) -> Plan:
+        """The plan of queries as they are written, every operator uncut.
+
+        Args:
+            problem: with the queries.
+            hosts: node ((o,)) of each operator of a graph; those of sources and sinks do not count.
+            more: as of `whole_plan`.
+        """
+        from nova_core.model.plan import Instances, Partitions
+        from nova_core.model.query_graph import expand
+        from nova_core.model.query_plan import QueryPlan
+
+        graph = expand(problem, push_filters=False, split_aggregates=False)
+        return QueryPlan(
+            problem=problem,
+            graph=graph,
+            strategy=self.name,
+            partitions=Partitions.uncut(graph.input_rate),
+            instances=Instances.whole(hosts(graph.graph)[graph.bodies]),
+            **{**self._facts(), **more},
+        )
+
+    def _facts(self) -> dict[str, Any]:
+        return {
             "objective": self.objective,
             "parameters": parameter_dict(self.parameters),
             "breaks": self.ignores,
         }
-        return Plan.whole(problem, hosts, self.name, **{**own, **more})
+
+
+def takes_queries(strategy: type[Strategy]) -> bool:
+    """Whether a strategy places whole queries, too."""
+    return strategy.place_queries is not Strategy.place_queries
 
 
 def check_range(
@@ -138,10 +187,14 @@ def _entry_points() -> Mapping[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
-def names() -> list[str]:
-    """Names of all installed strategies; ours first, in the order of the paper."""
+def names(queries: bool = False) -> list[str]:
+    """Names of installed strategies: all, or those that place whole queries.
+
+    Ours come first, in the order of the paper.
+    """
     order = ["nova", "sink", "source", "top-c", "tree", "cl-sf", "cl-tree-sf"]
-    return sorted(_entry_points(), key=lambda n: (order.index(n) if n in order else 99, n))
+    found = sorted(_entry_points(), key=lambda n: (order.index(n) if n in order else 99, n))
+    return [name for name in found if takes_queries(load(name))] if queries else found
 
 
 def load(name: str) -> type[Strategy]:
@@ -177,7 +230,7 @@ def create(name: str, **parameters: Any) -> Strategy:
 
 def place(problem: Problem, strategy: str = "nova", **parameters: Any) -> Plan:
     """Place a problem with a strategy by name, e.g. ``place(problem, "nova", sigma=0.4)``."""
-    return create(strategy, **parameters).place(problem)
+    return create(strategy, **parameters).solve(problem)
 
 
 def parameter_dict(parameters: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import heapq
 import numpy as np
 
 from nova_core.errors import InfeasibleError
+from nova_core.model.operator_graph import OperatorGraph
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints, Problem
 from nova_core.strategies.base import Strategy
@@ -21,6 +22,15 @@ class Sink(Strategy):
         """Place; ignores capacity and whether the sink may host."""
         return self.whole_plan(problem, problem.sink_node)
 
+    def place_queries(self, problem: Problem) -> Plan:
+        """Place every operator on its query's sink, likewise."""
+
+        def hosts(graph: OperatorGraph) -> Ints:
+            sinks = {one.query: one.node for one in graph.operators if one.kind == "sink"}
+            return np.array([sinks.get(one.query, one.node) for one in graph.operators], np.int64)
+
+        return self.whole_query_plan(problem, hosts)
+
 
 class Source(Strategy):
     """Run every join on its source with the highest data rate; of equal ones, the left."""
@@ -31,6 +41,18 @@ class Source(Strategy):
         """Place; ignores capacity and whether the source's node may host."""
         left = problem.left_rate >= problem.right_rate
         return self.whole_plan(problem, np.where(left, problem.left_node, problem.right_node))
+
+    def place_queries(self, problem: Problem) -> Plan:
+        """Place every operator where most of its input comes from, so at a source in the end."""
+
+        def hosts(graph: OperatorGraph) -> Ints:
+            nodes: list[int] = []
+            for one in graph.operators:
+                heaviest = max(one.inputs, key=lambda n: graph[n].output_rate, default=0)
+                nodes.append(nodes[heaviest] if one.node is None else one.node)
+            return np.array(nodes, np.int64)
+
+        return self.whole_query_plan(problem, hosts)
 
 
 class TopC(Strategy):

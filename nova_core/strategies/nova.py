@@ -14,6 +14,7 @@ from nova_core.placement.objectives import OBJECTIVES, leg_weights
 from nova_core.strategies.base import POSITIVE, Strategy, check_range, parameter_dict
 
 if TYPE_CHECKING:
+    from nova_core.model.query_plan import QueryPlan
     from nova_core.placement.assignment import Assigner
 
 Index = Literal["capacity-tree", "kdtree", "annoy"]
@@ -46,6 +47,8 @@ class NovaParameters:
         neighbours: nodes considered for each join during refinement; None takes 64, and 32 from a
             thousand joins on, where the same time buys more elsewhere.
         seed: of the orders tried on small problems, and of ``annoy``.
+        push_filters: whether filters of queries run before joins where what they read allows.
+        split_aggregates: whether decomposable aggregates of queries get partial ones.
     """
 
     objective: str = "latency"
@@ -59,6 +62,8 @@ class NovaParameters:
     cut_gain: float = 0.05
     neighbours: int | None = None
     seed: int = 0
+    push_filters: bool = True
+    split_aggregates: bool = True
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -132,6 +137,17 @@ class Nova(Strategy):
             breaks=SPREAD_BREAKS if spread else (),
             notes={"cut_joins": result.cuts, "spread_pieces": spread},
         )
+
+    def place_queries(self, problem: Problem) -> QueryPlan:
+        """Place every operator of the problem's queries (paper, section 3.6).
+
+        Raises:
+            ProblemError: for queries that do not fit the problem.
+            InfeasibleError: when ``on_full`` is ``expand`` and something fits nowhere.
+        """
+        from nova_core.queries.placing import place_queries
+
+        return place_queries(problem, self.parameters)
 
     def _assign(
         self,

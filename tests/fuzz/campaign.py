@@ -117,7 +117,7 @@ def _spoil_content(rng: random.Random, made: Input) -> None:
     path.write_bytes(change.content)
     made.what = f"{path.relative_to(made.folder)}: {change.what}"
     if name in STRICT and change.tree is not None:
-        made.invalid = change.invalid or _against_schema(name, change.tree, made.use.line)
+        made.invalid = change.invalid or _against_schema(name, change.tree)
         if "unheard of" in change.what and not STRICT[name]:
             made.invalid = "a field unheard of"
         if not made.invalid:
@@ -128,16 +128,14 @@ def _spoil_content(rng: random.Random, made: Input) -> None:
 def _validator(kind: str) -> Any:
     import jsonschema
 
-    from nova_core.model.schema import published
+    from nova_core.schemas import schema_of
 
-    return jsonschema.Draft202012Validator(json.loads(msgspec.json.encode(published(kind))))
+    return jsonschema.Draft202012Validator(json.loads(msgspec.json.encode(schema_of(kind))))
 
 
-def _against_schema(name: str, tree: Any, line: str) -> str:
-    """What the published schema has against a document."""
+def _against_schema(name: str, tree: Any) -> str:
+    """What the schema has against a document."""
     if not STRICT[name]:
-        return ""
-    if line.startswith("query") and isinstance(tree, dict) and "query" not in tree:
         return ""
     error = next(iter(_validator(STRICT[name]).iter_errors(tree)), None)
     return "" if error is None else f"not by the schema: {error.message[:100]}"
@@ -149,7 +147,7 @@ def _against_sums(name: str, before: bytes, tree: Any, use: Use) -> str:
     if kind == "plan" and use.line.startswith("check "):
         parts, why = ("instances", "edges", "partitions", "totals"), "a sum that no longer matches"
     elif kind == "problem" and any(STRICT.get(one) == "plan" for one in use.files):
-        parts, why = ("nodes", "sources", "links", "query"), "a plan for another problem"
+        parts, why = ("nodes", "sources", "links", "query", "queries"), "a plan for another problem"
     else:
         return ""
     old, new = (dict(_figures(one)) for one in (yaml.safe_load(before), tree))

@@ -45,7 +45,7 @@ PROBLEM: dict[str, Any] = {
     "links": [{"from": "small", "to": "desk", "budget": 500}],
 }
 QUERIES: dict[str, Any] = {
-    "nova_queries": 1,
+    **{name: PROBLEM[name] for name in ("nova", "nodes", "sources", "links")},
     "name": "questions",
     "queries": [
         {
@@ -180,7 +180,7 @@ def write_material(place: Path, nova: Callable[..., None]) -> None:
     _problems(place)
     for output in ("plan.json", "plan.yaml", "plan-tables"):
         nova("plan", "problem.yaml", "--sigma", "0.5", "-o", output, "--no-baselines")
-    nova("query", "plan", "problem.yaml", "queries.yaml", "-o", "query-plan.json")
+    nova("plan", "queries.yaml", "-o", "query-plan.json", "--no-baselines")
     nova("live", "problem.yaml", "plan.json", "--events", "two.jsonl", "--journal", "journal")
     nova("translate", "plan.json", "-p", "problem.yaml", "--engine", "flink", "-o", "flink")
     shutil.copy(place / "flink" / "job" / "workload.json", place / "workload.json")

@@ -27,14 +27,15 @@ def plan_of(places: dict[str, tuple[str, str, str]]) -> dict[str, Any]:
     """A plan's document: per region, the nodes of pressure, humidity and their join."""
     instances, edges = [], []
     for region, (left, right, join) in places.items():
-        pair = {"left": f"pressure-{region}", "right": f"humidity-{region}"}
-        identifier = f"climate/{pair['left']}*{pair['right']}#0"
-        instances.append({"id": identifier, "operator": "climate", "pair": pair, "node": join})
+        sources = {"left": f"pressure-{region}", "right": f"humidity-{region}"}
+        number = len(instances)
+        operator = f"climate/{sources['left']}*{sources['right']}"
+        instances.append({"operator": operator, "node": join, "replica": 0})
         for side, node in (("left", left), ("right", right)):
-            edges.append({"from": node, "to": join, "instance": identifier, "carries": side})
-            edges[-1]["source"] = pair[side]
-        edges.append({"from": join, "to": "sink", "instance": identifier, "carries": "result"})
-    return {"nova_plan": 1, "instances": instances, "edges": edges}
+            edge = {"from": node, "to": join, "consumer": number, "input": side}
+            edges.append(edge | {"carries": sources[side]})
+        edges.append({"from": join, "to": "sink", "producer": number})
+    return {"nova_plan": 2, "instances": instances, "edges": edges}
 
 
 def run(cluster: LocalCluster, tmp_path: Path, plan: dict[str, Any], regions: str) -> Any:

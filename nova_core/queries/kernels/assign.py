@@ -23,6 +23,7 @@ class Bodies(NamedTuple):
 
     Attributes:
         required: (b,) tuples/s each takes of its node.
+        room: (b,) tuples/s a node must have free to be chosen: no less, and no less than C_min.
         point: (b, d) virtual positions, ms.
         parent: (b,) the body it feeds, of the tree, or -1.
         weight: (b,) of the link to the parent.
@@ -36,6 +37,7 @@ class Bodies(NamedTuple):
     """
 
     required: Floats
+    room: Floats
     point: Floats
     parent: Ints
     weight: Floats
@@ -181,17 +183,17 @@ def place_trees(
         # Candidates: where it is, the ends of its links, what is near; then those of its relatives.
         for n in range(size):
             body, c = members[n], 0
-            required = bodies.required[body]
+            room = bodies.room[body]
             if old[n] != NONE:
-                c = _add(listed[n], c, old[n], required, tree, space)
-            found = nearest(tree, bodies.point[body], required, 0, search)
+                c = _add(listed[n], c, old[n], room, tree, space)
+            found = nearest(tree, bodies.point[body], room, 0, search)
             for f in range(found):
-                c = _add(listed[n], c, tree.node[search.slot[f]], required, tree, space)
+                c = _add(listed[n], c, tree.node[search.slot[f]], room, tree, space)
             for m in range(bodies.end_at[body], bodies.end_at[body + 1]):
                 end = bodies.end[m]
                 node = -1 - end if end < 0 else host[end]
                 if node != NONE and c < most // 2:
-                    c = _add(listed[n], c, node, required, tree, space)
+                    c = _add(listed[n], c, node, room, tree, space)
             count[n] = base[n] = c
         for n in range(size):
             body = members[n]
@@ -200,11 +202,9 @@ def place_trees(
                 continue
             u = here[up]
             for m in range(base[u]):
-                count[n] = _add(
-                    listed[n], count[n], listed[u, m], bodies.required[body], tree, space
-                )
+                count[n] = _add(listed[n], count[n], listed[u, m], bodies.room[body], tree, space)
             for m in range(base[n]):
-                count[u] = _add(listed[u], count[u], listed[n, m], bodies.required[up], tree, space)
+                count[u] = _add(listed[u], count[u], listed[n, m], bodies.room[up], tree, space)
         # Upwards: the least cost of all below, for each candidate.
         for n in range(size):
             body = members[n]
@@ -232,21 +232,19 @@ def place_trees(
             chosen, least = NONE, math.inf
             for m in range(count[n]):
                 node = listed[n, m]
-                if _room(tree, space, node) < bodies.required[body]:
+                if _room(tree, space, node) < bodies.room[body]:
                     continue
                 cost = value[n, m]
                 if up != NONE and host[up] != NONE:
                     cost += bodies.weight[body] * apart(space, node, host[up])
                 if cost < least:
                     chosen, least = node, cost
-            if chosen == NONE and nearest(
-                tree, bodies.point[body], bodies.required[body], 0, search
-            ):
+            if chosen == NONE and nearest(tree, bodies.point[body], bodies.room[body], 0, search):
                 chosen = tree.node[search.slot[0]]
             host[body] = chosen
             if chosen != NONE:
-                room = _room(tree, space, chosen) - bodies.required[body]
-                set_free(tree, space.slot[chosen], room)
+                left = _room(tree, space, chosen) - bodies.required[body]
+                set_free(tree, space.slot[chosen], left)
         if not complete:
             continue
         after = 0.0
@@ -265,12 +263,12 @@ def place_trees(
         for n in range(size):
             body = members[n]
             if host[body] != NONE:
-                room = _room(tree, space, host[body]) + bodies.required[body]
-                set_free(tree, space.slot[host[body]], room)
+                left = _room(tree, space, host[body]) + bodies.required[body]
+                set_free(tree, space.slot[host[body]], left)
         for n in range(size):
             host[members[n]] = old[n]
-            room = _room(tree, space, old[n]) - bodies.required[members[n]]
-            set_free(tree, space.slot[old[n]], room)
+            left = _room(tree, space, old[n]) - bodies.required[members[n]]
+            set_free(tree, space.slot[old[n]], left)
     return saved
 
 
@@ -307,7 +305,7 @@ def improve(tree: CapacityTree, space: Space, bodies: Bodies, host: Ints, nearby
     for a in range(count):
         need = bodies.required[a]
         now = _all(space, bodies, host, a, host[a])
-        found = nearest(tree, bodies.point[a], need, 0, search)
+        found = nearest(tree, bodies.point[a], bodies.room[a], 0, search)
         best, least = NONE, now * (1.0 - 1e-12)
         for f in range(found):
             node = tree.node[search.slot[f]]
@@ -326,8 +324,8 @@ def improve(tree: CapacityTree, space: Space, bodies: Bodies, host: Ints, nearby
             more = bodies.required[b] - bodies.required[a]
             if (
                 here == there
-                or _room(tree, space, here) < more
-                or _room(tree, space, there) < -more
+                or _room(tree, space, here) + bodies.required[a] < bodies.room[b]
+                or _room(tree, space, there) + bodies.required[b] < bodies.room[a]
             ):
                 continue
             before = _all(space, bodies, host, a, here) + _all(space, bodies, host, b, there)

@@ -242,3 +242,11 @@ class SbonRelaxation(Strategy):
             breaks=("link", "capacity") if mapper.overloaded else self.ignores,
             notes={"overloading_joins": mapper.overloaded},
         )
+
+    def place_queries(self, problem: Problem) -> Plan:
+        """Place every operator whole, filters with what they read from."""
+
+        def hosts(graph: OperatorGraph) -> Ints:
+            return relaxation(graph, Mapper.of(problem, self.parameters.k), self.parameters).nodes
+
+        return self.whole_query_plan(problem, hosts, breaks=("link", "capacity"))

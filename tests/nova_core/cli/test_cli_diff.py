@@ -89,7 +89,7 @@ def test_changes_lead_from_one_plan_to_the_other(plans: list[Plan], a: int, b: i
     state = by_place(old)
     for kind, pair, source, target, before, after in zip(
         found.kind,
-        found.pair,
+        found.operator,
         found.old_node,
         found.new_node,
         found.old_rate,

@@ -13,7 +13,7 @@ FAULT = """
 import sys
 from nova_core import cli
 from nova_core.commands import shared
-def load_problem(*_):
+def load_problem(*_, **__):
     raise RuntimeError("two\\nlines")
 shared.load_problem = load_problem
 sys.argv = ["nova", "plan", sys.argv[1]]
@@ -65,20 +65,16 @@ def test_closed_streams(closed: str, problem: Path, tmp_path: Path) -> None:
         assert plan.read_text().startswith("{")
 
 
-def test_seeds(refused, problem: Path, tmp_path: Path) -> None:
-    queries = tmp_path / "queries.yaml"
-    queries.write_text(QUERIES.format(groups=1))
+def test_seeds(refused, problem: Path) -> None:
     assert "-1 is not in the range" in refused("plan", problem, "--seed", "-1")
     assert "seed is -1; expected 0 to" in refused("plan", problem, "--set", "seed=-1")
     assert "not in the range" in refused("plan", problem, "--seed", str(10**30))
-    assert "not in the range" in refused("query", "plan", problem, queries, "--seed", str(10**30))
     for strategy in ("cl-sf", "ifcop", "sbon-relaxation"):
         options = ("--strategy", strategy, "--set", "seed=-1")
         assert "seed" in refused("plan", problem, *options)
 
 
 QUERIES = """\
-nova_queries: 1
 queries:
   - id: q
     sink: sink
@@ -88,9 +84,9 @@ queries:
 
 
 def test_more_groups_than_can_be(refused, problem: Path, tmp_path: Path) -> None:
-    queries = tmp_path / "queries.yaml"
-    queries.write_text(QUERIES.format(groups=10**30))
-    message = refused("query", "plan", problem, queries)
+    asked = problem.read_text().partition("query:")[0] + QUERIES.format(groups=10**30)
+    (tmp_path / "queries.yaml").write_text(asked)
+    message = refused("plan", tmp_path / "queries.yaml")
     assert "groups: 1000000000000000000000000000000 is not accepted" in message
 
 

@@ -122,14 +122,14 @@ def test_completion_knows_commands_and_strategies() -> None:
     assert "plain,top-c" in complete("nova plan x.yaml --strategy t", 4)
 
 
-def test_schema_is_the_published_one(nova) -> None:
+def test_schema_is_that_of_the_types(nova) -> None:
     import json
 
-    from nova_core.model.schema import published
+    from nova_core.schemas import schema_of
 
     for name in ("problem", "plan"):
         result = nova("schema", name)
-        assert json.loads(result.stdout) == published(name)
+        assert json.loads(result.stdout) == schema_of(name)
 
 
 # --- commands of other packages ------------------------------------------------------------------

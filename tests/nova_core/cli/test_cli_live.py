@@ -16,8 +16,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from nova_core.model.files import read_plan, read_problem, write_plan, write_problem
-from nova_core.model.schema import published
 from nova_core.placement.live import Journal
+from nova_core.schemas import schema_of
 from nova_core.strategies import place
 from nova_workloads.live_events import RandomEvents
 from nova_workloads.topology import generate
@@ -60,7 +60,7 @@ def test_events_become_deltas(nova, problem: Path, plan: Path, events: Path) -> 
     assert result.exit_code == 0, result.output
     deltas = lines(result.stdout)
     assert [delta["new_version"] for delta in deltas] == list(range(1, len(EVENTS) + 1))
-    schema = Draft202012Validator(published("plan-delta"))
+    schema = Draft202012Validator(schema_of("plan-delta"))
     assert not [error for delta in deltas for error in schema.iter_errors(delta)]
     assert {row["node"] for row in deltas[2]["stop"]} | {
         row["from"] for row in deltas[2]["move"]
@@ -69,7 +69,7 @@ def test_events_become_deltas(nova, problem: Path, plan: Path, events: Path) -> 
 
 
 def test_the_event_schema_accepts_events(events: Path) -> None:
-    schema = Draft202012Validator(published("event"))
+    schema = Draft202012Validator(schema_of("event"))
     for event in EVENTS:
         assert not list(schema.iter_errors(event))
     assert list(schema.iter_errors({"event": "fail-node"}))

@@ -46,10 +46,10 @@ def test_json_has_the_documented_keys(ask, problem: Path) -> None:
     assert set(answer["baselines"]) == {"sink", "source", "top-c", "tree"}
     row = answer["decisions"][0]
     assert set(row) == {
-        "pair",
+        "operator",
         "node",
         "pieces",
-        "pieces_of_pair",
+        "pieces_of_operator",
         "rate",
         "virtual_distance",
         "latency",
@@ -63,8 +63,8 @@ def test_decisions_add_up(ask, problem: Path) -> None:
     assert answer["decisions_total"] == len(rows)
     pieces: dict[str, int] = {}
     for row in rows:
-        pieces[row["pair"]] = pieces.get(row["pair"], 0) + row["pieces"]
-    assert pieces == {row["pair"]: row["pieces_of_pair"] for row in rows}
+        pieces[row["operator"]] = pieces.get(row["operator"], 0) + row["pieces"]
+    assert pieces == {row["operator"]: row["pieces_of_operator"] for row in rows}
     assert sum(row["rate"] for row in rows) == pytest.approx(plan.load.sum())
     assert max(row["latency"] for row in rows) == pytest.approx(
         answer["evaluation"]["estimated"]["maximum"]

@@ -30,7 +30,7 @@ def test_places_it_as_the_paper_does(ask) -> None:
     answer = ask("tour", "--no-picture")
     where: dict[str, set[str]] = {}
     for row in answer["decisions"]:
-        where.setdefault(row["pair"].partition("/")[2], set()).add(row["node"])
+        where.setdefault(row["operator"].partition("/")[2], set()).add(row["node"])
     assert where == {"t1*w1": {"A"}, "t2*w1": {"B", "C"}, "t3*w2": {"G"}, "t4*w2": {"G"}}
     assert answer["written"] is None
     assert answer["evaluation"]["load"]["overloaded_count"] == 0

@@ -145,7 +145,7 @@ def test_rounding_is_no_overload() -> None:
 def test_a_node_that_may_not_host() -> None:
     rows = [(0, 8, 0, 2, 0, 2), (1, 0, 0, 1, 0, 1)]
     text = only(verify(plan(rows)), "worker")
-    assert text == "node n0 may not host joins but runs 1 instance(s)"
+    assert text == "node n0 may not host operators but runs 1 instance(s)"
 
 
 def test_minimum_capacity() -> None:

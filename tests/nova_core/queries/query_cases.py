@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 
+from nova_core.model.plan import Instances, Partitions
 from nova_core.model.problem import Floats, JoinMatrix, Joins, Nodes, Problem, Sources
-from nova_core.queries import Instance, Queries, QueryPlan, queries_of
-from nova_core.queries.expansion import expand
+from nova_core.model.queries import queries_of
+from nova_core.model.query_graph import expand
+from nova_core.model.query_plan import QueryPlan
 
 STREAMS = 4
 
@@ -37,14 +41,16 @@ def topology(seed: int, nodes: int = 8, capacity: Floats | None = None) -> Probl
     )
 
 
-def document(*operators: dict[str, Any], sink: str = "n0") -> dict[str, Any]:
-    return {
-        "nova_queries": 1,
-        "queries": [{"id": "q", "sink": sink, "operators": list(operators)}],
-    }
+def document(*operators: dict[str, Any], sink: str = "n0") -> list[dict[str, Any]]:
+    return [{"id": "q", "sink": sink, "operators": list(operators)}]
 
 
-def chain(reads: bool = True, decomposable: bool = True, groups: int = 2) -> dict[str, Any]:
+def asking(problem: Problem, queries: Sequence[dict[str, Any]]) -> Problem:
+    """The same problem with these queries."""
+    return replace(problem, queries=queries_of(queries))
+
+
+def chain(reads: bool = True, decomposable: bool = True, groups: int = 2) -> list[dict[str, Any]]:
     """A filter, two joins by key, a filter on one input, and an aggregate of both keys."""
     late = {"kind": "filter", "id": "late", "input": "abc", "selectivity": 0.4}
     return document(
@@ -63,27 +69,22 @@ def chain(reads: bool = True, decomposable: bool = True, groups: int = 2) -> dic
     )
 
 
-def queries(**options: Any) -> Queries:
-    return queries_of(chain(**options))
-
-
-def best_whole(problem: Problem, asked: Queries, objective: str, **rewriting: bool) -> float:
+def best_whole(problem: Problem, objective: str) -> float:
     """The least objective of all placements that keep every operator whole; inf for none."""
-    graph = expand(problem, asked, **rewriting)
+    graph = expand(problem)
     bodies, required = graph.bodies.tolist(), graph.required
     least = np.inf
     for nodes in product(range(len(problem.nodes)), repeat=len(bodies)):
         load = np.bincount(nodes, required[bodies], len(problem.nodes))
         if (load > problem.nodes.capacity).any():
             continue
-        instances = tuple(
-            Instance(
-                one,
-                node,
-                (0, 1) if graph.graph[one].kind == "join" else (0, len(graph.graph[one].inputs)),
-            )
-            for one, node in zip(bodies, nodes, strict=True)
+        plan = QueryPlan(
+            problem=problem,
+            graph=graph,
+            strategy="all",
+            objective=objective,
+            partitions=Partitions.uncut(graph.input_rate),
+            instances=Instances.whole(np.array(nodes)),
         )
-        plan = QueryPlan(problem, asked, graph, instances, {}, "all", objective)
-        least = min(least, plan.cost)
+        least = min(least, plan.objective_value(objective))
     return least

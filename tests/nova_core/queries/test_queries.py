@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +12,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from query_cases import best_whole, chain, document, queries, topology
+from query_cases import asking, best_whole, chain, document, topology
 
 from nova_core.errors import InfeasibleError, PlanError, ProblemError
-from nova_core.model.plan import Plan
-from nova_core.model.problem import JoinMatrix, Joins
-from nova_core.model.schema import published
-from nova_core.queries import (
-    QueryParameters,
-    QueryPlan,
-    place_queries,
-    queries_of,
-    read_query_plan,
-    verify,
-    write_query_plan,
-)
-from nova_core.queries.expansion import expand
-from nova_core.queries.plan_document import plan_document, plan_text
-from nova_core.queries.virtual import link_weights, virtual_positions
-from nova_core.strategies.nova import Nova
+from nova_core.evaluation import evaluate
+from nova_core.model.files import read_plan, read_problem, write_plan, write_problem
+from nova_core.model.plan import Instances, Partitions, Plan
+from nova_core.model.problem import JoinMatrix, Joins, Problem
+from nova_core.model.query_graph import expand
+from nova_core.model.query_plan import QueryPlan, link_weights
+from nova_core.model.verify import verify
+from nova_core.queries.virtual import virtual_positions
+from nova_core.schemas import schema_of
+from nova_core.strategies import place
 
 SOME = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -59,50 +54,65 @@ def test_every_plan_verifies_or_is_infeasible(
     decomposable: bool,
     groups: int,
 ) -> None:
-    problem = topology(seed, 10, scarce(seed, 10, mean))
-    asked = queries(decomposable=decomposable, groups=groups)
-    parameters = QueryParameters(objective=objective, on_full=on_full)
+    asked = chain(decomposable=decomposable, groups=groups)
+    problem = asking(topology(seed, 10, scarce(seed, 10, mean)), asked)
     try:
-        plan = place_queries(problem, asked, parameters)
+        plan = placed(problem, objective=objective, on_full=on_full)
     except InfeasibleError as error:
         assert on_full == "expand" and error.missing > 0
         return
     report = verify(plan)
     assert report.ok or (on_full == "spread" and report.honest), report.violations
-    write_query_plan(plan, tmp_path / "plan.json")
-    again = read_query_plan(tmp_path / "plan.json", problem, asked)
-    assert (
-        plan_text(again) == plan_text(plan) == plan_text(place_queries(problem, asked, parameters))
-    )
-    Draft202012Validator(published("query-plan")).validate(plan_document(again))
+    assert placed(problem, objective=objective, on_full=on_full).same_as(plan)
+    for place_of in (tmp_path / "plan.json", tmp_path / "tables"):
+        write_plan(plan, place_of)
+        again = read_plan(place_of, problem)
+        assert again.same_as(plan)
+        assert np.array_equal(again.load, plan.load)
+    document_of = json.loads((tmp_path / "plan.json").read_text())
+    Draft202012Validator(schema_of("plan")).validate(document_of)
+    assert_flows_add_up(plan)
+
+
+def placed(problem: Problem, **parameters: Any) -> QueryPlan:
+    plan = place(problem, "nova", **parameters)
+    assert isinstance(plan, QueryPlan)
+    return plan
+
+
+def assert_flows_add_up(plan: QueryPlan) -> None:
+    """What arrives over links is what nodes are charged, and what is needed without sharing."""
+    inside = plan.links.consumer >= 0
+    count = len(plan.problem.nodes)
+    assert np.bincount(plan.ends[1][inside], plan.sent[inside], count) == pytest.approx(plan.load)
+    needs = np.bincount(plan.links.consumer[inside], plan.links.rate[inside], len(plan.instances))
+    assert needs == pytest.approx(plan.required_capacity)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES[:2])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_placement_is_the_best_there_is_with_room(seed: int, objective: str) -> None:
-    problem = topology(seed, 4)
-    asked = queries(decomposable=False)
-    plan = place_queries(problem, asked, QueryParameters(objective=objective))
-    assert plan.cost <= best_whole(problem, asked, objective) * (1 + 1e-6)
+    problem = asking(topology(seed, 4), chain(decomposable=False))
+    plan = placed(problem, objective=objective)
+    assert plan.objective_value(objective) <= best_whole(problem, objective) * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("seed", [3, 4])
 def test_scarce_capacity_costs_little_over_the_best(seed: int) -> None:
-    problem = topology(seed, 4, scarce(seed, 4, 100.0) + 20)
-    asked = queries(decomposable=False)
-    best = best_whole(problem, asked, "network-usage")
+    problem = asking(topology(seed, 4, scarce(seed, 4, 100.0) + 20), chain(decomposable=False))
+    best = best_whole(problem, "network-usage")
     if np.isinf(best):
         pytest.skip("nothing fits whole")
-    plan = place_queries(problem, asked, QueryParameters(objective="network-usage"))
-    assert plan.cost <= 1.05 * best
+    plan = placed(problem, objective="network-usage")
+    assert plan.objective_value("network-usage") <= 1.05 * best
 
 
 @SOME
 @given(seed=st.integers(0, 10_000), objective=st.sampled_from(OBJECTIVES))
 def test_virtual_positions_are_optimal(seed: int, objective: str) -> None:
     """Their gap is proven by the pulls, and no step from them helps."""
-    problem = topology(seed, 8)
-    graph = expand(problem, queries())
+    problem = asking(topology(seed, 8), chain())
+    graph = expand(problem)
     weight = link_weights(graph, objective)
     found = virtual_positions(graph, problem.nodes.position, weight)
     assert -1e-12 <= found.gap < 1e-5
@@ -118,13 +128,11 @@ def test_virtual_positions_are_optimal(seed: int, objective: str) -> None:
 @SOME
 @given(seed=st.integers(0, 10_000))
 def test_rewriting_never_raises_network_usage(seed: int) -> None:
-    problem, asked = topology(seed, 8), queries()
+    problem = asking(topology(seed, 8), chain())
     usage = {
-        (push, split): place_queries(
-            problem,
-            asked,
-            QueryParameters("network-usage", push_filters=push, split_aggregates=split),
-        ).cost
+        (push, split): placed(
+            problem, objective="network-usage", push_filters=push, split_aggregates=split
+        ).objective_value("network-usage")
         for push in (True, False)
         for split in (True, False)
     }
@@ -134,8 +142,8 @@ def test_rewriting_never_raises_network_usage(seed: int) -> None:
 
 
 def test_a_filter_runs_before_the_joins_and_the_query_emits_the_same() -> None:
-    problem = topology(1)
-    pushed, plain = (expand(problem, queries(), push_filters=p) for p in (True, False))
+    problem = asking(topology(1), chain())
+    pushed, plain = (expand(problem, push_filters=p) for p in (True, False))
     late = next(one for one in pushed.graph.operators if one.id.startswith("q/late"))
     assert pushed.graph[late.inputs[0]].kind == "source"
     assert pushed.graph[late.inputs[0]].id in ("s2", "s3")  # of t1, which it reads
@@ -153,34 +161,79 @@ def test_an_aggregate_too_large_for_any_node_is_combined_of_parts() -> None:
     rate = problem.sources.rate[:2]
     capacity = np.full(8, rate.max() + 1)
     problem = problem.with_capacity(capacity)
-    asked = queries_of(document(operators | {"decomposable": True}))
-    parameters = QueryParameters(split_aggregates=False)
-    plan = place_queries(problem, asked, parameters)
+    asked = asking(problem, document(operators | {"decomposable": True}))
+    plan = placed(asked, split_aggregates=False)
     assert len(plan.instances) == 3 and verify(plan).ok
-    assert [one.feeds >= 0 for one in plan.instances] == [False, True, True]
-    whole = queries_of(document(operators))
+    assert plan.instances.feeds is not None
+    assert (plan.instances.feeds >= 0).tolist() == [False, True, True]
+    chained = replace(plan.instances, feeds=np.array([-1, 0, 1]))
+    assert "complete" in broken(plan, instances=chained)
     with pytest.raises(InfeasibleError):
-        place_queries(problem, whole, parameters)
-    cut = queries_of(document(operators | {"groups": 4}))
-    assert verify(place_queries(problem, cut, parameters)).ok
+        placed(asking(problem, document(operators)), split_aggregates=False)
+    cut = asking(problem, document(operators | {"groups": 4}))
+    assert verify(placed(cut, split_aggregates=False)).ok
 
 
 def test_joins_alone_cost_what_nova_pays_for_them() -> None:
     """The same pairs of sources as a problem and as a query, where each fits whole."""
     base = topology(5, 20, np.full(20, 150.0))
-    asked = queries_of(document({"kind": "join", "id": "j", "inputs": ["t0", "t1"]}, sink="n0"))
+    asked = asking(base, document({"kind": "join", "id": "j", "inputs": ["t0", "t1"]}, sink="n0"))
+    problem = as_pairs(base)
+    for objective in OBJECTIVES[:2]:
+        plan = placed(asked, objective=objective)
+        nova: Plan = place(problem, "nova", objective=objective)
+        assert len(nova.instances) == len(plan.instances) == 2
+        assert plan.instances.node.tolist() == nova.instances.node.tolist()
+        of_queries, of_pairs = evaluate(plan), evaluate(nova)
+        for name in OBJECTIVES[:2]:
+            value = of_pairs.estimated.objectives[name]
+            assert of_queries.estimated.objectives[name] == pytest.approx(value)
+        assert of_queries.load.rate == pytest.approx(of_pairs.load.rate)
+        assert of_queries.arriving.rate == pytest.approx(of_pairs.arriving.rate)
+        assert of_queries.traffic == pytest.approx(of_pairs.traffic)
+        assert of_queries.estimated.maximum == pytest.approx(of_pairs.estimated.maximum)
+
+
+def test_measured_latencies_are_for_evaluation_and_not_in_the_plan(tmp_path: Path) -> None:
+    """Network usage of a plan is estimated, of pairs and of queries; evaluation measures both."""
+    base = topology(5, 6)
+    matrix = 2 * base.distance(np.arange(6)[:, None], np.arange(6)[None, :])
+    problem = asking(replace(base, latency=matrix), chain())
+    plan = placed(problem, objective="network-usage")
+    found = evaluate(plan)
+    assert found.measured is not None
+    assert found.measured.network_usage == pytest.approx(2 * found.estimated.network_usage)
+    write_plan(plan, tmp_path / "plan.json")
+    totals = json.loads((tmp_path / "plan.json").read_text())["totals"]
+    assert totals["network_usage"] == pytest.approx(found.estimated.network_usage)
+    assert totals["objective"] == totals["network_usage"]
+
+
+def test_a_node_is_chosen_only_with_c_min_free() -> None:
+    """As for pairs (paper, Eq. 3): what others left counts, not the node's whole capacity."""
+    join = {"kind": "join", "id": "j", "inputs": ["t0", "t1"], "match": "key"}
+    problem = asking(topology(5, 20), document(join))
+    first, second = (problem.sources.rate[pair].sum() for pair in ([0, 2], [1, 3]))
+    capacity = np.full(20, first + second)  # of every node, room for both
+    problem = problem.with_capacity(capacity)
+    for c_min in (max(first, second) + 1, first + second):
+        plan = placed(problem, c_min=float(c_min), objective="network-usage")
+        assert len(np.unique(plan.instances.node)) == 2
+        assert verify(plan).ok
+        pairs = place(as_pairs(problem), "nova", c_min=float(c_min), objective="network-usage")
+        assert sorted(pairs.instances.node.tolist()) == sorted(plan.instances.node.tolist())
+
+
+def as_pairs(problem: Problem) -> Problem:
+    """Streams t0 and t1 joined by key, at node 0."""
     pairs = np.array([0, 1]), np.array([2, 3])
-    rate = np.minimum(base.sources.rate[pairs[0]], base.sources.rate[pairs[1]])
-    problem = replace(
-        base,
+    rate = np.minimum(problem.sources.rate[pairs[0]], problem.sources.rate[pairs[1]])
+    return replace(
+        problem,
+        queries=(),
         joins=Joins(np.array(["j"]), np.array(["t0"]), np.array(["t1"]), np.array([0])),
         matrix=JoinMatrix(np.zeros(2, np.int64), *pairs, rate),
     )
-    for objective in OBJECTIVES[:2]:
-        plan = place_queries(base, asked, QueryParameters(objective=objective))
-        nova: Plan = Nova(Nova.Parameters(objective=objective)).place(problem)
-        assert len(nova.instances) == len(plan.instances) == 2
-        assert plan.node.tolist() == nova.instances.node.tolist()
 
 
 @pytest.mark.parametrize(
@@ -198,7 +251,7 @@ def test_joins_alone_cost_what_nova_pays_for_them() -> None:
 def test_bad_queries_get_one_line_with_the_field(change: dict[str, Any], said: str) -> None:
     operator = {"kind": "filter", "id": "f", "input": "t0", "selectivity": 0.5} | change
     with pytest.raises(ProblemError) as caught:
-        place_queries(topology(0), queries_of(document(operator)))
+        placed(asking(topology(0), document(operator)))
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -206,14 +259,16 @@ def test_other_bad_queries() -> None:
     problem = topology(0)
     aggregate = {"kind": "aggregate", "id": "a", "input": "t0"}
     with pytest.raises(ProblemError, match="neither of window and output_rate"):
-        queries_of(document(aggregate))
+        placed(asking(problem, document(aggregate)))
     with pytest.raises(ProblemError, match=r"queries\[0\].sink: unknown node 'cloud'"):
-        place_queries(problem, queries_of(document(aggregate | {"window": 1}, sink="cloud")))
+        placed(asking(problem, document(aggregate | {"window": 1}, sink="cloud")))
     unread = {"kind": "filter", "id": "f", "input": "t0", "selectivity": 0.5}
     with pytest.raises(ProblemError, match="nothing reads it"):
-        place_queries(problem, queries_of(document(unread, aggregate | {"window": 1})))
-    with pytest.raises(ProblemError, match="objective is 'speed'"):
-        QueryParameters(objective="speed")
+        placed(asking(problem, document(unread, aggregate | {"window": 1})))
+    with pytest.raises(ProblemError, match="index, k and neighbours"):
+        placed(asking(problem, chain()), k=3)
+    with pytest.raises(ProblemError, match="whole queries are placed by nova, sink, source, sbon"):
+        place(asking(problem, chain()), "tree")
 
 
 def broken(plan: QueryPlan, **changes: Any) -> dict[str, int]:
@@ -221,51 +276,86 @@ def broken(plan: QueryPlan, **changes: Any) -> dict[str, int]:
 
 
 def test_verification_finds_what_is_wrong(tmp_path: Path) -> None:
-    problem = topology(7, 10, np.full(10, 45.0))
-    asked = queries(groups=4)
-    plan = place_queries(problem, asked)
-    assert plan.shares and verify(plan).ok
-    first = plan.instances[0]
-    assert "complete" in broken(plan, instances=plan.instances[1:])
-    assert "complete" in broken(plan, instances=(*plan.instances, first))
-    crowded = tuple(one._replace(node=3) for one in plan.instances)
+    problem = asking(topology(7, 10, np.full(10, 45.0)), chain(groups=4))
+    plan = placed(problem)
+    i, rows = plan.instances, np.arange(len(plan.instances))
+    assert plan.partitions.count.max() > 1 and verify(plan).ok
+
+    def picked(order: np.ndarray[Any, Any]) -> Instances:
+        return Instances(*(getattr(i, f.name)[order] for f in fields(Instances)[:6]))
+
+    assert "complete" in broken(plan, instances=picked(rows[1:]))
+    assert "complete" in broken(plan, instances=picked(np.append(0, rows)))
+    crowded = replace(i, node=np.full(len(rows), 3))
     assert list(broken(plan, instances=crowded)) == ["capacity"]
-    assert "structure" in broken(plan, rewriting={"push_filters": False})
-    lost = {one: (left * 0.5, right) for one, (left, right) in plan.shares.items()}
-    assert "rates" in broken(plan, shares=lost)
-    write_query_plan(plan, tmp_path / "plan.json")
+    other = replace(plan.graph, graph=expand(problem, push_filters=False).graph)
+    assert "structure" in broken(plan, graph=other)
+    lost = Partitions(plan.partitions.offset, plan.partitions.rate * 0.5)
+    assert "partitions" in broken(plan, partitions=lost)
+    assert "structure" in broken(plan, instances=replace(i, feeds=np.roll(rows, 1)))
+    write_plan(plan, tmp_path / "plan.json")
     text = (tmp_path / "plan.json").read_text()
-    (tmp_path / "plan.json").write_text(text.replace('"from": "n', '"from": "n1', 1))
-    with pytest.raises(PlanError, match="edges"):
-        read_query_plan(tmp_path / "plan.json", problem, asked)
-    with pytest.raises(PlanError, match=r"answers\.problem_digest"):
-        (tmp_path / "plan.json").write_text(text)
-        read_query_plan(tmp_path / "plan.json", topology(8), asked)
+    for wrong, said in (
+        (text.replace('"from": "n', '"from": "n1', 1), "edges"),
+        (text.replace('"rewriting"', '"notes_"'), "unknown field 'notes_'"),
+        (text.replace('"nova_plan": 2', '"nova_plan": 1'), "format version 1; 2 is read here"),
+    ):
+        (tmp_path / "plan.json").write_text(wrong)
+        with pytest.raises(PlanError, match=said):
+            read_plan(tmp_path / "plan.json", problem)
+    (tmp_path / "plan.json").write_text(text)
+    with pytest.raises(PlanError, match=r"problem\.digest"):
+        read_plan(tmp_path / "plan.json", asking(topology(8), chain(groups=4)))
+    with pytest.raises(PlanError, match=r"problem\.digest"):
+        read_plan(tmp_path / "plan.json", asking(problem, chain(groups=5)))
 
 
 def test_latency_of_a_query_is_its_longest_way() -> None:
-    problem = topology(1)
-    asked = queries_of(document({"kind": "join", "id": "j", "inputs": ["t0", "t1"]}))
-    plan = place_queries(problem, asked)
+    problem = asking(topology(1), document({"kind": "join", "id": "j", "inputs": ["t0", "t1"]}))
+    plan = placed(problem)
     ways = []
-    for one in plan.instances:
-        for source in plan.graph.graph[one.operator].inputs:
+    for operator, node in zip(plan.graph.bodies, plan.instances.node.tolist(), strict=True):
+        mine = []
+        for source in plan.graph.graph[operator].inputs:
             start = plan.graph.graph[source].node
             assert start is not None
-            ends = np.array([start, one.node]), np.array([one.node, 0])
-            ways.append(problem.distance(*ends).sum())
-    assert plan.query_latency[0] == pytest.approx(max(ways))
+            ends = np.array([start, node]), np.array([node, 0])
+            mine.append(problem.distance(*ends).sum())
+        ways.append(max(mine))
+    assert plan.query_latency()[0] == pytest.approx(max(ways))
+    assert plan.path_latency == pytest.approx(ways)
 
 
-def test_a_query_of_filters_alone_has_nothing_to_place() -> None:
-    problem = topology(1)
+def test_a_query_of_filters_alone_has_nothing_to_place(tmp_path: Path) -> None:
     operator = {"kind": "filter", "id": "f", "input": "t0", "selectivity": 0.5}
-    plan = place_queries(problem, queries_of(document(operator)))
-    assert not plan.instances and verify(plan).ok and not plan.load.any()
-    start = problem.sources.node[:2]
-    assert plan.query_latency[0] == pytest.approx(problem.distance(start, np.zeros(2, int)).max())
-    assert plan_document(plan)["totals"]["nodes_used"] == 0
+    problem = asking(topology(1), document(operator))
+    plan = placed(problem)
+    assert not len(plan.instances) and verify(plan).ok and not plan.load.any()
+    far = problem.distance(problem.sources.node[:2], np.zeros(2, int)).max()
+    assert plan.query_latency()[0] == pytest.approx(far)
+    assert evaluate(plan).estimated.mean == evaluate(plan).estimated.direct_mean
+    for place_of in (tmp_path / "plan.json", tmp_path / "tables"):
+        write_plan(plan, place_of)
+        assert read_plan(place_of, problem).same_as(plan)
 
 
-def test_documents_keep_their_schema() -> None:
-    Draft202012Validator(published("queries")).validate(chain())
+@SOME
+@given(seed=st.integers(0, 10_000), objective=st.sampled_from(OBJECTIVES))
+def test_problems_of_queries_are_read_as_they_were_written(
+    tmp_path: Path, seed: int, objective: str
+) -> None:
+    problem = asking(topology(seed), chain())
+    for place_of in (tmp_path / "problem.json", tmp_path / "problem.yaml", tmp_path / "tables"):
+        write_problem(problem, place_of)
+        assert read_problem(place_of).same_as(problem)
+    document_of = json.loads((tmp_path / "problem.json").read_text())
+    Draft202012Validator(schema_of("problem")).validate(document_of)
+
+
+def test_a_problem_has_pairs_or_queries() -> None:
+    problem = asking(topology(5), chain())
+    none = Joins(np.array(["j"]), np.array(["t0"]), np.array(["t1"]), np.array([0]))
+    with pytest.raises(ProblemError, match="a problem has either"):
+        replace(problem, joins=none).validate()
+    with pytest.raises(ProblemError, match="nova live takes joins of pairs"):
+        problem.require_pairs("nova live")

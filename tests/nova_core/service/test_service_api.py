@@ -21,7 +21,7 @@ from starlette.testclient import TestClient
 
 from nova_core.model.files import read_plan, read_problem
 from nova_core.model.plan_delta import PlanDelta
-from nova_core.model.schema import published
+from nova_core.schemas import schema_of
 from nova_core.service import hosted
 from nova_core.service.intake import SMALL
 from nova_core.service.operations import OPERATIONS
@@ -56,7 +56,7 @@ def test_problems_in_plans_out(client: TestClient, tmp_path: Path) -> None:
 
 
 def test_events_in_deltas_out(placed: TestClient, tmp_path: Path) -> None:
-    schema = Draft202012Validator(published("plan-delta"))
+    schema = Draft202012Validator(schema_of("plan-delta"))
 
     def state() -> Any:
         files = {}

@@ -97,7 +97,9 @@ def reference(
     if problem is not None:
         from nova_core.model.files import read_problem
 
-        pairs = pairs_of(read_problem(problem), streams, left, right)
+        joined = read_problem(problem)
+        joined.require_pairs("nova workload reference")
+        pairs = pairs_of(joined, streams, left, right)
     join = Reference(
         streams,
         all_tuples(schedule, streams),

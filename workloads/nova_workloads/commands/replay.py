@@ -140,7 +140,9 @@ def _partitions(
     from nova_core.model.files import read_plan, read_problem
     from nova_workloads.tuple_text import partitions_of
 
-    return partitions_of(read_plan(plan, read_problem(problem)), streams)
+    joined = read_problem(problem)
+    joined.require_pairs("nova workload replay")
+    return partitions_of(read_plan(plan, joined), streams)
 
 
 def _lanes(

@@ -8,7 +8,7 @@ sources (paper, section 3.3), and decomposable aggregates get partial ones behin
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -19,15 +19,14 @@ from msgspec import UNSET
 from nova_core.errors import ProblemError
 from nova_core.model.operator_graph import Operator, OperatorGraph
 from nova_core.model.problem import Bools, Floats, Ints, Problem
-from nova_core.queries.document import (
+from nova_core.model.queries import (
     Aggregate,
     Filter,
     Join,
     LogicalOperator,
     Project,
-    Queries,
     Query,
-    check_against,
+    check_queries,
     inputs_of,
 )
 
@@ -47,12 +46,14 @@ class QueryGraph:
             itself.
         parts: (o,) how many shares an operator with one input can be cut into.
         combines: (o,) whether an operator can be computed of partial results.
+        rewriting: what `expand` was told: ``push_filters`` and ``split_aggregates``.
     """
 
     graph: OperatorGraph
     root: Ints
     parts: Ints
     combines: Bools
+    rewriting: Mapping[str, bool]
 
     @cached_property
     def links(self) -> tuple[Ints, Ints, Ints, Floats]:
@@ -78,10 +79,39 @@ class QueryGraph:
         )
 
     @cached_property
+    def carried(self) -> Ints:
+        """(e,) operator whose output a link carries: its producer, or what runs with that."""
+        rows = np.flatnonzero(self.root == np.arange(len(self.root))).tolist()
+        return np.array([one for row in rows for one in self.graph[row].inputs], np.int64)
+
+    @cached_property
     def bodies(self) -> Ints:
         """Operators that are placed, in order."""
         free = self.graph.pinned() < 0
         return np.flatnonzero(free & (self.root == np.arange(len(self.root))))
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Ids of the bodies."""
+        return [self.graph[one].id for one in self.bodies.tolist()]
+
+    @cached_property
+    def input_rate(self) -> Floats:
+        """(2b,) tuples/s of what bodies receive: left and right of a join; of others all, and 0."""
+        _, consumer, side, rate = self.links
+        row = np.searchsorted(self.bodies, np.arange(len(self.root)))
+        joins = np.array([one.kind == "join" for one in self.graph.operators])
+        body = np.isin(consumer, self.bodies)
+        at = 2 * row[consumer] + np.where(joins[consumer], side, 0)
+        return np.bincount(at[body], rate[body], 2 * len(self.bodies)).astype(np.float64)
+
+    @cached_property
+    def runs_with(self) -> Mapping[int, list[str]]:
+        """Ids of the filters and projections that run with an operator, by its number."""
+        found: dict[int, list[str]] = defaultdict(list)
+        for one in self.fused.tolist():
+            found[int(self.root[one])].append(self.graph[one].id)
+        return found
 
     @cached_property
     def fused(self) -> Ints:
@@ -392,27 +422,27 @@ def _absorb(flow: _Flow, absorbs: list[str]) -> _Flow:
 
 
 def expand(
-    problem: Problem, queries: Queries, *, push_filters: bool = True, split_aggregates: bool = True
+    problem: Problem, *, push_filters: bool = True, split_aggregates: bool = True
 ) -> QueryGraph:
-    """All queries as one graph of physical operators.
+    """A problem's queries as one graph of physical operators.
 
     Args:
-        problem: nodes and sources; its own joins do not matter.
-        queries: what to place.
+        problem: with the queries.
         push_filters: whether filters move before joins.
         split_aggregates: whether decomposable aggregates get partial ones behind their inputs.
 
     Raises:
         ProblemError: for names that mean nothing, keys that are missing, or a join of nothing.
     """
-    check_against(problem, queries)
+    check_queries(problem, problem.name)
     made = _Expansion(problem, split_aggregates)
-    for number, query in enumerate(queries.queries):
+    for number, query in enumerate(problem.queries):
         steps = pushed(query) if push_filters else [_Step(o, inputs_of(o)) for o in query.operators]
-        made.query(number, query, steps, f"{queries.where}: queries[{number}]")
+        made.query(number, query, steps, f"{problem.name}: queries[{number}]")
     return QueryGraph(
         OperatorGraph(made.operators),
         np.array(made.root, np.int64),
         np.array(made.parts, np.int64),
         np.array(made.combines, bool),
+        {"push_filters": push_filters, "split_aggregates": split_aggregates},
     )

@@ -1,0 +1,443 @@
+"""Reading a plan, from the rows of a document or from tables: names become indices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import UNSET
+
+from nova_core.errors import PlanError
+from nova_core.model.columnar import Columns, position_columns, read_columns
+from nova_core.model.plan import Instances, Partitions, Plan, Routes
+from nova_core.model.plan_document import (
+    VERSION,
+    PlanDocument,
+    PlanHeader,
+    PlanTablesHeader,
+    known_columns,
+)
+from nova_core.model.plan_writing import (
+    ROUTES,
+    SIDES,
+    Column,
+    Lists,
+    Named,
+    Ranges,
+    edge_columns,
+    instance_facts,
+    length,
+    load_columns,
+    partition_columns,
+    totals,
+)
+from nova_core.model.problem import Bools, Floats, Ints, Problem, Strings
+from nova_core.model.query_graph import QueryGraph, expand
+from nova_core.model.query_plan import QueryPlan
+from nova_core.model.rows import Rows
+from nova_core.model.syntax import number, read_typed, unknown
+
+Table = Rows | Columns
+
+
+def read_plan_document(path: Path, problem: Problem) -> Plan:
+    """Read a plan document for a problem.
+
+    Raises:
+        PlanError: naming the file, the field, the value and what would be accepted.
+    """
+    return plan_of(read_typed(path, PlanDocument, "nova_plan", VERSION, PlanError), problem, path)
+
+
+def plan_of(document: PlanDocument, problem: Problem, path: Path) -> Plan:
+    """A document as the plan of a problem, as `read_plan_document`; errors name ``path``."""
+    tables: dict[str, Table] = {
+        name: Rows(path, name, rows, PlanError)
+        for name in ("instances", "partitions", "virtual", "edges", "loads")
+        if (rows := getattr(document, name)) is not UNSET
+    }
+    return _PlanReader(document, tables, problem, path).plan()
+
+
+def read_plan_tables(path: Path, problem: Problem) -> Plan:
+    """Read a plan from its header and the tables it names.
+
+    Args:
+        path: the header, ``plan.json`` or ``plan.yaml``.
+        problem: the problem it answers.
+
+    Raises:
+        PlanError: naming the file, the row and column, the value and what would be accepted.
+    """
+    header = read_typed(path, PlanTablesHeader, "nova_plan", VERSION, PlanError)
+    tables: dict[str, Table] = {
+        name: read_columns(path.parent / file, known_columns(name), PlanError)
+        for name, file in msgspec.structs.asdict(header.tables).items()
+        if file is not UNSET
+    }
+    return _PlanReader(header, tables, problem, path).plan()
+
+
+class _PlanReader:
+    """Builds a plan from a header and its tables."""
+
+    def __init__(
+        self, header: PlanHeader, tables: Mapping[str, Table], problem: Problem, path: Path
+    ) -> None:
+        self._header = header
+        self._tables = tables
+        self._problem = problem
+        self._path = path
+        self._index: dict[str, Mapping[str, int]] = {"node": problem.node_index}
+        made = header.problem
+        if made.digest != problem.digest:
+            raise PlanError(
+                f"{path}: problem.digest: made for {made.name!r} ({made.digest}), not for "
+                f"{problem.name!r} ({problem.digest}); plan this problem again"
+            )
+        self._graph: QueryGraph | None = None
+        if problem.queries:
+            if header.rewriting is UNSET:
+                raise PlanError(f"{path}: field 'rewriting' is missing; plans of queries have it")
+            self._graph = expand(problem, **msgspec.structs.asdict(header.rewriting))
+            names, rates = self._graph.names, self._graph.input_rate
+            whole = Partitions.uncut(rates)
+        else:
+            names, whole = problem.pair_names(), Partitions.whole(problem)
+        self._names = names
+        self._whole = whole
+
+    def plan(self) -> Plan:
+        """The plan.
+
+        Raises:
+            PlanError: for names the problem does not have, ranges outside the partitions, and what
+                does not follow from what is decided.
+        """
+        header = self._header
+        partitions = self._partitions()
+        table = self._tables["instances"]
+        instances, order = self._instances(table, partitions)
+        facts: dict[str, Any] = {
+            "problem": self._problem,
+            "strategy": header.strategy,
+            "objective": header.objective,
+            "partitions": partitions,
+            "instances": instances,
+            "parameters": header.parameters,
+            "virtual_position": self._virtual(),
+            "routes": self._routes(table, order),
+            "breaks": tuple(header.breaks),
+            "notes": header.notes,
+        }
+        plan = Plan(**facts) if self._graph is None else QueryPlan(**facts, graph=self._graph)
+        self._refuse_contradiction(plan, order)
+        return plan
+
+    # --- names ----------------------------------------------------------------------------------
+
+    def _find(
+        self,
+        table: Table,
+        column: str,
+        what: str,
+        ids: Sequence[str] | Strings = (),
+    ) -> Ints:
+        """(k,) rows that names mean."""
+        return self._rows(table, column, *table.coded(column), what, ids)
+
+    def _rows(
+        self,
+        table: Table,
+        column: str,
+        codes: Ints,
+        names: list[str],
+        what: str,
+        ids: Sequence[str] | Strings,
+    ) -> Ints:
+        if len(codes) == 0:
+            return np.empty(0, np.int64)
+        if what == "operator":
+            ids = self._names
+            if names == ids:  # as plans of all operators are written
+                return codes
+        index = self._index.get(what)
+        if index is None:
+            index = {name: row for row, name in enumerate(_listed(ids))}
+            self._index[what] = index
+        found = np.array([index.get(name, -1) for name in names], np.int64)[codes]
+        if (found < 0).any():
+            row = int(np.argmax(found < 0))
+            raise table.fail(column, unknown(what, names[int(codes[row])], index), row)
+        return found
+
+    def _inputs(self, table: Table) -> Ints:
+        side = self._find(table, "side", "side", SIDES)
+        return 2 * self._find(table, "operator", "operator") + side
+
+    # --- what decides -----------------------------------------------------------------------------
+
+    def _partitions(self) -> Partitions:
+        table = self._tables.get("partitions")
+        if table is None or len(table) == 0:
+            return self._whole
+        each = self._inputs(table)
+        given, first = np.unique(each, return_index=True)
+        if len(given) < len(each):
+            row = int(np.setdiff1d(np.arange(len(each)), first)[0])
+            raise table.fail("side", "this input of the operator is cut twice", row)
+        offset, rate = table.number_lists("rates", whole=False)
+        if not np.isfinite(rate).all():
+            at = int(np.argmin(np.isfinite(rate)))
+            row = int(np.searchsorted(offset, at, side="right")) - 1
+            raise table.fail("rates", f"{rate[at]} is not a finite number of tuples/s", row)
+        if (np.diff(offset) == 0).any():
+            row = int(np.argmin(np.diff(offset)))
+            raise table.fail("rates", "no rate; an input has at least one partition", row)
+        return self._whole.with_cuts(
+            {
+                int(one): np.asarray(rate[offset[row] : offset[row + 1]], np.float64)
+                for row, one in enumerate(each.tolist())
+            }
+        )
+
+    def _instances(self, table: Table, partitions: Partitions) -> tuple[Instances, Ints]:
+        """The instances by operator, and the row of the table that each was."""
+        pair, node = self._find(table, "operator", "operator"), self._find(table, "node", "node")
+        feeds = None
+        if "feeds" in table:
+            feeds = table.whole("feeds", -1)
+            good = (feeds >= -1) & (feeds < len(table))
+            if not good.all():
+                row = int(np.argmin(good))
+                message = f"{feeds[row]} is no row of the {len(table)} instances"
+                raise table.fail("feeds", message, row)
+        order = np.argsort(pair, kind="stable")
+        columns = [pair, node]
+        for side, name in enumerate(SIDES):
+            begin, end = table.ranges(name)
+            columns += [begin, end]
+            count = partitions.count[2 * pair + side]
+            # What combines others' results may take nothing itself.
+            least = begin if feeds is not None else begin + 1
+            good = (begin >= 0) & (least <= end) & (end <= count)
+            if not good.all():
+                row = int(np.argmin(good))
+                message = (
+                    f"[{begin[row]}, {end[row]}] is no range of the input's partitions; it needs "
+                    f"0 <= begin < end <= {count[row]}"
+                )
+                raise table.fail(name, message, row)
+        if feeds is not None:
+            place = np.append(np.argsort(order), -1)
+            feeds = place[feeds][order]
+        pair, node, a, b, c, d = (column[order] for column in columns)
+        return Instances(pair, node, a, b, c, d, feeds), order
+
+    def _virtual(self) -> Floats | None:
+        table = self._tables.get("virtual")
+        if table is None:
+            return None
+        dimensions = self._problem.nodes.position.shape[1]
+        position = np.full((len(self._whole.offset) // 2, dimensions), np.nan)
+        rows = self._find(table, "operator", "operator")
+        if len(table) == 0:
+            return position
+        given = self._positions(table, dimensions)
+        if not np.isfinite(given).all():
+            row = int(np.argmin(np.isfinite(given).all(axis=1)))
+            raise table.fail("position", f"{given[row]} are not all finite numbers of ms", row)
+        _, first = np.unique(rows, return_index=True)
+        if len(first) < len(rows):
+            row = int(np.setdiff1d(np.arange(len(rows)), first)[0])
+            raise table.fail("operator", "this operator has a virtual position already", row)
+        position[rows] = given
+        return position
+
+    @staticmethod
+    def _positions(table: Table, dimensions: int) -> Floats:
+        """(k, dimensions) ms."""
+        if isinstance(table, Columns):
+            given = table.position()
+            if given is None or given.shape[1] != dimensions:
+                names = ", ".join(position_columns(dimensions))
+                raise table.fail("position", f"columns {names} are needed, in ms")
+            return given
+        offset, values = table.number_lists("position", whole=False)
+        good = np.diff(offset) == dimensions
+        if not good.all():
+            row = int(np.argmin(good))
+            message = f"{offset[row + 1] - offset[row]} coordinates, {dimensions} are needed"
+            raise table.fail("position", message, row)
+        return np.asarray(values, np.float64).reshape(-1, dimensions)
+
+    def _routes(self, table: Table, order: Ints) -> Routes | None:
+        if not any(name in table for name in ROUTES):
+            return None
+        legs = []
+        for name in ROUTES:
+            if name not in table:
+                raise table.fail(name, "left out; routes of all flows are needed, or none")
+            offset, codes, names = table.lists(name)
+            if (np.diff(offset) == 0).any():
+                row = int(np.argmin(np.diff(offset)))
+                raise table.fail(name, "no node; all instances have routes, or none", row)
+            legs.append((offset, self._rows(table, name, codes, names, "node", ())))
+        length = np.stack([np.diff(offset)[order] for offset, _ in legs], axis=1).ravel()
+        total = np.concatenate(([0], np.cumsum(length)))
+        nodes = np.empty(int(total[-1]), np.int64)
+        for leg, (offset, node) in enumerate(legs):
+            size = np.diff(offset)[order]
+            within = np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size)
+            nodes[np.repeat(total[leg:-1:3], size) + within] = node[
+                np.repeat(offset[:-1][order], size) + within
+            ]
+        return Routes(total, nodes)
+
+    # --- what follows -----------------------------------------------------------------------------
+
+    def _refuse_contradiction(self, plan: Plan, order: Ints) -> None:
+        tables = self._tables
+        if (cut := tables.get("partitions")) is not None and len(cut):
+            inputs = self._inputs(cut)
+            by_input = np.argsort(inputs)
+            expected = partition_columns(plan, inputs[by_input], self._names)
+            self._compare(
+                cut, {name: expected[name] for name in ("shares", "partitioner")}, by_input
+            )
+        self._compare(tables["instances"], instance_facts(plan), order)
+        flows = edge_columns(plan)
+        if self._header.totals is not UNSET:
+            self._compare_totals(totals(plan, flows))
+        if "edges" in tables:
+            place = np.append(order, -1)  # edges name rows as the table of instances has them
+            numbers = {name: place[np.asarray(flows[name])] for name in ("producer", "consumer")}
+            self._compare(tables["edges"], flows | numbers, None)
+        if "loads" in tables:
+            self._compare(tables["loads"], load_columns(plan), None)
+
+    def _compare_totals(self, expected: Mapping[str, Any]) -> None:
+        for name, found in msgspec.to_builtins(self._header.totals).items():
+            right = expected[name]
+            same = found == right
+            if isinstance(found, int | float) and isinstance(right, int | float):
+                same = math.isclose(found, right, rel_tol=1e-9, abs_tol=1e-9)
+            if not same:
+                raise PlanError(
+                    f"{self._path}: totals.{name}: {found!r}, but by the plan it is {right!r}"
+                )
+
+    def _compare(self, table: Table, expected: Mapping[str, Column], order: Ints | None) -> None:
+        """Refuse a table whose redundant columns do not follow from the plan.
+
+        Args:
+            table: as it was read; what is left out is not missed.
+            expected: what follows from the plan.
+            order: rows of the table in the order of the plan, None where it must be the same.
+        """
+        for name, column in expected.items():
+            count = length(column)
+            if len(table) != count:
+                message = f"{len(table)} rows, but the plan makes {count}"
+                raise PlanError(f"{table.path}: {_name_of(table)}{message}")
+            if name not in table:
+                continue
+            good, found, wanted = self._agrees(table, name, column, order)
+            if not good.all():
+                row = int(np.argmin(good))
+                message = f"{_shown(found[row])}, but by the plan it is {_shown(wanted[row])}"
+                raise table.fail(name, message, row if order is None else int(order[row]))
+
+    def _agrees(
+        self, table: Table, name: str, column: Column, order: Ints | None
+    ) -> tuple[Bools, Any, Any]:
+        """Whether each row is right, what was found and what is right, in the order of the plan."""
+        assert not isinstance(column, Ranges)  # which decide
+        if isinstance(column, Lists):
+            return _same_lists(table, name, column, order)
+        if isinstance(column, Named):
+            codes, names = table.coded(name, "")
+            if order is None and _as_written(column, codes, names):
+                return np.ones(len(codes), bool), None, None
+            ids = np.append(np.asarray(column.ids), "")
+            index = {text: row for row, text in enumerate(ids[:-1].tolist())}
+            place = np.array([index.get(text, len(ids)) for text in names], np.int64)
+            found = place[codes] if len(codes) else np.empty(0, np.int64)
+            texts = np.array(names, object)[codes] if len(codes) else np.empty(0, object)
+            if order is not None:
+                found, texts = found[order], texts[order]
+            return (found == column.codes) | (texts == ""), texts, ids[column.codes]
+        capacity = name == "capacity"
+        found_numbers = table.capacity(name) if capacity else table.floats(name, np.nan)
+        if order is not None:
+            found_numbers = found_numbers[order]
+        wanted = np.where(column < 0, np.nan, column)
+        good = np.isnan(found_numbers) | np.isclose(found_numbers, wanted, rtol=1e-9, atol=1e-9)
+        return good, found_numbers, wanted
+
+
+def _listed(names: Sequence[str] | Strings) -> list[str]:
+    return names.tolist() if isinstance(names, np.ndarray) else list(names)
+
+
+def _as_written(column: Named, codes: Ints, names: list[str]) -> bool:
+    """Whether codes and the names they stand for are those that `names_of` makes of a column."""
+    used = np.zeros(len(column.ids), bool)
+    used[column.codes[column.codes >= 0]] = True
+    row = np.append(np.cumsum(used) - 1, names.index("") if "" in names else -1)
+    if not np.array_equal(row[column.codes], codes):
+        return False
+    ids = column.ids
+    expected = (
+        ids[used].tolist()
+        if isinstance(ids, np.ndarray)
+        else [ids[one] for one in np.flatnonzero(used).tolist()]
+    )
+    return [name for name in names if name] == expected
+
+
+def _same_lists(
+    table: Table, name: str, column: Lists, order: Ints | None
+) -> tuple[Bools, Any, Any]:
+    values: Any
+    wanted: Any
+    if column.ids is None:
+        offset, values = table.number_lists(name, whole=column.values.dtype.kind == "i")
+        wanted = column.values
+    else:
+        offset, codes, names = table.lists(name)
+        values, wanted = np.array(names, np.str_)[codes], column.ids[column.values]
+    if order is None and np.array_equal(offset, column.offset):
+        same = values == wanted if column.ids is not None else np.isclose(values, wanted, rtol=1e-9)
+        if same.all():
+            return np.ones(len(table), bool), None, None
+    rows = np.arange(len(table)) if order is None else order
+    found = [values[offset[r] : offset[r + 1]].tolist() for r in rows.tolist()]
+    right = [
+        wanted[b:e].tolist() for b, e in zip(column.offset[:-1], column.offset[1:], strict=True)
+    ]
+    good = [
+        not one or one == other or (len(one) == len(other) and _close(one, other))
+        for one, other in zip(found, right, strict=True)
+    ]
+    return np.array(good, bool), found, right
+
+
+def _close(one: list[Any], other: list[Any]) -> bool:
+    return isinstance(one[0], float) and bool(np.allclose(one, other, rtol=1e-9, atol=0))
+
+
+def _name_of(table: Table) -> str:
+    return f"{table.name}: " if isinstance(table, Rows) else ""
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str):
+        return repr(str(value)) if value else "none"
+    if isinstance(value, float):
+        return "none" if math.isnan(value) else number(value)
+    return value

@@ -1,0 +1,183 @@
+"""Queries as people write them: filters, projections, aggregates and joins over logical streams."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from nova_core.errors import ProblemError
+from nova_core.model.syntax import convert, unknown
+
+if TYPE_CHECKING:
+    from nova_core.model.problem import Problem
+
+Name = Annotated[str, Meta(min_length=1, description="a name; digits need quotes")]
+Positive = Annotated[float, Meta(gt=0)]
+
+Input = Annotated[Name, Meta(description="a logical stream, or an operator above")]
+
+
+class _Operator(
+    msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True, tag_field="kind"
+):
+    """What all operators have."""
+
+    id: Name
+
+
+class Filter(_Operator, tag="filter", frozen=True):
+    """Drops tuples; runs with what it reads from, at no cost (paper, section 3.6)."""
+
+    input: Input
+    selectivity: Annotated[float, Meta(gt=0, le=1, description="share of tuples that pass")]
+    reads: Annotated[
+        Name | UnsetType,
+        Meta(
+            description="the stream or operator further up whose attributes alone it looks at; it "
+            "may run right behind that, before the joins between"
+        ),
+    ] = UNSET
+
+
+class Project(_Operator, tag="project", frozen=True):
+    """Makes tuples of tuples, without state; where it emits more, it is placed by itself."""
+
+    input: Input
+    selectivity: Annotated[float, Meta(gt=0, description="tuples emitted per tuple")] = 1.0
+
+
+class Aggregate(_Operator, tag="aggregate", frozen=True):
+    """Emits a tuple per group and window; at most as many as it receives."""
+
+    input: Input
+    by: Annotated[
+        Literal["all", "key"],
+        Meta(description="one result of all that the input holds, or one per key of its sources"),
+    ] = "all"
+    window: Annotated[Positive | UnsetType, Meta(description="s between results")] = UNSET
+    groups: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1_000_000_000,
+            description="groups per result; as many parts can it be cut into",
+        ),
+    ] = 1
+    output_rate: Annotated[
+        Positive | UnsetType,
+        Meta(description="tuples/s each result emits; in place of window"),
+    ] = UNSET
+    decomposable: Annotated[
+        bool, Meta(description="can be computed of partial results, as sums and counts can")
+    ] = False
+
+
+class Join(_Operator, tag="join", frozen=True):
+    """Joins two inputs; more are joined by a sequence of joins."""
+
+    inputs: Annotated[list[Input], Meta(min_length=2, max_length=2)]
+    match: Annotated[
+        Literal["key", "all"] | UnsetType,
+        Meta(
+            description="which sources may join: those of equal keys, or each with each. Left out: "
+            "by key if all have one"
+        ),
+    ] = UNSET
+    selectivity: Annotated[
+        float,
+        Meta(gt=0, description="results per tuple of the slower input, of each pair"),
+    ] = 1.0
+
+
+LogicalOperator = Filter | Project | Aggregate | Join
+
+
+class Query(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """One query: operators after their inputs; what the last emits goes to the sink."""
+
+    id: Name
+    sink: Annotated[Name, Meta(description="the node that consumes the result")]
+    operators: Annotated[list[LogicalOperator], Meta(min_length=1)]
+
+
+class _Queries(msgspec.Struct):
+    queries: list[Query]
+
+
+def inputs_of(operator: LogicalOperator) -> list[str]:
+    """Names of what an operator reads."""
+    return list(operator.inputs) if isinstance(operator, Join) else [operator.input]
+
+
+def queries_of(content: Any, where: str = "queries") -> tuple[Query, ...]:
+    """Queries from a list of plain content, as it stands under ``queries`` in a problem.
+
+    Args:
+        content: the list.
+        where: what errors begin with.
+
+    Raises:
+        ProblemError: naming the field, the value and what would be accepted.
+    """
+    return tuple(convert({"queries": content}, Path(where), _Queries, ProblemError).queries)
+
+
+def check_queries(problem: Problem, where: str = "problem") -> None:
+    """Check a problem's queries: every name means something, and every operator is used.
+
+    Args:
+        problem: with the queries.
+        where: what errors begin with.
+
+    Raises:
+        ProblemError: naming the field, the value and what would be accepted.
+    """
+    streams = set(problem.sources.stream.tolist())
+    seen: set[str] = set()
+    for number, query in enumerate(problem.queries):
+        place = f"{where}: queries[{number}]"
+        if query.id in seen:
+            raise ProblemError(f"{place}.id: {query.id!r} is there twice; names must be unique")
+        seen.add(query.id)
+        if query.sink not in problem.node_index:
+            raise ProblemError(f"{place}.sink: {unknown('node', query.sink, problem.node_index)}")
+        _check_operators(query, streams, place)
+
+
+def _check_operators(query: Query, streams: set[str], place: str) -> None:
+    known: dict[str, set[str]] = {}
+    for row, operator in enumerate(query.operators):
+        here = f"{place}.operators[{row}]"
+        if operator.id in known:
+            raise ProblemError(f"{here}.id: {operator.id!r} is there twice in {query.id!r}")
+        if operator.id in streams:
+            raise ProblemError(f"{here}.id: {operator.id!r} is the name of a stream as well")
+        if isinstance(operator, Aggregate) and (
+            (operator.window is UNSET) == (operator.output_rate is UNSET)
+        ):
+            both = "neither" if operator.window is UNSET else "both"
+            raise ProblemError(
+                f"{here} of {operator.id!r}: {both} of window and output_rate; give one"
+            )
+        above = set()
+        for side, name in enumerate(inputs_of(operator)):
+            field = f"inputs[{side}]" if isinstance(operator, Join) else "input"
+            if name not in streams and name not in known:
+                message = unknown("stream or operator above", name, {*streams, *known})
+                raise ProblemError(f"{here}.{field} of {operator.id!r}: {message}")
+            above |= {name} | known.get(name, set())
+        reads = operator.reads if isinstance(operator, Filter) else UNSET
+        if reads is not UNSET and reads not in above:
+            message = unknown("stream or operator above it", reads, above)
+            raise ProblemError(f"{here}.reads of {operator.id!r}: {message}")
+        known[operator.id] = above
+    used = {name for operator in query.operators for name in inputs_of(operator)}
+    for row, operator in enumerate(query.operators[:-1]):
+        if operator.id not in used:
+            raise ProblemError(
+                f"{place}.operators[{row}] of {operator.id!r}: nothing reads it; only the last "
+                "operator feeds the sink"
+            )
