@@ -49,6 +49,8 @@ num.recovery.threads.per.data.dir=1
 log.cleaner.dedupe.buffer.size=4194304
 log.cleaner.io.buffer.size=131072
 log.segment.bytes=67108864
+# Messages have event times, which may be of last year: they would be deleted within minutes.
+log.retention.ms=-1
 """
 LOGGING = """\
 rootLogger.level = WARN

@@ -12,7 +12,7 @@ from loopback_hosts import loopback_inventory, sshds
 from needs import skip_or_fail
 
 from nova_engines import results
-from nova_harness import deployment
+from nova_harness.engines import deployment
 from nova_harness.engines.deployment import EngineDeployment
 from nova_testbed.connection import HostError
 from nova_testbed.hosts import Hosts, connect
