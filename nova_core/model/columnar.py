@@ -352,8 +352,8 @@ def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
         if path.suffix == ".parquet":
             import pyarrow.parquet as pq
 
-            # Numbers seldom repeat so often that a dictionary of them would pay.
-            names = [one.name for one in table.schema if not pa.types.is_primitive(one.type)]
+            # What is no dictionary here seldom repeats so often that one would pay.
+            names = [one.name for one in table.schema if pa.types.is_dictionary(one.type)]
             pq.write_table(
                 table, file, compression="zstd", write_page_checksum=True, use_dictionary=names
             )
@@ -391,6 +391,12 @@ def names_of(codes: Ints, ids: Sequence[str] | Strings) -> Any:
         else [ids[row] for row in np.flatnonzero(used).tolist()]
     )
     mask = None if given.all() else ~given
+    if (
+        len(codes) == len(names)
+        and mask is None
+        and np.array_equal(position[codes], position[used])
+    ):
+        return pa.array(names, pa.string())  # each once, in order: nothing to code
     return pa.DictionaryArray.from_arrays(
         pa.array(position[codes], pa.int32(), mask=mask), pa.array(names, pa.string())
     )

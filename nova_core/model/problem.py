@@ -285,14 +285,14 @@ class Problem:
         """
         m, s = self.matrix, self.sources.ids
         join, left = [str(self.joins.ids[m.join[pair]])], [str(s[m.left[pair]])]
-        return f"{_ending(join, '/')[0]}{_ending(left, '*')[0]}{s[m.right[pair]]}"
+        return f"{_escaped(join, '/')[0]}/{_escaped(left, '*')[0]}*{s[m.right[pair]]}"
 
     def pair_names(self) -> list[str]:
         """(p,) names of all pairs, see `pair_name`."""
         m, right = self.matrix, self.sources.ids.tolist()
-        join, left = _ending(self.joins.ids.tolist(), "/"), _ending(right, "*")
+        join, left = _escaped(self.joins.ids.tolist(), "/"), _escaped(right, "*")
         rows = zip(m.join.tolist(), m.left.tolist(), m.right.tolist(), strict=True)
-        return [join[j] + left[a] + right[b] for j, a, b in rows]
+        return [f"{join[j]}/{left[a]}*{right[b]}" for j, a, b in rows]
 
     # --- identity -------------------------------------------------------------------------------
 
@@ -355,13 +355,13 @@ class Problem:
         return self
 
 
-def _ending(names: list[str], separator: str) -> list[str]:
-    """Names with a separator at their ends, which is escaped within them."""
+def _escaped(names: list[str], separator: str) -> list[str]:
+    """Names in which a separator that follows them is escaped."""
     text = "".join(names)
     if "%" in text or separator in text:
         code = f"%{ord(separator):02X}"
         names = [name.replace("%", "%25").replace(separator, code) for name in names]
-    return [name + separator for name in names]
+    return names
 
 
 def _hash_array(h: hashlib.blake2b, name: str, array: NDArray[np.generic] | None) -> None:

@@ -284,7 +284,10 @@ def _complete(plan: Plan) -> _Finding:
         if surplus[pair]:
             parts.append(f"{surplus[pair]} joined again")
         if not parts:
-            return where, f"{where}: its instances do not feed exactly one that emits its result"
+            return (
+                where,
+                f"{where}: it cannot be cut so, or its parts do not feed the one that emits",
+            )
         return where, f"{where}: of {cells[pair]} pairs of partitions {', '.join(parts)}"
 
     return _Finding(
@@ -296,20 +299,23 @@ def _complete(plan: Plan) -> _Finding:
 
 
 def _wrongly_fed(plan: Plan) -> Bools:
-    """(p,) operators whose instances are not combined as they must be."""
+    """(p,) operators whose parts are not combined as they must be, or cannot be cut."""
     i, wrong = plan.instances, np.zeros(plan.operator_count, bool)
-    if i.feeds is None:
+    if i.feeds is None and not isinstance(plan, QueryPlan):
         return wrong
-    fed = i.feeds >= 0
+    feeds = np.full(len(i), -1) if i.feeds is None else i.feeds
+    fed = feeds >= 0
     has = np.zeros(len(wrong), bool)
     has[i.pair[fed]] = True
     roots = np.bincount(i.pair[~fed], minlength=len(wrong))
-    wrong[i.pair[fed][i.feeds[i.feeds[fed]] >= 0]] = True
+    wrong[i.pair[fed][feeds[feeds[fed]] >= 0]] = True
     wrong |= has & (roots != 1)
     if not isinstance(plan, QueryPlan):
         return wrong | has
     graph, parts = plan.graph, plan.partitions
     _, consumer, _, rate = graph.links
+    joins = np.array([graph.graph[one].kind == "join" for one in graph.bodies.tolist()], bool)
+    wrong |= ~joins & ~has & (parts.count[0::2] > graph.parts[graph.bodies])
     for row in np.flatnonzero(has).tolist():
         operator = graph.bodies[row]
         inputs = rate[consumer == operator]

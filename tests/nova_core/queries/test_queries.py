@@ -170,6 +170,12 @@ def test_an_aggregate_too_large_for_any_node_is_combined_of_parts() -> None:
     assert "complete" in broken(plan, instances=chained)
     with pytest.raises(InfeasibleError):
         placed(asking(problem, document(operators)), split_aggregates=False)
+    # One result of all groups cannot be cut into shares of them.
+    one = placed(asking(problem.with_capacity(2 * capacity), document(operators)))
+    half, zero = one.whole_rate(0)[0] / 2, np.zeros(2, np.int64)
+    cut_in_two = Instances(zero, zero, np.arange(2), np.arange(1, 3), zero, zero + 1)
+    halves = Partitions(np.array([0, 2, 3]), np.array([half, half, 0.0]))
+    assert "complete" in broken(one, instances=cut_in_two, partitions=halves)
     cut = asking(problem, document(operators | {"groups": 4}))
     assert verify(placed(cut, split_aggregates=False)).ok
 
