@@ -10,13 +10,12 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from msgspec import UNSET, UnsetType
 
 from nova_core.errors import ProblemError
-from nova_core.model.document import NodeRow
 from nova_core.model.problem import Floats, Ints
 from nova_core.model.syntax import unknown
 from nova_core.placement.kernels import tuning
@@ -42,6 +41,8 @@ from nova_core.placement.live.pieces import Pieces
 from nova_core.placement.live.placer import NoRoomError, Placer
 from nova_core.placement.live.state import TOLERANCE, Link, LiveState
 from nova_core.placement.live.tables import IN_PIECES, NOWHERE, SourceRows
+
+T = TypeVar("T")
 
 
 def _row(index: Mapping[str, int], kind: str, name: str, where: str = "") -> int:
@@ -103,33 +104,22 @@ def add_worker(placer: Placer, event: AddWorker, overload: bool) -> None:
     row = n.used
     s.on_undo(setattr, n, "used", row)
     n.used = row + 1
-    for column, value in ((n.ids, given.id), (n.tags, _labels(given)), (n.host, _address(given))):
+    labels = ",".join(_or(given.tags, []))
+    for column, value in ((n.ids, given.id), (n.tags, labels), (n.host, _or(given.host, ""))):
         column.append(value)
         s.on_undo(column.pop)
     n.position[row] = position
-    n.extra[row] = [_or_zero(given.height), _or_zero(given.penalty)]
+    n.extra[row] = [_or(given.height, 0.0), _or(given.penalty, 0.0)]
     n.capacity[row] = n.free[row] = finite(given.capacity, where)
     n.worker[row] = True if given.worker is UNSET else given.worker
-    n.memory[row], n.cost[row] = _or_nan(given.memory), _or_nan(given.cost)
+    n.memory[row], n.cost[row] = _or(given.memory, math.nan), _or(given.cost, math.nan)
     n.alive[row], n.first[row], n.pieces[row] = True, NOWHERE, 0
     s.put(s.node_index, given.id, row)
     _update_index(s, row)
 
 
-def _labels(given: NodeRow) -> str:
-    return "" if given.tags is UNSET else ",".join(given.tags)
-
-
-def _address(given: NodeRow) -> str:
-    return "" if given.host is UNSET or given.host is None else given.host
-
-
-def _or_zero(value: float | UnsetType) -> float:
-    return 0.0 if value is UNSET else value
-
-
-def _or_nan(value: float | UnsetType | None) -> float:
-    return math.nan if value is UNSET or value is None else value
+def _or(value: T | UnsetType | None, default: T) -> T:
+    return default if value is UNSET or value is None else value
 
 
 def _retire(placer: Placer, node: int, overload: bool) -> None:
@@ -172,7 +162,7 @@ def fail_node(placer: Placer, event: FailNode, overload: bool) -> None:
     node = _row(s.node_index, "node", event.node)
     _refuse_sink(s, node, "fail-node")
     for source in sorted(s.sources_on.of(node)):
-        _drop_source(placer, source)
+        _drop_source(s, source)
     _retire(placer, node, overload)
 
 
@@ -355,14 +345,12 @@ def add_source(placer: Placer, event: AddSource, overload: bool) -> None:
     rate = _positive(given.rate, f"{where}: rate")
     row = rows.used
     rows.used = row + 1
-    key = "" if given.key is UNSET or given.key is None else given.key
     rows.ids.append(given.id)
     rows.stream.append(given.stream)
-    rows.key.append(key)
+    rows.key.append(_or(given.key, ""))
     s.on_undo(_forget_source, rows, row)
-    size = given.tuple_bytes
     rows.node[row], rows.rate[row], rows.alive[row] = node, rate, True
-    rows.tuple_bytes[row] = math.nan if size is UNSET or size is None else size
+    rows.tuple_bytes[row] = _or(given.tuple_bytes, math.nan)
     s.put(s.source_index, given.id, row)
     s.put(s.stream_sources, given.stream, s.stream_sources.get(given.stream, 0) + 1)
     s.drop(s.emptied, given.stream)
@@ -434,12 +422,12 @@ def _add_pair(
 
 def remove_source(placer: Placer, event: RemoveSource, overload: bool) -> None:
     """A source ends, and its joins with it."""
-    _drop_source(placer, _row(placer.state.source_index, "source", event.source))
+    _drop_source(placer.state, _row(placer.state.source_index, "source", event.source))
 
 
-def _drop_source(placer: Placer, source: int) -> None:
+def _drop_source(s: LiveState, source: int) -> None:
     """Take a source and its pairs out."""
-    s, rows, p = placer.state, placer.state.sources, placer.state.pairs
+    rows, p = s.sources, s.pairs
     pairs = sorted(s.pairs_of_source.of(source))
     s.changed.keep(pairs)
     for pair in pairs:

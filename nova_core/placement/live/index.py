@@ -55,11 +55,6 @@ class HostIndex:
         slots = np.flatnonzero(node >= 0)
         return node[slots], row[slots]
 
-    @property
-    def hubs(self) -> int:
-        """How many hubs there are."""
-        return len(self.tree.hub)
-
     def reserve(self, nodes: int) -> None:
         """Make room for a table of ``nodes`` nodes."""
         tree, known = self.tree, len(self._offer)

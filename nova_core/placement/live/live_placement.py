@@ -184,7 +184,8 @@ class LivePlacement:
                 record(delta)
         except NoRoomError as error:
             self._undo()
-            raise self._infeasible(error) from None
+            text = f"{error.text}: {error.missing:g} tuples/s are missing"
+            raise InfeasibleError(text, error.missing) from None
         except BaseException:
             self._undo()
             raise
@@ -204,13 +205,6 @@ class LivePlacement:
                 pairs += len(each.joins)
         if nodes or sources:
             self._state.reserve(nodes, sources, pairs)
-
-    @staticmethod
-    def _infeasible(error: NoRoomError) -> InfeasibleError:
-        return InfeasibleError(
-            f"{error.text}: {error.missing:g} tuples/s are missing",
-            error.missing,
-        )
 
     def rebalance(self, moves: int) -> PlanDelta:
         """Improve the whole placement by at most ``moves`` moves, those that gain most first.

@@ -444,7 +444,7 @@ class Placer:
         """Whether room and distance alone decide where a whole join may run."""
         s = self.state
         # Network usage weighs the legs of each join by its own rates.
-        return not s.link_free and s.one_kind_of_host and s.objective != "network-usage"
+        return not (s.link_free or s.requirements or s.objective == "network-usage")
 
     def _run_whole(self, pairs: Sequence[int]) -> bool:
         """Whether none of some pairs is in pieces."""

@@ -76,7 +76,9 @@ class LiveState(Undoable):
         required = problem.requirements
         # Counted from 1; 0 for none.
         self.requirement_of_join: list[int] = (required.of_join + 1).tolist()
-        self._rules = [_rule(problem, required.of_join, row) for row in range(len(required.texts))]
+        self.requirements = [
+            _rule(problem, required.of_join, row) for row in range(len(required.texts))
+        ]
         self.stream_sources: dict[str, int] = {}
         for stream in self.sources.stream:
             self.stream_sources[stream] = self.stream_sources.get(stream, 0) + 1
@@ -237,23 +239,18 @@ class LiveState(Undoable):
 
     def offer(self, node: int) -> int:
         """Bits of the requirements whose tags and memory a node has."""
-        if not self._rules:
+        if not self.requirements:
             return 0
         memory, labels = self.nodes.memory[node], set(self.nodes.tags[node].split(","))
         return sum(
             1 << row
-            for row, (tags, least) in enumerate(self._rules)
+            for row, (tags, least) in enumerate(self.requirements)
             if tags <= labels and (least == 0 or memory >= least)
         )
 
     def requirement(self, pair: int) -> int:
         """What a join requires of its host, counted from 1; 0 for nothing."""
-        return self.requirement_of_join[self.pairs.join.item(pair)] if self._rules else 0
-
-    @property
-    def one_kind_of_host(self) -> bool:
-        """Whether every host may run every join."""
-        return not self._rules
+        return self.requirement_of_join[self.pairs.join.item(pair)] if self.requirements else 0
 
     def whole_share(self, pair: int) -> Share:
         """What the host of a whole join receives and emits."""

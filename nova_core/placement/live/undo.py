@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-
-class Relation(Protocol):
-    """Rows by the key they refer to."""
-
-    def add(self, key: int, row: int) -> None:
-        """A row refers to a key from now on."""
-
-    def discard(self, key: int, row: int) -> None:
-        """A row refers to a key no longer."""
+from nova_core.placement.live.tables import Incidence, Residents
 
 
 class Undoable:
@@ -47,12 +39,12 @@ class Undoable:
         """Remember how to take back a change that was made otherwise."""
         self._undo.append((undo, *arguments))
 
-    def bind(self, relation: Relation, key: int, row: int) -> None:
+    def bind(self, relation: Incidence | Residents, key: int, row: int) -> None:
         """A row refers to a key from now on."""
         relation.add(key, row)
         self._undo.append((relation.discard, key, row))
 
-    def unbind(self, relation: Relation, key: int, row: int) -> None:
+    def unbind(self, relation: Incidence | Residents, key: int, row: int) -> None:
         """A row refers to a key no longer."""
         relation.discard(key, row)
         self._undo.append((relation.add, key, row))

@@ -161,7 +161,7 @@ def cheapest_two(state: Assigner, item: int) -> float:
 
 @settings(max_examples=40, deadline=None)
 @given(*CASES, st.floats(0.1, 0.5))
-def test_a_cut_pays_and_is_no_better_than_brute_force(
+def test_a_cut_is_no_better_than_brute_force_and_accounted_for(
     seed: int, headroom: float, links: int, sigma: float
 ) -> None:
     problem = synthetic_problem(seed, nodes=12, joins=8, headroom=headroom, links=links)
@@ -179,8 +179,6 @@ def test_a_cut_pays_and_is_no_better_than_brute_force(
             pieces = [item, int(state.items.used[0]) - 1]
             cost = float(state.items.cost[pieces].sum())
             assert cost >= best - 1e-9
-            # A link that both pieces use may leave the second a dearer host than was looked for.
-            assert links or cost < limit
             assert total(state) == pytest.approx(before - limit + cost)
         else:
             assert total(state) == pytest.approx(before)
