@@ -212,7 +212,9 @@ def _look_ahead(
         How many joins are to be moved, fewer than all if one has no place and finds none; and how
         many hosts they may go to, listed in ``group.host``.
     """
+    # Columns named once: reading them out of a tuple in the loop costs a reference count each.
     slot, hosts, search, table = group.slot, group.host, group.search, joins.row
+    position, extra, most, needs = places.position, places.extra, group.most, group.need
     guesses, last = 0, NONE
     for k in range(len(pairs)):
         pair = pairs[k]
@@ -224,21 +226,21 @@ def _look_ahead(
                 # The last one that the caller hears of.
                 return k + 1, guesses
             continue
-        group.most[k] = math.inf
+        most[k] = math.inf
         if old != NONE:
-            now = host_cost(places.position, places.extra, table, pair, weight, old)
-            group.most[k] = now - max(limits.gain + limits.gain_share * now, 1e-9 * now)
+            now = host_cost(position, extra, table, pair, weight, old)
+            most[k] = now - max(limits.gain + limits.gain_share * now, 1e-9 * now)
             # No host is cheaper than the virtual position itself.
-            if ideal(places.position, table, pair, points[pair], weight) >= group.most[k]:
+            if ideal(position, table, pair, points[pair], weight) >= most[k]:
                 continue
-        group.need[k] = max(size, limits.minimum) * limits.enough
+        needs[k] = max(size, limits.minimum) * limits.enough
         slot[k], group.distance[k] = NONE, math.inf
         if last != NONE and same_place(points, last, points[pair]):
             # The join before it is about to take the room there.
             slot[k] = _LATER
             continue
         last = pair
-        if nearest(tree, points[pair], group.need[k], 0, search):
+        if nearest(tree, points[pair], needs[k], 0, search):
             slot[k], group.distance[k] = search.slot[0], search.distance[0]
             hosts[guesses] = tree.node[0, slot[k]]
             guesses += 1
@@ -262,9 +264,10 @@ def _move_each(
 ) -> int:
     """Move each join to the host that was found, or is now; how many before one has no place."""
     slot, search, left = group.slot, group.search, 0
+    position, extra, table, most = places.position, places.extra, joins.row, group.most
     for k in range(len(pairs)):
         pair, need = pairs[k], group.need[k]
-        old = joins.row[pair, HOST]
+        old = table[pair, HOST]
         result[k, 0] = result[k, 1] = old
         if slot[k] == _STAYS:
             if old == NONE:
@@ -278,9 +281,7 @@ def _move_each(
         if again:
             slot[k] = search.slot[0] if nearest(tree, points[pair], need, 0, search) else NONE
         new = tree.node[0, slot[k]] if slot[k] != NONE else NONE
-        if new == NONE or (
-            host_cost(places.position, places.extra, joins.row, pair, weight, new) >= group.most[k]
-        ):
+        if new == NONE or (host_cost(position, extra, table, pair, weight, new) >= most[k]):
             if old == NONE:
                 return k
             continue
