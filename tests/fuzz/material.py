@@ -30,7 +30,7 @@ PROBLEM: dict[str, Any] = {
         {"id": "attic", "capacity": 5, "position": [4, 9], "height": 1, "tags": ["roof"]},
         {"id": "small", "capacity": 30, "position": [3, 3], "height": 1, "host": "10.0.0.3"},
         {"id": "other", "capacity": 30, "position": [4, 2], "height": 1, "penalty": 1},
-        {"id": "cloud", "capacity": "unlimited", "position": [60, 40], "height": 1},
+        {"id": "cloud", "capacity": "unlimited", "position": [60, 40], "height": 1, "worker": True},
         {"id": "desk", "capacity": 100, "position": [9, 1], "height": 1, "worker": False},
     ],
     "sources": [

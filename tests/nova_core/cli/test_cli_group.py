@@ -212,7 +212,7 @@ def test_signals_really_end_it(problem: Path, number: signal.Signals, code: int,
     # The status line proves that the command has begun before it is interrupted.
     program = (
         "import time, nova_core.commands.shared as s\n"
-        "def wait(*_): print('begun', flush=True); time.sleep(30)\n"
+        "def wait(*_, **__): print('begun', flush=True); time.sleep(30)\n"
         "s.load_problem = wait\n"
         "from nova_core.cli import main; main()"
     )
