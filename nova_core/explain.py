@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from nova_core.errors import PlanError
+from nova_core.model.objectives import leg_cost, leg_weights
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints, Problem
 from nova_core.model.query_plan import QueryPlan
 from nova_core.model.traffic import leg_rates
 from nova_core.model.verify import TOLERANCE
-from nova_core.placement.objectives import leg_cost, leg_weights
 from nova_core.verdicts import Verdicts
 
 NEAREST = 12

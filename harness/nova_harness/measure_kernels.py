@@ -20,13 +20,13 @@ import numpy as np
 from nova_core import console
 from nova_core.errors import NovaError
 from nova_core.evaluation.metrics import evaluate
+from nova_core.model.objectives import leg_weights
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.model.verify import verify
 from nova_core.placement.assignment import host_nodes
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.placement.kernels import capacity_tree
-from nova_core.placement.objectives import leg_weights
 from nova_core.strategies import create
 from nova_harness.measurement import (
     EVALUATE,

@@ -33,7 +33,7 @@ capacity_option = click.option(
 )
 objective_option = click.option(
     "--objective",
-    type=LazyChoice("nova_core.placement.objectives:OBJECTIVES"),
+    type=LazyChoice("nova_core.model.objectives:OBJECTIVES"),
     help="What to minimize [default: latency].",
 )
 json_option = click.option(

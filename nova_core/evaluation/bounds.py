@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from nova_core.errors import InfeasibleError
+from nova_core.model.objectives import leg_weights
 from nova_core.model.problem import Bools, Floats, Ints, Problem
-from nova_core.placement.objectives import leg_weights
 
 # Cheapest nodes of each pair that the first linear program knows, and how many more each pair may
 # bring per round.
@@ -45,7 +45,7 @@ def lower_bound(problem: Problem, objective: str = "latency") -> float:
 
     Args:
         problem: what is placed.
-        objective: a name of `nova_core.placement.objectives`.
+        objective: a name of `nova_core.model.objectives`.
 
     Raises:
         InfeasibleError: when all nodes together have too little capacity.
@@ -97,7 +97,7 @@ class AssignmentCosts:
 
     Args:
         problem: what is placed.
-        objective: a name of `nova_core.placement.objectives`.
+        objective: a name of `nova_core.model.objectives`.
         hosts: (h,) nodes; None for all that may host and have room.
         latency: (n, n) ms that `rows` take; None for those by coordinates.
 

@@ -56,7 +56,7 @@ def exact_optimum(
 
     Args:
         problem: what is placed; links, requirements, C_min and t_b are left out.
-        objective: a name of `nova_core.placement.objectives`.
+        objective: a name of `nova_core.model.objectives`.
         time_limit: seconds for all programs together.
         gap: relative gap at which a placement counts as optimal.
 
@@ -179,7 +179,7 @@ def exact_optimum_with_cuts(
     Args:
         problem: what is placed; links, C_min and t_b are left out.
         sigma: the scaling factor of Eq. 7, from 0 to 1.
-        objective: a name of `nova_core.placement.objectives`.
+        objective: a name of `nova_core.model.objectives`.
         time_limit: seconds.
         gap: relative gap at which a placement counts as optimal.
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from nova_core.errors import PlanError, ProblemError
+from nova_core.model.objectives import OBJECTIVES, leg_weights
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 from nova_core.model.query_plan import QueryPlan
 from nova_core.model.traffic import hops, leg_rates
 from nova_core.model.verify import TOLERANCE
-from nova_core.placement.objectives import OBJECTIVES, leg_weights
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,13 +19,13 @@ from nova_core.errors import PlanError
 from nova_core.model.columnar import lists_of, names_of, position_columns, write_columns
 from nova_core.model.edges import LEGS, edges
 from nova_core.model.files import write_text
+from nova_core.model.objectives import OBJECTIVES, leg_weights
 from nova_core.model.partitioner import SEQUENCE_SHARE
 from nova_core.model.plan import Plan
 from nova_core.model.plan_document import VERSION
 from nova_core.model.problem import Floats, Ints, Strings
 from nova_core.model.query_plan import QueryPlan
 from nova_core.model.syntax import Row, dump, number
-from nova_core.placement.objectives import OBJECTIVES, leg_weights
 
 SIDES = LEGS[:2]
 ROUTES = tuple(f"{leg}_route" for leg in LEGS)

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from nova_core.errors import ProblemError
+from nova_core.model.objectives import OBJECTIVES
 from nova_core.model.plan import Instances, Partitions, Plan
 from nova_core.model.problem import Floats, Ints
 from nova_core.model.query_graph import QueryGraph
-from nova_core.placement.objectives import OBJECTIVES
 
 
 class Links(NamedTuple):

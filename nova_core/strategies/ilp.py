@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from nova_core.errors import ProblemError
+from nova_core.model.objectives import OBJECTIVES
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
-from nova_core.placement.objectives import OBJECTIVES
 from nova_core.strategies.base import Strategy, parameter_dict
 
 # Of a join and a node that may host it: more can take minutes where capacity is scarce.

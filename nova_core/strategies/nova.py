@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from nova_core.errors import InfeasibleError, ProblemError
+from nova_core.model.objectives import OBJECTIVES, leg_weights
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Problem
-from nova_core.placement.objectives import OBJECTIVES, leg_weights
 from nova_core.strategies.base import POSITIVE, Strategy, check_range, parameter_dict
 
 if TYPE_CHECKING:

@@ -96,6 +96,49 @@ def test_imports_go_one_way(package: str) -> None:
     assert not wrong
 
 
+# Folder of nova_core: which others it may import. Modules beside the folders may import all.
+INSIDE = {
+    "model": set(),
+    "costspace": {"model"},
+    "placement": {"model"},
+    "queries": {"model", "placement"},
+    "evaluation": {"model", "placement"},
+    "strategies": {"model", "placement", "queries", "evaluation"},
+    "plotting": {"model", "costspace"},
+    "service": {"model", "placement", "strategies"},
+    "commands": {
+        "model",
+        "costspace",
+        "placement",
+        "strategies",
+        "evaluation",
+        "plotting",
+        "service",
+    },
+}
+# Inside functions: what a reader of problems, and a strategy's parameters, need of one above.
+EXCEPTIONS = {
+    ("model", "nova_core.costspace.automatic"),
+    ("queries", "nova_core.strategies.nova"),
+}
+
+
+def test_folders_of_the_core_import_one_way() -> None:
+    core = ROOT / "nova_core"
+    folders = {path.parent.name for path in core.glob("*/__init__.py")}
+    assert folders == set(INSIDE)
+    wrong = []
+    for file in sorted(core.glob("*/**/*.py")):
+        folder = file.relative_to(core).parts[0]
+        for module in imports_of(file):
+            other = module.removeprefix("nova_core.").partition(".")[0]
+            allowed = other in INSIDE[folder] | {folder} or other not in folders
+            excepted = any(within(module, {name}) for own, name in EXCEPTIONS if own == folder)
+            if module.startswith("nova_core.") and not allowed and not excepted:
+                wrong.append(f"{file}: {module}")
+    assert not wrong
+
+
 def test_the_core_is_tested_without_what_is_built_on_it() -> None:
     """Its tests take problems, queries and events at random from the workloads, and no more."""
     allowed = {"topology", "operator_queries", "live_events"}

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+import nova_core.placement.kernels.tuning as tuning
 from nova_core.model.problem import Floats, Ints
-from nova_core.placement.kernels import tuning
 
 
 class Ranking(NamedTuple):

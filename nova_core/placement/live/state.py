@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from nova_core.errors import PlanError
+from nova_core.model.objectives import leg_weights
 from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import PairRef
 from nova_core.model.problem import Floats, Ints, Problem
@@ -34,7 +35,6 @@ from nova_core.placement.live.tables import (
     SourceRows,
 )
 from nova_core.placement.live.undo import Undoable
-from nova_core.placement.objectives import leg_weights
 
 # Relative excess that counts as rounding, as in `nova_core.model.verify`.
 TOLERANCE = 1e-9

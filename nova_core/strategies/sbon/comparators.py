@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from nova_core.errors import ProblemError
+from nova_core.model.objectives import leg_weights
 from nova_core.model.operator_graph import OperatorGraph
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
-from nova_core.placement.objectives import leg_weights
 from nova_core.strategies.base import Strategy, able_workers, check_range
 from nova_core.strategies.sbon.mapping import require_hosts
 from nova_core.strategies.trees import RootedTree, minimum_spanning_tree, shortest_ways

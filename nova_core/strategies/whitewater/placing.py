@@ -178,8 +178,8 @@ def host_options(problem: Problem, options: int) -> list[Ints]:
     """
     from scipy.spatial import cKDTree
 
+    from nova_core.model.objectives import leg_weights
     from nova_core.placement.geometric_median import geometric_median, pair_anchors
-    from nova_core.placement.objectives import leg_weights
 
     points = geometric_median(pair_anchors(problem), leg_weights(problem, "latency"))
     found: dict[int, Ints] = {}

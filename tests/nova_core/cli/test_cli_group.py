@@ -69,7 +69,7 @@ def test_version(nova) -> None:
 def test_choices_kept_by_hand_are_the_optimizers() -> None:
     from typing import get_args
 
-    from nova_core.placement.objectives import OBJECTIVES
+    from nova_core.model.objectives import OBJECTIVES
     from nova_core.strategies import names
     from nova_core.strategies.nova import Index, OnFull
 

@@ -12,10 +12,10 @@ from synthetic import synthetic_problem
 
 from nova_core.evaluation import evaluate, exact_optimum, lower_bound
 from nova_core.explain import Explainer
+from nova_core.model.objectives import OBJECTIVES, leg_cost, leg_weights
 from nova_core.model.problem import Problem
 from nova_core.model.verify import verify
 from nova_core.placement.kernels.capacity_tree import build, nearest, search_for, set_free
-from nova_core.placement.objectives import OBJECTIVES, leg_cost, leg_weights
 from nova_core.strategies import place
 
 

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import synthetic_problem
 
+from nova_core.model.objectives import leg_weights
 from nova_core.model.problem import Problem
 from nova_core.placement.assignment import Assigner
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.placement.kernels import cut, refine
 from nova_core.placement.kernels.items import cost_on
 from nova_core.placement.kernels.tuning import EPSILON, UNPLACED_COST
-from nova_core.placement.objectives import leg_weights
 from nova_core.placement.partitioning import maximum_partition_rate
 
 

@@ -26,7 +26,7 @@ from nova_core.placement.kernels.residents import enter, leave
 def host_cost(
     position: Floats, extra: Floats, table: Ints, pair: int, weights: Floats, host: int
 ) -> float:
-    """Objective of a piece of a join on a host, see `nova_core.placement.objectives.leg_cost`.
+    """Objective of a piece of a join on a host, see `nova_core.model.objectives.leg_cost`.
 
     Args:
         position: (n, d) coordinates of all nodes, ms.
