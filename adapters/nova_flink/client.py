@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import nova_core
+import nova_engines
 import nova_flink
 from nova_core.errors import NovaError
 from nova_engines.dataflow import Dataflow
@@ -61,10 +62,10 @@ class Client:
     def _start(
         self, home: FlinkHome, scratch: Path, rest_url: str, extra_jars: Sequence[str | Path]
     ) -> subprocess.Popen[bytes]:
-        # Nothing else that is installed beside these two is for Flink's Python to find.
+        # Nothing else that is installed beside these is for Flink's Python to find.
         modules = scratch / "modules"
         modules.mkdir()
-        for package in (nova_core, nova_flink):
+        for package in (nova_core, nova_engines, nova_flink):
             source = Path(str(package.__file__)).parent
             (modules / source.name).symlink_to(source, target_is_directory=True)
         environment = {
