@@ -300,10 +300,12 @@ def running(engine: Engine, tell: Tell, *, keep: bool) -> Iterator[Engine]:
         engine.up(tell)
         yield engine
     finally:
-        engine.close()
-        if not keep:
-            tell(f"ending {engine.deployment.ENGINE}")
-            engine.down()
+        try:
+            engine.close()
+        finally:
+            if not keep:
+                tell(f"ending {engine.deployment.ENGINE}")
+                engine.down()
 
 
 class Lead:
