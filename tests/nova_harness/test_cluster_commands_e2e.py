@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from cluster_commands import ask
 from needs import skip_or_fail
 
 from nova_core.errors import NovaError
 from nova_core.model.files import write_plan
 from nova_core.strategies.base import place
-from nova_harness.commands.cluster import cluster
 from nova_harness.engines.flink import ready_home
 from nova_harness.experiment.problem import problem_document, problem_of
 from nova_testbed.hosts import connect
@@ -60,14 +57,6 @@ def inventory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         rack.down()
 
 
-def ask(inventory: Path, *arguments: str, code: int = 0) -> Any:
-    told = CliRunner().invoke(cluster, [*arguments, "-i", str(inventory), "--json"])
-    if told.exception is not None and not isinstance(told.exception, SystemExit):
-        raise told.exception
-    assert told.exit_code == code, told.output
-    return json.loads(told.stdout)
-
-
 def test_a_changed_plan_reuses_the_cluster(inventory: Path, tmp_path: Path) -> None:
     spec = read_inventory(inventory)
     capacity = {host.name: 10_000.0 for host in spec.hosts}
@@ -76,36 +65,36 @@ def test_a_changed_plan_reuses_the_cluster(inventory: Path, tmp_path: Path) -> N
     for strategy in ("sink", "source"):
         write_plan(place(problem, strategy), tmp_path / f"{strategy}.json")
 
-    first = ask(inventory, "deploy", str(tmp_path / "sink.json"), "-p", str(file))
+    first = ask("flink", inventory, "deploy", str(tmp_path / "sink.json"), "-p", str(file))
     assert first["ok"] and first["replaced"] == []
-    assert not ask(inventory, "up")["seconds"] > 30
-    assert ask(inventory, "up")["found"]
-    second = ask(inventory, "deploy", str(tmp_path / "source.json"), "-p", str(file))
+    assert not ask("flink", inventory, "up")["seconds"] > 30
+    assert ask("flink", inventory, "up")["found"]
+    second = ask("flink", inventory, "deploy", str(tmp_path / "source.json"), "-p", str(file))
     assert second["ok"] and second["replaced"] == [first["job"]]
     where = {row["operator"]: row["actual"] for row in second["rows"]}
     assert {node for name, node in where.items() if name.startswith("join")} == {"left"}
 
-    assert ask(inventory, "verify", second["job"])["ok"]
+    assert ask("flink", inventory, "verify", second["job"])["ok"]
     # Held against the other plan it is not where it should be.
     other = ["--plan", str(tmp_path / "sink.json"), "-p", str(file)]
-    assert not ask(inventory, "verify", second["job"], *other, code=1)["ok"]
+    assert not ask("flink", inventory, "verify", second["job"], *other, code=1)["ok"]
 
-    status = ask(inventory, "status")
+    status = ask("flink", inventory, "status")
     assert status["missing"] == []
     states = {job["job"]: job["state"] for job in status["jobs"]}
     assert states == {first["job"]: "CANCELED", second["job"]: "RUNNING"}
-    assert ask(inventory, "stop") == {second["job"]: "canceled"}
-    assert "hub" in ask(inventory, "down")["ended on"]
+    assert ask("flink", inventory, "stop") == {second["job"]: "canceled"}
+    assert "hub" in ask("flink", inventory, "down")["ended on"]
     limits = {host.name: host.cpu for host in VirtualRack(spec).status().hosts}
     assert limits == {host.name: host.cpu for host in spec.hosts}
 
     with pytest.raises(NovaError, match="no answer from Flink's JobManager"):
-        ask(inventory, "status")
+        ask("flink", inventory, "status")
 
 
 def test_only_root_and_who_brought_it_up_reach_flink(inventory: Path) -> None:
     """On its JobManager's host, as any user of this machine who would upload a program."""
-    ask(inventory, "up")
+    ask("flink", inventory, "up")
     address = VirtualRack(read_inventory(inventory)).reachable().hosts[0].address
     upload = ["curl", "-s", "-m", "10", "-o", "/dev/null", "-w", "%{http_code}"]
     upload += ["-F", "jarfile=@/etc/hostname;filename=x.jar", f"http://{address}:8081/jars/upload"]

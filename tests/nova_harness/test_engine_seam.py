@@ -6,24 +6,23 @@ is tested with it is Nova's part, which Flink, Storm and Spark share.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import cluster_commands
 import pytest
-from click.testing import CliRunner
 from needs import skip_or_fail
 
 from nova_core.errors import NovaError
 from nova_core.model.files import write_plan
 from nova_core.strategies.base import place
-from nova_harness.commands.cluster import cluster
 from nova_harness.engines.base import names, runner
 from nova_harness.experiment.document import CapacityPart, Experiment, StrategyPart, WorkloadPart
 from nova_harness.experiment.problem import problem_document, problem_of
@@ -233,15 +232,7 @@ def test_ctrl_c_ends_the_job_and_the_run_can_go_on(base: Path, run: Path) -> Non
 
 def test_the_commands_of_a_cluster(base: Path, tmp_path: Path) -> None:
     inventory = base / "five.yaml"
-
-    def ask(*arguments: str, code: int = 0) -> Any:
-        command = [*arguments, "-e", "tiny", "-i", str(inventory), "--json"]
-        done = CliRunner().invoke(cluster, command)
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        assert done.exit_code == code, done.output
-        return json.loads(done.stdout)
-
+    ask = partial(cluster_commands.ask, "tiny", inventory)
     spec = read_inventory(inventory)
     capacity = {host.name: 10_000.0 for host in spec.hosts}
     file = tmp_path / "problem.yaml"

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+import cluster_commands
 import pytest
-from click.testing import CliRunner
 from needs import skip_or_fail
 
 from nova_core.errors import NovaError
 from nova_core.model.files import write_plan
 from nova_core.strategies.base import place
 from nova_flink.home import FlinkHome
-from nova_harness.commands.cluster import cluster
 from nova_harness.engines.base import DIRECT, runner
 from nova_harness.experiment.bed import engine_bed, prepare_engine
 from nova_harness.experiment.cell_run import run_cell
@@ -161,15 +159,7 @@ def test_a_cell_through_kafka(base: Path, tmp_path: Path) -> None:
 def test_plans_by_command(base: Path, tmp_path: Path, engine: str) -> None:
     """Deployed, verified, replaced, ended: as on Flink in test_cluster_commands_e2e.py."""
     inventory = base / "four.yaml"
-
-    def ask(*arguments: str, code: int = 0) -> Any:
-        command = [*arguments, "-e", engine, "-i", str(inventory), "--json"]
-        done = CliRunner().invoke(cluster, command)
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        assert done.exit_code == code, done.output
-        return json.loads(done.stdout)
-
+    ask = partial(cluster_commands.ask, engine, inventory)
     spec = read_inventory(inventory)
     capacity = {host.name: 10_000.0 for host in spec.hosts}
     problem = problem_of(problem_document(spec, capacity, 100, 1), tmp_path / "p.yaml")
