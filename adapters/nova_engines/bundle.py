@@ -154,6 +154,10 @@ def read_options(kind: Callable[..., T], given: Mapping[str, Any], engine: str) 
                 raise NovaError(f"option {name}: {value!r}: expected a whole number") from error
         else:
             values[name] = str(value)
+            if not values[name]:
+                raise NovaError(
+                    f"option {name}: nothing is given; leave it out if it is not wanted"
+                )
             if UNUSABLE.search(values[name]):
                 raise NovaError(
                     f"option {name}: {value!r}: expected text without control characters"

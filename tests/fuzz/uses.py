@@ -152,7 +152,8 @@ USES: tuple[Use, ...] = (
     Use("diff {query-plan.json} {query-plan.json} -p {queries.yaml}"),
     Use("compare {queries.yaml}"),
     Use("compare {problem.yaml} nova sink tree --bound"),
-    Use("pareto {problem.yaml} --steps 2"),
+    # It may ask for any amount of work, but not for more time.
+    Use("pareto {problem.yaml} --steps 2 --limit 10"),
     Use("topology embed {matrix.csv} -o out.csv --metric load=1:{metric.csv}",
         ("topology error out.csv {matrix.csv}",)),
     Use("topology embed {pairs.parquet} -o out.csv --method vivaldi"),

@@ -148,6 +148,8 @@ def test_lines_in_options_are_refused(tmp_path: Path, engine: str) -> None:
     name = "name" if engine == "storm" else "work"
     with pytest.raises(NovaError, match=f"option {name}: .*expected text without control"):
         TRANSLATE[engine](plan, plan.problem, tmp_path / "out", **{name: "/a\ntouch ran"})
+    with pytest.raises(NovaError, match=f"option {name}: nothing is given"):
+        TRANSLATE[engine](plan, plan.problem, tmp_path / "out", **{name: ""})
 
 
 # --- starting and ending ------------------------------------------------------------------------

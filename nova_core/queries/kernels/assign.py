@@ -13,7 +13,13 @@ import numpy as np
 from numba import njit
 
 from nova_core.model.problem import Floats, Ints
-from nova_core.placement.kernels.capacity_tree import CapacityTree, nearest, search_for, set_free
+from nova_core.placement.kernels.capacity_tree import (
+    CapacityTree,
+    Search,
+    nearest,
+    search_for,
+    set_free,
+)
 
 NONE = -1
 
@@ -124,6 +130,26 @@ def _add(
     return count + 1
 
 
+class _Work(NamedTuple):
+    """Work space for the bodies of a tree, in the tree's order.
+
+    Attributes:
+        listed: (m, most) candidates of each.
+        count: (m,) how many there are.
+        base: (m,) how many there are without those of its relatives.
+        value: (m, most) least cost of a body and all below it, for each candidate.
+        old: (m,) node before, -1 for none.
+        here: (b,) place of a body in its tree.
+    """
+
+    listed: Ints
+    count: Ints
+    base: Ints
+    value: Floats
+    old: Ints
+    here: Ints
+
+
 @njit(cache=True, nogil=True)
 def place_trees(
     tree: CapacityTree,
@@ -148,128 +174,157 @@ def place_trees(
     Returns:
         Cost saved over trees that were placed before.
     """
-    saved = 0.0
-    largest = 0
+    saved, largest = 0.0, 0
     for t in order:
         largest = max(largest, bodies.member_at[t + 1] - bodies.member_at[t])
-    listed = np.empty((largest, most), np.int64)
-    count = np.empty(largest, np.int64)
-    base = np.empty(largest, np.int64)
-    value = np.empty((largest, most))
-    old = np.empty(largest, np.int64)
-    here = np.empty(len(bodies.required), np.int64)
+    work = _Work(
+        np.empty((largest, most), np.int64),
+        np.empty(largest, np.int64),
+        np.empty(largest, np.int64),
+        np.empty((largest, most)),
+        np.empty(largest, np.int64),
+        np.empty(len(bodies.required), np.int64),
+    )
     search = search_for(nearby, 1.0)
     for t in order:
         members = bodies.member[bodies.member_at[t] : bodies.member_at[t + 1]]
-        size = len(members)
-        for n in range(size):
-            here[members[n]] = n
+        old, complete = work.old[: len(members)], True
+        for n in range(len(members)):
+            work.here[members[n]] = n
             old[n] = host[members[n]]
-        before = 0.0
-        complete = True
-        for n in range(size):
-            body = members[n]
-            if old[n] == NONE:
-                complete = False
-                continue
-            before += _own(space, bodies, host, body, old[n])
-            up = bodies.parent[body]
-            if up != NONE and host[up] != NONE:
-                before += bodies.weight[body] * apart(space, old[n], host[up])
-        for n in range(size):
-            if old[n] != NONE:
-                slot = space.slot[old[n]]
-                set_free(tree, slot, _room(tree, space, old[n]) + bodies.required[members[n]])
-        # Candidates: where it is, the ends of its links, what is near; then those of its relatives.
-        for n in range(size):
-            body, c = members[n], 0
-            room = bodies.room[body]
-            if old[n] != NONE:
-                c = _add(listed[n], c, old[n], room, tree, space)
-            found = nearest(tree, bodies.point[body], room, 0, search)
-            for f in range(found):
-                c = _add(listed[n], c, tree.node[search.slot[f]], room, tree, space)
-            for m in range(bodies.end_at[body], bodies.end_at[body + 1]):
-                end = bodies.end[m]
-                node = -1 - end if end < 0 else host[end]
-                if node != NONE and c < most // 2:
-                    c = _add(listed[n], c, node, room, tree, space)
-            count[n] = base[n] = c
-        for n in range(size):
-            body = members[n]
-            up = bodies.parent[body]
-            if up == NONE:
-                continue
-            u = here[up]
-            for m in range(base[u]):
-                count[n] = _add(listed[n], count[n], listed[u, m], bodies.room[body], tree, space)
-            for m in range(base[n]):
-                count[u] = _add(listed[u], count[u], listed[n, m], bodies.room[up], tree, space)
-        # Upwards: the least cost of all below, for each candidate.
-        for n in range(size):
-            body = members[n]
-            for m in range(count[n]):
-                value[n, m] = _own(space, bodies, host, body, listed[n, m])
-            for x in range(bodies.child_at[body], bodies.child_at[body + 1]):
-                child = bodies.child[x]
-                k = here[child]
-                for m in range(count[n]):
-                    best = math.inf
-                    for j in range(count[k]):
-                        cost = value[k, j] + bodies.weight[child] * apart(
-                            space, listed[k, j], listed[n, m]
-                        )
-                        best = min(best, cost)
-                    if count[k] == 0:
-                        best = bodies.weight[child] * _to_point(
-                            space, listed[n, m], bodies.point[child]
-                        )
-                    value[n, m] += best
-        # Downwards: consumers choose first, as long as there is room.
-        for n in range(size - 1, -1, -1):
-            body = members[n]
-            up = bodies.parent[body]
-            chosen, least = NONE, math.inf
-            for m in range(count[n]):
-                node = listed[n, m]
-                if _room(tree, space, node) < bodies.room[body]:
-                    continue
-                cost = value[n, m]
-                if up != NONE and host[up] != NONE:
-                    cost += bodies.weight[body] * apart(space, node, host[up])
-                if cost < least:
-                    chosen, least = node, cost
-            if chosen == NONE and nearest(tree, bodies.point[body], bodies.room[body], 0, search):
-                chosen = tree.node[search.slot[0]]
-            host[body] = chosen
-            if chosen != NONE:
-                left = _room(tree, space, chosen) - bodies.required[body]
-                set_free(tree, space.slot[chosen], left)
+            complete &= old[n] != NONE
+        before = _cost(space, bodies, host, members) if complete else math.inf
+        for n in range(len(members)):
+            _take(tree, space, old[n], -bodies.required[members[n]])
+        _list_candidates(tree, space, bodies, host, members, work, search)
+        _weigh(space, bodies, host, members, work)
+        _choose(tree, space, bodies, host, members, work, search)
         if not complete:
             continue
-        after = 0.0
-        for n in range(size):
-            body = members[n]
-            if host[body] == NONE:
-                after = math.inf
-                break
-            after += _own(space, bodies, host, body, host[body])
-            up = bodies.parent[body]
-            if up != NONE and host[up] != NONE:
-                after += bodies.weight[body] * apart(space, host[body], host[up])
+        after = _cost(space, bodies, host, members)
         if after < before - 1e-12 * before:
             saved += before - after
             continue
-        for n in range(size):
-            body = members[n]
-            if host[body] != NONE:
-                left = _room(tree, space, host[body]) + bodies.required[body]
-                set_free(tree, space.slot[host[body]], left)
-        for n in range(size):
+        for n in range(len(members)):
+            _take(tree, space, host[members[n]], -bodies.required[members[n]])
+        for n in range(len(members)):
             host[members[n]] = old[n]
-            left = _room(tree, space, old[n]) - bodies.required[members[n]]
-            set_free(tree, space.slot[old[n]], left)
+            _take(tree, space, old[n], bodies.required[members[n]])
     return saved
+
+
+@njit(cache=True, nogil=True)
+def _take(tree: CapacityTree, space: Space, node: int, required: float) -> None:
+    """Take capacity of a node, or give it back."""
+    if node != NONE:
+        set_free(tree, space.slot[node], _room(tree, space, node) - required)
+
+
+@njit(cache=True, nogil=True)
+def _cost(space: Space, bodies: Bodies, host: Ints, members: Ints) -> float:
+    """Cost of a tree's links where its bodies are; infinite if one is nowhere."""
+    total = 0.0
+    for body in members:
+        if host[body] == NONE:
+            return math.inf
+        total += _own(space, bodies, host, body, host[body])
+        up = bodies.parent[body]
+        if up != NONE and host[up] != NONE:
+            total += bodies.weight[body] * apart(space, host[body], host[up])
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _list_candidates(
+    tree: CapacityTree,
+    space: Space,
+    bodies: Bodies,
+    host: Ints,
+    members: Ints,
+    work: _Work,
+    search: Search,
+) -> None:
+    """Where each body may go: where it is, its links' ends, near its position; its relatives'."""
+    listed, count, base = work.listed, work.count, work.base
+    for n in range(len(members)):
+        body, c = members[n], 0
+        room = bodies.room[body]
+        if work.old[n] != NONE:
+            c = _add(listed[n], c, work.old[n], room, tree, space)
+        found = nearest(tree, bodies.point[body], room, 0, search)
+        for f in range(found):
+            c = _add(listed[n], c, tree.node[search.slot[f]], room, tree, space)
+        for m in range(bodies.end_at[body], bodies.end_at[body + 1]):
+            end = bodies.end[m]
+            node = -1 - end if end < 0 else host[end]
+            if node != NONE and c < listed.shape[1] // 2:
+                c = _add(listed[n], c, node, room, tree, space)
+        count[n] = base[n] = c
+    for n in range(len(members)):
+        body = members[n]
+        up = bodies.parent[body]
+        if up == NONE:
+            continue
+        u = work.here[up]
+        for m in range(base[u]):
+            count[n] = _add(listed[n], count[n], listed[u, m], bodies.room[body], tree, space)
+        for m in range(base[n]):
+            count[u] = _add(listed[u], count[u], listed[n, m], bodies.room[up], tree, space)
+
+
+@njit(cache=True, nogil=True)
+def _weigh(space: Space, bodies: Bodies, host: Ints, members: Ints, work: _Work) -> None:
+    """Upwards: the least cost of all below, for each candidate."""
+    listed, count, value = work.listed, work.count, work.value
+    for n in range(len(members)):
+        body = members[n]
+        for m in range(count[n]):
+            value[n, m] = _own(space, bodies, host, body, listed[n, m])
+        for x in range(bodies.child_at[body], bodies.child_at[body + 1]):
+            child = bodies.child[x]
+            k = work.here[child]
+            for m in range(count[n]):
+                best = math.inf
+                for j in range(count[k]):
+                    cost = value[k, j] + bodies.weight[child] * apart(
+                        space, listed[k, j], listed[n, m]
+                    )
+                    best = min(best, cost)
+                if count[k] == 0:
+                    best = bodies.weight[child] * _to_point(
+                        space, listed[n, m], bodies.point[child]
+                    )
+                value[n, m] += best
+
+
+@njit(cache=True, nogil=True)
+def _choose(
+    tree: CapacityTree,
+    space: Space,
+    bodies: Bodies,
+    host: Ints,
+    members: Ints,
+    work: _Work,
+    search: Search,
+) -> None:
+    """Downwards: consumers choose first, as long as there is room."""
+    for n in range(len(members) - 1, -1, -1):
+        body = members[n]
+        up = bodies.parent[body]
+        chosen, least = NONE, math.inf
+        for m in range(work.count[n]):
+            node = work.listed[n, m]
+            if _room(tree, space, node) < bodies.room[body]:
+                continue
+            cost = work.value[n, m]
+            if up != NONE and host[up] != NONE:
+                cost += bodies.weight[body] * apart(space, node, host[up])
+            if cost < least:
+                chosen, least = node, cost
+        if chosen == NONE and nearest(tree, bodies.point[body], bodies.room[body], 0, search):
+            chosen = tree.node[search.slot[0]]
+        host[body] = chosen
+        _take(tree, space, chosen, bodies.required[body])
 
 
 @njit(cache=True, nogil=True)
