@@ -11,7 +11,11 @@ from pathlib import Path
 
 import msgspec
 
-from nova_testbed.rack import cgroups, cleanup, network, switch, virtual_host
+import nova_testbed.rack.cgroups as cgroups
+import nova_testbed.rack.cleanup as cleanup
+import nova_testbed.rack.network as network
+import nova_testbed.rack.switch as switch
+import nova_testbed.rack.virtual_host as virtual_host
 from nova_testbed.rack.keys import known_hosts, make_key
 from nova_testbed.rack.privileges import Progress
 from nova_testbed.rack.processes import marked

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from nova_testbed.rack import cgroups, network
+import nova_testbed.rack.cgroups as cgroups
+import nova_testbed.rack.network as network
 from nova_testbed.rack.privileges import as_root, is_root
 from nova_testbed.rack.processes import end_processes, in_namespaces, marked
 from nova_testbed.rack.reservation import reserved

@@ -11,9 +11,12 @@ from typing import TypeVar
 
 import msgspec
 
+import nova_testbed.rack.assembly as assembly
+import nova_testbed.rack.network as network
+import nova_testbed.rack.switch as switch
+import nova_testbed.rack.virtual_host as virtual_host
 from nova_testbed import netem
 from nova_testbed.inventory import Inventory, Link
-from nova_testbed.rack import assembly, network, switch, virtual_host
 from nova_testbed.rack.privileges import Progress, as_root, is_root
 from nova_testbed.rack.processes import end_processes, local_run, marked
 from nova_testbed.rack.reservation import reserved

@@ -6,9 +6,9 @@ import subprocess
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+import nova_testbed.rack.cgroups as cgroups
 from nova_core import programs
 from nova_testbed import netem
-from nova_testbed.rack import cgroups
 from nova_testbed.rack.privileges import is_root, sudo_works
 from nova_testbed.rack.processes import local_run
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from nova_testbed.rack import cgroups, network, switch
+import nova_testbed.rack.cgroups as cgroups
+import nova_testbed.rack.network as network
+import nova_testbed.rack.switch as switch
 from nova_testbed.rack.processes import marked
 from nova_testbed.rack.state import Emulation, RackRecord, StateDirectory
 
