@@ -44,6 +44,7 @@ class Part(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
         operators: most, sources included.
         nodes: of the network.
         options: nodes each operator may run on.
+        others: most operators that are no sources; None for what ``operators`` leaves.
         searches: names, ``2-phase`` after those in two phases.
     """
 
@@ -52,11 +53,12 @@ class Part(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
     operators: int
     nodes: int
     options: int
+    others: int | None = None
     searches: list[str]
 
     def shape(self) -> QueryShape:
         """What the generator takes."""
-        return QueryShape(self.sources, self.operators, self.nodes, self.options)
+        return QueryShape(self.sources, self.operators, self.nodes, self.options, self.others)
 
 
 class Whitewater(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):

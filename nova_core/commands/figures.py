@@ -263,6 +263,8 @@ def latency_columns(
             (">measured 90P", lambda o: _measured(o, "p90")),
         ]
     heading = ">network usage" if objective == "network-usage" else f">{objective} sum"
+    if objective != "network-usage" and any(one.evaluation.joins_cut for one in good):
+        heading += ", of cut joins the mean"
 
     def value(one: Outcome) -> float:
         return one.evaluation.estimated.objectives[objective]

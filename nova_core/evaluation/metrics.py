@@ -40,6 +40,10 @@ class Latency:
         objectives: value of every objective: of ``latency`` and ``source-latency`` the sum over
             pairs of the mean over replicas, ms; of ``network-usage`` the sum over legs of rate
             times latency, tuples/s * ms.
+        instance_sum: Eq. 1 of the Nova paper over the plan's instances as they are: every leg of
+            every instance once, ms. The more pieces a join is cut into, the more it counts here,
+            though a tuple takes the way of one; ``latency`` above counts that. Of whole queries
+            every link between placed operators once.
     """
 
     per_source: Floats
@@ -51,6 +55,7 @@ class Latency:
     direct_mean: float
     direct_p90: float
     objectives: dict[str, float]
+    instance_sum: float
 
     @property
     def network_usage(self) -> float:
@@ -210,7 +215,9 @@ def _latency(plan: Plan, matrix: Floats | None) -> Latency:
     if isinstance(plan, QueryPlan):
         each = plan.query_latency(matrix)
         objectives = {name: plan.objective_value(name, matrix) for name in OBJECTIVES}
-        return _summary(each, float(each.max()), _direct_of_queries(plan, matrix), objectives)
+        direct = _direct_of_queries(plan, matrix)
+        every = float(plan.link_latency(matrix).sum())
+        return _summary(each, float(each.max()), direct, objectives, every)
     problem, i = plan.problem, plan.instances
     legs = plan.leg_latency if matrix is None else plan.leg_latency_by(matrix)
     paths = legs[:, :2] + legs[:, 2:]
@@ -225,11 +232,16 @@ def _latency(plan: Plan, matrix: Floats | None) -> Latency:
         else:
             weighted = (leg_weights(problem, name)[i.pair] * legs).sum(axis=1)
             objectives[name] = float(share @ weighted)
-    return _summary(per_source, float(paths.max()), _direct(problem, matrix), objectives)
+    direct, every = _direct(problem, matrix), float(legs.sum())
+    return _summary(per_source, float(paths.max()), direct, objectives, every)
 
 
 def _summary(
-    per_source: Floats, maximum: float, direct: Floats, objectives: dict[str, float]
+    per_source: Floats,
+    maximum: float,
+    direct: Floats,
+    objectives: dict[str, float],
+    instance_sum: float,
 ) -> Latency:
     known = per_source[~np.isnan(per_source)]
     return Latency(
@@ -242,6 +254,7 @@ def _summary(
         direct_mean=float(direct.mean()),
         direct_p90=float(np.percentile(direct, 90)),
         objectives=objectives,
+        instance_sum=instance_sum,
     )
 
 

@@ -15,7 +15,7 @@ from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.model.plan import Instances, Partitions
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 from nova_core.placement.geometric_median import pair_nodes, weighted_distance
-from nova_core.placement.kernels import assign, cut, merge, refine, tuning
+from nova_core.placement.kernels import assign, cut, merge, refine, spread, tuning
 from nova_core.placement.kernels.capacity_tree import (
     MOST_REQUIREMENTS,
     CapacityTree,
@@ -236,10 +236,13 @@ class Assigner:
             gain,
         )
 
-    def spread(self) -> int:
-        """Overload near nodes evenly with what is still unplaced; how many pieces."""
+    def spread(self, k: int | None) -> int:
+        """Overload the k nearest nodes evenly with what is still unplaced; how many pieces."""
+        nearby = k or tuning.SPREAD_NEARBY
+        while self.items.used[0] + nearby * self.unplaced.sum() > len(self.items.size):
+            self.grow()
         state = self.tree, self.links, self.pairs, self.items
-        return int(assign.spread(*state, tuning.SPREAD_NEARBY))
+        return int(spread.spread(*state, nearby, k or 0))
 
     def missing(self) -> float:
         """Required capacity that is unplaced, tuples/s."""

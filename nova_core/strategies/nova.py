@@ -124,7 +124,7 @@ class Nova(Strategy):
         if waiting and p.on_full == "expand":
             missing = best.missing()
             raise InfeasibleError(_no_room(problem, waiting, missing, p.bandwidth), missing)
-        spread = best.spread() if waiting else 0
+        spread = best.spread(p.k) if waiting else 0
         result = best.finish()
         return Plan(
             problem=problem,

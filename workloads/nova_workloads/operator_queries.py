@@ -40,12 +40,14 @@ class QueryShape:
         operators: most, sources included.
         nodes: of the network.
         options: nodes that each operator but a source may run on.
+        others: most operators that are no sources; None for what ``operators`` leaves.
     """
 
     sources: tuple[int, int]
     operators: int
     nodes: int
     options: int
+    others: int | None = None
 
     def __post_init__(self) -> None:
         low, high = self.sources
@@ -64,8 +66,8 @@ class QueryShape:
             )
 
 
-SMALL = QueryShape(sources=(1, 2), operators=7, nodes=5, options=2)
-"""Section 6.1: one or two emitters, five other operators with two nodes each."""
+SMALL = QueryShape(sources=(1, 2), operators=7, nodes=5, options=2, others=5)
+"""Section 6.1: one or two emitters, at most five other operators with two nodes each."""
 LARGE = QueryShape(sources=(3, 13), operators=40, nodes=11, options=5)
 """Section 6.2: 3 to maxOps / 3 emitters and up to maxOps = 40 operators."""
 
@@ -82,9 +84,11 @@ def random_query(shape: QueryShape, seed: int) -> tuple[ProfiledQuery, Network]:
     sources = int(random.integers(shape.sources[0], shape.sources[1] + 1))
     for _ in range(sources):
         grown.add_source()
-    # Emitters leave room for their joins and one more; a query of one emitter has one to five.
-    least = max(sources - 1, 1)
-    for left in range(int(random.integers(least, shape.operators - sources + 1)), 0, -1):
+    # Emitters leave room for their joins and one more.
+    least, most = max(sources - 1, 1), shape.operators - sources
+    if shape.others is not None:
+        most = min(most, shape.others)
+    for left in range(int(random.integers(least, most + 1)), 0, -1):
         roots = len(grown.roots)
         kinds = ["join"] if roots > 1 else []
         if left > roots - 1:

@@ -17,6 +17,7 @@ with kernel_cache(__file__):
         ranking,
         refine,
         residents,
+        spread,
         tuning,
     )
 
@@ -32,5 +33,6 @@ __all__ = [
     "ranking",
     "refine",
     "residents",
+    "spread",
     "tuning",
 ]

@@ -25,11 +25,8 @@ from nova_core.placement.kernels.items import (
     access_cost,
     attach,
     cheapest_with_room,
-    cost_on,
-    detach,
     leave_unplaced,
     needs_of,
-    unplaced,
 )
 from nova_core.placement.kernels.residents import AFTER
 
@@ -149,37 +146,3 @@ def list_candidates(
             write_candidates(tree, pairs, items, candidates, item, search)
             item = items.chain[item, AFTER]
     write_free(tree, items.free)
-
-
-@njit(cache=True, nogil=True)
-def spread(tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, nearby: int) -> int:
-    """Place unplaced items on near slots all the same, evenly by how full they get; how many.
-
-    The overload this accepts is reported by the plan's verification.
-    """
-    nowhere = unplaced(tree)
-    capacity = items.free[:nowhere].copy()
-    for item in range(items.used[0]):
-        if items.slot[item] != nowhere:
-            capacity[items.slot[item]] += items.size[item]
-    write_free(tree, capacity)
-    search = search_for(nearby, 1.0)
-    moved = 0
-    for item in range(items.used[0]):
-        if items.slot[item] != nowhere:
-            continue
-        pair = items.pair[item]
-        need = max(pairs.minimum, 1e-9)
-        found = nearest(tree, pairs.point[pair], need, needs_of(pairs, pair), search)
-        best, least = NONE, np.inf
-        for k in range(found):
-            slot = search.slot[k]
-            load = (capacity[slot] - items.free[slot] + items.size[item]) / capacity[slot]
-            if load < least:
-                best, least = slot, load
-        if best != NONE:
-            detach(tree, links, pairs, items, item)
-            cost = cost_on(tree, pairs, items, item, best)
-            attach(tree, links, pairs, items, item, best, cost)
-            moved += 1
-    return moved

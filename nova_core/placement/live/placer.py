@@ -17,6 +17,7 @@ from nova_core.placement.kernels import tuning
 from nova_core.placement.kernels.live import hosts as kernels
 from nova_core.placement.kernels.live.settle import Limits
 from nova_core.placement.kernels.live.tables import HOST, MOVED
+from nova_core.placement.kernels.spread import evenly
 from nova_core.placement.kernels.tuning import SLACK
 from nova_core.placement.live.pieces import Piece, Pieces, Share, merged, piece_share, piece_size
 from nova_core.placement.live.policy import Policy
@@ -321,19 +322,23 @@ class Placer:
         return False
 
     def _spread(self, pair: int, weights: Floats, share: Share) -> bool:
-        """Overload the near node that gets least full; false when there is no host at all."""
+        """Overload near nodes evenly; false when there is no host at all."""
         n = self.state.nodes
-
-        def load(choice: Choice) -> float:
-            capacity = n.capacity.item(choice[0])
-            if math.isinf(capacity):  # it has room, but a link to it has none
-                return math.inf
-            return (capacity - n.free.item(choice[0]) + share.size) / capacity
-
         near = self.near(pair, weights, -math.inf, tuning.SPREAD_NEARBY)
-        if near:
-            self.state.attach(pair, min(near, key=load)[0])
-        return bool(near)
+        if not near:
+            return False
+        hosts = np.array([node for node, _ in near])
+        capacity = n.capacity[hosts]
+        left, right = self._partitions(share)
+        with np.errstate(invalid="ignore"):  # of hosts without a limit
+            used = capacity - n.free[hosts]
+        rows = evenly(np.array(left), np.array(right), used, capacity, 0).tolist()
+        if len(rows) == 1:
+            self.state.attach(pair, int(hosts[rows[0][0]]))
+            return True
+        pieces = [Piece(int(hosts[host]), *rectangle) for host, *rectangle in rows]
+        self.state.attach(pair, merged(Pieces(left, right, ()), pieces, share, math.inf))
+        return True
 
     def movable(self, node: int) -> list[int]:
         """Pairs that run on a node and are not pinned, the largest there first."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nova_core.evaluation import evaluate
 from nova_core.model.examples import load_example
 from nova_core.model.plan import Plan
 from nova_core.model.verify import verify
@@ -76,3 +77,15 @@ def test_sink_and_source_placements_overload() -> None:
         report = verify(place(problem, strategy))
         assert not report.ok
         assert report.honest
+
+
+def test_both_readings_of_equation_1() -> None:
+    plan = place(load_example("running-example"), "nova", **PAPER)
+    estimated = evaluate(plan).estimated
+    legs, second = plan.leg_latency.sum(axis=1), plan.instances.pair == 1
+    assert estimated.instance_sum == pytest.approx(legs.sum())
+    # Two instances do the second join: what a tuple sees is the mean over their replicas.
+    seen = np.average(legs[second], weights=plan.instances.replicas[second])
+    assert estimated.objectives["latency"] == pytest.approx(legs[~second].sum() + seen)
+    assert round(estimated.objectives["latency"]) == 717
+    assert round(estimated.instance_sum) == 915
