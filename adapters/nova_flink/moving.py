@@ -140,7 +140,7 @@ def configured(text: str, settings: Mapping[str, str]) -> str:
     for key, value in settings.items():
         _remove(document, key)
         document[key] = value
-    return yaml.safe_dump(document, sort_keys=False, width=10_000)
+    return str(yaml.safe_dump(document, sort_keys=False, width=10_000))
 
 
 def _remove(document: dict[Any, Any], key: str) -> None:
@@ -190,7 +190,8 @@ def _submit(
         except subprocess.TimeoutExpired as error:
             raise NovaError(f"{command[0]}: does not end within {timeout_s:g} s") from error
     told = f"{done.stdout}\n{done.stderr}"
-    new = [one for one in _ID.findall(told) if one not in known]
+    # Not every client tells the id of what it has submitted.
+    new = [one for one in _ID.findall(told) if one not in known] or sorted(set(rest.jobs()) - known)
     if done.returncode or not new:
         raise NovaError(f"{command[0]}: has submitted no job: {_said(told)}")
     return new[-1]

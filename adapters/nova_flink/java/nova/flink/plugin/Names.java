@@ -12,7 +12,8 @@ final class Names {
   private static final Pattern BRACKETED = Pattern.compile("[\\[(]\\s*[\\])]");
   private static final Pattern COUNTED = Pattern.compile("\\[\\d+\\]");
   private static final Pattern WORD = Pattern.compile("[\\w.-]+");
-  private static final Pattern KIND = Pattern.compile("^(Source|Sink): ");
+  private static final Pattern KIND =
+      Pattern.compile("^(Source|Sink): |: (Writer|Committer|Global Committer)$");
   private static final int LONGEST = 40;
 
   private Names() {}
@@ -45,7 +46,7 @@ final class Names {
     String without = NODE.matcher(name).replaceAll("");
     without = BRACKETED.matcher(without).replaceAll("");
     without = COUNTED.matcher(without).replaceAll("");
-    return KIND.matcher(without).replaceFirst("").trim();
+    return KIND.matcher(without.trim()).replaceAll("").trim();
   }
 
   /** An id of letters, digits and {@code -}. */
