@@ -118,9 +118,9 @@ class Service:
     """`nova serve` in a directory."""
 
     def __init__(self, directory: Path) -> None:
+        main = "from nova_core.cli import main; main()"
         self._process = subprocess.Popen(
-            [sys.executable, "-c", "from nova_core.cli import main; main()", "serve"]
-            + [str(directory), "--port", "0", "--json"],
+            [sys.executable, "-c", main, "serve", str(directory), "--port", "0", "--json"],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,

@@ -45,7 +45,7 @@ sources:
 sinks: {"*": hub}
 """
 WRONG = {
-    "unmapped": ("sinks: {'*': hub}", {}, "source 'Car data generator source': is nowhere mapped"),
+    "unmapped": ("sinks: {'*': hub}", {}, "Car data generator source': is nowhere mapped"),
     "unknown": (
         "sources: {'*': {node: hil, rate: 1}}\nsinks: {'*': hub}",
         {},
