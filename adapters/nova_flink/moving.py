@@ -194,7 +194,7 @@ def _submit(
     new = [one for one in _ID.findall(told) if one not in known] or sorted(set(rest.jobs()) - known)
     if done.returncode or not new:
         raise NovaError(f"{command[0]}: has submitted no job: {_said(told)}")
-    return new[-1]
+    return str(new[-1])
 
 
 def _said(told: str) -> str:
