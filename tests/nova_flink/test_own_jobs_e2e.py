@@ -66,7 +66,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     names = ["hub", "hill", "shore", "barn", "mill"]
     settings = {"taskmanager.memory.managed.size": "96m"}
     directory = tmp_path_factory.mktemp("cluster")
-    with LocalCluster(home, names, directory, settings=settings) as running:
+    with LocalCluster(home, names, directory, settings=settings, start_timeout_s=300) as running:
         yield running
 
 
