@@ -39,7 +39,8 @@ public final class Main extends StreamExecutionEnvironment {
   }
 
   private static StreamExecutionEnvironmentFactory current() throws ReflectiveOperationException {
-    Field local = StreamExecutionEnvironment.class.getDeclaredField("threadLocalContextEnvironmentFactory");
+    Field local =
+        StreamExecutionEnvironment.class.getDeclaredField("threadLocalContextEnvironmentFactory");
     local.setAccessible(true);
     Object found = ((ThreadLocal<?>) local.get(null)).get();
     if (found == null) {

@@ -22,7 +22,8 @@ final class Names {
     Matcher found = ODD.matcher(node);
     StringBuilder result = new StringBuilder();
     while (found.find()) {
-      found.appendReplacement(result, "_" + Integer.toHexString(found.group().codePointAt(0)) + "_");
+      String code = Integer.toHexString(found.group().codePointAt(0));
+      found.appendReplacement(result, "_" + code + "_");
     }
     return found.appendTail(result).toString();
   }

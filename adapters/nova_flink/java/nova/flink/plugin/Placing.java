@@ -50,6 +50,7 @@ final class Placing {
     if (!(pipeline instanceof StreamGraph)) {
       return;
     }
+    long begin = System.nanoTime();
     StreamGraph graph = (StreamGraph) pipeline;
     String onError = configuration.get(Settings.ON_ERROR);
     if (!onError.equals("fail") && !onError.equals("unpinned")) {
@@ -85,6 +86,7 @@ final class Placing {
       placement = null;
     }
     apply(shape, placement, configuration);
+    LOG.info("Nova: {} took {} ms", graph.getJobName(), (System.nanoTime() - begin) / 1_000_000);
   }
 
   private static PlanReader asked(Configuration configuration, ObjectNode problem) {
@@ -165,7 +167,9 @@ final class Placing {
               .connectTimeout(PATIENCE)
               .build()
               .send(
-                  HttpRequest.newBuilder(URI.create(url + "/taskmanagers")).timeout(PATIENCE).build(),
+                  HttpRequest.newBuilder(URI.create(url + "/taskmanagers"))
+                      .timeout(PATIENCE)
+                      .build(),
                   HttpResponse.BodyHandlers.ofString());
       return Documents.JSON.readTree(answer.body()).path("taskmanagers");
     } catch (IOException | IllegalArgumentException error) {
@@ -224,7 +228,8 @@ final class Placing {
     }
     if (placement != null && !placement.cuts.isEmpty()) {
       // TaskManagers need the operator that divides inputs.
-      graph.addJar(new Path(Placing.class.getProtectionDomain().getCodeSource().getLocation().toString()));
+      Object jar = Placing.class.getProtectionDomain().getCodeSource().getLocation();
+      graph.addJar(new Path(jar.toString()));
     }
     if (placement != null) {
       LOG.info("Nova: {} operators pinned to {}", at.size(), new LinkedHashSet<>(at.values()));

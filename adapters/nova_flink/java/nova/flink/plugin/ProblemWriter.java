@@ -40,7 +40,8 @@ final class ProblemWriter {
    * @param where what they were read from
    * @param complete whether all rates have to be known; otherwise those that are not are 1
    */
-  static ObjectNode write(Shape shape, String job, ObjectNode nodes, String where, boolean complete) {
+  static ObjectNode write(
+      Shape shape, String job, ObjectNode nodes, String where, boolean complete) {
     return new ProblemWriter(shape, complete).problem(job, nodes, where);
   }
 
