@@ -30,6 +30,14 @@ def sources(directory: Path) -> list[Path]:
     return sorted(directory.rglob("*.java"))
 
 
+def resources(directory: Path) -> dict[str, Path]:
+    """Files below a directory of sources that go into the jar as they are, by their name there."""
+    found = (path for path in sorted(directory.rglob("*")) if path.is_file())
+    return {
+        path.relative_to(directory).as_posix(): path for path in found if path.suffix != ".java"
+    }
+
+
 def compiled(
     package: str,
     engine: str,
@@ -61,7 +69,8 @@ def compiled(
         as_file(files(package) / "java") as directory,
     ):
         found = [*sources(shared), *sources(directory)]
-        stamp = _digest(found, f"{version} {release}")
+        beside = resources(directory)
+        stamp = _digest([*found, *beside.values()], f"{version} {release}")
         if stamp_of(target) == stamp:
             return target
         if progress is not None:
@@ -74,6 +83,9 @@ def compiled(
         with tempfile.TemporaryDirectory() as scratch:
             classes = Path(scratch)
             _compile(found, jars, classes, engine, release)
+            for name, path in beside.items():
+                (classes / name).parent.mkdir(parents=True, exist_ok=True)
+                (classes / name).write_bytes(path.read_bytes())
             pack(classes, stamp, target)
     return target
 
@@ -123,13 +135,13 @@ def _compile(found: list[Path], jars: list[Path], classes: Path, engine: str, re
 
 
 def pack(classes: Path, stamp: str, target: Path) -> None:
-    """Make a jar of the classes below a directory, whole or not at all."""
+    """Make a jar of what is below a directory, whole or not at all."""
     temporary = target.with_name(f"{target.name}.{os.getpid()}.new")
     try:
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\n")
             archive.writestr(STAMP, stamp)
-            for path in sorted(classes.rglob("*.class")):
+            for path in sorted(path for path in classes.rglob("*") if path.is_file()):
                 archive.write(path, path.relative_to(classes).as_posix())
         temporary.replace(target)
     finally:

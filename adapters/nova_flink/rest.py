@@ -83,8 +83,11 @@ class Rest:
         """
         return self._request("GET", path)
 
-    def _request(self, method: str, path: str) -> Any:
-        request = urllib.request.Request(f"{self.url}{path}", method=method)
+    def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.url}{path}", data, method=method)
+        if data is not None:
+            request.add_header("Content-Type", "application/json")
         try:
             with self._opener.open(request, timeout=self.timeout_s) as answer:
                 text = answer.read()
@@ -177,6 +180,37 @@ class Rest:
                     found[match["topic"], int(match["partition"])] = int(row["value"]) + 1
         return found
 
+    def stop_with_savepoint(
+        self, job_id: str, directory: str | None = None, timeout_s: float = 300.0
+    ) -> str:
+        """End a job and keep its state; where that is.
+
+        Args:
+            job_id: of a running job.
+            directory: where every process of the cluster can write; the cluster's own setting
+                (``execution.checkpointing.savepoint-dir``) without.
+            timeout_s: for all of it.
+
+        Raises:
+            FlinkError: when Flink cannot; the job goes on then, as Flink says.
+        """
+        asked: dict[str, Any] = {"drain": False}
+        if directory is not None:
+            asked["targetDirectory"] = directory
+        trigger = self._request("POST", f"/jobs/{job_id}/stop", asked)["request-id"]
+        until = time.monotonic() + timeout_s
+        while True:
+            told = self.get(f"/jobs/{job_id}/savepoints/{trigger}")
+            if told["status"]["id"] == "COMPLETED":
+                operation = told["operation"]
+                if "location" in operation:
+                    return str(operation["location"])
+                cause = str(operation.get("failure-cause", {}).get("stack-trace", "no reason"))
+                raise FlinkError(f"{self.url}: job {job_id}: no savepoint: {_root(cause)}")
+            if time.monotonic() > until:
+                raise FlinkError(f"{self.url}: job {job_id}: no savepoint after {timeout_s:g} s")
+            time.sleep(POLL_S)
+
     def cancel(self, job_id: str, timeout_s: float = 30.0) -> str:
         """End a job and wait until it has, and its slots are free; its final state.
 
@@ -255,6 +289,12 @@ class Rest:
                     f"within {timeout_s:g} s; see log/taskmanager.log on the host"
                 )
             time.sleep(POLL_S)
+
+
+def _root(stack_trace: str) -> str:
+    """The last cause in a stack trace, in a line."""
+    lines = [line for line in stack_trace.splitlines() if line and not line.startswith("\t")]
+    return lines[-1].removeprefix("Caused by: ") if lines else "no reason"
 
 
 def _whole(row: Mapping[str, Any]) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from nova_engines.bundle import (
 from nova_engines.dataflow import Dataflow, from_plan
 from nova_engines.names import sanitised
 from nova_engines.workload import SourceStream, Workload
+from nova_flink import own_cluster
 from nova_flink.client import JVM
 from nova_flink.configuration import COORDINATOR, ClusterConfiguration, Node
 from nova_flink.home import EXTENSION, FlinkHome
@@ -61,6 +63,8 @@ class Options:
         results: file the sink writes on its node; in its work directory, if not given.
         strict: whether what comes from a socket or broker and is no tuple of its source ends the
             job; otherwise it is kept in ``work/log/dead-letters`` of the source's node.
+        form: ``bundle`` is a cluster and Nova's own job; ``config`` only what TaskManagers of a
+            cluster that is there have to be told.
     """
 
     workload: str = ""
@@ -75,6 +79,7 @@ class Options:
     coordinator: str = ""
     results: str = ""
     strict: bool = False
+    form: str = "bundle"
 
 
 def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> list[Path]:
@@ -98,6 +103,10 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     chosen = read_options(Options, options, "Flink")
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise NovaError(f"{directory}: is there already; give a directory to be made")
+    if chosen.form == "config":
+        return _made(directory, lambda made: own_cluster.write(problem, made))
+    if chosen.form != "bundle":
+        raise NovaError(f"option form: {chosen.form!r}: expected bundle or config")
     workload = _workload(chosen, problem)
     if chosen.sockets and chosen.kafka:
         raise NovaError("options sockets and kafka: give one; a workload may have sources of both")
@@ -112,10 +121,16 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     dataflow = from_plan(plan, problem, workload)
     if not dataflow.operators:
         raise NovaError("plan: nothing runs in it")
+    return _made(directory, lambda made: _write(made, dataflow, workload, problem, chosen))
+
+
+def _made(directory: Path, write: Callable[[Path], object]) -> list[Path]:
+    """Have a directory written, whole or not at all; its files."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=f".{directory.name}.") as scratch:
         made = Path(scratch) / "made"
-        _write(made, dataflow, workload, problem, chosen)
+        made.mkdir()
+        write(made)
         written = sorted(path.relative_to(made) for path in made.rglob("*") if path.is_file())
         if directory.exists():
             directory.rmdir()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,19 @@ class Nimbus:
             StormError: when there is none of that name.
         """
         self._ask("kill", topology)
+
+    def rebalance(self, topology: str, configuration: Mapping[str, Any], workers: int) -> None:
+        """Have a running topology scheduled anew.
+
+        Args:
+            topology: its name.
+            configuration: what is replaced in the topology's.
+            workers: how many it gets.
+
+        Raises:
+            StormError: when there is none of that name, or nimbus refuses.
+        """
+        self._ask("rebalance", topology, json.dumps(configuration), str(workers))
 
     def submit(self, document: Path, start_ms: int | None = None) -> None:
         """Submit a topology of Flux.

@@ -30,6 +30,27 @@ def verify(
     Raises:
         NovaError: for a topology that nimbus does not know.
     """
+    nodes = {one.name: one.node for one in dataflow.operators}
+    return held_against(status, topology, nodes, addresses)
+
+
+def held_against(
+    status: Mapping[str, Any],
+    topology: str,
+    nodes: Mapping[str, str],
+    addresses: Mapping[str, str],
+) -> Verification:
+    """Compare where a topology's executors are with the nodes of its components.
+
+    Args:
+        status: what `Nimbus.status` answers.
+        topology: name of the topology.
+        nodes: of every component.
+        addresses: of every node, what its supervisor is configured with; all different.
+
+    Raises:
+        NovaError: for a topology that nimbus does not know.
+    """
     found = of_name(status, topology)
     node_at = {address: node for node, address in addresses.items()}
     parts = (
@@ -40,7 +61,6 @@ def verify(
         )
         for one in found["executors"]
     )
-    nodes = {one.name: one.node for one in dataflow.operators}
     return compare(nodes, parts, str(found["scheduling"] or ""))
 
 

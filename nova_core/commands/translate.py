@@ -15,6 +15,13 @@ from nova_core.commands import shared
 @shared.problem_option
 @shared.capacity_option
 @click.option("--engine", required=True, help="One of `nova engines list`.")
+@click.option(
+    "--as",
+    "form",
+    metavar="FORM",
+    help="What to write, where an engine knows several: for Flink bundle (a cluster and a job: the "
+    "default) or config (the three settings that each TaskManager of your own cluster needs).",
+)
 @shared.output_option("Directory to make; must not exist.", required=True)
 @shared.settings_option("An option of the engine's translation; may be repeated.")
 @shared.json_option
@@ -23,6 +30,7 @@ def translate(
     problem: Path,
     capacity: str | None,
     engine: str,
+    form: str | None,
     output: Path,
     settings: tuple[str, ...],
     as_json: bool,
@@ -31,6 +39,8 @@ def translate(
     from nova_core.engines import load
 
     chosen, options = load(engine), shared.settings_of(settings)
+    if form is not None:
+        options["form"] = form
     loaded = shared.load_problem(problem, capacity)
     written = chosen.translate(shared.load_plan(plan, loaded), loaded, output, options)
     if as_json:

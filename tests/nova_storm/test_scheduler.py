@@ -12,7 +12,7 @@ from nova_engines.compiling import compiler
 from nova_engines.installing import java
 
 pytestmark = pytest.mark.e2e
-CASES = 10
+CASES = 13
 
 
 def test_scheduler(tmp_path: Path) -> None:

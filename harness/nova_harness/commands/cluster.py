@@ -140,6 +140,12 @@ def deploy(
 @at_option
 @click.option("--plan", type=paths.INPUT, help="For a job that was not deployed from here.")
 @click.option("--problem", "-p", type=paths.INPUT, help="The problem that plan answers.")
+@click.option(
+    "--rest",
+    metavar="URL",
+    help="Of a Flink cluster, for a job of one's own that Nova's plug-in has pinned (by id or "
+    "name); it says itself where it shall run.",
+)
 @testbed.json_option
 def verify(
     job: str,
@@ -148,9 +154,20 @@ def verify(
     at: str | None,
     plan: Path | None,
     problem: Path | None,
+    rest: str | None,
     as_json: bool,
 ) -> None:
     """Compare where each operator of JOB runs with its plan; exit code 1 when one is elsewhere."""
+    if rest is not None:
+        if plan is not None or problem is not None or at is not None:
+            raise NovaError("--rest: goes without --at, --plan and --problem: the job has it all")
+        from nova_flink import own_jobs
+        from nova_flink.rest import Rest
+
+        reached_at = Rest(rest if "://" in rest else f"http://{rest}")
+        found = own_jobs.find(reached_at, job)
+        _show(own_jobs.verify(reached_at, found), {"job": found}, as_json)
+        return
     if plan is not None and problem is None:
         raise NovaError("--plan and --problem: give both, or neither")
     answered = None if problem is None else shared.load_problem(problem, None)

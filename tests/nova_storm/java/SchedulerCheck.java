@@ -11,6 +11,7 @@ import org.apache.storm.generated.StormTopology;
 import org.apache.storm.metric.StormMetricsRegistry;
 import org.apache.storm.scheduler.Cluster;
 import org.apache.storm.scheduler.ExecutorDetails;
+import org.apache.storm.scheduler.IScheduler;
 import org.apache.storm.scheduler.SchedulerAssignment;
 import org.apache.storm.scheduler.SupervisorDetails;
 import org.apache.storm.scheduler.Topologies;
@@ -37,6 +38,9 @@ public final class SchedulerCheck {
     check("a component outside the plan places nothing", SchedulerCheck::unknownComponent);
     check("a full node is said", SchedulerCheck::fullNode);
     check("others go to the default scheduler", SchedulerCheck::leavesOthers);
+    check("others go to the scheduler that is named", SchedulerCheck::namedScheduler);
+    check("a scheduler that there is not is said", SchedulerCheck::noSuchScheduler);
+    check("ackers are on their node", SchedulerCheck::ackers);
     check("nothing moves when nimbus restarts", SchedulerCheck::survivesRestart);
     check("what is elsewhere is moved", SchedulerCheck::movesWhatIsElsewhere);
     check("a lost node leaves the rest running", SchedulerCheck::lostNode);
@@ -199,6 +203,56 @@ public final class SchedulerCheck {
     same(placed("t").get("source a"), "s1");
     before.retainAll(slots("t"));
     same(before, Set.of());
+  }
+
+  /** Places nothing, and remembers what it was to place. */
+  public static final class Recorder implements IScheduler {
+    static final Set<String> SEEN = new HashSet<>();
+
+    @Override
+    public void prepare(Map<String, Object> conf, StormMetricsRegistry registry) {
+      SEEN.clear();
+    }
+
+    @Override
+    public void schedule(Topologies topologies, Cluster cluster) {
+      for (TopologyDetails one : cluster.needsSchedulingTopologies()) {
+        SEEN.add(one.getId());
+      }
+    }
+
+    @Override
+    public Map<String, Map<String, Double>> config() {
+      return Map.of();
+    }
+  }
+
+  private void namedScheduler() {
+    planned();
+    topology("other", null, "a", "b");
+    scheduler.prepare(Map.of(PlanScheduler.OTHERS, Recorder.class.getName()), null);
+    schedule();
+    same(Recorder.SEEN, Set.of("other"));
+    same(placed("other"), Map.of());
+    same(placed("t").get("source a"), "s1");
+  }
+
+  private void noSuchScheduler() {
+    for (String wrong : List.of("no.such.Scheduler", "java.lang.Object")) {
+      try {
+        new PlanScheduler().prepare(Map.of(PlanScheduler.OTHERS, wrong), null);
+        throw new AssertionError(wrong + " is taken");
+      } catch (IllegalArgumentException error) {
+        same(error.getMessage().contains(wrong), true);
+      }
+    }
+  }
+
+  private void ackers() {
+    planned();
+    topology("words", Map.of("spout", "hill", "__acker", "hill"), "spout", "__acker", "__acker");
+    schedule();
+    same(placed("words"), Map.of("spout", "s1", "__acker", "s1"));
   }
 
   private void survivesRestart() {

@@ -13,13 +13,17 @@ import org.apache.storm.generated.ExecutorSummary;
 import org.apache.storm.generated.GlobalStreamId;
 import org.apache.storm.generated.KillOptions;
 import org.apache.storm.generated.Nimbus;
+import org.apache.storm.generated.RebalanceOptions;
 import org.apache.storm.generated.SupervisorSummary;
 import org.apache.storm.generated.TopologyInfo;
 import org.apache.storm.generated.TopologySummary;
 import org.apache.storm.utils.NimbusClient;
 import org.apache.storm.utils.Utils;
 
-/** Asks nimbus by Thrift and writes its answer as JSON: HOST PORT status, or HOST PORT kill NAME. */
+/**
+ * Asks nimbus by Thrift and writes its answer as JSON: HOST PORT status, HOST PORT kill NAME, or HOST
+ * PORT rebalance NAME CONFIGURATION WORKERS.
+ */
 public final class Ask {
   private static final String ALL = ":all-time";
 
@@ -35,6 +39,12 @@ public final class Ask {
         KillOptions options = new KillOptions();
         options.set_wait_secs(0);
         client.getClient().killTopologyWithOpts(arguments[3], options);
+      } else if (arguments[2].equals("rebalance")) {
+        RebalanceOptions options = new RebalanceOptions();
+        options.set_wait_secs(0);
+        options.set_topology_conf_overrides(arguments[4]);
+        options.set_num_workers(Integer.parseInt(arguments[5]));
+        client.getClient().rebalance(arguments[3], options);
       } else {
         System.out.println(JSONValue.toJSONString(status(client.getClient())));
       }

@@ -24,7 +24,8 @@ import org.slf4j.LoggerFactory;
 
 /**
  * Puts each executor of a topology that brings a plan on the supervisor of its node, in one worker
- * per node, and leaves every other topology to Storm's default scheduler.
+ * per node, and leaves every other topology to another scheduler: Storm's default one, or that which
+ * {@code nova.scheduler.others} names in nimbus' configuration.
  *
  * <p>The plan is in the topology's configuration: {@code nova.placement}, from components to nodes.
  * Nimbus keeps that for as long as the topology, so there is nothing here that a restart could lose.
@@ -40,14 +41,32 @@ public final class PlanScheduler implements IScheduler {
   /** In a supervisor's metadata. */
   public static final String NODE = "nova.node";
 
+  /** In nimbus' configuration: class of the scheduler of topologies without a plan. */
+  public static final String OTHERS = "nova.scheduler.others";
+
   private static final Logger LOG = LoggerFactory.getLogger(PlanScheduler.class);
 
   // What was last said of a topology, to say a thing once.
   private final Map<String, String> said = new HashMap<>();
 
+  private IScheduler rest = new DefaultScheduler();
+
   @Override
   public void prepare(Map<String, Object> conf, StormMetricsRegistry metricsRegistry) {
-    LOG.info("Topologies with {} are placed by it", PLACEMENT);
+    Object name = conf.get(OTHERS);
+    if (name != null) {
+      try {
+        Object made = Class.forName(name.toString()).getDeclaredConstructor().newInstance();
+        if (!(made instanceof IScheduler scheduler) || made instanceof PlanScheduler) {
+          throw new IllegalArgumentException(OTHERS + ": " + name + ": is no scheduler of Storm's");
+        }
+        rest = scheduler;
+      } catch (ReflectiveOperationException error) {
+        throw new IllegalArgumentException(OTHERS + ": " + name + ": cannot be made: " + error);
+      }
+    }
+    rest.prepare(conf, metricsRegistry);
+    LOG.info("Topologies with {} are placed by it, others by {}", PLACEMENT, rest.getClass());
   }
 
   @Override
@@ -65,7 +84,7 @@ public final class PlanScheduler implements IScheduler {
     said.keySet().retainAll(planned);
     Others others = new Others(cluster, planned);
     if (!others.needsSchedulingTopologies().isEmpty()) {
-      DefaultScheduler.defaultSchedule(topologies, others);
+      rest.schedule(topologies, others);
       cluster.updateFrom(others);
     }
   }
@@ -198,10 +217,15 @@ public final class PlanScheduler implements IScheduler {
 
   @Override
   public Map<String, Map<String, Double>> config() {
-    return Map.of();
+    return rest.config();
   }
 
-  /** The cluster as the default scheduler may see it: what has a plan needs nothing of it. */
+  @Override
+  public void cleanup() {
+    rest.cleanup();
+  }
+
+  /** The cluster as the other scheduler may see it: what has a plan needs nothing of it. */
   private static final class Others extends Cluster {
     private final Set<String> planned;
 

@@ -1,0 +1,138 @@
+"""The commands ``nova observe`` and ``nova flink ...``: jobs of one's own on a Flink cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nova_core import console, paths
+from nova_core.commands import shared
+from nova_core.errors import NovaError
+from nova_core.numbers import NumberRange
+
+if TYPE_CHECKING:
+    from nova_flink.rest import Rest
+
+rest_option = click.option(
+    "--rest", metavar="URL", required=True, help="Of the cluster's REST interface."
+)
+
+
+@click.command(short_help="Measure the rates of a running Flink job.")
+@click.argument("job")
+@click.argument("problem", type=paths.INPUT)
+@rest_option
+@click.option(
+    "--for",
+    "seconds",
+    type=NumberRange(min=1),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to look; longer than the job's windows.",
+)
+@shared.output_option("The problem with the rates found, as JSON.", required=True)
+def observe(job: str, problem: Path, rest: str, seconds: float, output: Path) -> None:
+    """Measure what JOB's sources send and its operators emit, and write PROBLEM with these rates.
+
+    JOB is an id or a name. PROBLEM is what the plug-in wrote when the job was submitted
+    (nova.problem-file, as JSON).
+    """
+    from nova_core.model.files import write_text
+    from nova_flink.observing import observe as look
+
+    document = _document(problem)
+    cluster = _rest(rest)
+    from nova_flink.own_jobs import find
+
+    job_id = find(cluster, job)
+    with console.progress("observing") as progress:
+        found = look(cluster, job_id, document, seconds, progress)
+    write_text(output, json.dumps(found, indent=1) + "\n")
+    table = console.table(f"job {job_id}", ["source or operator", "tuples/s or selectivity"])
+    for one in found["sources"]:
+        table.add_row(one["id"], f"{one['rate']:.1f} tuples/s")
+    for query in found["queries"]:
+        for one in query["operators"]:
+            if "selectivity" in one:
+                table.add_row(one["id"], f"selectivity {one['selectivity']:.4g}")
+            elif "output_rate" in one:
+                table.add_row(one["id"], f"{one['output_rate']:.1f} tuples/s")
+    console.show(table)
+    console.say(f"problem written to {output}")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def flink() -> None:
+    """Jobs of your own on Flink, which Nova's plug-in has placed."""
+
+
+@flink.command(context_settings={"ignore_unknown_options": True})
+@click.argument("job")
+@click.argument("plan", type=paths.INPUT)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@rest_option
+@click.option(
+    "--savepoints",
+    metavar="DIRECTORY",
+    help="Where every process of the cluster can write [default: as the cluster is configured].",
+)
+@shared.json_option
+@click.pass_context
+def move(
+    ctx: click.Context,
+    job: str,
+    plan: Path,
+    command: tuple[str, ...],
+    rest: str,
+    savepoints: str | None,
+    as_json: bool,
+) -> None:
+    """Stop JOB with a savepoint and have COMMAND submit it again from there, pinned by PLAN.
+
+    COMMAND is what submitted the job, behind "--", as in: nova flink move JOB plan.json --rest URL
+    -- flink run -d job.jar. Exit code 1 when a part is not where the plan has it.
+    """
+    from nova_flink import moving, own_jobs
+
+    cluster = _rest(rest)
+    job_id = own_jobs.find(cluster, job)
+    moved = moving.move(cluster, job_id, plan, command, savepoints=savepoints, progress=console.say)
+    if as_json:
+        console.print_json(
+            {
+                "job": moved.job,
+                "was": job_id,
+                "savepoint": moved.savepoint,
+                "pause_s": round(moved.pause_s, 1),
+                **moved.found.to_plain(),
+            }
+        )
+    else:
+        right = sum(row.ok for row in moved.found.rows)
+        console.show(
+            f"job {moved.job}: {right} of {len(moved.found.rows)} parts where the plan has them; "
+            f"paused for {moved.pause_s:.1f} s"
+        )
+    ctx.exit(0 if moved.found.ok else 1)
+
+
+def _rest(url: str) -> Rest:
+    from nova_flink.rest import Rest
+
+    return Rest(url if "://" in url else f"http://{url}")
+
+
+def _document(file: Path) -> dict[str, object]:
+    try:
+        found = json.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise NovaError(f"{file}: {error.strerror}") from error
+    except ValueError as error:
+        raise NovaError(f"{file}: not JSON: {error}") from error
+    if not isinstance(found, dict) or not found.get("queries") or not found.get("sources"):
+        raise NovaError(f"{file}: not a problem with sources and queries")
+    return found

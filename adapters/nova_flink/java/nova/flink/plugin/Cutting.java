@@ -1,0 +1,266 @@
+package nova.flink.plugin;
+
+import java.lang.reflect.Field;
+import java.util.ArrayList;
+import java.util.List;
+import nova.engines.Intervals;
+import org.apache.flink.api.common.functions.Function;
+import org.apache.flink.api.common.functions.WrappingFunction;
+import org.apache.flink.api.common.typeutils.TypeSerializer;
+import org.apache.flink.api.dag.Transformation;
+import org.apache.flink.streaming.api.graph.StreamEdge;
+import org.apache.flink.streaming.api.graph.StreamGraph;
+import org.apache.flink.streaming.api.graph.StreamGraphs;
+import org.apache.flink.streaming.api.graph.StreamNode;
+import org.apache.flink.streaming.api.operators.AbstractUdfStreamOperator;
+import org.apache.flink.streaming.api.operators.SimpleOperatorFactory;
+import org.apache.flink.streaming.api.operators.StreamOperator;
+import org.apache.flink.streaming.api.operators.StreamOperatorFactory;
+import org.apache.flink.streaming.api.windowing.assigners.MergingWindowAssigner;
+import org.apache.flink.streaming.api.windowing.assigners.WindowAssigner;
+import org.apache.flink.streaming.api.windowing.triggers.EventTimeTrigger;
+import org.apache.flink.util.OutputTag;
+
+/**
+ * Replaces a join by instances: each gets some partitions of both inputs, so that every pair of
+ * tuples meets in exactly one, and what follows gets what all of them emit.
+ *
+ * <p>That is the same join only if a result depends on one tuple of either side and on nothing
+ * else: an inner join over windows or intervals of event time.
+ */
+final class Cutting {
+  private static final String TABLE_JOINS = "org.apache.flink.table.runtime.operators.join.";
+
+  private Cutting() {}
+
+  /** Why a step cannot be cut; null where it can. */
+  static String obstacle(Step step) {
+    if (step.kind != Step.Kind.JOIN) {
+      return "it is no join of two inputs";
+    }
+    StreamNode head = step.head;
+    if (head.getCoLocationGroup() != null) {
+      return "it is bound to other operators by a co-location group";
+    }
+    StreamOperatorFactory<?> factory = head.getOperatorFactory();
+    if (factory == null) {
+      return "it is no operator";
+    }
+    Object operator =
+        factory instanceof SimpleOperatorFactory
+            ? ((SimpleOperatorFactory<?>) factory).getOperator()
+            : factory;
+    if (sides(head).stream().anyMatch(List::isEmpty)) {
+      return "it has not two inputs";
+    }
+    String name = operator.getClass().getName();
+    if (name.startsWith(TABLE_JOINS + "window.") || name.startsWith(TABLE_JOINS + "interval.")) {
+      return inner(operator);
+    }
+    if (operator instanceof AbstractUdfStreamOperator
+        && name.contains("KeyedCoProcessOperator")) {
+      Object function = ((AbstractUdfStreamOperator<?, ?>) operator).getUserFunction();
+      String kind = function.getClass().getName();
+      if (kind.equals(TABLE_JOINS + "interval.RowTimeIntervalJoin")) {
+        return inner(function);
+      }
+      return kind.equals(TABLE_JOINS + "interval.ProcTimeIntervalJoin")
+          ? "it joins by processing time"
+          : "it is no window join and no interval join";
+    }
+    if (operator.getClass().getSimpleName().equals("IntervalJoinOperator")
+        || operator.getClass().getSimpleName().equals("AsyncIntervalJoinOperator")) {
+      return null;
+    }
+    return operator.getClass().getSimpleName().matches("(Async|Evicting)*WindowOperator(Factory)?")
+        ? windowed(operator)
+        : "it is no window join and no interval join";
+  }
+
+  private static String inner(Object join) {
+    Object kind = field(join, "joinType");
+    if (!(kind instanceof Enum)) {
+      return "Flink does not tell which kind of join it is";
+    }
+    return ((Enum<?>) kind).name().equals("INNER") ? null : "it is no inner join (" + kind + ")";
+  }
+
+  /** Of a join of data streams, which Flink makes a window over both inputs. */
+  private static String windowed(Object operator) {
+    Object function = field(operator, "windowFunction");
+    if (operator instanceof AbstractUdfStreamOperator) {
+      function = ((AbstractUdfStreamOperator<?, ?>) operator).getUserFunction();
+    }
+    boolean joins = false;
+    for (int depth = 0; depth < 5 && function instanceof WrappingFunction; depth++) {
+      function = wrapped(function);
+      String name = function == null ? "" : function.getClass().getName();
+      joins |= name.endsWith("$JoinCoGroupFunction") || name.endsWith("$FlatJoinCoGroupFunction");
+    }
+    if (!joins) {
+      return "it is a co-group or an aggregate, whose results depend on whole windows";
+    }
+    Object assigner = field(operator, "windowAssigner");
+    Object trigger = field(operator, "trigger");
+    if (!(assigner instanceof WindowAssigner) || !((WindowAssigner<?, ?>) assigner).isEventTime()) {
+      return "its windows are not of event time";
+    }
+    if (assigner instanceof MergingWindowAssigner) {
+      return "its windows are sessions, which depend on all tuples";
+    }
+    if (!(trigger instanceof EventTimeTrigger)) {
+      return "its windows have a trigger of their own";
+    }
+    if (operator.getClass().getSimpleName().contains("Evicting")) {
+      return "its windows have an evictor";
+    }
+    return Long.valueOf(0).equals(field(operator, "allowedLateness"))
+        ? null
+        : "its windows allow late tuples, and emit again what they emitted";
+  }
+
+  private static Function wrapped(Object function) {
+    return (Function) ((WrappingFunction<?>) function).getWrappedFunction();
+  }
+
+  private static Object field(Object of, String name) {
+    for (Class<?> one = of.getClass(); one != null; one = one.getSuperclass()) {
+      try {
+        Field found = one.getDeclaredField(name);
+        found.setAccessible(true);
+        return found.get(of);
+      } catch (NoSuchFieldException error) {
+        continue;
+      } catch (IllegalAccessException | RuntimeException error) {
+        return null;
+      }
+    }
+    return null;
+  }
+
+  /** The edges of the left and of the right input. */
+  private static List<List<StreamEdge>> sides(StreamNode join) {
+    List<StreamEdge> left = new ArrayList<>();
+    List<StreamEdge> right = new ArrayList<>();
+    int first = join.getInEdges().isEmpty() ? -1 : join.getInEdges().get(0).getSourceId();
+    for (StreamEdge edge : join.getInEdges()) {
+      // Inputs of a window over both come one after the other; others are numbered 1 and 2.
+      boolean isLeft =
+          edge.getTypeNumber() == 0 ? edge.getSourceId() == first : edge.getTypeNumber() == 1;
+      (isLeft ? left : right).add(edge);
+    }
+    return List.of(left, right);
+  }
+
+  /**
+   * Cut a join whose {@link #obstacle} is null.
+   *
+   * @return the head of each instance, the first of which is the step's own
+   */
+  static List<StreamNode> cut(StreamGraph graph, Step step, List<Placement.Instance> instances) {
+    StreamNode join = step.head;
+    List<List<StreamEdge>> sides = sides(join);
+    List<StreamEdge> out = new ArrayList<>(join.getOutEdges());
+    List<StreamNode> made = new ArrayList<>();
+    made.add(join);
+    for (int i = 1; i < instances.size(); i++) {
+      int id = Transformation.getNewNodeId();
+      StreamNode copy = StreamGraphs.copy(graph, join, id, join.getOperatorName() + " #" + i);
+      graph.setTransformationUID(id, join.getTransformationUID() + "-" + i);
+      made.add(copy);
+    }
+    for (int side = 0; side < 2; side++) {
+      List<Intervals> parts = new ArrayList<>();
+      for (Placement.Instance one : instances) {
+        parts.add(side == 0 ? one.left : one.right);
+      }
+      for (StreamEdge edge : sides.get(side)) {
+        divide(graph, step, edge, made, parts, side == 0 ? "left" : "right");
+      }
+    }
+    for (int i = 1; i < made.size(); i++) {
+      for (StreamEdge edge : out) {
+        connect(graph, made.get(i).getId(), edge, edge.getTargetId(), edge.getOutputTag());
+      }
+    }
+    return made;
+  }
+
+  private static void divide(
+      StreamGraph graph,
+      Step step,
+      StreamEdge edge,
+      List<StreamNode> instances,
+      List<Intervals> parts,
+      String side) {
+    boolean whole = parts.stream().allMatch(part -> part == null);
+    int from = edge.getSourceId();
+    List<OutputTag<?>> tags = new ArrayList<>();
+    StreamGraphs.remove(graph, edge);
+    if (!whole) {
+      StreamNode sender = graph.getStreamNode(from);
+      from = splitter(graph, step, sender, edge, parts, side, tags);
+    }
+    for (int i = 0; i < instances.size(); i++) {
+      OutputTag<?> tag = whole ? edge.getOutputTag() : tags.get(i);
+      connect(graph, from, edge, instances.get(i).getId(), tag);
+    }
+  }
+
+  @SuppressWarnings({"unchecked", "rawtypes"})
+  private static int splitter(
+      StreamGraph graph,
+      Step step,
+      StreamNode sender,
+      StreamEdge edge,
+      List<Intervals> parts,
+      String side,
+      List<OutputTag<?>> tags) {
+    TypeSerializer<?> serializer =
+        edge.getOutputTag() == null
+            ? sender.getTypeSerializerOut()
+            : edge.getOutputTag().getTypeInfo().createSerializer(
+                graph.getExecutionConfig().getSerializerConfig());
+    Intervals[] all = new Intervals[parts.size()];
+    for (int i = 0; i < all.length; i++) {
+      all[i] =
+          parts.get(i) == null
+              ? new Intervals(new double[] {0}, new double[] {1})
+              : parts.get(i);
+      tags.add(new OutputTag("nova-" + step.id + "-" + i, new SerializedType(serializer)));
+    }
+    int id = Transformation.getNewNodeId();
+    SimpleOperatorFactory<?> factory =
+        SimpleOperatorFactory.of(
+            (StreamOperator) new Splitter(tags.toArray(new OutputTag[0]), all));
+    StreamNode made =
+        StreamGraphs.behind(graph, sender, id, "cut " + step.id + " " + side, factory);
+    made.setSerializersIn(serializer);
+    made.setSerializerOut(serializer);
+    graph.setTransformationUID(
+        id, "nova-cut-" + step.id + "-" + side + "-" + sender.getTransformationUID());
+    int from = sender.getId();
+    if (edge.getOutputTag() != null) {
+      int virtual = Transformation.getNewNodeId();
+      graph.addVirtualSideOutputNode(from, virtual, edge.getOutputTag());
+      from = virtual;
+    }
+    // Same parallelism and group: Flink chains it to what it works on.
+    graph.addEdge(from, id, 0);
+    return id;
+  }
+
+  /** An edge like another one, between other nodes. */
+  private static void connect(
+      StreamGraph graph, int from, StreamEdge like, int to, OutputTag<?> tag) {
+    int virtual = from;
+    if (tag != null) {
+      virtual = Transformation.getNewNodeId();
+      graph.addVirtualSideOutputNode(from, virtual, tag);
+    }
+    int partitioned = Transformation.getNewNodeId();
+    graph.addVirtualPartitionNode(
+        virtual, partitioned, like.getPartitioner().copy(), like.getExchangeMode());
+    graph.addEdge(partitioned, to, like.getTypeNumber());
+  }
+}

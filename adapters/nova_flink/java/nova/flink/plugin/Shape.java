@@ -1,0 +1,189 @@
+package nova.flink.plugin;
+
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.flink.streaming.api.graph.StreamEdge;
+import org.apache.flink.streaming.api.graph.StreamGraph;
+import org.apache.flink.streaming.api.graph.StreamNode;
+import org.apache.flink.streaming.api.operators.SimpleOperatorFactory;
+import org.apache.flink.streaming.api.operators.StreamOperatorFactory;
+import org.apache.flink.streaming.runtime.partitioner.ForwardPartitioner;
+
+/**
+ * A job as steps: a source, a join or any other operator that gets its input from another host's
+ * point of view, each with what Flink can chain to it. A sink is a step of its own.
+ */
+final class Shape {
+  // Where SQL writes files: the operator that ends such a job only discards what is told of them.
+  private static final String FILES = "org.apache.flink.connector.file.table.stream.";
+
+  final StreamGraph graph;
+
+  /** Inputs first. */
+  final List<Step> steps = new ArrayList<>();
+
+  private final Map<Integer, Step> at = new HashMap<>();
+
+  private Shape(StreamGraph graph) {
+    this.graph = graph;
+  }
+
+  /**
+   * @param mapping what a person says of the job
+   * @param known sources that a plan names
+   */
+  static Shape of(StreamGraph graph, Mapping mapping, Collection<String> known) {
+    Shape shape = new Shape(graph);
+    Set<Integer> ends = shape.ends();
+    for (StreamNode node : graph.getStreamNodesSortedTopologicallyFromSources()) {
+      shape.add(node, ends.contains(node.getId()));
+    }
+    shape.name(mapping, known);
+    return shape;
+  }
+
+  /** Sinks' operators: the last ones, the writer before a committer, and writers of files. */
+  private Set<Integer> ends() {
+    Set<Integer> found = new HashSet<>();
+    for (StreamNode node : graph.getStreamNodes()) {
+      if (node.getOutEdges().isEmpty() && !node.getInEdges().isEmpty()) {
+        StreamNode one = node;
+        found.add(one.getId());
+        while (one.getInEdges().size() == 1) {
+          StreamNode before = graph.getSourceVertex(one.getInEdges().get(0));
+          if (!what(one).contains("Committer") && !what(before).startsWith(FILES)) {
+            break;
+          }
+          one = before;
+          found.add(one.getId());
+        }
+      }
+    }
+    return found;
+  }
+
+  /** Name of the class that does an operator's work. */
+  private static String what(StreamNode node) {
+    StreamOperatorFactory<?> factory = node.getOperatorFactory();
+    if (factory instanceof SimpleOperatorFactory) {
+      return ((SimpleOperatorFactory<?>) factory).getOperator().getClass().getName();
+    }
+    return factory == null ? "" : factory.getClass().getName();
+  }
+
+  private void add(StreamNode node, boolean end) {
+    List<StreamEdge> edges = node.getInEdges();
+    Step step;
+    if (edges.isEmpty()) {
+      step = begin(Step.Kind.SOURCE, node);
+    } else {
+      Step before = at.get(edges.get(0).getSourceId());
+      boolean ended = before.kind == Step.Kind.SINK;
+      if (ended || (!end && follows(node))) {
+        step = before;
+      } else if (end) {
+        step = begin(Step.Kind.SINK, node);
+      } else {
+        Set<Step> inputs = new HashSet<>();
+        for (StreamEdge edge : edges) {
+          inputs.add(at.get(edge.getSourceId()));
+        }
+        step = begin(inputs.size() > 1 ? Step.Kind.JOIN : Step.Kind.SINGLE, node);
+      }
+      for (StreamEdge edge : edges) {
+        Step input = at.get(edge.getSourceId());
+        if (input != step) {
+          step.inputs.add(input);
+        }
+      }
+    }
+    step.members.add(node);
+    at.put(node.getId(), step);
+  }
+
+  /** Whether Flink can chain a node to what it receives from. */
+  private boolean follows(StreamNode node) {
+    if (node.getInEdges().size() != 1) {
+      return false;
+    }
+    StreamEdge edge = node.getInEdges().get(0);
+    return edge.getPartitioner() instanceof ForwardPartitioner
+        && graph.getSourceVertex(edge).getParallelism() == node.getParallelism();
+  }
+
+  private Step begin(Step.Kind kind, StreamNode head) {
+    Step step = new Step(kind, head);
+    steps.add(step);
+    return step;
+  }
+
+  /** The first step that a step sends to; itself without any. */
+  Step receiver(Step sender) {
+    for (Step step : steps) {
+      if (step.inputs.contains(sender)) {
+        return step;
+      }
+    }
+    return sender;
+  }
+
+  List<Step> of(Step.Kind kind) {
+    List<Step> found = new ArrayList<>();
+    for (Step step : steps) {
+      if (step.kind == kind) {
+        found.add(step);
+      }
+    }
+    return found;
+  }
+
+  private void name(Mapping mapping, Collection<String> known) {
+    Map<String, Integer> count = new LinkedHashMap<>();
+    for (Step step : steps) {
+      String part =
+          step.kind == Step.Kind.SOURCE
+              ? "sources"
+              : step.kind == Step.Kind.SINK ? "sinks" : "operators";
+      step.said = mapping.of(part, step.name());
+      boolean said = step.said != null && !step.said.key.equals(Mapping.OTHERS);
+      if (!said && step.kind == Step.Kind.SINK && of(Step.Kind.SINK).size() == 1) {
+        // SQL calls a job that writes one table after it, and not always the operator.
+        String job = graph.getJobName();
+        step.said = mapping.of(part, job.substring(job.lastIndexOf('.') + 1));
+      }
+      step.key = key(step, known);
+      int number = count.merge(Names.slug(step.key), 1, Integer::sum);
+      step.id = number == 1 ? Names.slug(step.key) : Names.slug(step.key) + "-" + number;
+    }
+  }
+
+  private static String key(Step step, Collection<String> known) {
+    boolean own = step.said != null && !step.said.key.equals(Mapping.OTHERS);
+    if (own && step.kind != Step.Kind.JOIN && step.kind != Step.Kind.SINGLE) {
+      return step.said.key;
+    }
+    if (step.kind == Step.Kind.SOURCE) {
+      List<String> meant = new ArrayList<>();
+      for (String source : known) {
+        if (Names.called(step.name(), source)) {
+          meant.add(source);
+        }
+      }
+      if (meant.size() > 1) {
+        throw new Refusal(
+            "the job's source '" + Names.plain(step.name()) + "' means "
+                + String.join(" or ", meant) + "; map it in " + Settings.MAPPING.key());
+      }
+      if (!meant.isEmpty()) {
+        return meant.get(0);
+      }
+    }
+    return Names.slug(step.name());
+  }
+}

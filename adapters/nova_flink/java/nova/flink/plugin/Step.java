@@ -1,0 +1,78 @@
+package nova.flink.plugin;
+
+import java.util.ArrayList;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Set;
+import org.apache.flink.streaming.api.graph.StreamNode;
+
+/** Operators of a job that are placed together. */
+final class Step {
+  /** What it is to a plan. */
+  enum Kind {
+    SOURCE,
+    /** Receives from one other step. */
+    SINGLE,
+    /** Receives from several. */
+    JOIN,
+    SINK
+  }
+
+  final Kind kind;
+  final StreamNode head;
+  final List<StreamNode> members = new ArrayList<>();
+  final Set<Step> inputs = new LinkedHashSet<>();
+
+  /** Unique in the job, and the same whenever it is built. */
+  String id;
+
+  /** What a mapping or plan calls it; its id where neither does. */
+  String key;
+
+  Mapping.Entry said;
+
+  Step(Kind kind, StreamNode head) {
+    this.kind = kind;
+    this.head = head;
+  }
+
+  String name() {
+    return head.getOperatorName();
+  }
+
+  /** The node that the job itself or the mapping names; null when neither does. */
+  String wanted() {
+    for (StreamNode one : members) {
+      String node = Names.annotated(one.getOperatorName());
+      if (node != null) {
+        return node;
+      }
+    }
+    return said == null ? null : said.node;
+  }
+
+  /** Sources whose tuples, or what is made of them, it receives. */
+  Set<Step> sources() {
+    Set<Step> found = new LinkedHashSet<>();
+    if (kind == Kind.SOURCE) {
+      found.add(this);
+    }
+    for (Step input : inputs) {
+      found.addAll(input.sources());
+    }
+    return found;
+  }
+
+  /** All that comes before it, and itself. */
+  void gather(Set<Step> found) {
+    for (Step input : inputs) {
+      input.gather(found);
+    }
+    found.add(this);
+  }
+
+  @Override
+  public String toString() {
+    return id;
+  }
+}

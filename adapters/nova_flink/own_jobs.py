@@ -1,0 +1,113 @@
+"""Jobs that people submit themselves, pinned by Nova's plug-in (standard library only).
+
+The plug-in writes into every operator's description what it is to the plan and where it shall run;
+Flink's REST interface shows descriptions. So a job is verified by what it carries, whoever started
+it and the cluster.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nova_engines.names import original
+from nova_engines.verification import Verification, compare
+from nova_flink import names
+from nova_flink.rest import ENDED, FlinkError, Rest
+
+# `nova.flink.plugin.Placing.describe` writes it.
+MARK = re.compile(r"\[nova id=(?P<id>\S+?)(?: at=(?P<at>[^\]\s]+))?\]")
+RESOURCE = "node-"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What Flink runs as one: operators chained to each other.
+
+    Attributes:
+        vertex: Flink's id.
+        title: Flink's name.
+        steps: what it holds of the plan, by id: the node it shall run on, None where unpinned.
+        inputs: vertices it receives from.
+    """
+
+    vertex: str
+    title: str
+    steps: Mapping[str, str | None]
+    inputs: tuple[str, ...]
+
+
+def find(rest: Rest, job: str) -> str:
+    """The id of a job, given by its id or its name.
+
+    Raises:
+        FlinkError: for no such job, or several running ones of that name.
+    """
+    known = rest.jobs()
+    if job in known:
+        return job
+    called = [one for one, told in known.items() if told["name"] == job]
+    running = [one for one in called if known[one]["state"] not in ENDED]
+    if len(running or called) != 1:
+        what = "several jobs are called so" if called else "there is no job of that id or name"
+        raise FlinkError(f"{rest.url}: {job}: {what}")
+    return (running or called)[0]
+
+
+def parts(rest: Rest, job_id: str) -> list[Part]:
+    """What a job consists of.
+
+    Raises:
+        FlinkError: for an unknown job, or one that did not pass the plug-in.
+    """
+    told = rest.job(job_id)
+    titles = {str(one["id"]): str(one["name"]) for one in told["vertices"]}
+    found = []
+    for node in told["plan"]["nodes"]:
+        marks = MARK.finditer(str(node.get("description", "")))
+        steps = {mark["id"]: original(mark["at"]) if mark["at"] else None for mark in marks}
+        inputs = tuple(str(one["id"]) for one in node.get("inputs", ()))
+        found.append(Part(str(node["id"]), titles[str(node["id"])], steps, inputs))
+    if not any(part.steps for part in found):
+        raise FlinkError(
+            f"{rest.url}: job {job_id} does not say what it is to a plan: it was not submitted "
+            "with execution.target: nova"
+        )
+    return found
+
+
+def verify(rest: Rest, job_id: str) -> Verification:
+    """Compare where a job's subtasks are with where the plug-in has pinned them.
+
+    Raises:
+        FlinkError: for an unknown job, one that is not pinned, or when nothing answers.
+    """
+    held = parts(rest, job_id)
+    nodes = {step: node for part in held for step, node in part.steps.items() if node is not None}
+    if not nodes:
+        raise FlinkError(f"{rest.url}: job {job_id} runs unpinned: there is nothing to verify")
+    at = nodes_of(rest.task_managers())
+    found = []
+    for part in held:
+        pinned = [step for step, node in part.steps.items() if node is not None]
+        for subtask in rest.subtasks(job_id, part.vertex):
+            manager = str(subtask.get("taskmanager-id") or "")
+            place = None if manager in ("", "(unassigned)") else at.get(manager, manager)
+            found += [(name, place, str(subtask["status"])) for name in pinned or [part.title]]
+    return compare(nodes, found)
+
+
+def nodes_of(managers: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """The node that each TaskManager stands for, by the external resource it offers."""
+    found = {}
+    for manager, told in managers.items():
+        offered = [
+            one.removeprefix(RESOURCE)
+            for one in told.get("totalResource", {}).get("extendedResources", {})
+            if one.startswith(RESOURCE)
+        ]
+        node = original(offered[0]) if len(offered) == 1 else names.node_of_task_manager(manager)
+        found[manager] = node or manager
+    return found

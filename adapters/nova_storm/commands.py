@@ -1,0 +1,96 @@
+"""The command ``nova place``: a running topology of one's own on the nodes of a plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nova_core import console, paths
+from nova_core.commands import shared
+from nova_core.errors import NovaError
+
+if TYPE_CHECKING:
+    from nova_storm.nimbus import Nimbus
+
+PORT = 6627
+
+
+@click.command(short_help="Place a running Storm topology of your own.")
+@click.argument("topology")
+@click.option("--plan", type=paths.INPUT, required=True, help="Of whole queries, as JSON.")
+@shared.problem_option
+@click.option("--at", metavar="HOST[:PORT]", required=True, help="Where nimbus answers.")
+@click.option(
+    "--node",
+    "chosen",
+    metavar="COMPONENT=NODE",
+    multiple=True,
+    help="Where a component runs that the plan has not; may be repeated.",
+)
+@click.option("--show", is_flag=True, help="Only write nova.placement, as JSON; change nothing.")
+@shared.json_option
+@click.pass_context
+def place(
+    ctx: click.Context,
+    topology: str,
+    plan: Path,
+    problem: Path,
+    at: str,
+    chosen: tuple[str, ...],
+    show: bool,
+    as_json: bool,
+) -> None:
+    """Have the components of a running TOPOLOGY run on the nodes of a plan, by one rebalancing.
+
+    Components are called like the plan's sources, operators and queries. Exit code 1 when one does
+    not run where the plan has it.
+    """
+    from nova_engines.bundle import addresses
+    from nova_storm import own_topologies as own
+
+    answered = shared.load_problem(problem, None)
+    nimbus = _nimbus(at)
+    there = own.components(nimbus.status(), topology)
+    nodes = own.placement(plan, there, _chosen(chosen))
+    unknown = sorted(set(nodes.values()) - set(answered.node_index))
+    if unknown:
+        raise NovaError(f"{plan}: node {unknown[0]}: is not in {problem}")
+    if show:
+        console.print_json({"nova.placement": nodes, "topology.workers": len(set(nodes.values()))})
+        return
+    own.move(nimbus, topology, nodes)
+    found = own.await_placed(nimbus, topology, nodes, addresses(answered, set(nodes.values())))
+    if as_json:
+        console.print_json({"topology": topology, **found.to_plain()})
+    else:
+        table = console.table(f"topology {topology}", ["component", "planned", "runs on", "status"])
+        for row in found.rows:
+            table.add_row(row.operator, row.node or "-", row.actual or "-", row.status)
+        console.show(table)
+        if found.note:
+            console.say(f"the scheduler says: {found.note}")
+    ctx.exit(0 if found.ok else 1)
+
+
+def _chosen(texts: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        component, _, node = text.rpartition("=")
+        if not component or not node or component in found:
+            wrong = "is given twice" if component in found else "expected COMPONENT=NODE"
+            raise NovaError(f"--node {text}: {wrong}")
+        found[component] = node
+    return found
+
+
+def _nimbus(at: str) -> Nimbus:
+    from nova_engines.installing import java
+    from nova_storm.home import StormHome
+    from nova_storm.nimbus import Nimbus
+
+    host, _, port = at.partition(":")
+    if not host or (port and not port.isdecimal()):
+        raise NovaError(f"--at {at}: expected HOST or HOST:PORT")
+    return Nimbus(StormHome.default(), host, int(port or PORT), java("Storm"))

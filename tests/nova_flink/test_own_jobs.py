@@ -1,0 +1,156 @@
+"""What jobs of anybody's say of themselves, without a cluster; with one see test_own_jobs_e2e."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from nova_core import place
+from nova_core.errors import NovaError
+from nova_core.model.files import read_problem
+from nova_flink import moving, names, own_jobs
+from nova_flink.observing import observe
+from nova_flink.rest import FlinkError, Rest
+from nova_flink.translate import translate
+
+JOIN = """[13]:WindowJoin(joinType=[InnerJoin]) [nova id=windowjoin#0 at=barn]<br/>\
++- [14]:Calc(select=[n]) [nova id=windowjoin at=barn]<br/>"""
+MANAGERS = {
+    "10.0.0.7:6122-ab": {"totalResource": {"extendedResources": {"node-barn": 1000}}},
+    "tm-hill_2e_1": {"totalResource": {"extendedResources": {}}},
+}
+
+
+class Told(Rest):
+    """A cluster that runs one job."""
+
+    def __init__(self, manager: str = "10.0.0.7:6122-ab", state: str = "RUNNING") -> None:
+        super().__init__("http://flink")
+        self.manager, self.count = manager, 0
+        vertices = [
+            {"id": "a", "name": "Source: x[1]"},
+            {"id": "b", "name": "WindowJoin[13] -> Calc[14]"},
+        ]
+        plan = {
+            "nodes": [
+                {"id": "a", "description": "Source: x [nova id=x at=hill_2e_1]<br/>"},
+                {"id": "b", "description": JOIN, "inputs": [{"id": "a"}]},
+            ]
+        }
+        self.known: dict[str, Any] = {
+            "/jobs/overview": {"jobs": [{"jid": "1", "name": "sums", "state": "RUNNING"}]},
+            "/jobs/1": {"vertices": vertices, "plan": plan, "state": state},
+            "/taskmanagers": {"taskmanagers": [{"id": k, **v} for k, v in MANAGERS.items()]},
+            "/jobs/1/vertices/a": self._subtask("tm-hill_2e_1"),
+            "/jobs/1/vertices/b": self._subtask(manager),
+        }
+
+    @staticmethod
+    def _subtask(manager: str) -> Mapping[str, Any]:
+        return {"subtasks": [{"taskmanager-id": manager, "status": "RUNNING"}]}
+
+    def get(self, path: str) -> Any:
+        plain, _, query = path.partition("?")
+        if not plain.endswith("/metrics"):
+            return self.known[plain]
+        metrics = {"a": ["Source__x[1].numRecordsOut"], "b": ["WindowJoin[13].numRecordsOut",
+                   "Calc[14].numRecordsOut", "numRecordsOut"]}[plain.split("/")[4]]  # fmt: skip
+        if not query:
+            return [{"id": one} for one in metrics]
+        self.count += 50
+        return [{"id": one, "sum": self.count} for one in metrics]
+
+
+def test_a_job_is_verified_by_what_it_carries() -> None:
+    assert own_jobs.find(Told(), "sums") == "1"
+    assert own_jobs.verify(Told(), "1").ok
+    wrong = own_jobs.verify(Told(manager="tm-hill_2e_1"), "1")
+    assert [(row.operator, row.node, row.actual) for row in wrong.misplaced] == [
+        ("windowjoin#0", "barn", "hill.1"),
+        ("windowjoin", "barn", "hill.1"),
+    ]
+    with pytest.raises(FlinkError, match="there is no job of that id or name"):
+        own_jobs.find(Told(), "other")
+
+
+def test_a_job_that_never_passed_nova_says_nothing() -> None:
+    rest = Told()
+    for node in rest.known["/jobs/1"]["plan"]["nodes"]:
+        node["description"] = "Map"
+    with pytest.raises(FlinkError, match="it was not submitted with"):
+        own_jobs.verify(rest, "1")
+
+
+def test_rates_are_put_into_the_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nova_flink.observing.SETTLE_S", 0.0)
+    problem = {
+        "nova": 1,
+        "sources": [{"id": "x", "node": "hill.1", "stream": "x", "rate": 1}],
+        "queries": [
+            {"id": "out", "sink": "hub", "operators": [
+                {"id": "windowjoin", "kind": "aggregate", "input": "x", "output_rate": 1}]}
+        ],
+    }  # fmt: skip
+    found = observe(Told(), "1", problem, 0.05)
+    assert found["sources"][0]["rate"] > 1
+    assert found["queries"][0]["operators"][0]["output_rate"] > 1
+    with pytest.raises(NovaError, match="is it a problem of another job"):
+        observe(Told(), "1", problem | {"sources": [{"id": "y"}]}, 0.05)
+    with pytest.raises(FlinkError, match="only a running one"):
+        observe(Told(state="FINISHED"), "1", problem, 0.05)
+
+
+KEYS = st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(".".join)
+DOCUMENTS = st.recursive(
+    st.integers(), lambda inner: st.dictionaries(KEYS, inner, min_size=1, max_size=3), max_leaves=6
+).filter(lambda one: isinstance(one, dict))
+
+
+@given(DOCUMENTS, KEYS)
+def test_a_setting_is_replaced_however_it_was_written(document: dict[str, Any], key: str) -> None:
+    before = _flattened(document)
+    assume(not any(f"{name}.".startswith(f"{key}.") and name != key for name in before))
+    after = _flattened(yaml.safe_load(moving.configured(yaml.safe_dump(document), {key: "new"})))
+    assert after == before | {key: "new"}
+
+
+def _flattened(document: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in document.items():
+        if isinstance(value, dict):
+            found |= _flattened(value, f"{above}{name}.")
+        else:
+            found[f"{above}{name}"] = value
+    return found
+
+
+def test_a_task_manager_of_any_cluster_needs_three_settings(tmp_path: Path) -> None:
+    file = tmp_path / "problem.yaml"
+    file.write_text("""
+nova: 1
+nodes:
+  - {id: hill.1, capacity: 5, position: [0, 0]}
+  - {id: hub, capacity: 50, position: [1, 0]}
+sources: [{id: a, node: hill.1, stream: a, rate: 1}]
+queries: [{id: q, sink: hub, operators: [{id: s, kind: aggregate, input: a, window: 1}]}]
+""")
+    problem = read_problem(file)
+    plan = place(problem, "nova")
+    written = translate(plan, problem, tmp_path / "made", form="config")
+    assert {path.name for path in written} == {
+        "README.md", "hill_2e_1.yaml", "hill_2e_1.options", "hub.yaml", "hub.options"}  # fmt: skip
+    told = yaml.safe_load((tmp_path / "made" / "hill_2e_1.yaml").read_text())
+    resource = names.resource("hill.1")
+    assert told == {
+        "taskmanager.resource-id": names.task_manager("hill.1"),
+        "external-resources": resource,
+        f"external-resource.{resource}.amount": 1000,
+    }
+    with pytest.raises(NovaError, match="expected bundle or config"):
+        translate(plan, problem, tmp_path / "other", form="yaml")

@@ -1,0 +1,230 @@
+"""Jobs of anybody's, unmodified: placed by the plug-in, cut exactly, refused in a line, moved."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from needs_flink import require
+from own_jobs_material import OwnClient, Service, joined, joining, near, readings, wait, written
+
+from nova_core.model.files import read_problem, write_text
+from nova_flink import moving, own_jobs
+from nova_flink.home import FlinkHome
+from nova_flink.local_cluster import LocalCluster
+from nova_flink.observing import observe
+from nova_flink.rest import ENDED
+
+pytestmark = pytest.mark.e2e
+PACKAGE = "org.apache.flink.streaming.examples"
+EXAMPLES = {
+    "join.WindowJoin": 4,
+    "windowing.TopSpeedWindowing": 3,
+    "statemachine.StateMachineExample": 3,
+    "windowing.GroupedProcessingTimeWindowExample": 3,
+}
+WRAPPED = "windowing.TopSpeedWindowing"
+NODES = """\
+nova: 1
+name: field
+nodes:
+  - {id: hill, capacity: 10, position: [-60, 60]}
+  - {id: shore, capacity: 150, position: [-55, 20]}
+  - {id: barn, capacity: 160, position: [-30, 40]}
+  - {id: mill, capacity: 150, position: [-28, 30]}
+  - {id: hub, capacity: 400, position: [0, 0], worker: false}
+"""
+MAPPING = """\
+sources:
+  pressure: {node: hill, rate: 100}
+  humidity: {node: shore, rate: 100}
+  Grades Data Generator: {node: hill, rate: 3}
+  "*": {node: shore, rate: 10}
+sinks: {"*": hub}
+"""
+WRONG = {
+    "unmapped": ("sinks: {'*': hub}", {}, "Car data generator source': is nowhere mapped"),
+    "unknown": (
+        "sources: {'*': {node: hil, rate: 1}}\nsinks: {'*': hub}",
+        {},
+        "node hil is not in",
+    ),
+    "no-rate": ("sources: {'*': hill}\nsinks: {'*': hub}", {}, "its rate is not known"),
+    "down": (MAPPING, {"nova.service": "http://127.0.0.1:1"}, "no answer from `nova serve`"),
+    "gone": (MAPPING.replace("shore", "sea"), {"nova.nodes": "sea.yaml"}, "node sea: no TaskMan"),
+    "other": (MAPPING, {"nova.plan": "other.json"}, "is not in the plan"),
+}
+JOB = re.compile(r"JobID ([0-9a-f]{32})")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    home = FlinkHome.default()
+    require(home)
+    names = ["hub", "hill", "shore", "barn", "mill"]
+    settings = {"taskmanager.memory.managed.size": "96m"}
+    directory = tmp_path_factory.mktemp("cluster")
+    with LocalCluster(home, names, directory, settings=settings, start_timeout_s=300) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> OwnClient:
+    return OwnClient(cluster.home, cluster.rest.url, tmp_path_factory.mktemp("client"))
+
+
+def test_jobs_of_others_are_placed_cut_and_refused(
+    cluster: LocalCluster, client: OwnClient, tmp_path: Path
+) -> None:
+    (tmp_path / "nodes.yaml").write_text(NODES)
+    (tmp_path / "sea.yaml").write_text(NODES.replace("shore", "sea"))
+    (tmp_path / "mapping.yaml").write_text(MAPPING)
+    plan = {"nova_plan": 2, "rewriting": {}, "instances": [], "edges": [
+        {"from": "hill", "to": "hub", "carries": "elsewhere"}]}  # fmt: skip
+    (tmp_path / "other.json").write_text(json.dumps(plan))
+    files = readings(tmp_path, 4000)
+    scripts = {
+        "uncut": (joining(files, tmp_path / "whole"), {"nova.plan": "none"}),
+        "cut": (joining(files, tmp_path / "pieces"), {}),
+        "interval": (joining(files, tmp_path / "near", 50), {}),
+    }
+    with Service(tmp_path / "service") as service:
+
+        def settings(mapping: str, **more: str) -> list[str]:
+            told = {
+                "nova.service": service.url,
+                "nova.nodes": str(tmp_path / "nodes.yaml"),
+                "nova.mapping": mapping,
+            } | more
+            for key in ("nova.nodes", "nova.plan"):
+                if told.get(key, "/").endswith((".yaml", ".json")):
+                    told[key] = str(tmp_path / Path(told[key]).name)
+            return [f"-D{key}={value}" for key, value in told.items()]
+
+        own = str(tmp_path / "mapping.yaml")
+        tasks: dict[str, list[str]] = {}
+        for name, (mapping, more, _) in WRONG.items():
+            (tmp_path / f"{name}.yaml").write_text(mapping)
+            given = settings(str(tmp_path / f"{name}.yaml"), **more)
+            main = f"{PACKAGE}.windowing.TopSpeedWindowing"
+            tasks[name] = ["flink", "run", "-d", *given, "-c", main, str(client.examples)]
+        for name, (script, more) in scripts.items():
+            (tmp_path / f"{name}.sql").write_text(script)
+            given = settings(own, **more)
+            tasks[name] = ["sql-client", *given, "-f", str(tmp_path / f"{name}.sql")]
+        for name in EXAMPLES:
+            problem = {"nova.problem-file": str(tmp_path / f"{name}.json")}
+            given, main = settings(own, **problem), [str(client.examples)]
+            if name == WRAPPED:
+                # As where Flink fixes the target: the wrapper's first argument is the main class.
+                given.append("-Dexecution.target=remote")
+                main = ["-c", "nova.flink.plugin.Main", *main, f"{PACKAGE}.{name}"]
+            else:
+                main = ["-c", f"{PACKAGE}.{name}", *main]
+            tasks[name] = ["flink", "run", "-d", *given, *main]
+        said = client.submit(tasks, timeout_s=900)
+
+    for name, (_, _, words) in WRONG.items():
+        assert said[name].startswith("1\n") and words in said[name], (name, said[name])
+    reference = joined(files)
+    assert written(tmp_path / "whole") == reference
+    assert written(tmp_path / "pieces") == reference
+    assert written(tmp_path / "near") == near(files, 50)
+
+    jobs = cluster.rest.jobs()
+    # What was refused has left nothing; three scripts have ended, the examples run.
+    assert len(jobs) == len(EXAMPLES) + len(scripts)
+    ended = {one for one, told in jobs.items() if told["state"] in ENDED}
+    where = [
+        {
+            step: node
+            for part in own_jobs.parts(cluster.rest, one)
+            for step, node in part.steps.items()
+        }
+        for one in ended
+    ]
+    pieces = sorted(len({node for step, node in one.items() if "#" in step}) for one in where)
+    assert pieces == [0, 3, 3]
+    for name, count in EXAMPLES.items():
+        found = JOB.search(said[name])
+        assert found, said[name]
+        job = found[1]
+        wait(lambda job=job: own_jobs.verify(cluster.rest, job).ok)
+        assert len(own_jobs.verify(cluster.rest, job).rows) == count
+    _observed(cluster, JOB.findall(said["join.WindowJoin"])[0], tmp_path)
+    for job in jobs.keys() - ended:
+        cluster.rest.cancel(job)
+
+
+def _observed(cluster: LocalCluster, job: str, tmp_path: Path) -> None:
+    """What is observed of a job is a problem of Nova's, with other figures."""
+    written_down = json.loads((tmp_path / "join.WindowJoin.json").read_text())
+    seen = observe(cluster.rest, job, written_down, 6.0)
+    write_text(tmp_path / "seen.json", json.dumps(seen))
+    problem = read_problem(tmp_path / "seen.json")
+    # The example sends three tuples a second from each source.
+    assert all(0.5 < rate < 6 for rate in problem.sources.rate.tolist())
+
+
+def test_a_job_is_moved_with_its_state(
+    cluster: LocalCluster, client: OwnClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums in RocksDB are right though the job was stopped and pinned anew halfway."""
+    count, keys = 3000, 5
+    (tmp_path / "mapping.yaml").write_text("sources: {'*': hill}\nsinks: {'*': hub}\n")
+    script = tmp_path / "sums.sql"
+    script.write_text(f"""
+        SET 'state.backend.type' = 'rocksdb';
+        SET 'execution.checkpointing.interval' = '1 s';
+        CREATE TABLE numbers (n BIGINT) WITH ('connector' = 'datagen',
+            'rows-per-second' = '100', 'fields.n.kind' = 'sequence', 'fields.n.start' = '1',
+            'fields.n.end' = '{count}');
+        CREATE TABLE sums (k BIGINT, s BIGINT) WITH ('connector' = 'print');
+        INSERT INTO sums SELECT MOD(n, {keys}), SUM(n) FROM numbers GROUP BY MOD(n, {keys});
+        """)
+    for node in ("barn", "mill"):
+        plan = _plan_of_sums(node)
+        (tmp_path / f"{node}.json").write_text(json.dumps(plan))
+    sql = str(cluster.home.flink / "bin" / "sql-client.sh")
+    mapped = f"-Dnova.mapping={tmp_path / 'mapping.yaml'}"
+    first = ["sql-client", mapped, f"-Dnova.plan={tmp_path / 'barn.json'}", "-f", str(script)]
+    said = client.submit({"sums": first}, timeout_s=300)["sums"]
+    running = [j for j, told in cluster.rest.jobs().items() if told["state"] not in ENDED]
+    assert len(running) == 1, said
+    wait(lambda: own_jobs.verify(cluster.rest, running[0]).ok)
+    for name, value in client.environment.items():
+        monkeypatch.setenv(name, value)
+    moved = moving.move(
+        cluster.rest,
+        running[0],
+        tmp_path / "mill.json",
+        [sql, mapped, "-f", str(script)],
+        savepoints=str(tmp_path / "savepoints"),
+    )
+    assert moved.found.ok
+    assert {row.actual for row in moved.found.rows} == {"hill", "mill", "hub"}
+    cluster.rest.wait_ended(moved.job, timeout_s=240)
+    print(f"paused for {moved.pause_s:.1f} s")
+    last: dict[int, int] = {}
+    printed = cluster.directory / "node0" / "log" / "taskmanager.out"
+    for found in re.finditer(r"\+(?:I|U)\[(\d+), (\d+)\]", printed.read_text()):
+        last[int(found[1])] = int(found[2])
+    assert last == {
+        key: sum(n for n in range(1, count + 1) if n % keys == key) for key in range(keys)
+    }
+
+
+def _plan_of_sums(node: str) -> dict[str, object]:
+    """A plan as `nova plan` writes it, for a query that is one aggregate."""
+    return {
+        "nova_plan": 2,
+        "rewriting": {"push_filters": True, "split_aggregates": True},
+        "instances": [{"operator": "sums/groupaggregate", "node": node}],
+        "edges": [
+            {"from": "hill", "to": node, "consumer": 0, "input": "left", "carries": "numbers"},
+            {"from": node, "to": "hub", "producer": 0},
+        ],
+    }
