@@ -135,7 +135,7 @@ class _Work(NamedTuple):
 
     Attributes:
         listed: (m, most) candidates of each.
-        count: (m,) how many there are.
+        filled: (m,) how many there are.
         base: (m,) how many there are without those of its relatives.
         value: (m, most) least cost of a body and all below it, for each candidate.
         old: (m,) node before, -1 for none.
@@ -143,7 +143,7 @@ class _Work(NamedTuple):
     """
 
     listed: Ints
-    count: Ints
+    filled: Ints
     base: Ints
     value: Floats
     old: Ints
@@ -245,7 +245,7 @@ def _list_candidates(
     search: Search,
 ) -> None:
     """Where each body may go: where it is, its links' ends, near its position; its relatives'."""
-    listed, count, base = work.listed, work.count, work.base
+    listed, count, base = work.listed, work.filled, work.base
     for n in range(len(members)):
         body, c = members[n], 0
         room = bodies.room[body]
@@ -275,7 +275,7 @@ def _list_candidates(
 @njit(cache=True, nogil=True)
 def _weigh(space: Space, bodies: Bodies, host: Ints, members: Ints, work: _Work) -> None:
     """Upwards: the least cost of all below, for each candidate."""
-    listed, count, value = work.listed, work.count, work.value
+    listed, count, value = work.listed, work.filled, work.value
     for n in range(len(members)):
         body = members[n]
         for m in range(count[n]):
@@ -312,7 +312,7 @@ def _choose(
         body = members[n]
         up = bodies.parent[body]
         chosen, least = NONE, math.inf
-        for m in range(work.count[n]):
+        for m in range(work.filled[n]):
             node = work.listed[n, m]
             if _room(tree, space, node) < bodies.room[body]:
                 continue
