@@ -53,7 +53,10 @@ def place(
     answered = shared.load_problem(problem, None)
     nimbus = _nimbus(at)
     there = own.components(nimbus.status(), topology)
-    nodes = own.placement(plan, there, _chosen(chosen))
+    ids = answered.nodes.ids
+    sources = zip(answered.sources.ids, answered.sources.node, strict=True)
+    at_sources = {str(one): str(ids[node]) for one, node in sources}
+    nodes = own.placement(plan, there, _chosen(chosen), at_sources)
     unknown = sorted(set(nodes.values()) - set(answered.node_index))
     if unknown:
         raise NovaError(f"{plan}: node {unknown[0]}: is not in {problem}")

@@ -21,7 +21,10 @@ SYSTEM = "__"
 
 
 def placement(
-    plan: Path, components: Iterable[str], chosen: Mapping[str, str] | None = None
+    plan: Path,
+    components: Iterable[str],
+    chosen: Mapping[str, str] | None = None,
+    sources: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """The node of every component of a topology.
 
@@ -33,12 +36,14 @@ def placement(
         plan: of whole queries, as JSON.
         components: of the topology.
         chosen: nodes of components, whatever the plan says.
+        sources: nodes of the problem's sources; a plan does not name those with which something
+            else runs that sends their tuples on.
 
     Raises:
         NovaError: for a plan that cannot be read, or that cuts or lacks a component; or one that
             has an operator which the topology has not.
     """
-    known = _nodes(plan)
+    known = _nodes(plan) | {name: {node} for name, node in (sources or {}).items()}
     given = dict(chosen or {})
     there = list(components)
     for name in given:

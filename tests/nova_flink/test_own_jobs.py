@@ -10,10 +10,10 @@ import pytest
 import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from random_plans import random_plan
 
-from nova_core import place
 from nova_core.errors import NovaError
-from nova_core.model.files import read_problem
+from nova_engines.names import sanitised
 from nova_flink import moving, names, own_jobs
 from nova_flink.observing import observe
 from nova_flink.rest import FlinkError, Rest
@@ -131,26 +131,17 @@ def _flattened(document: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 
 def test_a_task_manager_of_any_cluster_needs_three_settings(tmp_path: Path) -> None:
-    file = tmp_path / "problem.yaml"
-    file.write_text("""
-nova: 1
-nodes:
-  - {id: hill.1, capacity: 5, position: [0, 0]}
-  - {id: hub, capacity: 50, position: [1, 0]}
-sources: [{id: a, node: hill.1, stream: a, rate: 1}]
-queries: [{id: q, sink: hub, operators: [{id: s, kind: aggregate, input: a, window: 1}]}]
-""")
-    problem = read_problem(file)
-    plan = place(problem, "nova")
-    written = translate(plan, problem, tmp_path / "made", form="config")
-    assert {path.name for path in written} == {
-        "README.md", "hill_2e_1.yaml", "hill_2e_1.options", "hub.yaml", "hub.options"}  # fmt: skip
-    told = yaml.safe_load((tmp_path / "made" / "hill_2e_1.yaml").read_text())
-    resource = names.resource("hill.1")
+    plan = random_plan(2)
+    written = translate(plan, plan.problem, tmp_path / "made", form="config")
+    nodes = [str(one) for one in plan.problem.nodes.ids]
+    ends = {f"{sanitised(node)}.{end}" for node in nodes for end in ("yaml", "options")}
+    assert {path.name for path in written} == {"README.md", *ends}
+    told = yaml.safe_load((tmp_path / "made" / f"{sanitised(nodes[0])}.yaml").read_text())
+    resource = names.resource(nodes[0])
     assert told == {
-        "taskmanager.resource-id": names.task_manager("hill.1"),
+        "taskmanager.resource-id": names.task_manager(nodes[0]),
         "external-resources": resource,
         f"external-resource.{resource}.amount": 1000,
     }
     with pytest.raises(NovaError, match="expected bundle or config"):
-        translate(plan, problem, tmp_path / "other", form="yaml")
+        translate(plan, plan.problem, tmp_path / "other", form="yaml")

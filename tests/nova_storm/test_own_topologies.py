@@ -1,4 +1,4 @@
-"""Nodes of a topology's components by a plan of Nova's own."""
+"""Nodes of a topology's components, by a plan."""
 
 from __future__ import annotations
 
@@ -8,39 +8,31 @@ from typing import Any
 
 import pytest
 
-from nova_core import place, write_plan
 from nova_core.errors import NovaError
-from nova_core.model.files import read_problem
 from nova_storm.own_topologies import components, placement
 
-PROBLEM = """
-nova: 1
-nodes:
-  - {id: hill, capacity: 5, position: [-9, 0]}
-  - {id: barn, capacity: 50, position: [-5, 0]}
-  - {id: hub, capacity: 50, position: [0, 0], worker: false}
-sources:
-  - {id: sentences, node: hill, stream: sentences, rate: 10}
-queries:
-  - id: report
-    sink: hub
-    operators:
-      - {id: split, kind: project, input: sentences, selectivity: 1}
-      - {id: count, kind: aggregate, input: split, window: 1}
-"""
+# As `nova plan` writes it; what it makes of a problem is placed in test_own_topologies_e2e.
+PLAN: dict[str, Any] = {
+    "nova_plan": 2,
+    "rewriting": {"push_filters": True, "split_aggregates": True},
+    "instances": [{"operator": "report/count", "node": "barn", "left": [0, 1], "right": [0, 1]}],
+    "edges": [
+        {"from": "hill", "to": "barn", "consumer": 0, "input": "left", "carries": "split"},
+        {"from": "barn", "to": "hub", "producer": 0},
+    ],
+}
+SOURCES = {"sentences": "hill"}
 BOLTS = ["sentences", "split", "count", "report"]
 
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Path:
-    (tmp_path / "problem.yaml").write_text(PROBLEM)
-    made = place(read_problem(tmp_path / "problem.yaml"), "nova")
-    write_plan(made, tmp_path / "plan.json")
+    (tmp_path / "plan.json").write_text(json.dumps(PLAN))
     return tmp_path / "plan.json"
 
 
 def test_every_component_gets_its_node(plan: Path) -> None:
-    found = placement(plan, [*BOLTS, "__acker", "__metrics"])
+    found = placement(plan, [*BOLTS, "__acker", "__metrics"], sources=SOURCES)
     assert found == {
         # A projection that emits no more than it receives runs with what it reads from.
         "sentences": "hill",
@@ -50,7 +42,7 @@ def test_every_component_gets_its_node(plan: Path) -> None:
         "__acker": "hill",
         "__metrics": "hill",
     }
-    chosen = placement(plan, [*BOLTS, "log", "__acker"], {"log": "hub", "__acker": "barn"})
+    chosen = placement(plan, [*BOLTS, "log", "__acker"], {"log": "hub", "__acker": "barn"}, SOURCES)
     assert (chosen["log"], chosen["__acker"]) == ("hub", "barn")
 
 
@@ -66,7 +58,7 @@ def test_what_does_not_match_is_refused(
     plan: Path, names: list[str], chosen: dict[str, str], message: str
 ) -> None:
     with pytest.raises(NovaError, match=message):
-        placement(plan, names, chosen)
+        placement(plan, names, chosen, SOURCES)
 
 
 def test_a_component_has_one_node(plan: Path) -> None:
@@ -74,7 +66,7 @@ def test_a_component_has_one_node(plan: Path) -> None:
     document["instances"].append(dict(document["instances"][0], node="hill"))
     plan.write_text(json.dumps(document))
     with pytest.raises(NovaError, match="is in pieces on barn, hill"):
-        placement(plan, BOLTS)
+        placement(plan, BOLTS, sources=SOURCES)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"nova_plan": 2, "instances": []}'])
