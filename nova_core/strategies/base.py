@@ -192,7 +192,7 @@ def names(queries: bool = False) -> list[str]:
 
     Ours come first, in the order of the paper.
     """
-    order = ["nova", "sink", "source", "top-c", "tree", "cl-sf", "cl-tree-sf"]
+    order = ["nova", "nova-paper", "sink", "source", "top-c", "tree", "cl-sf", "cl-tree-sf"]
     found = sorted(_entry_points(), key=lambda n: (order.index(n) if n in order else 99, n))
     return [name for name in found if takes_queries(load(name))] if queries else found
 

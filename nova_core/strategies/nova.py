@@ -14,7 +14,6 @@ from nova_core.model.problem import Floats, Problem
 from nova_core.strategies.base import POSITIVE, Strategy, check_range, parameter_dict
 
 if TYPE_CHECKING:
-    from nova_core.model.query_plan import QueryPlan
     from nova_core.placement.assignment import Assigner
 
 Index = Literal["capacity-tree", "kdtree", "annoy"]
@@ -138,7 +137,7 @@ class Nova(Strategy):
             notes={"cut_joins": result.cuts, "spread_pieces": spread},
         )
 
-    def place_queries(self, problem: Problem) -> QueryPlan:
+    def place_queries(self, problem: Problem) -> Plan:
         """Place every operator of the problem's queries (paper, section 3.6).
 
         Raises:
@@ -220,6 +219,28 @@ class Nova(Strategy):
         else:
             sigma = DEFAULT_SIGMA
         return maximum_partition_rate(problem.left_rate, problem.right_rate, sigma)
+
+
+@dataclass(frozen=True)
+class NovaPaperParameters(NovaParameters):
+    """Those of `Nova`, with the choices of the paper's text where Nova's own differ."""
+
+    index: Index = "kdtree"
+    refine: bool | None = False
+
+
+class NovaPaper(Nova):
+    """Algorithm 1 as the paper has it, to see what Nova's improvements bring.
+
+    Joins choose one after the other among their k nearest nodes, are cut over these where none has
+    room, and are not moved afterwards (section 3.4). What fits on no k nodes is placed as `Nova`
+    does. Whole queries are not the algorithm's.
+    """
+
+    name = "nova-paper"
+    Parameters = NovaPaperParameters
+    parameters: NovaPaperParameters
+    place_queries = Strategy.place_queries
 
 
 def _no_room(problem: Problem, pieces: int, missing: float, bandwidth: float | None) -> str:
