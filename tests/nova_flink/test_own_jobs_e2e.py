@@ -65,7 +65,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     home = FlinkHome.default()
     require(home)
     names = ["hub", "hill", "shore", "barn", "mill"]
-    settings = {"taskmanager.memory.managed.size": "96m"}
+    # A process may wait for its turn on a busy machine.
+    settings = {"taskmanager.memory.managed.size": "96m", "pekko.startup-timeout": "120 s"}
     directory = tmp_path_factory.mktemp("cluster")
     with LocalCluster(home, names, directory, settings=settings, start_timeout_s=300) as running:
         yield running
