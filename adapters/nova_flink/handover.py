@@ -154,10 +154,13 @@ class Handover:
         """Begin the sources of the first job, which runs.
 
         Raises:
-            NovaError: for a time inside a window, or sources that do not answer.
+            NovaError: for a time inside a window, a ledger that is there, or sources that do not
+                answer.
         """
         if begin_ms % window_ms:
             raise HandoverError(f"begin {begin_ms}: expected a multiple of {window_ms} ms")
+        if self.path.exists():
+            raise HandoverError(f"{self.path}: is there already, and says which results count")
         Ledger(window_ms, (Share(job, begin_ms, begin_ms),)).write(self.path)
         tell(self.files, job, Order(begin_ms))
 
