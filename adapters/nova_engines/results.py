@@ -28,8 +28,8 @@ FIELDS = (
 )
 RECORD_BYTES = 80
 # Files beside that of the results, see ResultFile.java.
-JOB, END, FAILED = ".job", ".end", ".failed"
-BESIDE = (JOB, END, FAILED)
+JOB, END, FAILED, COMPLETE = ".job", ".end", ".failed", ".complete"
+BESIDE = (JOB, END, FAILED, COMPLETE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,7 @@ def read(path: Path) -> ResultRecords:
         raise NovaError(f"{path}: {error.strerror}; a sink makes it when its job starts") from error
     whole = len(data) // RECORD_BYTES
     records = np.frombuffer(data, np.dtype(list(FIELDS)), count=whole)
-    job, end, failure = (_beside(path, suffix) for suffix in BESIDE)
+    job, end, failure = (_beside(path, suffix) for suffix in (JOB, END, FAILED))
     announced = end.strip() if end is not None else ""
     return ResultRecords(
         records,

@@ -104,6 +104,8 @@ class Workload:
         buffer_timeout_ms: how long a tuple may wait for the watermark with which it is sent.
         strict: whether what comes from a socket or broker and is no tuple of its source ends the
             job; otherwise it is counted and kept aside.
+        control: absolute path of a directory on the sources' hosts where replays on Flink are told
+            when to begin and end (`nova_flink.handover`); without, they begin at ``start_ms``.
     """
 
     sources: tuple[SourceStream, ...]
@@ -115,6 +117,7 @@ class Workload:
     watermark_ms: int = 10
     buffer_timeout_ms: int = 100
     strict: bool = False
+    control: str = ""
 
     def __post_init__(self) -> None:
         for name, least, most in (
@@ -129,6 +132,10 @@ class Workload:
             value = getattr(self, name)
             if value is not None and not least <= value <= most:
                 raise NovaError(f"workload: {name} {value}: expected {least} to {most}")
+        if self.control and not self.control.startswith("/"):
+            raise NovaError(f"workload: control {self.control!r}: expected an absolute path")
+        if self.control and any(stream.kind != "replay" for stream in self.sources):
+            raise NovaError("workload: control: only replays can be told when to begin and end")
         if not self.sources:
             raise NovaError("workload: there are no sources")
         seen: set[str] = set()

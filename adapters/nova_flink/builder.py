@@ -169,6 +169,7 @@ class _Job:
                     count,
                     tick_us(workload),
                     *watermarks,
+                    workload.control,
                 )
             emitted = self.environment.addSource(function, one.name, kind).slotSharingGroup(group)
         cuts = self.cuts.get(one.name, [])

@@ -7,6 +7,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
 import java.util.List;
 
@@ -19,19 +20,22 @@ import java.util.List;
  * <p>Files beside it tell what else there is to know. PATH.job names the job, a line for each time
  * its sink was started: a job that is started again goes on behind what it has written. Those of
  * another job that are in the way are kept, as PATH.JOB. PATH.end says that no more will come, and
- * how many records there are; PATH.failed, that some could not be written, and why.
+ * how many records there are; PATH.failed, that some could not be written, and why. PATH.complete
+ * has an event time, ms, where the engine tells it: all results of windows up to it are there.
  */
 public final class ResultFile implements Closeable {
   private static final int RECORD = 80;
   private static final int BUFFER = 512 * RECORD;
   private static final long FLUSH_MS = 200;
-  private static final List<String> BESIDE = List.of("", ".job", ".end", ".failed");
+  private static final List<String> BESIDE = List.of("", ".job", ".end", ".failed", ".complete");
 
   private final Path path;
   // A FileChannel would be closed by the interrupt that cancels a task, with results in the buffer.
   private final RandomAccessFile file;
   private final ByteBuffer buffer = ByteBuffer.allocate(BUFFER).order(ByteOrder.LITTLE_ENDIAN);
   private final Thread flusher;
+  private long completeMs = Long.MIN_VALUE;
+  private long toldMs = Long.MIN_VALUE;
   private IOException failure;
 
   /**
@@ -43,6 +47,7 @@ public final class ResultFile implements Closeable {
     Files.createDirectories(path.getParent());
     keepOthers(job);
     Files.deleteIfExists(beside(".end"));
+    Files.deleteIfExists(beside(".complete"));
     file = new RandomAccessFile(path.toFile(), "rw");
     try {
       long whole = file.length() / RECORD * RECORD;
@@ -108,9 +113,15 @@ public final class ResultFile implements Closeable {
     }
   }
 
+  /** All results of windows that end up to a time, ms, have been added; is told with the next write. */
+  public synchronized void complete(long timeMs) {
+    completeMs = Math.max(completeMs, timeMs);
+  }
+
   /** No more will come: returns when all that came is on the disk. */
   public synchronized void finish() throws IOException {
     flush();
+    tellComplete();
     try {
       file.getFD().sync();
       Files.writeString(beside(".end"), file.length() / RECORD + "\n");
@@ -127,6 +138,21 @@ public final class ResultFile implements Closeable {
       throw fail(error);
     }
     buffer.clear();
+  }
+
+  private void tellComplete() throws IOException {
+    if (completeMs == toldMs) {
+      return;
+    }
+    try {
+      // Whoever reads it finds the old time or the new one, and all results up to it.
+      Files.writeString(beside(".complete.part"), completeMs + "\n");
+      Files.move(
+          beside(".complete.part"), beside(".complete"), StandardCopyOption.REPLACE_EXISTING);
+      toldMs = completeMs;
+    } catch (IOException error) {
+      throw fail(error);
+    }
   }
 
   private void refuse() throws IOException {
@@ -153,6 +179,7 @@ public final class ResultFile implements Closeable {
           if (buffer.position() > 0) {
             flush();
           }
+          tellComplete();
         }
       }
     } catch (InterruptedException end) {

@@ -1,21 +1,26 @@
 package nova.flink;
 
+import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.concurrent.locks.LockSupport;
 import nova.engines.RealClock;
-import org.apache.flink.streaming.api.functions.source.legacy.SourceFunction;
+import org.apache.flink.streaming.api.functions.source.legacy.RichSourceFunction;
 import org.apache.flink.streaming.api.watermark.Watermark;
 
 /**
  * Emits tuple k when it is due, floor(k * 1e6 / rate) us after the start, or as soon after it as the
  * operators behind take it; none is left out. Flink's own sources emit in bursts of a second, or pay
  * for a rate limiter with every tuple.
+ *
+ * <p>One that takes orders ({@link Orders}) emits nothing before it is told when to begin. Its tuples
+ * have the numbers they would have without, so that two jobs that share a source's time emit
+ * together what one would have emitted.
  */
-public final class PacedSource implements SourceFunction<SensorTuple> {
-  private static final long serialVersionUID = 1L;
+public final class PacedSource extends RichSourceFunction<SensorTuple> {
+  private static final long serialVersionUID = 2L;
   private static final double SECOND_US = 1e6;
-  private static final long END_CHECK_US = 100_000;
+  private static final long LOOK_US = 100_000;
 
   private final int source;
   private final byte[] values;
@@ -24,6 +29,7 @@ public final class PacedSource implements SourceFunction<SensorTuple> {
   private final long count;
   private final long tickUs;
   private final Watermarks watermarks;
+  private final String control;
   private volatile boolean running = true;
 
   /**
@@ -35,6 +41,7 @@ public final class PacedSource implements SourceFunction<SensorTuple> {
    * @param tickUs time between looks at the clock, which are at its multiples after the start
    * @param windowMs length of the windows
    * @param watermarkMs least distance of watermarks
+   * @param control directory of orders on the source's host; empty for a source that takes none
    */
   public PacedSource(
       int source,
@@ -44,7 +51,8 @@ public final class PacedSource implements SourceFunction<SensorTuple> {
       long count,
       long tickUs,
       long windowMs,
-      long watermarkMs) {
+      long watermarkMs,
+      String control) {
     this.source = source;
     this.values = values;
     this.rate = rate;
@@ -52,37 +60,52 @@ public final class PacedSource implements SourceFunction<SensorTuple> {
     this.count = count;
     this.tickUs = tickUs;
     this.watermarks = new Watermarks(windowMs, watermarkMs);
+    this.control = control;
   }
 
   @Override
-  public void run(SourceContext<SensorTuple> context) {
+  public void run(SourceContext<SensorTuple> context) throws IOException {
     double[] value = new double[values.length / Double.BYTES];
     ByteBuffer.wrap(values).order(ByteOrder.LITTLE_ENDIAN).asDoubleBuffer().get(value);
     SensorTuple tuple = new SensorTuple();
     tuple.source = source;
-    long sequence = 0;
-    long dueUs = 0;
-    int at = 0;
+    Orders orders = orders();
+    long sequence = begin(orders);
+    long dueUs = dueUs(sequence);
+    long emittedMs = Long.MIN_VALUE;
+    long lookUs = Long.MIN_VALUE;
     while (running && sequence != count) {
       long nowUs = RealClock.nowUs();
       long sinceStartUs = nowUs - startMs * 1_000;
+      if (orders != null && sinceStartUs >= lookUs) {
+        orders.look(emittedMs);
+        lookUs = sinceStartUs + LOOK_US;
+      }
+      long endMs = orders == null ? Orders.NONE : orders.endMs();
+      boolean held = startMs + dueUs / 1_000 >= endMs;
+      if (held && orders.committed() && nowUs / 1_000 >= endMs) {
+        return;
+      }
       if (dueUs > sinceStartUs) {
         // Every look wakes a thread: tuples due between two ticks are emitted together.
         long wakeUs = (dueUs + tickUs - 1) / tickUs * tickUs;
-        LockSupport.parkNanos(Math.min(wakeUs - sinceStartUs, END_CHECK_US) * 1_000);
+        LockSupport.parkNanos(Math.min(wakeUs - sinceStartUs, LOOK_US) * 1_000);
         continue;
       }
       // For every tuple the moment counts, but not a date.
       long clockUs = nowUs - System.nanoTime() / 1_000;
       synchronized (context.getCheckpointLock()) {
-        while (running && dueUs <= sinceStartUs && sequence != count) {
+        while (running
+            && dueUs <= sinceStartUs
+            && sequence != count
+            && startMs + dueUs / 1_000 < endMs) {
           tuple.sequence = sequence;
-          tuple.value = value[at];
+          tuple.value = value[(int) (sequence % value.length)];
           tuple.emitUs = clockUs + System.nanoTime() / 1_000;
-          context.collectWithTimestamp(tuple, startMs + dueUs / 1_000);
+          emittedMs = startMs + dueUs / 1_000;
+          context.collectWithTimestamp(tuple, emittedMs);
           sequence++;
-          at = at + 1 == value.length ? 0 : at + 1;
-          dueUs = (long) (sequence * SECOND_US / rate);
+          dueUs = dueUs(sequence);
         }
         // Nothing earlier than the next tuple will come, and nothing that is not due yet.
         long mark = watermarks.reached(startMs + Math.min(dueUs, sinceStartUs) / 1_000);
@@ -90,7 +113,39 @@ public final class PacedSource implements SourceFunction<SensorTuple> {
           context.emitWatermark(new Watermark(mark));
         }
       }
+      if (held) {
+        LockSupport.parkNanos(tickUs * 1_000);
+      }
     }
+  }
+
+  private Orders orders() {
+    if (control.isEmpty()) {
+      return null;
+    }
+    String job = getRuntimeContext().getJobInfo().getJobId().toString();
+    return new Orders(control, job, source);
+  }
+
+  /** Number of the first tuple, as soon as it is told. */
+  private long begin(Orders orders) throws IOException {
+    if (orders == null) {
+      return 0;
+    }
+    while (running && orders.beginMs() == Orders.NONE) {
+      LockSupport.parkNanos(LOOK_US * 1_000);
+      orders.look(Long.MIN_VALUE);
+    }
+    // Rounding may put a tuple on either side.
+    long sequence = Math.max(0, (long) ((orders.beginMs() - startMs) * rate / 1_000) - 2);
+    while (running && startMs + dueUs(sequence) / 1_000 < orders.beginMs()) {
+      sequence++;
+    }
+    return count < 0 ? sequence : Math.min(sequence, count);
+  }
+
+  private long dueUs(long sequence) {
+    return (long) (sequence * SECOND_US / rate);
   }
 
   @Override

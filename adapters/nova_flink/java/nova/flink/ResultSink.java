@@ -3,6 +3,7 @@ package nova.flink;
 import java.io.IOException;
 import nova.engines.RealClock;
 import nova.engines.ResultFile;
+import org.apache.flink.api.common.eventtime.Watermark;
 import org.apache.flink.api.common.functions.OpenContext;
 import org.apache.flink.streaming.api.functions.sink.legacy.RichSinkFunction;
 import org.slf4j.Logger;
@@ -41,6 +42,11 @@ public final class ResultSink extends RichSinkFunction<JoinResult> {
         arriveUs,
         result.leftValue,
         result.rightValue);
+  }
+
+  @Override
+  public void writeWatermark(Watermark mark) {
+    file.complete(mark.getTimestamp());
   }
 
   @Override

@@ -1,0 +1,293 @@
+"""Hands a running job over to a new plan's at a window boundary, every result exactly once.
+
+The new job is deployed beside the old one. Its sources begin a little before the boundary, the old
+one's end there, and of each job only the results of its own windows count. What is being done is
+in a file: whoever finds it after a controller was killed can finish the hand-over or take it back.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nova_core.errors import NovaError
+from nova_engines.documents import from_json, to_json
+from nova_flink.rest import ENDED, Rest
+from nova_flink.source_orders import ControlledJob, Files, Order, first_incomplete, tell
+
+if TYPE_CHECKING:
+    from nova_engines.results import ResultRecords
+
+# New sources begin so long before the boundary: connections and classes are warm by then.
+OVERLAP_MS = 2000
+# Until they begin, and from there on until the old sources must have answered.
+AHEAD_MS = 1000
+ATTEMPTS = 4
+ENDED_S = 60.0
+
+
+class HandoverError(NovaError):
+    """A hand-over that was taken back, or cannot be done."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """The windows that count of a job.
+
+    Attributes:
+        job: whose results they are.
+        from_ms: begin of the first such window, ms since the epoch; the last one is before the
+            next share's.
+        begin_ms: what its sources began with.
+    """
+
+    job: ControlledJob
+    from_ms: int
+    begin_ms: int
+
+
+@dataclass(frozen=True)
+class Handing:
+    """A hand-over that is not done yet.
+
+    Attributes:
+        share: of the new job.
+        committed: whether it can only be finished; otherwise it can only be taken back.
+    """
+
+    share: Share
+    committed: bool
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Which job every window's results are to be taken from.
+
+    Attributes:
+        window_ms: length of windows.
+        shares: by time; the last one's job runs.
+        handing: what is being done.
+    """
+
+    window_ms: int
+    shares: tuple[Share, ...]
+    handing: Handing | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> Ledger:
+        """From its file.
+
+        Raises:
+            NovaError: where it is not there, or is no such file.
+        """
+        try:
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise HandoverError(f"{path}: cannot be read: {error}") from error
+        found = from_json(text, cls, str(path))
+        if not found.shares or found.window_ms < 1:
+            raise HandoverError(f"{path}: expected a job and the length of its windows")
+        return found
+
+    def write(self, path: Path) -> None:
+        """Replace its file.
+
+        Raises:
+            NovaError: where it cannot be written; the old one is there then.
+        """
+        part = path.with_name(path.name + ".part")
+        try:
+            part.write_text(to_json(self), "utf-8")
+            part.replace(path)
+        except OSError as error:
+            raise HandoverError(f"{path}: cannot be written: {error.strerror}") from error
+
+    def own(self, records: Sequence[ResultRecords]) -> list[ResultRecords]:
+        """The results that count, of each share; all others are dropped.
+
+        Args:
+            records: what each share's job delivered, in the order of shares.
+        """
+        kept = []
+        for number, (share, found) in enumerate(zip(self.shares, records, strict=True)):
+            window = found["window_ms"]
+            mine = window >= share.from_ms
+            if number + 1 < len(self.shares):
+                mine &= window < self.shares[number + 1].from_ms
+            kept.append(replace(found, records=found.records[mine]))
+        return kept
+
+
+@contextmanager
+def only_one(path: Path) -> Iterator[None]:
+    """Keep others from a ledger's file; released with the block, and when the process ends.
+
+    Raises:
+        HandoverError: where another process has it.
+    """
+    with path.with_name(path.name + ".lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise HandoverError(f"{path}: another controller uses it") from None
+        yield
+
+
+class Handover:
+    """Hand-overs of one job after the other; used under `only_one`.
+
+    Args:
+        rest: of the cluster.
+        files: of its hosts.
+        path: of the ledger.
+    """
+
+    def __init__(self, rest: Rest, files: Files, path: Path) -> None:
+        self.rest, self.files, self.path = rest, files, path
+
+    def first(self, job: ControlledJob, window_ms: int, begin_ms: int) -> None:
+        """Begin the sources of the first job, which runs.
+
+        Raises:
+            NovaError: for a time inside a window, a ledger that is there, or sources that do not
+                answer.
+        """
+        if begin_ms % window_ms:
+            raise HandoverError(f"begin {begin_ms}: expected a multiple of {window_ms} ms")
+        if self.path.exists():
+            raise HandoverError(f"{self.path}: is there already, and says which results count")
+        Ledger(window_ms, (Share(job, begin_ms, begin_ms),)).write(self.path)
+        tell(self.files, job, Order(begin_ms))
+
+    def plan(self, new: ControlledJob) -> int:
+        """Hand over to a new job, all of which runs and waits for its sources to be told.
+
+        Returns:
+            The boundary, ms since the epoch.
+
+        Raises:
+            NovaError: with the reason; it is taken back then, and the old job goes on.
+        """
+        ledger = self._quiet()
+        window, old = ledger.window_ms, ledger.shares[-1]
+        begin = _up(_now_ms() + AHEAD_MS, window)
+        share = Share(new, max(_up(begin + OVERLAP_MS, window), old.from_ms + window), begin)
+        replace(ledger, handing=Handing(share, committed=False)).write(self.path)
+        try:
+            tell(self.files, new, Order(begin))
+            share = self._agreed(ledger, share)
+        except BaseException:
+            self.settle()
+            raise
+        replace(ledger, handing=Handing(share, committed=True)).write(self.path)
+        self.settle()
+        return Ledger.read(self.path).shares[-1].from_ms
+
+    def _agreed(self, ledger: Ledger, share: Share) -> Share:
+        """With the first boundary that no old source has passed."""
+        old = ledger.shares[-1]
+        for _ in range(ATTEMPTS):
+            late = tell(self.files, old.job, Order(old.begin_ms, share.from_ms))
+            if late is None:
+                return share
+            later = _up(max(late, _now_ms()) + OVERLAP_MS, ledger.window_ms)
+            share = replace(share, from_ms=later)
+            replace(ledger, handing=Handing(share, committed=False)).write(self.path)
+        raise HandoverError(f"job {old.job.job}: {ATTEMPTS} boundaries had passed when it was told")
+
+    def after_failure(self, new: ControlledJob) -> int:
+        """Take over from a job that has failed, or ended otherwise before its time.
+
+        Args:
+            new: all of it runs, and waits for its sources to be told.
+
+        Returns:
+            The begin of the first window that is the new job's, ms since the epoch.
+
+        Raises:
+            NovaError: where the old job still runs, or the new one's sources do not answer.
+        """
+        ledger = self._quiet()
+        old = ledger.shares[-1]
+        state = self._state(old.job)
+        if state not in ENDED or state == "FINISHED":
+            raise HandoverError(f"job {old.job.job}: is {state}, has not failed")
+        begin = first_incomplete(self.files, old.job, ledger.window_ms, old.from_ms)
+        share = Share(new, begin, begin)
+        replace(ledger, handing=Handing(share, committed=True)).write(self.path)
+        self.settle()
+        return begin
+
+    def settle(self) -> bool:
+        """Finish or take back what is being done; whether there was anything.
+
+        Raises:
+            NovaError: with the reason why it cannot be; another call may succeed.
+        """
+        ledger = Ledger.read(self.path)
+        if ledger.handing is None:
+            return False
+        old, new = ledger.shares[-1], ledger.handing.share
+        if not ledger.handing.committed:
+            if self._state(old.job) not in ENDED:
+                tell(self.files, old.job, Order(old.begin_ms))
+            self._drop(ledger, new)
+            return True
+        if self._state(new.job) not in ENDED:
+            tell(self.files, new.job, Order(new.begin_ms))
+        if self._state(old.job) not in ENDED:
+            # They have agreed, and wait at the boundary.
+            tell_end(self.rest, self.files, old, new.from_ms)
+        state = self.rest.wait_ended(old.job.job, ENDED_S)
+        if state != "FINISHED":
+            found = first_incomplete(self.files, old.job, ledger.window_ms, old.from_ms)
+            new = replace(new, from_ms=min(found, new.from_ms))
+            if new.from_ms < new.begin_ms:
+                self._drop(ledger, new)
+                raise HandoverError(
+                    f"job {old.job.job}: {state} before its windows were complete; "
+                    "its sources have to begin anew"
+                )
+        replace(ledger, shares=(*ledger.shares, new), handing=None).write(self.path)
+        return True
+
+    def _drop(self, ledger: Ledger, new: Share) -> None:
+        if self._state(new.job) not in ENDED:
+            self.rest.cancel(new.job.job)
+        replace(ledger, handing=None).write(self.path)
+
+    def _state(self, job: ControlledJob) -> str:
+        return str(self.rest.job(job.job)["state"])
+
+    def _quiet(self) -> Ledger:
+        ledger = Ledger.read(self.path)
+        if ledger.handing is not None:
+            raise HandoverError(f"{self.path}: a hand-over was begun and has to be settled first")
+        return ledger
+
+
+def tell_end(rest: Rest, files: Files, old: Share, end_ms: int) -> None:
+    """Make an end final that all sources have agreed to.
+
+    Raises:
+        NovaError: where sources do not answer and the job goes on.
+    """
+    try:
+        tell(files, old.job, Order(old.begin_ms, end_ms, committed=True))
+    except NovaError:
+        # Sources that had reached it by the first order of this kind have ended.
+        if str(rest.job(old.job.job)["state"]) not in ENDED and _now_ms() < end_ms:
+            raise
+
+
+def _up(time_ms: int, step_ms: int) -> int:
+    return -(-time_ms // step_ms) * step_ms
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,194 @@
+"""Tells running sources when to begin and end, through a file on each one's host.
+
+What sources make of it is in ``Orders.java``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from nova_core.errors import NovaError
+from nova_engines.dataflow import SOURCE, Dataflow
+from nova_engines.workload import Workload
+
+# Sources look every 100 ms; where CPUs are busy, and over SSH, an answer takes longer.
+ANSWER_S = 5.0
+POLL_S = 0.05
+
+
+class OrderError(NovaError):
+    """Sources that do not answer, or do not take an order."""
+
+
+class Files(Protocol):
+    """Small files on the nodes' hosts."""
+
+    def write(self, node: str, path: str, text: str) -> None:
+        """Put a file there, whole or not at all; directories are made.
+
+        Raises:
+            NovaError: naming the host.
+        """
+        ...
+
+    def read(self, node: str, path: str) -> str | None:
+        """What a file holds; None where it is not there.
+
+        Raises:
+            NovaError: naming the host.
+        """
+        ...
+
+
+class LocalFiles:
+    """Files of this machine, which all nodes share."""
+
+    def write(self, node: str, path: str, text: str) -> None:
+        """See `Files.write`."""
+        file = Path(path)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            part = file.with_name(file.name + ".part")
+            part.write_text(text, "utf-8")
+            part.replace(file)
+        except OSError as error:
+            raise OrderError(f"{node}: {path}: {error.strerror}") from error
+
+    def read(self, node: str, path: str) -> str | None:
+        """See `Files.read`."""
+        try:
+            return Path(path).read_text("utf-8")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise OrderError(f"{node}: {path}: {error.strerror}") from error
+
+
+@dataclass(frozen=True)
+class ControlledJob:
+    """A job whose sources take orders, as far as they and its results are concerned.
+
+    Attributes:
+        job: its id.
+        directory: `Workload.control`.
+        sources: index into the workload's sources, and the source's node.
+        results: node of each sink, and its file of results there.
+    """
+
+    job: str
+    directory: str
+    sources: tuple[tuple[int, str], ...]
+    results: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(
+        cls, job: str, dataflow: Dataflow, workload: Workload, result_file: str
+    ) -> ControlledJob:
+        """That of a job that was submitted with these.
+
+        Raises:
+            OrderError: for a workload without a directory of orders.
+        """
+        if not workload.control:
+            raise OrderError("workload: control is missing: its sources take no orders")
+        sources = dataflow.of_kind(SOURCE)
+        files = dataflow.result_files(result_file)
+        return cls(
+            job,
+            workload.control,
+            tuple((workload.index(one.source), one.node) for one in sources),
+            tuple((one.node, files[one.name]) for one in dataflow.sinks),
+        )
+
+
+@dataclass(frozen=True)
+class Order:
+    """What all sources of a job are told; times are event times, ms since the epoch.
+
+    Attributes:
+        begin_ms: of their first tuples.
+        end_ms: all their tuples are before that; None is without end.
+        committed: whether that end is final; until then, a source that reaches it waits there.
+    """
+
+    begin_ms: int
+    end_ms: int | None = None
+    committed: bool = False
+
+
+def tell(files: Files, job: ControlledJob, order: Order, timeout_s: float = ANSWER_S) -> int | None:
+    """Give an order to all sources of a job, and wait for their answers.
+
+    Args:
+        files: of the sources' hosts.
+        job: that runs.
+        order: replaces what they were told before.
+        timeout_s: until all must have answered.
+
+    Returns:
+        None where all have taken it. Otherwise the latest event time, ms, of tuples that were
+        emitted after the end by sources that came too late; these go on as before.
+
+    Raises:
+        OrderError: naming sources that do not answer.
+    """
+    # Larger than that of whoever told them before, and no one's answer to anything else.
+    number = time.time_ns()
+    lines = [f"order={number}", f"begin={order.begin_ms}"]
+    if order.end_ms is not None:
+        lines.append(f"end={order.end_ms}")
+    if order.committed:
+        lines.append("committed=true")
+    text = "".join(f"{line}\n" for line in lines)
+    for source, node in job.sources:
+        files.write(node, _path(job, source), text)
+    late: list[int] = []
+    waiting = dict(job.sources)
+    until = time.monotonic() + timeout_s
+    while waiting:
+        for source, node in list(waiting.items()):
+            answer = (files.read(node, f"{_path(job, source)}.answer") or "").split()
+            if answer[:1] != [str(number)]:
+                continue
+            del waiting[source]
+            if answer[1] == "late":
+                late.append(int(answer[2]))
+        if waiting and time.monotonic() > until:
+            raise OrderError(f"job {job.job}: {_named(waiting)} for {timeout_s:g} s")
+        if waiting:
+            time.sleep(POLL_S)
+    return max(late, default=None)
+
+
+def _named(waiting: Mapping[int, str]) -> str:
+    nodes = ", ".join(sorted(set(waiting.values())))
+    return f"no answer from {len(waiting)} of its sources, on {nodes},"
+
+
+def _path(job: ControlledJob, source: int) -> str:
+    return f"{job.directory}/{job.job}/{source}"
+
+
+def first_incomplete(files: Files, job: ControlledJob, window_ms: int, least_ms: int) -> int:
+    """Begin of the earliest window whose results are not all at the sinks, ms since the epoch.
+
+    Args:
+        files: of the sinks' hosts.
+        job: that has ended, or its answer may be too early.
+        window_ms: length of windows.
+        least_ms: where nothing is complete.
+    """
+    marks = [_mark(files.read, node, f"{path}.complete") for node, path in job.results]
+    if any(mark is None for mark in marks):
+        return least_ms
+    complete = min(mark for mark in marks if mark is not None)
+    return max(least_ms, (complete + 1) // window_ms * window_ms)
+
+
+def _mark(read: Callable[[str, str], str | None], node: str, path: str) -> int | None:
+    text = read(node, path)
+    return None if text is None else int(text)

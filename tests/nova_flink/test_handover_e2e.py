@@ -1,0 +1,191 @@
+"""Jobs that are handed over, also from a failed one, deliver exactly the reference join."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from random_plans import random_plan, workload_of
+
+from nova_core.model import Plan
+from nova_engines import results
+from nova_engines.dataflow import from_plan
+from nova_engines.workload import Workload
+from nova_flink.client import Client
+from nova_flink.handover import Handover, HandoverError, Ledger, Share, only_one
+from nova_flink.local_cluster import LocalCluster
+from nova_flink.source_orders import ControlledJob, LocalFiles, Order, tell
+from nova_flink.verification import await_running
+from nova_workloads.reference import Reference, Results
+from nova_workloads.schedule import Schedule, Tuples, all_tuples
+from nova_workloads.streams import Stream
+
+pytestmark = pytest.mark.e2e
+NODES = [f"n_{i}.x" for i in range(3)]
+WINDOW_MS = 100
+PATIENCE_S = 120
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def boundary(ahead_ms: int) -> int:
+    return (now_ms() + ahead_ms) // WINDOW_MS * WINDOW_MS
+
+
+def placed(plan: Plan, node: list[int]) -> Plan:
+    """A plan with its instances on the given nodes in turn; sources and sink are on the first."""
+    p = plan.problem
+    problem = replace(
+        p,
+        sources=replace(p.sources, node=p.sources.node % 2),
+        joins=replace(p.joins, sink=np.zeros_like(p.joins.sink)),
+    )
+    where = np.resize(np.array(node), len(plan.instances))
+    return replace(plan, problem=problem, instances=replace(plan.instances, node=where))
+
+
+class Jobs:
+    """Deploys plans whose sources wait to be told."""
+
+    def __init__(
+        self, cluster: LocalCluster, client: Client, directory: Path, workload: Workload
+    ) -> None:
+        self.cluster, self.client, self.workload = cluster, client, workload
+        self.directory = directory
+
+    def deploy(self, plan: Plan, name: str) -> ControlledJob:
+        dataflow = from_plan(plan, plan.problem, self.workload)
+        file = str(self.directory / name)
+        job = self.client.submit(dataflow, self.workload, file, name)
+        await_running(self.cluster.rest, job, dataflow, PATIENCE_S)
+        return ControlledJob.of(job, dataflow, self.workload, file)
+
+
+def expected(workload: Workload, begin_ms: int, end_ms: int) -> tuple[list[Stream], Tuples]:
+    """What the sources must emit in a time, by the reference's own schedule."""
+    streams, blocks = [], []
+    for number, one in enumerate(workload.sources):
+        value = np.array(one.values)
+        stream = Stream(one.sensor, one.region, one.stream, np.arange(len(value)), value)
+        count = int((end_ms - workload.start_ms) / 1000 * one.rate) + 2
+        schedule = Schedule(rate=one.rate, start_ms=workload.start_ms, count=count, endless=True)
+        emitted = all_tuples(schedule, [stream])
+        streams.append(stream)
+        mine = (emitted.time_ms >= begin_ms) & (emitted.time_ms < end_ms)
+        block = {f.name: getattr(emitted, f.name)[mine] for f in fields(Tuples)}
+        block[fields(Tuples)[0].name] = np.full(int(mine.sum()), number)
+        blocks.append(block)
+    joined = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    return streams, Tuples(**joined)
+
+
+def killed(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_planned_broken_off_and_after_a_failure(
+    cluster: LocalCluster, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = random_plan(3, nodes=len(NODES))
+    one, other, without = (placed(made, node) for node in ([0, 1, 2], [1, 2, 0], [0, 1]))
+    flows = workload_of(one.problem, boundary(0), seconds=1, window_ms=WINDOW_MS, keys=7)
+    flows = replace(flows, count=None, control=str(tmp_path / "orders"))
+    jobs, rest, files = Jobs(cluster, client, tmp_path, flows), cluster.rest, LocalFiles()
+    ledger = tmp_path / "ledger"
+    control = Handover(rest, files, ledger)
+    first = jobs.deploy(one, "first")
+    begin = boundary(500)
+    control.first(first, WINDOW_MS, begin)
+
+    # Killed before it was final: sources wait at the boundary, and go on when it is taken back.
+    dropped = jobs.deploy(other, "dropped")
+    assert tell(files, first, Order(begin, begin + WINDOW_MS)) is not None  # too late
+    with monkeypatch.context() as patch, only_one(ledger):
+        patch.setattr(Handover, "settle", killed)
+        patch.setattr(Handover, "_agreed", killed)
+        with pytest.raises(KeyboardInterrupt):
+            control.plan(dropped)
+    with pytest.raises(HandoverError, match="has to be settled first"):
+        control.plan(dropped)
+    at = boundary(1000)
+    assert tell(files, first, Order(begin, at)) is None
+    time.sleep(1.5)
+    assert control.settle() and not control.settle()
+    assert rest.job(dropped.job)["state"] == "CANCELED"
+
+    # Killed when it was final: it is finished.
+    second = jobs.deploy(other, "second")
+    with monkeypatch.context() as patch:
+        patch.setattr("nova_flink.handover.tell_end", killed)
+        with pytest.raises(KeyboardInterrupt):
+            control.plan(second)
+    assert Handover(rest, files, ledger).settle()
+    assert rest.job(first.job)["state"] == "FINISHED"
+
+    # Undisturbed, back to the first plan.
+    third = jobs.deploy(one, "third")
+    control.plan(third)
+    time.sleep(1)
+
+    # A worker is killed: what was not complete is joined anew.
+    with pytest.raises(HandoverError, match="has not failed"):
+        control.after_failure(third)
+    cluster.kill(NODES[2])
+    assert rest.wait_ended(third.job, PATIENCE_S) == "FAILED"
+    until = time.monotonic() + PATIENCE_S
+    while f"tm-{NODES[2]}" in rest.task_managers():
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    fourth = jobs.deploy(without, "fourth")
+    assert control.after_failure(fourth) < now_ms()
+
+    end = boundary(4000)
+    last = Ledger.read(ledger).shares[-1]
+    assert tell(files, fourth, Order(last.begin_ms, end)) is None
+    assert tell(files, fourth, Order(last.begin_ms, end, committed=True)) is None
+    assert rest.wait_ended(fourth.job, PATIENCE_S) == "FINISHED"
+
+    found = Ledger.read(ledger)
+    assert [share.job for share in found.shares] == [first, second, third, fourth]
+    came = [results.read(Path(share.job.results[0][1])) for share in found.shares]
+    kept = found.own(came)
+    # New jobs begin before the boundary, so that there is something to drop.
+    assert sum(map(len, kept)) < sum(map(len, came))
+    assert all(len(part) for part in kept)
+    streams, tuples = expected(flows, begin, end)
+    m = one.problem.matrix
+    pairs = list(zip(m.left.tolist(), m.right.tolist(), strict=True))
+    reference = Reference(streams, tuples, WINDOW_MS, keys=flows.keys, pairs=pairs)
+    delivered = [
+        Results(
+            part["left_source"].astype(np.int64),
+            part["left_sequence"],
+            part["right_source"].astype(np.int64),
+            part["right_sequence"],
+            part["window_ms"],
+        )
+        for part in kept
+    ]
+    compared = reference.compare(delivered)
+    assert compared.same and compared.expected > 1000, compared
+
+
+def test_a_second_controller_is_refused(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    with (
+        only_one(ledger),
+        pytest.raises(HandoverError, match="another controller uses it"),
+        only_one(ledger),
+    ):
+        pass
+    job = ControlledJob("j", "/o", ((0, "a"),), (("a", "/r"),))
+    Ledger(WINDOW_MS, (Share(job, 0, 0),)).write(ledger)
+    assert Ledger.read(ledger).shares == (Share(job, 0, 0),)
+    ledger.write_text("{")
+    with pytest.raises(HandoverError.__mro__[1], match="ledger"):
+        Ledger.read(ledger)
