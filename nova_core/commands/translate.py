@@ -41,7 +41,8 @@ def translate(
     chosen, options = load(engine), shared.settings_of(settings)
     if form is not None:
         options["form"] = form
-    loaded = shared.load_problem(problem, capacity)
+    # Settings of nodes are the same whatever runs there.
+    loaded = shared.load_problem(problem, capacity, queries=options.get("form") == "config")
     written = chosen.translate(shared.load_plan(plan, loaded), loaded, output, options)
     if as_json:
         console.print_json({"engine": engine, "files": [str(path) for path in written]})
