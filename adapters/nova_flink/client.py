@@ -19,6 +19,7 @@ import nova_engines
 import nova_flink
 from nova_core.errors import NovaError
 from nova_engines.dataflow import Dataflow
+from nova_engines.query_flow import QueryFlow, Readings
 from nova_engines.workload import Workload
 from nova_flink.home import FlinkHome
 
@@ -110,6 +111,33 @@ class Client:
             "result_file": str(result_file),
             "name": name,
         }
+        return self._submitted(command)
+
+    def submit_queries(
+        self, flow: QueryFlow, readings: Readings, result_file: str | Path, name: str
+    ) -> str:
+        """Start a job of whole queries; return its id. It is accepted then, not yet running.
+
+        Args:
+            flow: what runs where.
+            readings: what the sources emit.
+            result_file: where the sinks write on their nodes (`QueryFlow.result_files`).
+            name: of the job.
+
+        Raises:
+            ClientError: with what Flink or the client says.
+        """
+        return self._submitted(
+            {
+                "flow": flow.to_json(),
+                "readings": readings.to_json(),
+                "result_file": str(result_file),
+                "name": name,
+            }
+        )
+
+    def _submitted(self, command: dict[str, str]) -> str:
+        name = command["name"]
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(command).encode() + b"\n")

@@ -9,7 +9,9 @@ from typing import Any, TextIO
 
 from nova_core.errors import NovaError
 from nova_engines.dataflow import Dataflow
+from nova_engines.query_flow import QueryFlow, Readings
 from nova_engines.workload import Workload
+from nova_flink import query_builder
 from nova_flink.submit import submit
 
 QUOTED = 300
@@ -17,6 +19,14 @@ QUOTED = 300
 
 def _answer(rest_url: str, command: dict[str, Any]) -> dict[str, Any]:
     try:
+        if "flow" in command:
+            flow = QueryFlow.from_json(command["flow"])
+            readings = Readings.from_json(command["readings"])
+            return {
+                "job": query_builder.submit(
+                    flow, readings, rest_url, command["result_file"], command["name"]
+                )
+            }
         dataflow = Dataflow.from_json(command["dataflow"])
         workload = Workload.from_json(command["workload"])
         job = submit(dataflow, workload, rest_url, command["result_file"], command["name"])

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nova_engines.dataflow import Dataflow
+from nova_engines.query_flow import QueryFlow
 from nova_engines.verification import Verification, compare
 from nova_flink import names
 from nova_flink.rest import POLL_S, FlinkError, Rest
@@ -20,7 +21,7 @@ ABSENT = "no TaskManager has registered"
 CONNECTION_MB = 0.3125
 
 
-def verify(rest: Rest, job_id: str, dataflow: Dataflow) -> Verification:
+def verify(rest: Rest, job_id: str, dataflow: Dataflow | QueryFlow) -> Verification:
     """Compare where a job's subtasks are with a dataflow.
 
     Raises:
@@ -60,7 +61,7 @@ def _place(subtask: Mapping[str, Any]) -> str | None:
     return names.node_of_task_manager(str(identifier)) or str(identifier)
 
 
-def await_running(rest: Rest, job_id: str, dataflow: Dataflow, timeout_s: float = 60.0) -> None:
+def await_running(rest: Rest, job_id: str, dataflow: Dataflow | QueryFlow, timeout_s: float = 60.0) -> None:
     """Wait until every subtask of a job runs (or has finished).
 
     Flink reports a job that cannot be scheduled as running, and may keep it so for minutes; and
@@ -95,7 +96,7 @@ def await_running(rest: Rest, job_id: str, dataflow: Dataflow, timeout_s: float 
         time.sleep(POLL_S)
 
 
-def _why(rest: Rest, job_id: str, state: str, dataflow: Dataflow) -> str:
+def _why(rest: Rest, job_id: str, state: str, dataflow: Dataflow | QueryFlow) -> str:
     reasons = rest.exceptions(job_id)
     if any("NoResourceAvailable" in reason for reason in reasons):
         return _cannot(job_id, _full(rest, dataflow))
@@ -107,7 +108,7 @@ def _cannot(job_id: str, without: Mapping[str, str]) -> str:
     return f"job {job_id} cannot be scheduled: no room on {where}"
 
 
-def _full(rest: Rest, dataflow: Dataflow) -> dict[str, str]:
+def _full(rest: Rest, dataflow: Dataflow | QueryFlow) -> dict[str, str]:
     """Nodes that have no room for their part of a dataflow, and what they have."""
     there, found = rest.task_managers(), {}
     for node in dataflow.nodes:
@@ -123,7 +124,7 @@ def _full(rest: Rest, dataflow: Dataflow) -> dict[str, str]:
     return found
 
 
-def _connections(dataflow: Dataflow, node: str) -> int:
+def _connections(dataflow: Dataflow | QueryFlow, node: str) -> int:
     """Ends of connections between nodes that are on this node."""
     at = {operator.name: operator.node for operator in dataflow.operators}
     ends = [
@@ -134,7 +135,7 @@ def _connections(dataflow: Dataflow, node: str) -> int:
     return sum(len(pair) > 1 and node in pair for pair in ends)
 
 
-def _without_slot(rest: Rest, job_id: str, dataflow: Dataflow) -> dict[str, str]:
+def _without_slot(rest: Rest, job_id: str, dataflow: Dataflow | QueryFlow) -> dict[str, str]:
     """Nodes on which a job has no slot, and what is free there."""
     found = {}
     for node in dataflow.nodes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,9 +100,35 @@ class Assembly:
             measured=self._measured,
             metrics=() if document.metrics is UNSET else tuple(document.metrics),
             queries=() if document.queries is UNSET else tuple(document.queries),
+            streams=() if document.streams is UNSET else tuple(document.streams),
         )
+        if problem.streams and not problem.queries:
+            raise ProblemError(f"{self._path}: streams: only `queries` can use them")
+        problem = self._bound(problem)
         validate_problem(problem, str(self._path), self._files)
         return problem
+
+    def _bound(self, problem: Problem) -> Problem:
+        """The problem with its queries in their full form."""
+        needed = problem.streams or any(query.sql is not UNSET for query in problem.queries)
+        expressions = ("where", "on", "columns", "group_by", "compute")
+        needed = needed or any(
+            getattr(operator, name, UNSET) is not UNSET
+            for query in problem.queries
+            for operator in query.operators
+            for name in expressions
+        )
+        if not needed:
+            return problem
+        from nova_core.model.query_binding import bound_queries, keyed_streams, names_of_streams
+
+        where = str(self._path)
+        names_of_streams(
+            problem.streams, dict.fromkeys(problem.sources.stream.tolist()), where
+        )
+        keyed = keyed_streams(problem)
+        queries = bound_queries(problem.queries, problem.streams, keyed, where)
+        return replace(problem, queries=queries)
 
     # --- tables ---------------------------------------------------------------------------------
 

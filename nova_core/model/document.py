@@ -13,7 +13,7 @@ from nova_core.errors import ProblemError
 from nova_core.model.assembly import Assembly, Locate
 from nova_core.model.problem import Problem
 from nova_core.model.queries import Name as Name
-from nova_core.model.queries import Positive, Query
+from nova_core.model.queries import Positive, Query, Stream
 from nova_core.model.syntax import Row, dump, number, read_typed
 
 VERSION = 1
@@ -169,6 +169,10 @@ class ProblemDocument(_Struct):
         Annotated[list[Query], Meta(min_length=1)] | UnsetType,
         Meta(description="whole queries, in place of `query` and `matrix`"),
     ] = UNSET
+    streams: Annotated[
+        list[Stream] | UnsetType,
+        Meta(description="columns of the logical streams, for queries with expressions or sql"),
+    ] = UNSET
     name: str = "problem"
     metrics: Annotated[
         list[Name] | UnsetType,
@@ -251,6 +255,8 @@ def header(problem: Problem) -> dict[str, Any]:
         for query in queries:
             query["operators"] = [Row(operator) for operator in query["operators"]]
         what: dict[str, Any] = {"queries": queries}
+        if problem.streams:
+            what["streams"] = [Row(one) for one in msgspec.to_builtins(problem.streams)]
     else:
         what = {"query": {"operators": operator_rows(problem)}}
     return {

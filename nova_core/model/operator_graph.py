@@ -36,6 +36,7 @@ class Operator:
         expression: what it makes of its inputs. Operators of one kind and one expression with the
             same inputs emit the same tuples; one without an expression is like no other.
         need: what it takes of its node's capacity; None for what `OperatorGraph.demand` derives.
+        logical: id of the query's operator it is one of; empty where there is none.
     """
 
     id: str
@@ -48,6 +49,7 @@ class Operator:
     query: int = 0
     expression: str = ""
     need: float | None = None
+    logical: str = ""
 
 
 @dataclass(frozen=True, eq=False)

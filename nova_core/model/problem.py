@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from nova_core.errors import ProblemError
 
 if TYPE_CHECKING:
-    from nova_core.model.queries import Query
+    from nova_core.model.queries import Query, Stream
     from nova_core.model.requirements import Requirements
 
 Floats = NDArray[np.float64]
@@ -194,6 +194,7 @@ class Problem:
             latency (energy, money; paper, section 3.6), weighted so that 1 counts as much as 1 ms.
             Placement minimizes distances over all coordinates, latencies are told by the others.
         queries: whole queries in place of joins of pairs: then `joins` and `matrix` are empty.
+        streams: what the tuples of logical streams hold, where queries have expressions.
     """
 
     nodes: Nodes
@@ -206,6 +207,7 @@ class Problem:
     measured: PairLatencies | None = None
     metrics: tuple[str, ...] = ()
     queries: tuple[Query, ...] = ()
+    streams: tuple[Stream, ...] = ()
 
     # --- columns of the pairs, as the optimizer wants them -------------------------------------
 
@@ -313,6 +315,8 @@ class Problem:
             import msgspec
 
             h.update(msgspec.json.encode(self.queries))
+            if self.streams:
+                h.update(msgspec.json.encode(self.streams))
         return h.hexdigest()
 
     def same_as(self, other: Problem) -> bool:

@@ -32,7 +32,13 @@ class Filter(_Operator, tag="filter", frozen=True):
     """Drops tuples; runs with what it reads from, at no cost (paper, section 3.6)."""
 
     input: Input
-    selectivity: Annotated[float, Meta(gt=0, le=1, description="share of tuples that pass")]
+    selectivity: Annotated[
+        Annotated[float, Meta(gt=0, le=1)] | UnsetType,
+        Meta(description="share of tuples that pass; 1 where it is left out beside `where`"),
+    ] = UNSET
+    where: Annotated[
+        str | UnsetType, Meta(description="the condition, such as `value > 10`; needs `streams`")
+    ] = UNSET
     reads: Annotated[
         Name | UnsetType,
         Meta(
@@ -47,6 +53,10 @@ class Project(_Operator, tag="project", frozen=True):
 
     input: Input
     selectivity: Annotated[float, Meta(gt=0, description="tuples emitted per tuple")] = 1.0
+    columns: Annotated[
+        dict[Name, str] | UnsetType,
+        Meta(description="what it emits, a name and an expression each; needs `streams`"),
+    ] = UNSET
 
 
 class Aggregate(_Operator, tag="aggregate", frozen=True):
@@ -57,7 +67,22 @@ class Aggregate(_Operator, tag="aggregate", frozen=True):
         Literal["all", "key"],
         Meta(description="one result of all that the input holds, or one per key of its sources"),
     ] = "all"
-    window: Annotated[Positive | UnsetType, Meta(description="s between results")] = UNSET
+    window: Annotated[
+        Positive | UnsetType, Meta(description="length of windows, s; a result each")
+    ] = UNSET
+    slide: Annotated[
+        Positive | UnsetType, Meta(description="s between windows, where they overlap")
+    ] = UNSET
+    group_by: Annotated[
+        list[str] | UnsetType, Meta(description="columns; a result for each of their values")
+    ] = UNSET
+    compute: Annotated[
+        dict[Name, str] | UnsetType,
+        Meta(
+            description="what it emits, a name and one of count(), sum(x), mean(x), min(x), max(x) "
+            "each; needs `streams`"
+        ),
+    ] = UNSET
     groups: Annotated[
         int,
         Meta(
@@ -90,6 +115,14 @@ class Join(_Operator, tag="join", frozen=True):
         float,
         Meta(gt=0, description="results per tuple of the slower input, of each pair"),
     ] = 1.0
+    on: Annotated[
+        str | UnsetType,
+        Meta(description="which tuples of a window match; needs `streams`"),
+    ] = UNSET
+    window: Annotated[Positive | UnsetType, Meta(description="length of windows, s")] = UNSET
+    slide: Annotated[
+        Positive | UnsetType, Meta(description="s between windows, where they overlap")
+    ] = UNSET
 
 
 LogicalOperator = Filter | Project | Aggregate | Join
@@ -100,7 +133,27 @@ class Query(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
 
     id: Name
     sink: Annotated[Name, Meta(description="the node that consumes the result")]
-    operators: Annotated[list[LogicalOperator], Meta(min_length=1)]
+    operators: Annotated[
+        list[LogicalOperator], Meta(description="at least one, or `sql`")
+    ] = msgspec.field(default_factory=list)
+    sql: Annotated[
+        str | UnsetType,
+        Meta(description="SELECT ..., in place of operators; needs `streams` (docs/queries.md)"),
+    ] = UNSET
+
+
+class Stream(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """What the tuples of a logical stream hold."""
+
+    id: Annotated[Name, Meta(description="the logical stream")]
+    columns: Annotated[
+        dict[Name, Literal["int", "float", "text"]],
+        Meta(min_length=1, description="name and type; the event time, `time`, is none of them"),
+    ]
+    key: Annotated[
+        Name | UnsetType,
+        Meta(description="the column that equals the `key` of a tuple's source; text"),
+    ] = UNSET
 
 
 class _Queries(msgspec.Struct):
@@ -144,6 +197,8 @@ def check_queries(problem: Problem, where: str = "problem") -> None:
         seen.add(query.id)
         if query.sink not in problem.node_index:
             raise ProblemError(f"{place}.sink: {unknown('node', query.sink, problem.node_index)}")
+        if not query.operators:
+            raise ProblemError(f"{place}: neither operators nor sql; give one")
         _check_operators(query, streams, place)
 
 
@@ -162,6 +217,16 @@ def _check_operators(query: Query, streams: set[str], place: str) -> None:
             raise ProblemError(
                 f"{here} of {operator.id!r}: {both} of window and output_rate; give one"
             )
+        if isinstance(operator, Filter) and operator.selectivity is UNSET:
+            raise ProblemError(
+                f"{here} of {operator.id!r}: selectivity is missing: expected more than 0, at most 1"
+            )
+        if isinstance(operator, Aggregate | Join) and operator.slide is not UNSET:
+            if operator.window is UNSET or float(operator.slide) > float(operator.window):
+                raise ProblemError(
+                    f"{here}.slide of {operator.id!r}: {operator.slide:g}: expected a window, and "
+                    "at most its length"
+                )
         above = set()
         for side, name in enumerate(inputs_of(operator)):
             field = f"inputs[{side}]" if isinstance(operator, Join) else "input"

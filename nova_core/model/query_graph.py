@@ -294,7 +294,7 @@ class _Expansion:
     def _unary(
         self, query: int, name: str, operator: Filter | Project, flow: _Flow, moved: bool
     ) -> _Flow:
-        share = operator.selectivity
+        share = float(operator.selectivity or 1.0)
         rate = flow.rate * share
         joins = share <= 1
         number = self.add(
@@ -304,6 +304,7 @@ class _Expansion:
                 (flow.operator,),
                 rate,
                 query=query,
+                logical=operator.id,
             ),
             self.root[flow.operator] if joins else None,
             1 if joins else ANY_PARTS,
@@ -352,7 +353,11 @@ class _Expansion:
                 rate *= share
             label = f"{one.label}*{other.label}"
             ends = (one.operator, other.operator)
-            number = self.add(Operator(f"{name}({label})", "join", ends, rate, query=query))
+            number = self.add(
+                Operator(
+                    f"{name}({label})", "join", ends, rate, query=query, logical=operator.id
+                )
+            )
             key = one.key if one.key == other.key else ""
             found.append(_Flow(number, rate, nominal, key, label, pending))
         return found
@@ -371,7 +376,8 @@ class _Expansion:
             most = float(operator.output_rate)
         else:
             assert operator.window is not UNSET  # checked when read
-            most = operator.groups / float(operator.window)
+            every = operator.window if operator.slide is UNSET else operator.slide
+            most = operator.groups / float(every)
         found = []
         for key, members in groups.items():
             whole = f"{name}({key})" if key else name
@@ -383,7 +389,9 @@ class _Expansion:
                 for flow in members
             ]
             number = self.add(
-                Operator(whole, "aggregate", tuple(ends), emitted, query=query),
+                Operator(
+                    whole, "aggregate", tuple(ends), emitted, query=query, logical=operator.id
+                ),
                 None,
                 operator.groups,
                 operator.decomposable,
@@ -406,6 +414,7 @@ class _Expansion:
                 most,
                 query=query,
                 expression=PARTIAL,
+                logical=operator.id,
             ),
             None,
             operator.groups,

@@ -1,0 +1,51 @@
+package nova.engines.query;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+
+/**
+ * Readings of a source in the order of their event times, encoded one behind the other
+ * (little-endian): the time in ms, then every column: 64 bits, or of a text its length in 32 bits
+ * and its UTF-8.
+ */
+public final class ReadingTable {
+  private final ByteBuffer bytes;
+  private final String[] types;
+
+  public ReadingTable(byte[] encoded, String[] types) {
+    this.bytes = ByteBuffer.wrap(encoded).order(ByteOrder.LITTLE_ENDIAN);
+    this.types = types;
+  }
+
+  /** Whether there is another one. */
+  public boolean more() {
+    return bytes.hasRemaining();
+  }
+
+  /** Event time of the next one, ms. */
+  public long time() {
+    return bytes.getLong(bytes.position());
+  }
+
+  /** The next one. */
+  public Row next(long sequence, long emitUs) {
+    long timeMs = bytes.getLong();
+    Object[] fields = new Object[types.length];
+    for (int i = 0; i < fields.length; i++) {
+      switch (types[i]) {
+        case "int":
+          fields[i] = bytes.getLong();
+          break;
+        case "float":
+          fields[i] = bytes.getDouble();
+          break;
+        default:
+          byte[] text = new byte[bytes.getInt()];
+          bytes.get(text);
+          fields[i] = new String(text, StandardCharsets.UTF_8);
+      }
+    }
+    return new Row(0, timeMs, sequence, emitUs, fields);
+  }
+}

@@ -1,0 +1,507 @@
+"""What an engine runs for a plan of whole queries, operator by operator, each on its node.
+
+A source emits its readings. Filters and projections run with what they read from. What crosses to
+an instance is cut out where it is produced, so that only the plan's partitions travel; instances
+of one operator on one node share what arrives, and each selects its own range.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nova_core.errors import NovaError
+
+if TYPE_CHECKING:
+    from nova_core.model.expressions import Column, Expression
+    from nova_core.model.query_binding import Bound
+    from nova_core.model.query_plan import QueryPlan
+
+SOURCE, FILTER, PROJECT, CUT, SELECT, JOIN, AGGREGATE, SINK = KINDS = (
+    "source",
+    "filter",
+    "project",
+    "cut",
+    "select",
+    "join",
+    "aggregate",
+    "sink",
+)
+LEFT, RIGHT, PARTIAL = 0, 1, 2
+"""Which input of its consumer a tuple is of; partial results of an aggregate are neither."""
+
+Program = tuple[str, ...]
+"""An expression in postfix order: ``c:N`` is column N, ``i:``, ``f:`` and ``t:`` are constants."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator.
+
+    Attributes:
+        name: unique; what the engine calls it.
+        node: where it runs.
+        kind: one of `KINDS`.
+        inputs: names of the operators it receives from.
+        right: none; joins tell their inputs apart by what cuts them out.
+        source: of sources: id of the problem's.
+        types: of sources: types of the columns.
+        programs: of filters and joins: the condition, or none; of projections: what they emit; of
+            aggregates: what is aggregated, an empty one for ``count``.
+        side: of cuts and selects: which input of the consumer passes.
+        low: of cuts and selects: begin of each interval of the u in [0, 1) that passes.
+        high: their ends.
+        hashed: of cuts and selects: columns whose values give u; without, the tuple's number.
+        window: of joins and aggregates: length and distance, ms.
+        kept: of joins and aggregates: whether the left and the right input keep their windows.
+        keys: of joins: columns of the left input that equal columns of the right one, in pairs.
+        groups: of aggregates: columns.
+        functions: of aggregates: ``count``, ``sum``, ``mean``, ``min`` or ``max`` each.
+        partial: of aggregates: whether it emits partial results.
+        query: of sinks: ids of queries, by input.
+    """
+
+    name: str
+    node: str
+    kind: str
+    inputs: tuple[str, ...] = ()
+    right: tuple[str, ...] = ()
+    source: str = ""
+    types: tuple[str, ...] = ()
+    programs: tuple[Program, ...] = ()
+    side: int = LEFT
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    hashed: tuple[int, ...] = ()
+    window: tuple[int, int] = (0, 0)
+    kept: tuple[bool, bool] = (False, False)
+    keys: tuple[tuple[int, int], ...] = ()
+    groups: tuple[int, ...] = ()
+    functions: tuple[str, ...] = ()
+    partial: bool = False
+    query: str = ""
+
+
+@dataclass(frozen=True)
+class QueryFlow:
+    """All operators of a plan, inputs before those that receive from them.
+
+    Attributes:
+        operators: everything that runs.
+        problem: digest of the problem the plan answers.
+        strategy: what made the plan.
+    """
+
+    operators: tuple[Operator, ...]
+    problem: str = ""
+    strategy: str = ""
+
+    @cached_property
+    def nodes(self) -> tuple[str, ...]:
+        """Nodes that run anything, in order of their first operator."""
+        return tuple(dict.fromkeys(one.node for one in self.operators))
+
+    def of_kind(self, kind: str) -> tuple[Operator, ...]:
+        """Operators of one kind, in order."""
+        return tuple(one for one in self.operators if one.kind == kind)
+
+    def result_files(self, path: str) -> dict[str, str]:
+        """Per sink, the file on its node: ``path``, numbered from the second sink on."""
+        return {
+            one.name: path if number == 0 else f"{path}.{number}"
+            for number, one in enumerate(self.of_kind(SINK))
+        }
+
+    def to_json(self) -> str:
+        """As JSON text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> QueryFlow:
+        """From what `to_json` wrote."""
+        found = json.loads(text)
+        operators = tuple(
+            Operator(**{name: _tuples(value) for name, value in one.items()})
+            for one in found.pop("operators")
+        )
+        return cls(operators, **found)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+@dataclass(frozen=True)
+class Readings:
+    """Where the tuples of the sources come from, and how fast they are replayed.
+
+    Attributes:
+        files: a file of encoded tuples (`nova_engines.query_rows`) for every source, on the
+            client's host.
+        first_ms: event time of the first tuple of all.
+        start_ms: when that is emitted, ms since the epoch; at once where that has passed.
+        speed: ms of event time per ms; 0 emits everything as fast as it is taken.
+        watermark_ms: watermarks are at multiples of it.
+    """
+
+    files: dict[str, str] = field(default_factory=dict)
+    first_ms: int = 0
+    start_ms: int = 0
+    speed: float = 1.0
+    watermark_ms: int = 10
+
+    def to_json(self) -> str:
+        """As JSON text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Readings:
+        """From what `to_json` wrote."""
+        return cls(**json.loads(text))
+
+    def encoded(self, source: str) -> bytes:
+        """The tuples of a source.
+
+        Raises:
+            NovaError: where there are none, or the file cannot be read.
+        """
+        if source not in self.files:
+            raise NovaError(f"readings: source {source!r} is not there")
+        try:
+            return Path(self.files[source]).read_bytes()
+        except OSError as error:
+            raise NovaError(f"{self.files[source]}: {error.strerror}") from error
+
+
+def program(one: Expression, columns: Sequence[Column]) -> Program:
+    """An expression in postfix order, over tuples with these columns."""
+    return tuple(_tokens(one, columns))
+
+
+def _tokens(one: Expression, columns: Sequence[Column]) -> Iterator[str]:
+    from nova_core.model.expressions import Call, Constant
+
+    if isinstance(one, Constant):
+        yield f"{one.type[0]}:{one.value}"
+    elif isinstance(one, Call):
+        for part in one.of:
+            yield from _tokens(part, columns)
+        yield one.name
+    else:
+        yield f"c:{columns.index(one)}"
+
+
+def from_plan(plan: QueryPlan) -> QueryFlow:
+    """What the engine must run for a plan of queries with columns.
+
+    Raises:
+        NovaError: for a problem without `streams`.
+    """
+    return _Builder(plan).flow()
+
+
+class _Builder:
+    def __init__(self, plan: QueryPlan) -> None:
+        from nova_core.model.query_binding import bind
+
+        self.plan, self.graph = plan, plan.graph
+        self.bound = [bind(query, plan.problem) for query in plan.problem.queries]
+        self.nodes: list[str] = plan.problem.nodes.ids.tolist()
+        self.operators: dict[str, Operator] = {}
+        replica = plan.replica_number.tolist()
+        pairs: list[int] = plan.instances.pair.tolist()
+        self.body: list[int] = plan.graph.bodies[plan.instances.pair].tolist()
+        self.node: list[str] = [self.nodes[n] for n in plan.instances.node.tolist()]
+        self.names = [f"{plan.operator_name(p)}#{replica[k]}" for k, p in enumerate(pairs)]
+        feeds = plan.instances.feeds
+        self.feeds: list[int] = [-1] * len(pairs) if feeds is None else feeds.tolist()
+        self.combined = {self.body[k] for k, one in enumerate(self.feeds) if one >= 0}
+        self.columns: dict[int, tuple[Column, ...]] = {}
+        self.types: dict[int, tuple[str, ...]] = {}
+
+    def flow(self) -> QueryFlow:
+        """Everything, in an order in which inputs come first."""
+        sent = self._sent()
+        for number, one in enumerate(self.graph.graph.operators):
+            if one.kind == "source":
+                self._source(number)
+            elif one.kind == "sink":
+                self._sink(number, sent)
+            elif self.graph.root[number] == number:
+                # Pieces of a combined aggregate come before the one that combines them.
+                mine = [k for k, body in enumerate(self.body) if body == number]
+                for k in sorted(mine, key=lambda k: self.feeds[k] < 0):
+                    self._instance(k, number, sent)
+            else:
+                self._fused(number)
+        return QueryFlow(
+            tuple(self.operators.values()), self.plan.problem.digest, self.plan.strategy
+        )
+
+    def _add(self, one: Operator) -> str:
+        self.operators.setdefault(one.name, one)
+        return one.name
+
+    def _meaning(self, number: int) -> Bound:
+        one = self.graph.graph[number]
+        return self.bound[one.query][one.logical]
+
+    # --- links ----------------------------------------------------------------------------------
+
+    def _sent(self) -> dict[tuple[int, int], list[tuple[int, int, int]]]:
+        """Per consumer (instance, or -1 - number of a sink): producer, carried operator, side.
+
+        The producer is an instance, or -1 - number of a source.
+        """
+        producers, consumers, _, _ = self.graph.links
+        carried = self.graph.carried
+        found: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+        links = self.plan.links
+        rows = zip(*(column.tolist() for column in links[:4]), strict=True)
+        for begin, end, logical, side in rows:
+            if logical < 0:
+                found.setdefault((end, -1), []).append((begin, self.body[begin], PARTIAL))
+                continue
+            origin = begin if begin >= 0 else -1 - int(producers[logical])
+            target = (end, -1) if end >= 0 else (-1, int(consumers[logical]))
+            found.setdefault(target, []).append((origin, int(carried[logical]), side))
+        return found
+
+    def _output(self, producer: int, carried: int) -> tuple[str, str]:
+        """Name and node of what emits a carried operator's output at a producer."""
+        if producer < 0:
+            return self._at_source(carried), self._node_of(-1 - producer)
+        if carried == self.body[producer]:
+            return self.names[producer], self.node[producer]
+        return f"{self.graph.graph[carried].id}@{self.names[producer]}", self.node[producer]
+
+    def _node_of(self, number: int) -> str:
+        node = self.graph.graph[number].node
+        assert node is not None  # sources and sinks have one
+        return self.nodes[node]
+
+    def _at_source(self, carried: int) -> str:
+        one = self.graph.graph[carried]
+        return f"source {one.id}" if one.kind == "source" else one.id
+
+    # --- operators ------------------------------------------------------------------------------
+
+    def _source(self, number: int) -> None:
+        one = self.graph.graph[number]
+        sources = self.plan.problem.sources
+        row = sources.ids.tolist().index(one.id)
+        stream = str(sources.stream[row])
+        columns = self.bound[0][stream].columns
+        self.columns[number] = columns
+        types = tuple(column.type for column in columns)
+        name = f"source {one.id}"
+        self._add(Operator(name, self._node_of(number), SOURCE, source=one.id, types=types))
+
+    def _fused(self, number: int) -> None:
+        """A filter or projection, with everything that emits its root's output."""
+        one, root = self.graph.graph[number], int(self.graph.root[number])
+        meaning, above = self._meaning(number), self.columns[one.inputs[0]]
+        if one.kind == "filter":
+            assert meaning.condition is not None  # a filter has one
+            programs, kind = (program(meaning.condition, above),), FILTER
+            self.columns[number] = above
+        else:
+            programs, kind = tuple(program(made, above) for made in meaning.made), PROJECT
+            self.columns[number] = meaning.columns
+        at_source = self.graph.graph[root].kind == "source"
+        producers = (
+            [-1 - root] if at_source else [k for k, body in enumerate(self.body) if body == root]
+        )
+        for producer in producers:
+            if producer >= 0 and self.feeds[producer] >= 0:
+                continue  # emits partial results, which are of another shape
+            above_name, node = self._output(producer, one.inputs[0])
+            name, _ = self._output(producer, number)
+            self._add(Operator(name, node, kind, (above_name,), programs=programs))
+
+    def _instance(
+        self, k: int, number: int, sent: dict[tuple[int, int], list[tuple[int, int, int]]]
+    ) -> None:
+        inputs: list[str] = []
+        for producer, carried, side in sent.get((k, -1), []):
+            inputs += self._received(k, number, producer, carried, side)
+        one = self.graph.graph[number]
+        if one.kind == "join":
+            self._join(k, number, tuple(inputs))
+        elif one.kind == "aggregate":
+            self._aggregate(k, number, tuple(inputs))
+        else:
+            raise NovaError(f"{one.id}: a {one.kind} cannot be run by itself")
+
+    def _received(self, k: int, number: int, producer: int, carried: int, side: int) -> list[str]:
+        """What cuts an instance's share out of an output, and selects it where it is shared."""
+        name, node = self._output(producer, carried)
+        if self._is_partial(producer, carried):
+            side = PARTIAL
+        wanted, reached = self._range(k, number, side)
+        shared = self._sharing(k, number, side)
+        hashed = self._hashed(number, carried, side)
+        end = f"{self.graph.graph[number].id} {side}"
+        runs = sorted({self._range(other, number, side)[0] for other in shared})
+        cut = f"send {name} to {end} on {self.node[k]}"
+        self._add(_cut(CUT, cut, node, name, side, _merged(runs), reached, hashed))
+        if _merged(runs) == [wanted]:
+            return [cut]
+        select = f"select {name} for {self.names[k]} {side}"
+        self._add(_cut(SELECT, select, self.node[k], cut, side, [wanted], reached, hashed))
+        return [select]
+
+    def _is_partial(self, producer: int, carried: int) -> bool:
+        """Whether what is carried are partial results of an aggregate."""
+        from nova_core.model.query_graph import PARTIAL as EXPRESSION
+
+        if producer >= 0 and self.feeds[producer] >= 0:
+            return True
+        return self.graph.graph[carried].expression == EXPRESSION
+
+    def _sharing(self, k: int, number: int, side: int) -> list[int]:
+        """Instances of an operator on one node; pieces of combined aggregates share nothing."""
+        if number in self.combined:
+            return [k]
+        return [
+            other
+            for other, body in enumerate(self.body)
+            if body == number and self.node[other] == self.node[k]
+        ]
+
+    def _range(self, k: int, number: int, side: int) -> tuple[tuple[int, int], list[float]]:
+        """Partitions of an input that an instance takes, and their shares, each added up."""
+        if number in self.combined:
+            return (0, 1), [1.0]
+        i, parts = self.plan.instances, self.plan.partitions
+        is_join = self.graph.graph[number].kind == "join"
+        right = is_join and side == RIGHT
+        begin, end = (i.right_begin, i.right_end) if right else (i.left_begin, i.left_end)
+        rates = parts.rates(int(i.pair[k]), int(right))
+        total = float(rates.sum())
+        count = len(rates)
+        shares = rates / total if total > 0 else rates + 1.0 / count
+        return (int(begin[k]), int(end[k])), shares.cumsum().tolist()
+
+    def _hashed(self, number: int, carried: int, side: int) -> tuple[int, ...]:
+        """Columns by whose values an aggregate is cut."""
+        one = self.graph.graph[number]
+        if one.kind != "aggregate" or number in self.combined:
+            return ()
+        groups = self._meaning(number).groups
+        if side == PARTIAL:
+            return tuple(range(len(groups)))  # they come first in partial results
+        return tuple(self.columns[carried].index(column) for column in groups)
+
+    def _kept(self, number: int) -> tuple[bool, bool]:
+        meaning = self._meaning(number)
+        bound = self.bound[self.graph.graph[number].query]
+        kept = [bound[name].windows == meaning.window for name in meaning.inputs]
+        return kept[0], kept[-1]
+
+    def _join(self, k: int, number: int, inputs: tuple[str, ...]) -> None:
+        from nova_core.model.expressions import Call, Column, conjuncts
+
+        meaning, one = self._meaning(number), self.graph.graph[number]
+        left, right = (self.columns[n] for n in one.inputs)
+        self.columns[number] = both = (*left, *right)
+        condition = meaning.condition
+        keys = []
+        for part in conjuncts(condition) if condition is not None else []:
+            if not (isinstance(part, Call) and part.name == "="):
+                continue
+            a, b = part.of
+            if isinstance(a, Column) and isinstance(b, Column) and a.type == b.type != "float":
+                if a in right and b in left:
+                    a, b = b, a
+                if a in left and b in right:
+                    keys.append((left.index(a), right.index(b)))
+        assert meaning.window is not None  # a join has one
+        self._add(
+            Operator(
+                self.names[k],
+                self.node[k],
+                JOIN,
+                inputs,
+                programs=() if condition is None else (program(condition, both),),
+                window=(meaning.window.size_ms, meaning.window.slide_ms),
+                kept=self._kept(number),
+                keys=tuple(keys),
+            )
+        )
+
+    def _aggregate(self, k: int, number: int, inputs: tuple[str, ...]) -> None:
+        meaning, one = self._meaning(number), self.graph.graph[number]
+        raw = next((n for n in one.inputs if not self.graph.graph[n].expression), one.inputs[0])
+        above = self.columns[raw]
+        if self.graph.graph[raw].expression:
+            # All inputs are partial results: what they were made of says what columns there are.
+            above = self.columns[self.graph.graph[raw].inputs[0]]
+        self.columns[number] = meaning.columns
+        assert meaning.window is not None  # an aggregate has one
+        self._add(
+            Operator(
+                self.names[k],
+                self.node[k],
+                AGGREGATE,
+                inputs,
+                programs=tuple(
+                    program(call.of[0], above) if call.of else () for call in meaning.computed
+                ),
+                window=(meaning.window.size_ms, meaning.window.slide_ms),
+                kept=self._kept(number),
+                groups=tuple(above.index(column) for column in meaning.groups),
+                functions=tuple(call.name for call in meaning.computed),
+                partial=bool(one.expression) or self.feeds[k] >= 0,
+            )
+        )
+
+    def _sink(
+        self, number: int, sent: dict[tuple[int, int], list[tuple[int, int, int]]]
+    ) -> None:
+        one = self.graph.graph[number]
+        inputs = [
+            self._output(producer, carried)[0]
+            for producer, carried, _ in sent.get((-1, number), [])
+        ]
+        query = self.plan.problem.queries[one.query].id
+        self._add(
+            Operator(
+                f"sink {query}",
+                self._node_of(number),
+                SINK,
+                tuple(dict.fromkeys(inputs)),
+                query=query,
+            )
+        )
+
+
+def _cut(
+    kind: str,
+    name: str,
+    node: str,
+    above: str,
+    side: int,
+    runs: Sequence[tuple[int, int]],
+    reached: Sequence[float],
+    hashed: tuple[int, ...],
+) -> Operator:
+    count = len(reached)
+    low = tuple(reached[begin - 1] if begin else 0.0 for begin, _ in runs)
+    high = tuple(reached[end - 1] if end < count else 2.0 for _, end in runs)
+    return Operator(name, node, kind, (above,), side=side, low=low, high=high, hashed=hashed)
+
+
+def _merged(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges in order, those that meet as one."""
+    found: list[tuple[int, int]] = []
+    for begin, end in sorted(runs):
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((begin, end))
+    return found

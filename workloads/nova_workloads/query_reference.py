@@ -1,0 +1,214 @@
+"""What queries must deliver: the same queries over the same readings in one process, by DuckDB."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from nova_core.model.expressions import Call, Column, Constant, Expression
+from nova_core.model.query_binding import Bound, Window, bind
+from nova_workloads.query_readings import table_of
+
+if TYPE_CHECKING:
+    from nova_core.model.problem import Problem
+    from nova_core.model.queries import Query
+
+TOLERANCE = 1e-9
+"""Floats are equal that differ by so much of the larger, or of 1: sums depend on their order."""
+EXAMPLES = 3
+
+ResultRow = tuple[int | float | str, ...]
+"""Event time in ms, then the columns."""
+
+_SUMS = {"int": "BIGINT", "float": "DOUBLE"}
+
+
+def _name(query: str, operator: str) -> str:
+    return '"' + f"{query}/{operator}".replace('"', '""') + '"'
+
+
+def _sql(one: Expression, columns: Sequence[Column], names: Sequence[str]) -> str:
+    """An expression in DuckDB's SQL, with the types of the language."""
+    if isinstance(one, Column):
+        return names[columns.index(one)]
+    if isinstance(one, Constant):
+        if isinstance(one.value, str):
+            return one.text
+        kind = "BIGINT" if isinstance(one.value, int) else "DOUBLE"
+        return f"CAST('{one.value!r}' AS {kind})"
+    parts = [_sql(part, columns, names) for part in one.of]
+    if one.name == "negative":
+        return f"(-{parts[0]})"
+    if one.name == "NOT":
+        return f"(NOT {parts[0]})"
+    if one.name == "abs":
+        return f"abs({parts[0]})"
+    if one.name == "/":
+        return f"(CAST({parts[0]} AS DOUBLE) / CAST({parts[1]} AS DOUBLE))"
+    return f"({parts[0]} {one.name} {parts[1]})"
+
+
+def _aggregate(call: Call, columns: Sequence[Column], names: Sequence[str]) -> str:
+    if call.name == "count":
+        return "count(*)"
+    of = _sql(call.of[0], columns, names)
+    if call.name == "mean":
+        return f"avg({of})"
+    return f"CAST({call.name}({of}) AS {_SUMS[call.type]})"
+
+
+def _windowed(source: str, window: Window, kept: bool) -> str:
+    """A row of every tuple for every window it is in, with the window's end as ``w``."""
+    if kept:
+        return f"SELECT t + 1 AS w, * FROM {source}"
+    size, slide = window.size_ms, window.slide_ms
+    begin = f"(t - ((t % {slide}) + {slide}) % {slide})"
+    last = f"(({size - 1} - (t - {begin})) // {slide})"
+    return (
+        f"SELECT {begin} - i * {slide} + {size} AS w, * EXCLUDE (i) FROM "
+        f"(SELECT *, unnest(generate_series(0, CAST({last} AS BIGINT))) AS i FROM {source})"
+    )
+
+
+def _made(one: Bound, inputs: Sequence[Bound], sources: Sequence[str]) -> str:
+    """The SELECT of an operator over its inputs, whose columns are ``t``, ``c0``, ``c1``, ..."""
+    above = inputs[0].columns
+    own = [f"c{i}" for i in range(len(above))]
+    if one.kind == "filter":
+        assert one.condition is not None  # a filter has one
+        return f"SELECT * FROM {sources[0]} WHERE {_sql(one.condition, above, own)}"
+    if one.kind == "project":
+        made = [f"{_sql(part, above, own)} AS c{i}" for i, part in enumerate(one.made)]
+        return f"SELECT t, {', '.join(made)} FROM {sources[0]}"
+    assert one.window is not None  # joins and aggregates have one
+    views = [
+        _windowed(source, one.window, of.windows == one.window)
+        for of, source in zip(inputs, sources, strict=True)
+    ]
+    if one.kind == "aggregate":
+        groups = [own[above.index(column)] for column in one.groups]
+        values = [*groups, *(_aggregate(call, above, own) for call in one.computed)]
+        emitted = [f"{value} AS c{i}" for i, value in enumerate(values)]
+        by = ", ".join(["w", *groups])
+        return f"SELECT w - 1 AS t, {', '.join(emitted)} FROM ({views[0]}) GROUP BY {by}"
+    names = [f"a.c{i}" for i in range(len(above))]
+    names += [f"b.c{i}" for i in range(len(inputs[1].columns))]
+    emitted = [f"{name} AS c{i}" for i, name in enumerate(names)]
+    condition = "TRUE" if one.condition is None else _sql(one.condition, one.columns, names)
+    return (
+        f"SELECT a.w - 1 AS t, {', '.join(emitted)} FROM ({views[0]}) a JOIN ({views[1]}) b "
+        f"ON a.w = b.w AND {condition}"
+    )
+
+
+def evaluate(database: Any, problem: Problem, query: Query) -> dict[str, str]:
+    """Make a table of what every operator of a query emits.
+
+    Args:
+        database: with the readings (`nova_workloads.query_readings.load`).
+        problem: that has the query.
+        query: one of its queries.
+
+    Returns:
+        The table of every stream and operator, by id.
+    """
+    tables: dict[str, str] = {}
+    bound = bind(query, problem)
+    for one in bound.values():
+        if one.kind == "stream":
+            tables[one.id] = f"(SELECT * EXCLUDE (source) FROM {table_of(one.id)})"
+            continue
+        inputs = [bound[name] for name in one.inputs]
+        select = _made(one, inputs, [tables[name] for name in one.inputs])
+        tables[one.id] = _name(query.id, one.id)
+        database.execute(f"CREATE OR REPLACE TABLE {tables[one.id]} AS {select}")
+    return tables
+
+
+def expected(database: Any, problem: Problem, query: Query) -> list[ResultRow]:
+    """All results of a query, by event time."""
+    tables = evaluate(database, problem, query)
+    last = tables[query.operators[-1].id]
+    rows: list[ResultRow] = database.execute(f"SELECT * FROM {last} ORDER BY ALL").fetchall()
+    return rows
+
+
+@dataclass
+class Compared:
+    """Results that came beside those that must.
+
+    Attributes:
+        expected: how many must come.
+        delivered: how many came.
+        lost: of those that must, how many did not come.
+        twice: of those that came, how many came before.
+        wrong: of those that came, how many must not.
+        examples: a few of each.
+    """
+
+    expected: int
+    delivered: int
+    lost: int = 0
+    twice: int = 0
+    wrong: int = 0
+    examples: dict[str, list[ResultRow]] = field(default_factory=dict)
+
+    @property
+    def same(self) -> bool:
+        """Whether all came, once each, and nothing else."""
+        return not (self.lost or self.twice or self.wrong)
+
+    def note(self, what: str, row: ResultRow) -> None:
+        """Count a row that is not as it should be."""
+        setattr(self, what, getattr(self, what) + 1)
+        few = self.examples.setdefault(what, [])
+        if len(few) < EXAMPLES:
+            few.append(row)
+
+
+def compare(wanted: Sequence[ResultRow], came: Iterable[ResultRow]) -> Compared:
+    """Hold results against those that must come, in any order; floats may differ by `TOLERANCE`."""
+    came = list(came)
+    told = Compared(len(wanted), len(came))
+    left: dict[Any, list[ResultRow]] = defaultdict(list)
+    right: dict[Any, list[ResultRow]] = defaultdict(list)
+    for side, rows in ((left, wanted), (right, came)):
+        for row in rows:
+            side[_exact(row)].append(row)
+    for key in [*left, *(key for key in right if key not in left)]:
+        _compare_group(sorted(left[key], key=_rounded), sorted(right[key], key=_rounded), told)
+    return told
+
+
+def _exact(row: ResultRow) -> tuple[Any, ...]:
+    return tuple("" if isinstance(one, float) else (type(one).__name__, one) for one in row)
+
+
+def _rounded(row: ResultRow) -> tuple[float, ...]:
+    return tuple(float(f"{one:.8g}") for one in row if isinstance(one, float))
+
+
+def _equal(one: ResultRow, other: ResultRow) -> bool:
+    return all(
+        math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+        for a, b in zip(one, other, strict=True)
+        if isinstance(a, float) and isinstance(b, float)
+    )
+
+
+def _compare_group(wanted: list[ResultRow], came: list[ResultRow], told: Compared) -> None:
+    i, last = 0, None
+    for row in came:
+        while i < len(wanted) and not _equal(wanted[i], row) and _rounded(wanted[i]) < _rounded(row):
+            told.note("lost", wanted[i])
+            i += 1
+        if i < len(wanted) and _equal(wanted[i], row):
+            last = wanted[i]
+            i += 1
+        else:
+            told.note("twice" if last is not None and _equal(last, row) else "wrong", row)
+    for row in wanted[i:]:
+        told.note("lost", row)
