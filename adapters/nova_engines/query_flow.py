@@ -305,6 +305,7 @@ class _Builder:
         """A filter or projection, with everything that emits its root's output."""
         one, root = self.graph.graph[number], int(self.graph.root[number])
         meaning, above = self._meaning(number), self.columns[one.inputs[0]]
+        programs: tuple[Program, ...]
         if one.kind == "filter":
             assert meaning.condition is not None  # a filter has one
             programs, kind = (program(meaning.condition, above),), FILTER
@@ -460,9 +461,7 @@ class _Builder:
             )
         )
 
-    def _sink(
-        self, number: int, sent: dict[tuple[int, int], list[tuple[int, int, int]]]
-    ) -> None:
+    def _sink(self, number: int, sent: dict[tuple[int, int], list[tuple[int, int, int]]]) -> None:
         one = self.graph.graph[number]
         inputs = [
             self._output(producer, carried)[0]

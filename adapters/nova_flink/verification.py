@@ -61,7 +61,9 @@ def _place(subtask: Mapping[str, Any]) -> str | None:
     return names.node_of_task_manager(str(identifier)) or str(identifier)
 
 
-def await_running(rest: Rest, job_id: str, dataflow: Dataflow | QueryFlow, timeout_s: float = 60.0) -> None:
+def await_running(
+    rest: Rest, job_id: str, dataflow: Dataflow | QueryFlow, timeout_s: float = 60.0
+) -> None:
     """Wait until every subtask of a job runs (or has finished).
 
     Flink reports a job that cannot be scheduled as running, and may keep it so for minutes; and

@@ -123,9 +123,7 @@ class Assembly:
         from nova_core.model.query_binding import bound_queries, keyed_streams, names_of_streams
 
         where = str(self._path)
-        names_of_streams(
-            problem.streams, dict.fromkeys(problem.sources.stream.tolist()), where
-        )
+        names_of_streams(problem.streams, dict.fromkeys(problem.sources.stream.tolist()), where)
         keyed = keyed_streams(problem)
         queries = bound_queries(problem.queries, problem.streams, keyed, where)
         return replace(problem, queries=queries)

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import ProblemError
@@ -103,21 +104,25 @@ Expression = Column | Constant | Call
 def _bracketed(one: Expression, least: int) -> str:
     weak = isinstance(one, Call) and _STRENGTH.get(one.name, 9) < least
     # "--" begins a comment.
-    weak = weak or (least > 7 and one.text.startswith("-"))  # noqa: PLR2004
+    weak = weak or (least > 7 and one.text.startswith("-"))
     return f"({one.text})" if weak else one.text
 
 
 def quoted(name: str) -> str:
     """A name as SQL can hold it: in double quotes where it is no plain word."""
-    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) and name.upper() not in _reserved():
+    if _is_plain(name):
         return name
     return '"' + name.replace('"', '""') + '"'
 
 
-def _reserved() -> Any:
-    from sqlglot.tokens import Tokenizer
+@cache
+def _is_plain(name: str) -> bool:
+    from sqlglot import tokenize
+    from sqlglot.tokens import TokenType
 
-    return Tokenizer.KEYWORDS
+    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is None:
+        return False
+    return tokenize(name, dialect=_DIALECT)[0].token_type == TokenType.VAR
 
 
 def columns_of(one: Expression) -> Iterator[Column]:
@@ -160,7 +165,7 @@ class Text:
         column = at - (self.text.rfind("\n", 0, at) + 1) + 1
         return ProblemError(f"{self.where}: line {line}, column {column}: {message}")
 
-    def place(self, node: exp.Expression) -> int:
+    def place(self, node: exp.Expr) -> int:
         """Offset at which a node begins, as near as the parser says."""
         starts = [one.meta["start"] for one in node.walk() if "start" in one.meta]
         if starts:
@@ -168,7 +173,7 @@ class Text:
         parent = node.parent
         return self.place(parent) if parent is not None else 0
 
-    def parse(self, kind: type[exp.Expression] | None = None) -> exp.Expression:
+    def parse(self, kind: type[exp.Expr] | None = None) -> exp.Expr:
         """Parse it.
 
         Raises:
@@ -199,7 +204,9 @@ class Text:
         at = max(begin, begin + column - max(1, len(marked)))
         what = str(first.get("description") or "no SQL")
         if "but got" in what or not what or "<class" in what:
-            what = f"something is missing at {marked!r}"
+            what = (
+                f"something is missing at {marked!r}; names that are SQL words need double quotes"
+            )
         return what.rstrip("."), at
 
     def _no_token(self, error: Exception) -> ProblemError:
@@ -228,25 +235,25 @@ class Reader:
         self.text, self.columns = text, columns
         self.aliases = {one.origin: one.origin for one in columns} if aliases is None else aliases
 
-    def refuse(self, message: str, node: exp.Expression) -> ProblemError:
+    def refuse(self, message: str, node: exp.Expr) -> ProblemError:
         """What is wrong with a node."""
         return self.text.error(message, self.text.place(node))
 
-    def condition(self, node: exp.Expression) -> Expression:
+    def condition(self, node: exp.Expr) -> Expression:
         """What is true or false."""
         made = self.expression(node)
         if made.type != "bool":
             raise self.refuse(f"{made.text} is no condition", node)
         return made
 
-    def value(self, node: exp.Expression) -> Expression:
+    def value(self, node: exp.Expr) -> Expression:
         """What is a number or a text."""
         made = self.expression(node)
         if made.type == "bool":
             raise self.refuse(f"{made.text} is a condition; a number or text is needed here", node)
         return made
 
-    def expression(self, node: exp.Expression) -> Expression:
+    def expression(self, node: exp.Expr) -> Expression:
         """Any expression without aggregates.
 
         Raises:
@@ -268,7 +275,9 @@ class Reader:
             return Call("NOT", (self.condition(node.this),), "bool")
         if isinstance(node, exp.Between) and not node.args.get("symmetric"):
             low = self._compare(">=", node.this, node.args["low"], node)
-            return Call("AND", (low, self._compare("<=", node.this, node.args["high"], node)), "bool")
+            return Call(
+                "AND", (low, self._compare("<=", node.this, node.args["high"], node)), "bool"
+            )
         if isinstance(node, exp.In) and node.args.get("expressions"):
             return self._among(node)
         for kind, name in _binary():
@@ -278,7 +287,7 @@ class Reader:
             raise self.refuse(f"{node.sql(_DIALECT)}: an aggregate cannot stand here", node)
         raise self.refuse(f"{_shown(node)} is not in the language", node)
 
-    def column(self, node: exp.Expression) -> Column:
+    def column(self, node: exp.Expr) -> Column:
         """The column that is named."""
         from sqlglot import exp
 
@@ -300,11 +309,11 @@ class Reader:
             raise self.refuse(f"column {_shown(node)} is unknown; there are {known}", node)
         return found[0]
 
-    def aggregate(self, node: exp.Expression) -> Call:
+    def aggregate(self, node: exp.Expr) -> Call:
         """One of `FUNCTIONS` of an expression; ``count()`` of none."""
         from sqlglot import exp
 
-        kinds: dict[type[exp.Expression], str] = {
+        kinds: dict[type[exp.Expr], str] = {
             exp.Count: "count",
             exp.Sum: "sum",
             exp.Avg: "mean",
@@ -329,46 +338,45 @@ class Reader:
         of = self._number(inner)
         return Call(name, (of,), "float" if name == "mean" else of.type)
 
-    def _literal(self, node: exp.Expression) -> Constant:
+    def _literal(self, node: exp.Expr) -> Constant:
         if node.is_string:
             return Constant(str(node.this))
         text = str(node.this)
         value: int | float = int(text) if re.fullmatch(r"\d+", text) else float(text)
-        if isinstance(value, int) and value > _MOST_INT or not math.isfinite(value):
+        if (isinstance(value, int) and value > _MOST_INT) or not math.isfinite(value):
             raise self.refuse(f"{text}: no 64-bit number", node)
         return Constant(value)
 
-    def _number(self, node: exp.Expression) -> Expression:
+    def _number(self, node: exp.Expr) -> Expression:
         made = self.expression(node)
         if made.type not in ("int", "float"):
             raise self.refuse(f"{made.text} is {made.type}; a number is needed here", node)
         return made
 
-    def _negative(self, node: exp.Expression) -> Expression:
+    def _negative(self, node: exp.Expr) -> Expression:
         made = self._number(node.this)
         if isinstance(made, Constant) and not isinstance(made.value, str):
             return Constant(-made.value)
         return Call("negative", (made,), made.type)
 
-    def _among(self, node: exp.Expression) -> Expression:
+    def _among(self, node: exp.Expr) -> Expression:
         parts = [self._compare("=", node.this, one, node) for one in node.expressions]
         made = parts[0]
         for part in parts[1:]:
             made = Call("OR", (made, part), "bool")
         return made
 
-    def _compare(
-        self, name: str, left: exp.Expression, right: exp.Expression, node: exp.Expression
-    ) -> Call:
+    def _compare(self, name: str, left: exp.Expr, right: exp.Expr, node: exp.Expr) -> Call:
         one, other = self.value(left), self.value(right)
         if (one.type == "text") != (other.type == "text"):
             raise self.refuse(
-                f"{one.text} is {one.type} and {other.text} is {other.type}; they cannot be compared",
+                f"{one.text} is {one.type} and {other.text} is {other.type}; they cannot be "
+                "compared",
                 node,
             )
         return Call(name, (one, other), "bool")
 
-    def _binary(self, name: str, node: exp.Expression) -> Call:
+    def _binary(self, name: str, node: exp.Expr) -> Call:
         left, right = node.this, node.expression
         if name in ("AND", "OR"):
             return Call(name, (self.condition(left), self.condition(right)), "bool")
@@ -383,7 +391,7 @@ class Reader:
         return Call(name, (one, other), "int" if both else "float")
 
 
-def _binary() -> tuple[tuple[type[exp.Expression], str], ...]:
+def _binary() -> tuple[tuple[type[exp.Expr], str], ...]:
     from sqlglot import exp
 
     return (
@@ -402,9 +410,9 @@ def _binary() -> tuple[tuple[type[exp.Expression], str], ...]:
     )
 
 
-def _shown(node: exp.Expression) -> str:
+def _shown(node: exp.Expr) -> str:
     text = node.sql(_DIALECT)
-    return repr(text if len(text) <= 60 else f"{text[:57]}...")  # noqa: PLR2004
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")
 
 
 def _listed(names: Any) -> str:
@@ -439,7 +447,9 @@ def read_aggregate(text: str, columns: Sequence[Column], where: str) -> Call:
     return Reader(source, columns).aggregate(_whole(source))
 
 
-def _whole(source: Text) -> exp.Expression:
+def _whole(source: Text) -> exp.Expr:
     if not source.text.strip():
         raise source.error("empty; an expression is expected", 0)
-    return source.parse()
+    from sqlglot import exp
+
+    return source.parse(exp.Condition)

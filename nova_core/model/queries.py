@@ -133,9 +133,9 @@ class Query(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
 
     id: Name
     sink: Annotated[Name, Meta(description="the node that consumes the result")]
-    operators: Annotated[
-        list[LogicalOperator], Meta(description="at least one, or `sql`")
-    ] = msgspec.field(default_factory=list)
+    operators: Annotated[list[LogicalOperator], Meta(description="at least one, or `sql`")] = (
+        msgspec.field(default_factory=list)
+    )
     sql: Annotated[
         str | UnsetType,
         Meta(description="SELECT ..., in place of operators; needs `streams` (docs/queries.md)"),
@@ -219,14 +219,18 @@ def _check_operators(query: Query, streams: set[str], place: str) -> None:
             )
         if isinstance(operator, Filter) and operator.selectivity is UNSET:
             raise ProblemError(
-                f"{here} of {operator.id!r}: selectivity is missing: expected more than 0, at most 1"
+                f"{here} of {operator.id!r}: selectivity is missing: expected more than 0, at "
+                "most 1"
             )
-        if isinstance(operator, Aggregate | Join) and operator.slide is not UNSET:
-            if operator.window is UNSET or float(operator.slide) > float(operator.window):
-                raise ProblemError(
-                    f"{here}.slide of {operator.id!r}: {operator.slide:g}: expected a window, and "
-                    "at most its length"
-                )
+        if (
+            isinstance(operator, Aggregate | Join)
+            and operator.slide is not UNSET
+            and (operator.window is UNSET or float(operator.slide) > float(operator.window))
+        ):
+            raise ProblemError(
+                f"{here}.slide of {operator.id!r}: {operator.slide:g}: expected a window, and "
+                "at most its length"
+            )
         above = set()
         for side, name in enumerate(inputs_of(operator)):
             field = f"inputs[{side}]" if isinstance(operator, Join) else "input"

@@ -189,9 +189,7 @@ class _Binder:
 
     def query(self) -> Query:
         """The query, with everything filled in."""
-        made = [
-            self._operator(row, operator) for row, operator in enumerate(self._query.operators)
-        ]
+        made = [self._operator(row, operator) for row, operator in enumerate(self._query.operators)]
         return Query(id=self._query.id, sink=self._query.sink, operators=made)
 
     def _operator(self, row: int, operator: LogicalOperator) -> LogicalOperator:
@@ -204,6 +202,7 @@ class _Binder:
                     f"{here} {name}: {unknown('stream or operator above', one, self.bound)}"
                 )
             inputs.append(self.bound[one])
+        made: LogicalOperator
         if isinstance(operator, Filter):
             made, bound = self._filter(operator, inputs[0], f"{here}.where {name}")
         elif isinstance(operator, Project):
@@ -276,7 +275,7 @@ class _Binder:
         lengths = []
         for field, value in (("window", size), ("slide", slide)):
             ms = round(value * MILLISECONDS)
-            if abs(ms - value * MILLISECONDS) > 1e-6 or ms < SHORTEST_MS:  # noqa: PLR2004
+            if abs(ms - value * MILLISECONDS) > 1e-6 or ms < SHORTEST_MS:
                 raise ProblemError(
                     f"{here}.{field} {name}: {value:g} s: expected whole ms, at least {SHORTEST_MS}"
                 )

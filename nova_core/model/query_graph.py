@@ -354,9 +354,7 @@ class _Expansion:
             label = f"{one.label}*{other.label}"
             ends = (one.operator, other.operator)
             number = self.add(
-                Operator(
-                    f"{name}({label})", "join", ends, rate, query=query, logical=operator.id
-                )
+                Operator(f"{name}({label})", "join", ends, rate, query=query, logical=operator.id)
             )
             key = one.key if one.key == other.key else ""
             found.append(_Flow(number, rate, nominal, key, label, pending))

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET
+
 from nova_core.errors import ProblemError
 from nova_core.model.expressions import (
     Call,
@@ -109,6 +111,8 @@ class _Statement:
         if not isinstance(parsed, exp.Select):
             raise source.error("only one SELECT ... FROM ... is in the language", 0)
         self.select = parsed
+        if not parsed.expressions:
+            raise source.error("SELECT: columns are missing", 0)
         for name, value in parsed.args.items():
             if value and name not in _KNOWN:
                 word = _WORDS.get(name, name.strip("_").upper())
@@ -143,13 +147,13 @@ class _Statement:
             raise self.source.error("SELECT *: nothing is done to the stream", 0)
         return self.operators_
 
-    def _refuse(self, message: str, node: exp.Expression) -> ProblemError:
+    def _refuse(self, message: str, node: exp.Expr) -> ProblemError:
         return self.source.error(message, self.source.place(node))
 
     def _reader(self) -> Reader:
         return Reader(self.source, self.columns, self.aliases)
 
-    def _windowed(self, what: str, node: exp.Expression) -> dict[str, Any]:
+    def _windowed(self, what: str, node: exp.Expr) -> dict[str, Any]:
         if self.window is None:
             raise self._refuse(f"{what} needs a window: end with WINDOW TUMBLE(1 s)", node)
         more = {} if self.window.slide is None else {"slide": self.window.slide}
@@ -157,7 +161,7 @@ class _Statement:
 
     # --- FROM -----------------------------------------------------------------------------------
 
-    def _stream(self, table: exp.Expression | None) -> str:
+    def _stream(self, table: exp.Expr | None) -> str:
         from sqlglot import exp
 
         if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
@@ -219,10 +223,10 @@ class _Statement:
             by_origin.setdefault(found, []).append(one)
         joined = len(self.aliases) > 1
         for number, (origins, parts) in enumerate(by_origin.items(), 1):
-            reads = {"reads": origins[0]} if joined and len(origins) == 1 else {}
+            reads = origins[0] if joined and len(origins) == 1 else UNSET
             condition = conjunction(parts).text
             self.operators_.append(
-                Filter(id=f"filter-{number}", input=last, where=condition, **reads)
+                Filter(id=f"filter-{number}", input=last, where=condition, reads=reads)
             )
             last = f"filter-{number}"
         return last
@@ -238,10 +242,10 @@ class _Statement:
             for node in one.walk()
         )
 
-    def _items(self) -> list[tuple[str | None, exp.Expression]]:
+    def _items(self) -> list[tuple[str | None, exp.Expr]]:
         from sqlglot import exp
 
-        items = []
+        items: list[tuple[str | None, exp.Expr]] = []
         for one in self.select.expressions:
             if isinstance(one, exp.Alias):
                 items.append((one.alias, one.this))
@@ -249,7 +253,7 @@ class _Statement:
                 items.append((None, one))
         return items
 
-    def _named(self, name: str | None, node: exp.Expression, taken: Mapping[str, Any]) -> str:
+    def _named(self, name: str | None, node: exp.Expr, taken: Mapping[str, Any]) -> str:
         from sqlglot import exp
 
         if name is None:
@@ -288,7 +292,7 @@ class _Statement:
         by = [reader.column(one) for one in (group.expressions if group is not None else [])]
         names = [one.name for one in by]
         if len(set(names)) < len(names):
-            raise self._refuse("GROUP BY: two columns of one name", group)
+            raise self._refuse("GROUP BY: two columns of one name", self.select)
         computed: dict[str, Call] = {}
         selected: list[tuple[str, str]] = []
         for alias, node in self._items():
@@ -321,15 +325,15 @@ class _Statement:
         having = self.select.args.get("having")
         if having is not None:
             last = self._having(having, by, computed)
-        if [name for name, _ in selected] != [*names, *computed] or any(a != b for a, b in selected):
+        if [name for name, _ in selected] != [*names, *computed] or any(
+            a != b for a, b in selected
+        ):
             columns = {name: f"{AGGREGATE}.{quoted(old)}" for name, old in selected}
             self.operators_.append(Project(id=SELECT, input=last, columns=columns))
             last = SELECT
         return last
 
-    def _having(
-        self, having: exp.Expression, by: Sequence[Column], computed: Mapping[str, Call]
-    ) -> str:
+    def _having(self, having: exp.Expr, by: Sequence[Column], computed: Mapping[str, Call]) -> str:
         """A filter of results; it may name them, or say once more how they are computed."""
         from sqlglot import exp
 
@@ -338,7 +342,7 @@ class _Statement:
         results += [Column(AGGREGATE, name, call.type) for name, call in computed.items()]
         by_text = {call.text: name for name, call in computed.items()}
 
-        def replaced(node: exp.Expression) -> exp.Expression:
+        def replaced(node: exp.Expr) -> exp.Expr:
             if isinstance(node, exp.AggFunc):
                 text = inner.aggregate(node).text
                 if text not in by_text:
@@ -356,7 +360,7 @@ class _Statement:
         return HAVING
 
 
-def _result(name: str, node: exp.Expression) -> exp.Expression:
+def _result(name: str, node: exp.Expr) -> exp.Expr:
     """A column of the aggregate in place of a node."""
     from sqlglot import exp
 

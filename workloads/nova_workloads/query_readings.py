@@ -102,11 +102,15 @@ def _read(database: Any, stream: Stream, file: Path, only: str | None, source: s
     try:
         there = [
             str(one[0])
-            for one in database.execute(f"DESCRIBE SELECT * FROM {reader}(?)", [str(file)]).fetchall()
+            for one in database.execute(
+                f"DESCRIBE SELECT * FROM {reader}(?)", [str(file)]
+            ).fetchall()
         ]
         missing = [name for name in names if name not in there]
         if missing:
-            raise NovaError(f"{file}: column {missing[0]!r} is missing; there are {', '.join(there)}")
+            raise NovaError(
+                f"{file}: column {missing[0]!r} is missing; there are {', '.join(there)}"
+            )
         columns = [_quoted(name) for name in stream.columns]
         where = f"WHERE {SOURCE} = ?" if only else ""
         database.execute(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nova_core.errors import NovaError
 from nova_core.model.expressions import Call, Column, Constant, Expression
 from nova_core.model.query_binding import Bound, Window, bind
 from nova_workloads.query_readings import table_of
@@ -202,7 +205,9 @@ def _equal(one: ResultRow, other: ResultRow) -> bool:
 def _compare_group(wanted: list[ResultRow], came: list[ResultRow], told: Compared) -> None:
     i, last = 0, None
     for row in came:
-        while i < len(wanted) and not _equal(wanted[i], row) and _rounded(wanted[i]) < _rounded(row):
+        while (
+            i < len(wanted) and not _equal(wanted[i], row) and _rounded(wanted[i]) < _rounded(row)
+        ):
             told.note("lost", wanted[i])
             i += 1
         if i < len(wanted) and _equal(wanted[i], row):
@@ -212,3 +217,38 @@ def _compare_group(wanted: list[ResultRow], came: list[ResultRow], told: Compare
             told.note("twice" if last is not None and _equal(last, row) else "wrong", row)
     for row in wanted[i:]:
         told.note("lost", row)
+
+
+def read_delivered(path: Path, columns: Sequence[Column]) -> list[ResultRow]:
+    """Results as sinks write them: a JSON array a line, of which two moments are left out.
+
+    Raises:
+        NovaError: naming the line that is none.
+    """
+    kinds: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "text": (str,)}
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise NovaError(f"{path}: cannot be read as text: {error}") from error
+    rows: list[ResultRow] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            fields = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise NovaError(f"{path}: line {number}: no JSON: {error}") from error
+        wanted = [int, int, int]
+        good = isinstance(fields, list) and len(fields) == len(wanted) + len(columns)
+        good = good and all(type(one) is kind for one, kind in zip(fields, wanted, strict=False))
+        good = good and all(
+            type(one) in kinds[column.type]
+            for one, column in zip(fields[len(wanted) :], columns, strict=True)
+        )
+        if not good:
+            names = ", ".join(f"{column.name} ({column.type})" for column in columns)
+            raise NovaError(f"{path}: line {number}: expected time, two moments, {names}")
+        values = [
+            float(one) if column.type == "float" else one
+            for one, column in zip(fields[len(wanted) :], columns, strict=True)
+        ]
+        rows.append((fields[0], *values))
+    return rows

@@ -1,0 +1,144 @@
+"""``nova query``: what readings say of queries, and what queries must deliver."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nova_core import console, paths
+from nova_core.errors import NovaError
+
+if TYPE_CHECKING:
+    from nova_core.model.problem import Problem
+
+DIFFERENT = 1
+
+_problem = click.argument("problem", type=click.Path(exists=True, path_type=Path))
+_readings = click.option(
+    "--readings",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    required=True,
+    metavar="DIR",
+    help="SOURCE.csv or .parquet for every source, or a file per stream with a column source.",
+)
+
+
+@click.group(short_help="Whole queries over readings: estimates, and what must come out.")
+def query() -> None:
+    """Queries with columns: what readings say of them, and what they must deliver."""
+
+
+def _loaded(path: Path, folder: Path) -> tuple[Problem, Any]:
+    from nova_core.model.files import read_problem
+    from nova_workloads.query_readings import connection, load
+
+    problem = read_problem(path)
+    if not problem.streams:
+        raise NovaError(f"{path}: streams are missing: give the columns of every stream")
+    database = connection()
+    load(database, problem, folder)
+    return problem, database
+
+
+@query.command(short_help="Selectivities, groups, rates and sizes from readings.")
+@_problem
+@_readings
+@click.option(
+    "--output", "-o", type=paths.OUTPUT, help="Where the problem with the estimates goes."
+)
+@click.option("--json", "as_json", is_flag=True, help="Write the answer as JSON to stdout.")
+def estimate(problem: Path, readings: Path, output: Path | None, as_json: bool) -> None:
+    """Estimate selectivities, groups, rates and tuple sizes of PROBLEM's queries."""
+    from dataclasses import asdict
+
+    from nova_workloads.query_estimate import estimated
+
+    read, database = _loaded(problem, readings)
+    made, told = estimated(read, database)
+    if output is not None:
+        from nova_core.model.files import write_problem
+
+        write_problem(made, output)
+    if as_json:
+        console.print_json({"operators": [asdict(one) for one in told]})
+        return
+    table = console.table(
+        "What the readings say", ["operator", ">emitted", ">tuples/s", "estimate"]
+    )
+    for one in told:
+        value = f"{one.name} {one.value:g}" if one.name else ""
+        table.add_row(f"{one.query}/{one.operator}", f"{one.emitted:,}", f"{one.rate:.4g}", value)
+    console.show(table)
+    if output is not None:
+        console.say(f"problem written to {output}")
+
+
+@query.command(short_help="What queries must deliver; compares what an engine delivered.")
+@_problem
+@_readings
+@click.option("--query", "name", metavar="ID", help="Which query [default: the only one].")
+@click.option("--output", "-o", type=paths.OUTPUT, help="Where the results go, as CSV.")
+@click.option(
+    "--check",
+    "results",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Results of a run; exit code 1 when they differ.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Write the answer as JSON to stdout.")
+@click.pass_context
+def reference(
+    ctx: click.Context,
+    problem: Path,
+    readings: Path,
+    name: str | None,
+    output: Path | None,
+    results: Path | None,
+    as_json: bool,
+) -> None:
+    """Run a query of PROBLEM in one process, by DuckDB; rows are to come in any order.
+
+    Results of a run are lines of JSON: event time, two moments, then the columns, as the sinks of
+    engines write them.
+    """
+    from dataclasses import asdict
+
+    from nova_core.model.query_binding import bind
+    from nova_workloads.query_reference import compare, expected, read_delivered
+
+    read, database = _loaded(problem, readings)
+    ids = [one.id for one in read.queries]
+    if name is None and len(ids) > 1:
+        raise NovaError(f"--query: expected one of {', '.join(ids)}")
+    if name is not None and name not in ids:
+        raise NovaError(f"--query {name}: expected one of {', '.join(ids)}")
+    asked = read.queries[0 if name is None else ids.index(name)]
+    rows = expected(database, read, asked)
+    columns = bind(asked, read)[asked.operators[-1].id].columns
+    if output is not None:
+        from nova_core.model.files import write_text
+
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["time", *(one.name for one in columns)])
+        writer.writerows(rows)
+        write_text(output, text.getvalue())
+    compared = None if results is None else compare(rows, read_delivered(results, columns))
+    if as_json:
+        told = None if compared is None else {"same": compared.same, **asdict(compared)}
+        console.print_json({"query": asked.id, "results": len(rows), "comparison": told})
+    else:
+        click.echo(f"{asked.id}: {len(rows):,} results must come")
+        if compared is not None:
+            click.echo(
+                f"{compared.delivered:,} came: {compared.lost:,} lost, {compared.twice:,} twice, "
+                f"{compared.wrong:,} wrong"
+            )
+            for what, found in compared.examples.items():
+                for row in found:
+                    click.echo(f"{what}: {', '.join(map(str, row))}")
+    if compared is not None and not compared.same:
+        ctx.exit(DIFFERENT)
