@@ -117,8 +117,7 @@ def quoted(name: str) -> str:
 
 @cache
 def _is_plain(name: str) -> bool:
-    from sqlglot import tokenize
-    from sqlglot.tokens import TokenType
+    from sqlglot import TokenType, tokenize
 
     if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is None:
         return False
