@@ -75,6 +75,8 @@ def move(
     _check_nodes(rest, plan)
     configured = _configuration()
     known = set(rest.jobs())
+    # Flink takes a savepoint of what runs, not of what still starts.
+    _await_running(rest, job_id, timeout_s)
     progress(f"stopping job {job_id} with a savepoint")
     begin = time.monotonic()
     savepoint = rest.stop_with_savepoint(job_id, savepoints)
