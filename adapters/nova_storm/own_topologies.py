@@ -43,14 +43,14 @@ def placement(
         NovaError: for a plan that cannot be read, or that cuts or lacks a component; or one that
             has an operator which the topology has not.
     """
-    known = _nodes(plan) | {name: {node} for name, node in (sources or {}).items()}
+    spouts = sources or {}
+    known = _nodes(plan) | {name: {node} for name, node in spouts.items()}
     given = dict(chosen or {})
     there = list(components)
     for name in given:
         if name not in there:
             raise NovaError(f"component {name!r}: is not in the topology, which has {_told(there)}")
     found: dict[str, str] = {}
-    first = None
     for name in (one for one in there if not one.startswith(SYSTEM)):
         nodes = {given[name]} if name in given else known.get(name, set())
         if not nodes:
@@ -64,15 +64,15 @@ def placement(
                 f"of a topology has one node; --node {name}=NODE chooses it"
             )
         found[name] = next(iter(nodes))
-        first = first or (found[name] if name in known else None)
     missing = [name for name in _operators(plan) if name not in found]
     if missing:
         raise NovaError(
             f"{plan}: its operator {missing[0]!r} is not in the topology, which has "
             f"{_told(there)}; is it a plan of another topology?"
         )
+    first = next((found[one] for wanted in (spouts, known, found) for one in found if one in wanted))
     for name in (one for one in there if one.startswith(SYSTEM)):
-        found[name] = given.get(name) or first or next(iter(found.values()))
+        found[name] = given.get(name, first)
     return found
 
 

@@ -183,7 +183,7 @@ USES: tuple[Use, ...] = (
         codes=(2,), slow=True),
     Use("place x --plan {query-plan.json} -p {queries.yaml} --at 127.0.0.1:9", codes=(2,),
         slow=True),
-    Use("observe x {queries.json} --rest 127.0.0.1:9 -o out.json", codes=(2,)),
+    Use("observe x {queries.yaml} --rest 127.0.0.1:9 -o out.json", codes=(2,)),
     Use("flink move x {query-plan.json} --rest 127.0.0.1:9 -- true", codes=(2,)),
     Use(f"translate {{plan.json}} {P} --engine flink --as config -o out"),
     Use("generate --nodes 20 -o out.yaml", ("plot out.yaml -o out.svg",)),

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 DIFFERENT = 1
 
-_problem = click.argument("problem", type=click.Path(exists=True, path_type=Path))
+_problem = click.argument("problem", type=paths.InputPath(exists=True))
 _readings = click.option(
     "--readings",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=paths.InputPath(exists=True, file_okay=False),
     required=True,
     metavar="DIR",
     help="SOURCE.csv or .parquet for every source, or a file per stream with a column source.",
@@ -85,7 +85,7 @@ def estimate(problem: Path, readings: Path, output: Path | None, as_json: bool) 
 @click.option(
     "--check",
     "results",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=paths.InputPath(exists=True, dir_okay=False),
     help="Results of a run; exit code 1 when they differ.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Write the answer as JSON to stdout.")
