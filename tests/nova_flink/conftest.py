@@ -1,4 +1,4 @@
-"""A cluster of real Flink for the tests of a module that names its ``NODES``."""
+"""A cluster of real Flink for the tests of a module that names its ``NODES``, and ``ARGUMENTS``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def cluster(
 ) -> Iterator[LocalCluster]:
     home = FlinkHome.default()
     require(home)
-    with LocalCluster(home, request.module.NODES, tmp_path_factory.mktemp("cluster")) as running:
+    directory = tmp_path_factory.mktemp("cluster")
+    more = getattr(request.module, "ARGUMENTS", {})
+    with LocalCluster(home, request.module.NODES, directory, **more) as running:
         yield running
 
 
