@@ -70,7 +70,7 @@ def placement(
             f"{plan}: its operator {missing[0]!r} is not in the topology, which has "
             f"{_told(there)}; is it a plan of another topology?"
         )
-    first = next((found[one] for wanted in (spouts, known, found) for one in found if one in wanted))
+    first = next(found[one] for wanted in (spouts, known, found) for one in found if one in wanted)
     for name in (one for one in there if one.startswith(SYSTEM)):
         found[name] = given.get(name, first)
     return found
