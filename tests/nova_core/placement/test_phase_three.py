@@ -134,6 +134,7 @@ def cheapest_two(state: Assigner, item: int) -> float:
     slots = range(len(tree.node))
     free = items.free.copy()
     free[items.slot[item]] += items.size[item]
+    free += 1e-9  # sums differ by their order; a slot may be full to the last bit
 
     def cost(slot: int, share: float) -> float:
         away = np.linalg.norm(pairs.anchors[pair] - tree.slot[slot, :-1], axis=1)
