@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 import urllib.parse
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,8 @@ MADE = "~"
 OUT, IN = "numRecordsOut", "numRecordsIn"
 # A problem's rates are above 0; what nothing passes counts as this, tuples/s.
 LEAST = 0.001
+# How long a job that has just begun, or a busy JobManager, may take to tell figures.
+PATIENCE_S = 20.0
 _SIGNS = re.compile(r"[^A-Za-z0-9]")
 
 
@@ -100,11 +103,24 @@ def _ends(rest: Rest, job_id: str) -> dict[str, _Ends]:
 def _metrics(rest: Rest, job_id: str, vertex: str) -> dict[str, str]:
     """Flink's names of what operators of a vertex emit, by what is left of them without signs."""
     path = f"/jobs/{job_id}/vertices/{vertex}/subtasks/metrics"
-    listed = [str(one["id"]) for one in rest.get(path)]
-    if not any(one.endswith(f".{OUT}") for one in listed):
-        time.sleep(SETTLE_S)  # asking makes the JobManager fetch them
-        listed = [str(one["id"]) for one in rest.get(path)]
+    listed = _fetched(rest, path, lambda rows: any(name.endswith(f".{OUT}") for name in rows))
     return {_plain(one): one for one in listed if one.endswith(f".{OUT}")}
+
+
+def _fetched(
+    rest: Rest, path: str, enough: Callable[[Mapping[str, Mapping[str, Any]]], bool]
+) -> dict[str, Mapping[str, Any]]:
+    """Metrics by name, once the JobManager has fetched them, or what there is after `PATIENCE_S`.
+
+    Being asked only makes the JobManager fetch them; it answers what it fetched before.
+    """
+    rest.get(path)
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        time.sleep(SETTLE_S)
+        rows = {str(one["id"]): one for one in rest.get(path)}
+        if enough(rows) or time.monotonic() > until:
+            return rows
 
 
 def _plain(name: str) -> str:
@@ -137,17 +153,23 @@ def _counts(rest: Rest, job_id: str, ends: Mapping[str, _Ends]) -> dict[str, flo
     found: dict[str, float] = {}
     for vertex in {one.vertex for one in ends.values()}:
         steps = {step: one.metric for step, one in ends.items() if one.vertex == vertex}
-        asked = ",".join(urllib.parse.quote(one) for one in steps.values() if one)
-        if not asked:
-            continue
-        path = f"/jobs/{job_id}/vertices/{vertex}/subtasks/metrics?get={asked}&agg=sum"
-        rest.get(path)
-        time.sleep(SETTLE_S)
-        told = {str(one["id"]): float(one["sum"]) for one in rest.get(path)}
-        for step, metric in steps.items():
-            if metric in told and told[metric] == told[metric]:
-                found[step] = told[metric]
+        metrics = {one for one in steps.values() if one}
+        if metrics:
+            told = _sums(rest, f"/jobs/{job_id}/vertices/{vertex}/subtasks/metrics", metrics)
+            found |= {step: told[metric] for step, metric in steps.items() if metric in told}
     return found
+
+
+def _sums(rest: Rest, path: str, metrics: Set[str]) -> dict[str, float]:
+    """Sums over a vertex's subtasks, of the metrics that are told."""
+
+    def numbers(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+        told = {name: float(row["sum"]) for name, row in rows.items()}
+        return {name: value for name, value in told.items() if not math.isnan(value)}
+
+    asked = ",".join(urllib.parse.quote(name) for name in sorted(metrics))
+    path = f"{path}?get={asked}&agg=sum"
+    return numbers(_fetched(rest, path, lambda rows: metrics <= numbers(rows).keys()))
 
 
 def _with(problem: Mapping[str, Any], rates: Mapping[str, float]) -> dict[str, Any]:

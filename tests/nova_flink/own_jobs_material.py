@@ -207,7 +207,7 @@ def written(results: Path) -> list[tuple[int, int]]:
     return sorted((int(a), int(b)) for a, b in (line.split(",") for line in lines))
 
 
-def wait(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
+def wait(condition: Callable[[], bool], timeout_s: float = 300.0) -> None:
     """Until a function is true."""
     until = time.monotonic() + timeout_s
     while not condition():

@@ -163,11 +163,14 @@ def test_jobs_of_others_are_placed_cut_and_refused(
 def _observed(cluster: LocalCluster, job: str, tmp_path: Path) -> None:
     """What is observed of a job is a problem of Nova's, with other figures."""
     written_down = json.loads((tmp_path / "join.WindowJoin.json").read_text())
-    seen = observe(cluster.rest, job, written_down, 6.0)
-    write_text(tmp_path / "seen.json", json.dumps(seen))
-    problem = read_problem(tmp_path / "seen.json")
-    # The example sends three tuples a second from each source.
-    assert all(0.5 < rate < 6 for rate in problem.sources.rate.tolist())
+
+    def plausible() -> bool:
+        write_text(seen, json.dumps(observe(cluster.rest, job, written_down, 6.0)))
+        # The example sends three tuples a second from each source.
+        return all(0.5 < rate < 6 for rate in read_problem(seen).sources.rate.tolist())
+
+    seen = tmp_path / "seen.json"
+    wait(plausible)
 
 
 def test_a_job_is_moved_with_its_state(

@@ -51,8 +51,9 @@ def test_round_trips(connected: Hosts, inventory: Inventory) -> None:
         assert len(rtt.udp_ms) > 5 and len(rtt.tcp_ms) == 5
         assert rtt.udp_ms == tuple(sorted(rtt.udp_ms)) and rtt.udp_ms[0] > 0
         if inventory.virtual:
-            # Generous: other programs may be at work on this machine.
-            assert rtt.asked_ms * 0.98 < rtt.median_ms < rtt.asked_ms + 5
+            # The fastest, and generous: the machine may be held up by other programs.
+            assert rtt.asked_ms * 0.98 < rtt.median_ms
+            assert rtt.udp_ms[0] < rtt.asked_ms + 5
     # No server is left.
     assert all(host.jobs("echo") == [] for host in connected)
 

@@ -183,6 +183,16 @@ def ping(up: Inventory, a: str, b: str, count: int = 40) -> list[float | None]:
     return found
 
 
+def best_mbit(up: Inventory, a: str, b: str, size: int) -> float:
+    """Rate at which bytes arrive, Mbit/s: the highest of three, as a machine may be held up."""
+    found = []
+    for _ in range(3):
+        with background(up, b, python(SINK)) as (sink, port):
+            on(up, a, python(PUSH, up.host(b).address, port, size))
+            found.append(float(sink.communicate(timeout=60)[0]))
+    return max(found)
+
+
 @contextlib.contextmanager
 def talking(up: Inventory, a: str, b: str, seconds: float) -> Iterator[subprocess.Popen[str]]:
     """A connection between two hosts in use for some time."""
@@ -275,9 +285,7 @@ def test_packets_are_lost_and_jitter(rack: VirtualRack, up: Inventory) -> None:
 
 def test_bandwidth_is_limited(rack: VirtualRack, up: Inventory) -> None:
     rack.set_link("a", "c", Link(4.0, bandwidth_mbit=8.0))
-    with background(up, "c", python(SINK)) as (sink, port):
-        on(up, "a", python(PUSH, up.host("c").address, port, 1_500_000))
-        assert 6 < float(sink.communicate(timeout=20)[0]) < 9
+    assert 6 < best_mbit(up, "a", "c", 1_500_000) < 9
 
 
 def test_cpu_is_limited_while_running(rack: VirtualRack, up: Inventory) -> None:
@@ -420,9 +428,7 @@ def test_netem_in_place_of_the_switch(tmp_path: Path) -> None:
         up = rack.up()
         assert rack.status().switch is None
         assert rack.status().state == "up"
-        with background(up, "b", python(SINK)) as (sink, port):
-            on(up, "a", python(PUSH, up.host("b").address, port, 1_000_000))
-            assert 6 < float(sink.communicate(timeout=20)[0]) < 9
+        assert 6 < best_mbit(up, "a", "b", 1_000_000) < 9
         if len(netem.supported(local_run)) == 3:
             rack.set_link("a", "b", Link(20.0))
             assert 19 < median(ping(up, "a", "b", 20)) < 25
