@@ -188,8 +188,8 @@ class Handover:
         self.settle()
         return Ledger.read(self.path).shares[-1].from_ms
 
-    def _agreed(self, ledger: Ledger, share: Share) -> Share:
-        """With the first boundary that no old source has passed."""
+    def _agreed(self, ledger: Ledger, share: Share, *, keep: bool = True) -> Share:
+        """With the first boundary that no old source has passed; whether that is noted."""
         old = ledger.shares[-1]
         for _ in range(ATTEMPTS):
             late = tell(self.files, old.job, Order(old.begin_ms, share.from_ms))
@@ -197,7 +197,8 @@ class Handover:
                 return share
             later = _up(max(late, _now_ms()) + OVERLAP_MS, ledger.window_ms)
             share = replace(share, from_ms=later)
-            replace(ledger, handing=Handing(share, committed=False)).write(self.path)
+            if keep:
+                replace(ledger, handing=Handing(share, committed=False)).write(self.path)
         raise HandoverError(f"job {old.job.job}: {ATTEMPTS} boundaries had passed when it was told")
 
     def after_failure(self, new: ControlledJob) -> int:
@@ -222,6 +223,25 @@ class Handover:
         replace(ledger, handing=Handing(share, committed=True)).write(self.path)
         self.settle()
         return begin
+
+    def end(self) -> int:
+        """Have the job that runs end at a window boundary, its results complete.
+
+        Returns:
+            The boundary, ms since the epoch.
+
+        Raises:
+            NovaError: where its sources do not answer, or the job fails before.
+        """
+        ledger = self._quiet()
+        old = ledger.shares[-1]
+        end = max(_up(_now_ms() + OVERLAP_MS, ledger.window_ms), old.from_ms + ledger.window_ms)
+        end = self._agreed(ledger, Share(old.job, end, old.begin_ms), keep=False).from_ms
+        tell_end(self.rest, self.files, old, end)
+        state = self.rest.wait_ended(old.job.job, ENDED_S)
+        if state != "FINISHED":
+            raise HandoverError(f"job {old.job.job}: {state} before its end")
+        return end
 
     def settle(self) -> bool:
         """Finish or take back what is being done; whether there was anything.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +19,7 @@ from nova_engines.workload import Workload
 # Sources look every 100 ms; where CPUs are busy, and over SSH, an answer takes longer.
 ANSWER_S = 5.0
 POLL_S = 0.05
+AT_ONCE = 32
 
 
 class OrderError(NovaError):
@@ -144,23 +146,26 @@ def tell(files: Files, job: ControlledJob, order: Order, timeout_s: float = ANSW
     if order.committed:
         lines.append("committed=true")
     text = "".join(f"{line}\n" for line in lines)
-    for source, node in job.sources:
-        files.write(node, _path(job, source), text)
     late: list[int] = []
     waiting = dict(job.sources)
     until = time.monotonic() + timeout_s
-    while waiting:
-        for source, node in list(waiting.items()):
-            answer = (files.read(node, f"{_path(job, source)}.answer") or "").split()
-            if answer[:1] != [str(number)]:
-                continue
-            del waiting[source]
-            if answer[1] == "late":
-                late.append(int(answer[2]))
-        if waiting and time.monotonic() > until:
-            raise OrderError(f"job {job.job}: {_named(waiting)} for {timeout_s:g} s")
-        if waiting:
-            time.sleep(POLL_S)
+    # Hosts are far away: all are told at the same time.
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(lambda one: files.write(one[1], _path(job, one[0]), text), job.sources))
+        while waiting:
+            asked = list(waiting.items())
+            paths = [(node, f"{_path(job, source)}.answer") for source, node in asked]
+            answers = pool.map(lambda one: files.read(*one) or "", paths)
+            for (source, _), answer in zip(asked, map(str.split, answers), strict=True):
+                if answer[:1] != [str(number)]:
+                    continue
+                del waiting[source]
+                if answer[1] == "late":
+                    late.append(int(answer[2]))
+            if waiting and time.monotonic() > until:
+                raise OrderError(f"job {job.job}: {_named(waiting)} for {timeout_s:g} s")
+            if waiting:
+                time.sleep(POLL_S)
     return max(late, default=None)
 
 

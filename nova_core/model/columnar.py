@@ -71,10 +71,15 @@ class Columns:
             raise self.fail(name, "no value", row)
 
     def order(self, name: str) -> Ints:
-        """(k,) rows by ascending values of a column of any type; empty cells last, ties as is."""
+        """(k,) rows by ascending values of a column; empty cells last, ties as is."""
+        import pyarrow as pa
         import pyarrow.compute as pc
 
-        order = pc.array_sort_indices(pc.rank(self._column(name), tiebreaker="first"))
+        column = self._column(name)
+        try:
+            order = pc.array_sort_indices(pc.rank(column, tiebreaker="first"))
+        except pa.ArrowNotImplementedError:
+            raise self.fail(name, f"holds {column.type}; values with an order are needed") from None
         return np.array(order, np.int64)
 
     def empty(self, name: str) -> Bools:

@@ -243,6 +243,8 @@ def _batches(prepared: Path, table: str, texts: Sequence[str], numbers: Sequence
                 if batch.column(name).null_count:
                     raise NovaError(f"{prepared / table}: column {name!r}: a row has no value")
             yield batch
+    except UnicodeEncodeError as error:
+        raise NovaError(f"{prepared}: the name of a folder of readings is UTF-8 text") from error
     except (pa.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]
         raise NovaError(f"{prepared / table}: cannot be read: {reason}") from error

@@ -115,9 +115,9 @@ def deploy(
     """
     answered = shared.load_problem(problem, None)
     decided = shared.load_plan(plan, answered)
-    flows = _workload(answered, workload, window, keys, seconds)
+    flows = workload_for(answered, workload, window, keys, seconds)
     with on_hosts(name, place, prepare=True) as (engine, limits):
-        _refuse_unknown(decided, engine)
+        refuse_unknown(decided, engine)
         with limits.off():
             engine.up(console.say)
             try:
@@ -272,7 +272,7 @@ def _running_jobs(reached: Cluster, *, foreign: bool = False) -> list[str]:
     return [one.job for one in reached.jobs() if one.runs and (foreign or one.own)]
 
 
-def _workload(
+def workload_for(
     problem: Problem, file: Path | None, window: int, keys: int | None, seconds: float | None
 ) -> Callable[[int], Workload]:
     """What flows from a time on: from a file, or made up at the problem's rates."""
@@ -308,7 +308,12 @@ def _workload(
     return flows
 
 
-def _refuse_unknown(plan: Plan, engine: Engine) -> None:
+def refuse_unknown(plan: Plan, engine: Engine) -> None:
+    """Refuse a plan that uses hosts which are none of the engine's.
+
+    Raises:
+        NovaError: naming them.
+    """
     from nova_harness.experiment.engine_run import busy_hosts
 
     hosts = engine.deployment.hosts

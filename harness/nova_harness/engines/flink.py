@@ -281,13 +281,14 @@ class FlinkEngine(FlinkCluster):
         """End Flink."""
         return self.deployment.down()
 
-    def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> FlinkJob:
-        """Submit a job."""
+    def start(
+        self, plan: Plan, workload: Callable[[int], Workload], name: str, results: str = RESULTS
+    ) -> FlinkJob:
+        """Submit a job; ``results`` is what its file of results is called."""
         made = workload(self.lead.start_ms())
         dataflow = from_plan(plan, plan.problem, made)
-        file = self.deployment.result_file(RESULTS)
-        job = self.client.submit(dataflow, made, file, name)
-        return FlinkJob(self, job, dataflow, made)
+        job = self.client.submit(dataflow, made, self.deployment.result_file(results), name)
+        return FlinkJob(self, job, dataflow, made, results)
 
     def hosts(self) -> dict[str, bool]:
         """Hosts by their TaskManagers."""
@@ -299,9 +300,14 @@ class FlinkJob:
     """See `nova_harness.engines.base.Job`."""
 
     def __init__(
-        self, engine: FlinkEngine, name: str, dataflow: Dataflow, workload: Workload
+        self,
+        engine: FlinkEngine,
+        name: str,
+        dataflow: Dataflow,
+        workload: Workload,
+        file: str = RESULTS,
     ) -> None:
-        self.engine, self.name = engine, name
+        self.engine, self.name, self.file = engine, name, file
         self.dataflow, self.workload = dataflow, workload
         self.rest = engine.rest
         self._seen: Verification | None = None
@@ -373,5 +379,5 @@ class FlinkJob:
 
     def results(self, scratch: Path) -> ResultRecords:
         """What its sink has written."""
-        found = self.engine.deployment.read_results(RESULTS, scratch)
+        found = self.engine.deployment.read_results(self.file, scratch)
         return replace(found, dead_letters=self.engine.deployment.dead_letters(self.name))

@@ -1,0 +1,209 @@
+"""The commands ``nova control ...``: a job that follows the live optimizer, and its results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nova_core import console, paths
+from nova_core.commands import shared
+from nova_core.errors import NovaError
+from nova_core.numbers import NumberRange, at_least
+from nova_testbed.commands import shared as testbed
+
+if TYPE_CHECKING:
+    from nova_harness.control.controller import Controller, Entry
+    from nova_harness.control.outcome import Outcome
+
+state_option = click.option(
+    "--state",
+    type=paths.OutputPath(file_okay=False),
+    default="nova-control",
+    show_default=True,
+    metavar="DIR",
+    help="What the controller keeps: plans, the ledger of hand-overs, its log.",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def control() -> None:
+    """Keep a running job on the plan that the live optimizer says, every result exactly once."""
+
+
+@control.command()
+@click.argument("problem", type=paths.INPUT)
+@click.argument("plan", type=paths.INPUT)
+@testbed.inventory_option
+@state_option
+@click.option(
+    "--workload",
+    type=paths.INPUT,
+    help="What flows, as written by `nova translate`; sources begin anew [default: made-up "
+    "readings at the problem's rates].",
+)
+@click.option("--window", type=click.IntRange(1, 1000), default=100, show_default=True, help="ms.")
+@click.option(
+    "--keys",
+    type=at_least(1),
+    help="Match sequence numbers modulo this as well [default: one result per tuple].",
+)
+@click.option(
+    "--for",
+    "seconds",
+    type=NumberRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Then end the job at a window's end, and check its results [default: until Ctrl-C; the "
+    "job goes on then].",
+)
+@click.option(
+    "--cooldown",
+    type=NumberRange(min=0),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Least time between two hand-overs by choice; failures do not wait.",
+)
+@click.option(
+    "--step",
+    type=NumberRange(0, 1, min_open=True),
+    default=0.2,
+    show_default=True,
+    help="Least lasting change of a host's free CPU that counts, as a share of all it has.",
+)
+@click.option(
+    "--back-after",
+    type=NumberRange(min=0),
+    default=15.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a host that was lost is back before it is used; doubles each time.",
+)
+@click.option("--dry-run", is_flag=True, help="Deploy the plan and say what would be changed.")
+@click.option("--results", type=paths.OUTPUT, help="With --for: write the results as CSV.")
+@testbed.json_option
+@click.pass_context
+def run(
+    ctx: click.Context,
+    problem: Path,
+    plan: Path,
+    place: str,
+    state: Path,
+    workload: Path | None,
+    window: int,
+    keys: int | None,
+    seconds: float | None,
+    cooldown: float,
+    step: float,
+    back_after: float,
+    dry_run: bool,
+    results: Path | None,
+    as_json: bool,
+) -> None:
+    """Run PLAN with Flink on the hosts, and replace it while it runs as they change.
+
+    Looks at hosts' CPU, at Flink's workers and at joins that fall behind; moves joins to other
+    hosts at a window's end; deploys anew after a failure. The engine is brought up unless it runs.
+    With a --state directory that is there, goes on with its job. Exit code 1 when results were
+    lost, doubled or wrong.
+    """
+    from nova_harness.commands.cluster import workload_for
+    from nova_harness.control.controller import Controller, controlled
+    from nova_harness.control.deciding import Tuning
+
+    if results is not None and seconds is None:
+        raise NovaError("--results: goes with --for, after which results are complete")
+    answered = shared.load_problem(problem, None)
+    decided = shared.load_plan(plan, answered)
+    flows = workload_for(answered, workload, window, keys, None)(0)
+    tuning = Tuning(step=step, cooldown_s=cooldown, stable_s=back_after)
+    with controlled(state), _engine(place) as engine, _shown(as_json) as (note, show):
+        from nova_harness.commands.cluster import refuse_unknown
+
+        refuse_unknown(decided, engine)
+        controller = Controller(engine, state, tuning, note, dry_run=dry_run)
+        try:
+            controller.begin(answered, decided, flows)
+            controller.run(seconds, show)
+            end = controller.end() if seconds is not None else 0
+        except KeyboardInterrupt:
+            console.say(f"the job goes on; the same command with --state {state} goes on with it")
+            return
+        finally:
+            controller.close()
+        if seconds is None:
+            return
+        answer = _outcome(controller, answered, end, results)
+    testbed.say(answer, as_json)
+    ctx.exit(0 if answer["exact"] else 1)
+
+
+def _outcome(
+    controller: Controller, problem: Any, end_ms: int, results: Path | None
+) -> dict[str, Any]:
+    """What came of a job that has ended, and its results as a file."""
+    from nova_flink.handover import Ledger
+    from nova_harness.control.controller import LEDGER
+    from nova_harness.control.outcome import outcome, write_csv
+
+    ledger = Ledger.read(controller.directory / LEDGER)
+    found = outcome(ledger, controller.hosts, problem, controller.workload, end_ms)
+    if results is not None:
+        write_csv(found.kept, controller.workload, results)
+    return _answer(found, len(ledger.shares))
+
+
+def _answer(found: Outcome, jobs: int) -> dict[str, Any]:
+    compared, latency = found.compared, found.latency
+    return {
+        "exact": compared.same,
+        "results": compared.delivered,
+        "expected": compared.expected,
+        "lost": compared.lost,
+        "doubled": compared.duplicated,
+        "wrong": compared.unexpected,
+        "dropped": found.dropped,
+        "jobs": jobs,
+        "p50_ms": latency.p50,
+        "p99_ms": latency.p99,
+        "p9999_ms": latency.p9999,
+        "longest_silence_ms": [round(one, 1) for one in found.silence_ms],
+    }
+
+
+@contextmanager
+def _engine(place: str) -> Iterator[Any]:
+    """Flink, up on the inventory's hosts, and under their limits."""
+    from nova_harness.commands.cluster import on_hosts
+
+    with on_hosts("flink", place, prepare=True) as (engine, limits):
+        with limits.off():
+            engine.up(console.say)
+        try:
+            yield engine
+        finally:
+            engine.close()
+
+
+@contextmanager
+def _shown(
+    as_json: bool,
+) -> Iterator[tuple[Callable[[Entry], None], Callable[[Controller], None]]]:
+    """How lines of the log are shown: live in a terminal, as lines elsewhere."""
+    from nova_harness.control.watching import Watching
+
+    err = console.output(stderr=True)
+    if as_json or not err.is_terminal:
+        yield (lambda entry: console.say(f"{entry.kind}: {entry.text}")), lambda controller: None
+        return
+    from rich.live import Live
+
+    watching = Watching()
+    with Live(console=err, auto_refresh=False) as live:
+        yield (
+            watching.note,
+            lambda controller: live.update(watching.draw(controller), refresh=True),
+        )

@@ -1,0 +1,426 @@
+"""The controller of a running job: looks, decides, hands over, and writes down what it did."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nova_core.errors import NovaError
+from nova_core.model.files import make_directory, read_plan, read_problem, write_plan, write_text
+from nova_core.model.files import write_problem as write_problem_file
+from nova_engines.dataflow import Dataflow, from_plan
+from nova_engines.names import OWN_JOBS
+from nova_engines.workload import Workload
+from nova_flink.handover import Handover, Ledger, only_one
+from nova_flink.names import task_manager
+from nova_flink.rest import ENDED, FlinkError
+from nova_flink.source_orders import ControlledJob, Order, tell
+from nova_harness.control.deciding import Decider, Decision, Seen, Tuning, moves_of
+from nova_harness.control.host_files import HostFiles
+from nova_harness.control.joins_watch import JoinsWatch
+from nova_harness.control.sensing import HostSensor, HostView
+from nova_harness.engines.flink import TASK_MANAGER
+
+if TYPE_CHECKING:
+    from nova_core.model.plan import Plan
+    from nova_core.model.problem import Problem
+    from nova_flink.handover import Share
+    from nova_harness.engines.flink import FlinkEngine, FlinkJob
+
+TICK_S = 0.5
+# A job has failed: so long is waited until it is known which host was lost.
+LEARN_S = 8.0
+# Sources of the first job begin so long after they are told.
+BEGIN_MS = 1500
+# What could not be done is tried again after so long.
+AGAIN_S = 5.0
+# A worker process that was lost is started again after so long, twice as long each time.
+REVIVE_S = 2.0
+LEDGER, DECISIONS, WORKLOAD, PROBLEM, JOBS = (
+    "ledger.json",
+    "decisions.jsonl",
+    "workload.json",
+    "problem.json",
+    "jobs",
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the log.
+
+    Attributes:
+        at: when, s since the epoch.
+        kind: ``deployed``, ``noticed``, ``refused``, ``handed-over``, ``recovered``, ``restarted``,
+            ``waiting``, ``failed``, ``would``, ``ended``.
+        text: what happened, for people.
+        figures: the same for programs.
+    """
+
+    at: float
+    kind: str
+    text: str
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """As a line."""
+        when = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds")
+        return json.dumps({"at": when, "kind": self.kind, "text": self.text, **self.figures})
+
+
+@dataclass
+class _Running:
+    """The job that runs."""
+
+    job: ControlledJob
+    plan: Plan
+    dataflow: Dataflow
+    watch: JoinsWatch
+
+    @classmethod
+    def of(cls, job: ControlledJob, plan: Plan, dataflow: Dataflow) -> _Running:
+        """With nothing seen of it yet."""
+        return cls(job, plan, dataflow, JoinsWatch(dataflow))
+
+
+@dataclass
+class _Trial:
+    """When something is tried again."""
+
+    at: float = -math.inf
+    times: int = 0
+
+
+class Controller:
+    """Keeps a job on the plan that the live optimizer says, as hosts change.
+
+    Its directory has the problem, the workload, the ledger of hand-overs, the plan of every job
+    and the log; a controller that finds one goes on with it.
+
+    Args:
+        engine: Flink on connected hosts, up.
+        directory: of its state; one controller at a time uses it.
+        tuning: when to act.
+        note: is told every line of the log.
+        dry_run: decide, and say so, but change nothing.
+    """
+
+    def __init__(
+        self,
+        engine: FlinkEngine,
+        directory: Path,
+        tuning: Tuning,
+        note: Callable[[Entry], None],
+        *,
+        dry_run: bool = False,
+    ) -> None:
+        self.engine, self.directory, self.tuning = engine, directory, tuning
+        self.dry_run, self._note = dry_run, note
+        self.rest, self.deployment = engine.rest, engine.deployment
+        self.hosts = engine.deployment.hosts
+        self.files = HostFiles(self.hosts)
+        self.handover = Handover(self.rest, self.files, directory / LEDGER)
+        self.decider: Decider
+        self.running: _Running
+        self.workload: Workload
+        self._sensor: HostSensor | None = None
+        self._wanted: Plan | None = None
+        self._why: list[str] = []
+        self._noticed_at = 0.0
+        self._moved_at = -math.inf
+        self._failed_at: float | None = None
+        self._next_try = -math.inf
+        self._revivals: dict[str, _Trial] = {}
+        self._told = ""
+
+    # --- begin ----------------------------------------------------------------------------------
+
+    def begin(self, problem: Problem, plan: Plan, workload: Workload) -> None:
+        """Deploy the first plan, or go on where another controller has ended.
+
+        Args:
+            problem: with the hosts' own capacities; nodes are called like hosts.
+            plan: to begin with.
+            workload: replays; its time of start is set where there is none yet.
+
+        Raises:
+            NovaError: for a directory of another problem, or when the plan cannot be deployed.
+        """
+        if (self.directory / LEDGER).exists():
+            self._resume(problem)
+        else:
+            self._first(problem, plan, workload)
+        sessions = self.hosts.map(lambda host: self._sessions(host.name))
+        self._sensor = HostSensor(self.hosts, sessions)
+
+    def _first(self, problem: Problem, plan: Plan, workload: Workload) -> None:
+        make_directory(self.directory / JOBS)
+        works = {self.deployment.work(host.name) for host in self.hosts}
+        if len(works) > 1:
+            raise NovaError("hosts: log in as the same user everywhere; sources take orders there")
+        window = workload.window_ms
+        start = -(-_now_ms() // window) * window
+        self.workload = replace(workload, start_ms=start, control=f"{works.pop()}/orders")
+        write_text(self.directory / WORKLOAD, self.workload.to_json())
+        write_problem_file(problem, self.directory / PROBLEM)
+        begun = time.monotonic()
+        for job in self.engine.jobs():
+            if job.own and job.runs:
+                self.engine.stop(job.job)
+        self.running = self._deploy(plan)
+        begin = -(-(_now_ms() + BEGIN_MS) // window) * window
+        self.handover.first(self.running.job, window, begin)
+        self.decider = Decider(problem, plan, self.tuning)
+        took = time.monotonic() - begun
+        self._say("deployed", f"{self.running.job.job} runs after {took:.1f} s", seconds=took)
+
+    def _resume(self, problem: Problem) -> None:
+        known = read_problem(self.directory / PROBLEM)
+        if known.digest != problem.digest:
+            raise NovaError(f"{self.directory}: is of another problem; use another --state")
+        self.workload = Workload.read(self.directory / WORKLOAD)
+        settled = self.handover.settle()
+        share = Ledger.read(self.directory / LEDGER).shares[-1]
+        if self.rest.job(share.job.job)["state"] not in ENDED:
+            # Another controller may have begun to end it.
+            tell(self.files, share.job, Order(share.begin_ms))
+        self.running = self._known(share)
+        self.decider = Decider(problem, self.running.plan, self.tuning)
+        done = "; a hand-over that was begun is settled" if settled else ""
+        self._say("resumed", f"goes on with {share.job.job}{done}")
+
+    def _known(self, share: Share) -> _Running:
+        """A job that another controller has deployed."""
+        name = Path(share.job.results[0][1]).name
+        at = self.directory / JOBS
+        plan = read_plan(at / f"{name}.json", read_problem(at / f"{name}.problem.json"))
+        return _Running.of(share.job, plan, from_plan(plan, plan.problem, self.workload))
+
+    # --- the loop -------------------------------------------------------------------------------
+
+    def run(self, seconds: float | None, show: Callable[[Controller], None]) -> None:
+        """Control until the time is over, or for ever.
+
+        Args:
+            seconds: how long; None has no end.
+            show: is called after every look.
+
+        Raises:
+            NovaError: only for what concerns the directory; all else is noted and tried again.
+        """
+        until = math.inf if seconds is None else time.monotonic() + seconds
+        while time.monotonic() < until:
+            begun = time.monotonic()
+            try:
+                self.look()
+            except (FlinkError, NovaError) as error:
+                self._once("failed", str(error))
+            show(self)
+            time.sleep(max(0.0, min(TICK_S, until) - (time.monotonic() - begun)))
+
+    def end(self) -> int:
+        """Have the job end at a window's end, its results complete; when that was, ms."""
+        boundary = self.handover.end()
+        self._say("ended", f"the job ended at {_clock(boundary)}", boundary_ms=boundary)
+        return boundary
+
+    def close(self) -> None:
+        """Look no more; the job goes on."""
+        if self._sensor is not None:
+            self._sensor.close()
+
+    def views(self) -> dict[str, HostView]:
+        """What is known of hosts."""
+        return {} if self._sensor is None else self._sensor.view()
+
+    def look(self) -> None:
+        """Look once, and do what follows."""
+        now = time.monotonic()
+        told = self.rest.job(self.running.job.job)
+        seen = self._seen(told, now)
+        for decision in self.decider.decide(seen, now):
+            self._follow(decision)
+        self._revive(seen, now)
+        state = str(told["state"])
+        if state in ENDED and state != "FINISHED":
+            self._recover(seen, now)
+        elif state == "FINISHED":
+            raise NovaError(f"job {self.running.job.job} has ended by itself")
+        elif any(not seen[node].up for node in self.running.dataflow.nodes):
+            self._once("waiting", "for Flink to miss what it has lost")
+        elif self._wanted is not None and now - self._moved_at > self.tuning.cooldown_s:
+            self._hand_over(now)
+
+    def _seen(self, job: Mapping[str, Any], now: float) -> dict[str, Seen]:
+        listed = self.rest.task_managers()
+        slow = self.running.watch.look(job, now) if job["state"] == "RUNNING" else {}
+        return {
+            name: Seen(
+                up=task_manager(name) in listed and view.alive is not False,
+                share=None if view.silent(now) or view.taken is None else view.share,
+                saturated=slow.get(name),
+            )
+            for name, view in self.views().items()
+        }
+
+    def _follow(self, decision: Decision) -> None:
+        if decision.delta is None:
+            self._say("refused", f"{decision.what}: {decision.refused}")
+            return
+        moves = moves_of(decision.delta)
+        self._say("noticed", f"{decision.what}: {'; '.join(moves) or 'nothing has to move'}")
+        if not decision.delta.empty:
+            self._wanted = self.decider.plan()
+            self._why.append(decision.what)
+            self._noticed_at = time.monotonic()
+            if self.dry_run:
+                self._say("would", f"{decision.what}: would hand over now")
+                self._wanted, self._why = None, []
+
+    # --- acting ---------------------------------------------------------------------------------
+
+    def _deploy(self, plan: Plan) -> _Running:
+        """A job of a plan, all of which runs and waits for its orders."""
+        at = self.directory / JOBS
+        name = f"control-{sum(1 for _ in at.glob('*.problem.json')) + 1}"
+        write_problem_file(plan.problem, at / f"{name}.problem.json")
+        write_plan(plan, at / f"{name}.json")
+        job: FlinkJob = self.engine.start(
+            plan, lambda start_ms: self.workload, f"{OWN_JOBS}{name}", name
+        )
+        try:
+            job.await_running()
+        except BaseException:
+            with suppress(NovaError):
+                self.rest.cancel(job.name)
+            raise
+        file = self.deployment.result_file(name)
+        controlled = ControlledJob.of(job.name, job.dataflow, self.workload, file)
+        return _Running.of(controlled, plan, job.dataflow)
+
+    def _hand_over(self, now: float) -> None:
+        wanted, why = self._wanted, "; ".join(dict.fromkeys(self._why))
+        if wanted is None or now < self._next_try:
+            return
+        begun = time.monotonic()
+        try:
+            new = self._deploy(wanted)
+            boundary = self.handover.plan(new.job)
+        except NovaError as error:
+            self._next_try = time.monotonic() + AGAIN_S
+            self._say("failed", f"{why}: not handed over: {error}")
+            return
+        self._done(new)
+        took = time.monotonic() - begun
+        noticed = begun - self._noticed_at
+        text = f"{why}: handed over at {_clock(boundary)}, {took:.1f} s after it was begun"
+        self._say(
+            "handed-over",
+            text,
+            job=new.job.job,
+            boundary_ms=boundary,
+            seconds=took,
+            waited_s=max(0.0, noticed),
+        )
+
+    def _recover(self, seen: Mapping[str, Seen], now: float) -> None:
+        if self._failed_at is None:
+            self._failed_at = now
+            why = self.rest.exceptions(self.running.job.job) or ["Flink gives no reason"]
+            self._say("failed", f"the job has failed: {why[-1]}")
+        waiting = self.decider.waiting(seen)
+        if waiting:
+            self._once("waiting", f"for {', '.join(waiting)}, without which nothing runs")
+            return
+        lost = any(not one.up for one in seen.values())
+        if now < self._next_try or (not lost and now - self._failed_at < LEARN_S):
+            return
+        if self.dry_run:
+            self._once("would", "would deploy the job anew")
+            return
+        try:
+            new = self._deploy(self.decider.plan())
+            begin = self.handover.after_failure(new.job)
+        except NovaError as error:
+            self._next_try = time.monotonic() + 1.0
+            self._once("failed", f"not deployed anew: {error}")
+            return
+        took = time.monotonic() - self._failed_at
+        self._done(new)
+        self._say(
+            "recovered",
+            f"joins anew from {_clock(begin)} on, {took:.1f} s after the failure was seen",
+            job=new.job.job,
+            begin_ms=begin,
+            seconds=took,
+        )
+
+    def _done(self, new: _Running) -> None:
+        self.running, self._wanted, self._why = new, None, []
+        self._failed_at, self._moved_at, self._next_try = None, time.monotonic(), -math.inf
+        self._told = ""
+
+    def _revive(self, seen: Mapping[str, Seen], now: float) -> None:
+        """Start worker processes again that have ended, once the engine has missed them.
+
+        One that came back at the same address before it was missed would stay unused for minutes.
+        """
+        if self.dry_run:
+            return
+        listed: Mapping[str, Any] | None = None
+        for name, view in self.views().items():
+            trial = self._revivals.setdefault(name, _Trial())
+            if view.alive is not False or seen[name].up or view.silent(now) or now < trial.at:
+                continue
+            listed = self.rest.task_managers() if listed is None else listed
+            if task_manager(name) in listed:
+                continue
+            trial.at, trial.times = now + REVIVE_S * 2 ** (trial.times + 1), trial.times + 1
+            host = self.hosts[name]
+            command = self.deployment.commands(name)[TASK_MANAGER]
+            log = f"{self.deployment.work(name)}/{TASK_MANAGER}.out"
+            with suppress(NovaError):
+                host.start(command, name=TASK_MANAGER, log=log, keep=True)
+                assert self._sensor is not None
+                self._sensor.expect(name, self._sessions(name))
+                self._say("restarted", f"Flink's worker on {name} was started again")
+
+    def _sessions(self, name: str) -> set[int]:
+        """Sessions of the engine's processes on a host."""
+        processes = self.deployment.PROCESSES
+        return {job.pid for job in self.hosts[name].jobs() if job.name in processes}
+
+    # --- the log --------------------------------------------------------------------------------
+
+    def _say(self, kind: str, text: str, **figures: Any) -> None:
+        entry = Entry(time.time(), kind, text, figures)
+        with (self.directory / DECISIONS).open("a", encoding="utf-8") as file:
+            file.write(entry.to_json() + "\n")
+        self._told = text
+        self._note(entry)
+
+    def _once(self, kind: str, text: str) -> None:
+        """The same is said once, until something else was."""
+        if text != self._told:
+            self._say(kind, text)
+
+
+def controlled(directory: Path) -> Any:
+    """Keep other controllers from a directory; see `nova_flink.handover.only_one`."""
+    make_directory(directory)
+    return only_one(directory / LEDGER)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _clock(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]

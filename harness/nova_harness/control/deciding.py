@@ -1,0 +1,279 @@
+"""From what is sensed to the plan that should run: events for the live placement, and when."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nova_core.errors import InfeasibleError, ProblemError
+from nova_core.model.document import NodeRow
+from nova_core.placement.live import (
+    AddWorker,
+    Batch,
+    ChangeCapacity,
+    FailNode,
+    LivePlacement,
+    Policy,
+    Rebalance,
+)
+
+if TYPE_CHECKING:
+    from nova_core.model.plan import Plan
+    from nova_core.model.plan_delta import PlanDelta
+    from nova_core.model.problem import Problem
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """When the controller acts.
+
+    Attributes:
+        step: least change of what a host can do, as a share of all it can, that counts.
+        lasting_s: how long it has to last.
+        cooldown_s: least time between two hand-overs by choice; failures do not wait.
+        moves: instances that may move by choice at a time, where a host can do more again.
+        stable_s: how long a host that was lost must be back before it is used again; twice as long
+            each time it is lost anew.
+        least: what counts of a host whose CPU others take as a whole: the engine gets some of it.
+        headroom: what a host whose joins were too slow is given at most, as a share of what they
+            received.
+        memory_s: how long that is remembered, twice as long each time it is seen anew: once its
+            joins are elsewhere, nothing tells what it could do.
+    """
+
+    step: float = 0.2
+    lasting_s: float = 4.0
+    cooldown_s: float = 10.0
+    moves: int = 20
+    stable_s: float = 15.0
+    least: float = 0.05
+    headroom: float = 0.9
+    memory_s: float = 60.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A host at a moment.
+
+    Attributes:
+        up: whether the engine's worker on it is there.
+        share: what is left of its CPU for the engine, 0 to 1; None where it is not known.
+        saturated: tuples/s that joins on it receive which are busy all the time; None where none
+            is.
+    """
+
+    up: bool
+    share: float | None = None
+    saturated: float | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A change of the plan that should run, or why there is none.
+
+    Attributes:
+        what: was noticed, in words.
+        delta: what changes; None where nothing can be done.
+        refused: why; empty where it was done.
+        failure: whether a host was lost.
+    """
+
+    what: str
+    delta: PlanDelta | None
+    refused: str = ""
+    failure: bool = False
+
+
+@dataclass
+class _Known:
+    """What was decided about a host.
+
+    Attributes:
+        share: what it counts as, of its own capacity.
+        since: `time.monotonic` of the first look at which it differed by enough; None while it
+            does not.
+        slow: what it counts as at most, after its joins were too slow.
+        slow_until: `time.monotonic` until which that is remembered.
+        slowed: how often.
+        lost: how often it was lost.
+        used: whether the live placement has it.
+        back_at: `time.monotonic` from which on it may be used again; None while it is not there.
+    """
+
+    share: float = 1.0
+    since: float | None = None
+    slow: float = 1.0
+    slow_until: float = -math.inf
+    slowed: int = 0
+    lost: int = 0
+    used: bool = True
+    back_at: float | None = None
+
+
+class Decider:
+    """Follows hosts with a live placement; says what should run.
+
+    Sources and sinks stay where they are: a host that has any is waited for when it is lost.
+
+    Args:
+        problem: with the hosts' own capacities; nodes are called like hosts.
+        plan: that runs, of this problem or of what a decider has made of it before.
+        tuning: when to act.
+        policy: when instances move by choice.
+    """
+
+    def __init__(
+        self, problem: Problem, plan: Plan, tuning: Tuning, policy: Policy | None = None
+    ) -> None:
+        self.tuning = tuning
+        self.live = LivePlacement(plan.problem, plan, policy or Policy())
+        nodes = problem.nodes
+        self._capacity = dict(zip(nodes.ids.tolist(), nodes.capacity.tolist(), strict=True))
+        self._worker = dict(zip(nodes.ids.tolist(), nodes.worker.tolist(), strict=True))
+        self._rows = {name: node_row(problem, name) for name in self._capacity}
+        ends = {*problem.sources.node.tolist(), *problem.joins.sink.tolist()}
+        self.fixed = frozenset(str(nodes.ids[row]) for row in ends)
+        left = plan.problem.nodes
+        now = dict(zip(left.ids.tolist(), left.capacity.tolist(), strict=True))
+        self._known = {
+            name: _Known(share=now[name] / own if 0 < own < math.inf else 1.0)
+            if name in now
+            else _Known(used=False, lost=1)
+            for name, own in self._capacity.items()
+        }
+        self._retry_at: dict[str, float] = {}
+
+    def plan(self) -> Plan:
+        """What should run."""
+        return self.live.plan()
+
+    def counted(self) -> dict[str, float]:
+        """What hosts count as, of their own capacity; 0 for those that are lost."""
+        return {name: one.share if one.used else 0.0 for name, one in self._known.items()}
+
+    def waiting(self, seen: Mapping[str, Seen]) -> list[str]:
+        """Hosts without which nothing runs, and that are not there."""
+        return sorted(name for name in self.fixed if name in seen and not seen[name].up)
+
+    def decide(self, seen: Mapping[str, Seen], now: float) -> list[Decision]:
+        """What follows from a look at the hosts; failures first.
+
+        Args:
+            seen: hosts by name; those that are not in the problem do not count.
+            now: `time.monotonic`.
+        """
+        found = []
+        for name in sorted(seen.keys() & self._known.keys() - self.fixed):
+            found += self._presence(name, seen[name], now)
+        changes = []
+        for name in sorted(seen.keys() & self._known.keys()):
+            if self._worker[name] and self._known[name].used and seen[name].up:
+                changes += self._capacity_of(name, seen[name], now)
+        return found + changes
+
+    # --- hosts that are lost and found ----------------------------------------------------------
+
+    def _presence(self, name: str, seen: Seen, now: float) -> list[Decision]:
+        known = self._known[name]
+        if known.used and not seen.up:
+            known.used, known.back_at, known.since = False, None, None
+            known.lost += 1
+            return [self._apply(f"{name} is lost", FailNode(node=name, overload=True), now, name)]
+        if known.used:
+            return []
+        if not seen.up:
+            known.back_at = None
+            return []
+        if known.back_at is None:
+            known.back_at = now + self.tuning.stable_s * 2 ** (known.lost - 1)
+        if now < known.back_at:
+            return []
+        known.used, known.share = True, 1.0
+        events: list[Any] = [AddWorker(node=self._rows[name]), self._rebalance()]
+        return [self._apply(f"{name} is back", Batch(events=events), now, name)]
+
+    def _rebalance(self) -> Rebalance:
+        return Rebalance(moves=self.tuning.moves)
+
+    # --- what hosts can do ----------------------------------------------------------------------
+
+    def _capacity_of(self, name: str, seen: Seen, now: float) -> list[Decision]:
+        known, own = self._known[name], self._capacity[name]
+        if not 0 < own < math.inf:
+            return []
+        share = known.share if seen.share is None else max(self.tuning.least, seen.share)
+        slow = now < known.slow_until
+        if seen.saturated is not None:
+            seen_slow = self.tuning.headroom * seen.saturated / own
+            share = min(share, max(self.tuning.least, seen_slow))
+        elif slow:
+            share = min(share, known.slow)
+        if abs(share - known.share) < self.tuning.step:
+            known.since = None
+            return []
+        if known.since is None:
+            known.since = now
+        if now - known.since < self.tuning.lasting_s or now < self._retry_at.get(name, 0.0):
+            return []
+        known.since = None
+        more = share > known.share
+        changed = ChangeCapacity(node=name, capacity=own * share)
+        event = Batch(events=[changed, self._rebalance()]) if more else changed
+        percent = f"{100 * abs(share - known.share):.0f} % {'more' if more else 'less'}"
+        found = self._apply(f"{name} can do {percent}", event, now, name)
+        if not found.refused:
+            known.share = share
+            if seen.saturated is not None and not more:
+                known.slow = share
+                known.slow_until = now + self.tuning.memory_s * 2**known.slowed
+                known.slowed += 1
+        return [found]
+
+    def _apply(self, what: str, event: Any, now: float, name: str) -> Decision:
+        failure = isinstance(event, FailNode)
+        try:
+            return Decision(what, self.live.apply(event), failure=failure)
+        except (InfeasibleError, ProblemError) as error:
+            # What has no room now may have some later.
+            self._retry_at[name] = now + self.tuning.cooldown_s
+            return Decision(what, None, str(error), failure=failure)
+
+
+def node_row(problem: Problem, name: str) -> NodeRow:
+    """A node as an event adds it."""
+    n = problem.nodes
+    row = n.ids.tolist().index(name)
+    capacity = float(n.capacity[row])
+    plain: dict[str, Any] = {
+        "id": name,
+        "capacity": "unlimited" if math.isinf(capacity) else capacity,
+        "position": n.position[row].tolist(),
+        "worker": bool(n.worker[row]),
+    }
+    for field in ("height", "penalty", "memory", "cost"):
+        column = getattr(n, field)
+        if column is not None and not math.isnan(column[row]):
+            plain[field] = float(column[row])
+    if n.tags is not None and n.tags[row]:
+        plain["tags"] = str(n.tags[row]).split(",")
+    if n.host is not None and n.host[row]:
+        plain["host"] = str(n.host[row])
+    return msgspec.convert(plain, NodeRow)
+
+
+def moves_of(delta: PlanDelta) -> list[str]:
+    """What a delta does, a line each."""
+
+    def pair(row: Any) -> str:
+        return f"{row.pair.left}-{row.pair.right}"
+
+    told = [f"{pair(m)} from {m.source_node} to {m.target_node}" for m in delta.move]
+    stops, starts = len(delta.stop), len(delta.start)
+    if stops or starts:
+        nodes = sorted({row.node for row in delta.start})
+        told.append(f"{stops} pieces end, {starts} begin on {', '.join(nodes) or 'no host'}")
+    return told

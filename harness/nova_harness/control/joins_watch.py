@@ -1,0 +1,61 @@
+"""Joins that work all the time and fall behind: what their hosts can do, by Flink's counters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from nova_engines.dataflow import JOIN
+from nova_flink.verification import operators_in
+
+if TYPE_CHECKING:
+    from nova_engines.dataflow import Dataflow
+
+BUSY, RECEIVED = "accumulated-busy-time", "read-records"
+# A join that works for such a share of the time, for so long, has more than it can do.
+SATURATED = 0.97
+LEAST_S = 5.0
+
+
+class JoinsWatch:
+    """Of one job.
+
+    Args:
+        dataflow: what runs where.
+    """
+
+    def __init__(self, dataflow: Dataflow) -> None:
+        self._nodes = {one.name: one.node for one in dataflow.operators if one.kind == JOIN}
+        self._before: dict[str, tuple[float, float, int]] = {}
+        self._found: dict[str, float] = {}
+
+    def look(self, job: Mapping[str, Any], now: float | None = None) -> dict[str, float]:
+        """Hosts whose joins work all the time, and the tuples/s that these received.
+
+        Args:
+            job: as Flink's REST interface tells of it.
+            now: `time.monotonic`; None for now.
+        """
+        at = time.monotonic() if now is None else now
+        received: dict[str, float] = {}
+        slow: set[str] = set()
+        whole = True
+        for vertex in job["vertices"]:
+            held = operators_in(str(vertex["name"]), self._nodes)
+            metrics = vertex["metrics"]
+            if not held or str(metrics[BUSY]) == "NaN":
+                continue
+            name, node = str(vertex["id"]), self._nodes[held[0]]
+            busy, records = float(metrics[BUSY]), int(metrics[RECEIVED])
+            then, busy_then, records_then = self._before.setdefault(name, (at, busy, records))
+            if at - then < LEAST_S:
+                whole = False
+                continue
+            self._before[name] = at, busy, records
+            received[node] = received.get(node, 0.0) + (records - records_then) / (at - then)
+            if busy - busy_then > SATURATED * 1000 * (at - then):
+                slow.add(node)
+        if whole:
+            self._found = {node: rate for node, rate in received.items() if node in slow}
+        return self._found

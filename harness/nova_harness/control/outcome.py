@@ -1,0 +1,178 @@
+"""What a controlled job has delivered: of every window the results of one job, held against all."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nova_engines import results
+from nova_harness.experiment.latencies import percentiles
+from nova_workloads.reference import Reference, Results
+from nova_workloads.schedule import Schedule, Tuples, all_tuples
+from nova_workloads.streams import Stream
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from nova_core.model.problem import Problem
+    from nova_engines.results import ResultRecords
+    from nova_engines.workload import Workload
+    from nova_flink.handover import Ledger
+    from nova_harness.results.schema import Percentiles
+    from nova_testbed.hosts import Hosts
+    from nova_workloads.reference import Comparison
+
+NEAR_US = 2_000_000
+COLUMNS = (
+    "left_source",
+    "left_sequence",
+    "right_source",
+    "right_sequence",
+    "window_ms",
+    "left_value",
+    "right_value",
+    "left_emit_us",
+    "right_emit_us",
+    "arrive_us",
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a job that was handed over.
+
+    Attributes:
+        kept: results that count, a share's after the other.
+        dropped: how many did not count.
+        compared: with what had to come.
+        latency: from the later emission to the arrival.
+        silence_ms: per job but the first, the longest time without a result within two seconds
+            around its first one.
+    """
+
+    kept: list[ResultRecords]
+    dropped: int
+    compared: Comparison
+    latency: Percentiles
+    silence_ms: list[float]
+
+
+def outcome(
+    ledger: Ledger, hosts: Hosts, problem: Problem, workload: Workload, end_ms: int
+) -> Outcome:
+    """Fetch what sinks have written, and hold it against the reference join.
+
+    Args:
+        ledger: which job's results count.
+        hosts: connected.
+        problem: that was placed.
+        workload: that flowed.
+        end_ms: when sources ended, ms since the epoch.
+    """
+    came = [_fetched(hosts, share.job.results) for share in ledger.shares]
+    kept = ledger.own(came)
+    streams, tuples = emitted(workload, ledger.shares[0].begin_ms, end_ms)
+    index = [workload.index(name) for name in problem.sources.ids.tolist()]
+    pairs = [
+        (index[left], index[right])
+        for left, right in zip(
+            problem.matrix.left.tolist(), problem.matrix.right.tolist(), strict=True
+        )
+    ]
+    reference = Reference(streams, tuples, workload.window_ms, keys=workload.keys, pairs=pairs)
+    compared = reference.compare(_delivered(part) for part in kept)
+    arrive = np.sort(np.concatenate([part["arrive_us"] for part in kept]))
+    later = [np.maximum(part["left_emit_us"], part["right_emit_us"]) for part in kept]
+    waited = [part["arrive_us"] - at for part, at in zip(kept, later, strict=True)]
+    return Outcome(
+        kept,
+        sum(map(len, came)) - sum(map(len, kept)),
+        compared,
+        percentiles(np.concatenate(waited)),
+        [_silence(arrive, int(part["arrive_us"].min())) for part in kept[1:] if len(part)],
+    )
+
+
+def emitted(workload: Workload, begin_ms: int, end_ms: int) -> tuple[list[Stream], Tuples]:
+    """What sources emit in a time, by the reference's own schedule.
+
+    Args:
+        workload: of replays without end.
+        begin_ms: event time of the first tuples.
+        end_ms: all are before that.
+    """
+    streams, blocks = [], []
+    first = fields(Tuples)[0].name
+    for number, one in enumerate(workload.sources):
+        value = np.array(one.values)
+        stream = Stream(one.sensor, one.region, one.stream, np.arange(len(value)), value)
+        count = int((end_ms - workload.start_ms) / 1000 * one.rate) + 2
+        schedule = Schedule(rate=one.rate, start_ms=workload.start_ms, count=count, endless=True)
+        made = all_tuples(schedule, [stream])
+        streams.append(stream)
+        mine = (made.time_ms >= begin_ms) & (made.time_ms < end_ms)
+        block = {each.name: getattr(made, each.name)[mine] for each in fields(Tuples)}
+        block[first] = np.full(int(mine.sum()), number)
+        blocks.append(block)
+    return streams, Tuples(**{n: np.concatenate([b[n] for b in blocks]) for n in blocks[0]})
+
+
+def write_csv(kept: Sequence[ResultRecords], workload: Workload, path: Path) -> None:
+    """Write results, a row each, in the order in which they came.
+
+    Raises:
+        UnwritableError: when the file cannot be written.
+    """
+    import pyarrow as pa
+    from pyarrow import csv
+
+    from nova_core.model.files import atomic_write
+
+    names = np.array([one.source for one in workload.sources])
+    table = pa.table(
+        {
+            name: names[column] if name.endswith("_source") else column
+            for name in COLUMNS
+            for column in [np.concatenate([part[name] for part in kept])]
+        }
+    )
+    with atomic_write(path) as file:
+        csv.write_csv(table.sort_by("arrive_us"), file)
+
+
+def _fetched(hosts: Hosts, files: Sequence[tuple[str, str]]) -> ResultRecords:
+    """What the sinks of a job have written."""
+    parts = []
+    with tempfile.TemporaryDirectory(prefix="nova-results-") as scratch:
+        for number, (node, path) in enumerate(files):
+            local = Path(scratch) / str(number)
+            local.write_bytes(b"")
+            if hosts[node].run(f"test -e '{path}'", check=False).returncode == 0:
+                hosts[node].get(path, local)
+            parts.append(results.read(local))
+    records = np.concatenate([part.records for part in parts])
+    return results.ResultRecords(records, sum(part.truncated_bytes for part in parts))
+
+
+def _delivered(part: ResultRecords) -> Results:
+    return Results(
+        part["left_source"].astype(np.int64),
+        part["left_sequence"],
+        part["right_source"].astype(np.int64),
+        part["right_sequence"],
+        part["window_ms"],
+    )
+
+
+def _silence(arrive_us: NDArray[np.int64], first_us: int) -> float:
+    """Longest time without a result near the new job's first one, ms."""
+    begin, first, end = np.searchsorted(
+        arrive_us, [first_us - NEAR_US, first_us, first_us + NEAR_US]
+    ).tolist()
+    gaps = np.diff(arrive_us[max(0, min(begin, first - 1)) : end])
+    return float(gaps.max(initial=0)) / 1000

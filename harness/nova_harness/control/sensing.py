@@ -1,0 +1,198 @@
+"""What hosts and the engine tell: CPU that others take, workers that are gone, joins too slow.
+
+A shell on every host writes its processes' CPU time every few seconds, over one connection that
+stays open. So nothing is installed there, and what is asked costs a host next to nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nova_core.errors import NovaError
+
+if TYPE_CHECKING:
+    from nova_testbed.host import Host
+    from nova_testbed.hosts import Hosts
+
+PERIOD_S = 2.0
+# Readings are smoothed: a change counts for two thirds after so long.
+WINDOW_S = 5.0
+# A host that has told nothing for so long is not known any more.
+STALE_S = 3 * PERIOD_S + 1
+# Linux counts CPU time of processes in hundredths of a second.
+TICK_S = 0.01
+LOOK = f"""
+while read -r up idle </proc/uptime; do
+  echo "@ $up"; cat /proc/[0-9]*/stat 2>/dev/null; echo .
+  sleep {PERIOD_S:g}
+done
+"""
+
+
+@dataclass(frozen=True)
+class Processes:
+    """A host's processes at a moment.
+
+    Attributes:
+        at_s: the host's clock, seconds since it started.
+        used_s: CPU time of each process, by its id and start; s.
+        session: each process's session.
+    """
+
+    at_s: float
+    used_s: Mapping[tuple[int, int], float]
+    session: Mapping[tuple[int, int], int]
+
+    @classmethod
+    def parse(cls, lines: Iterable[str]) -> Processes:
+        """From what `LOOK` writes between two dots."""
+        at, used, session = 0.0, {}, {}
+        for line in lines:
+            if line.startswith("@ "):
+                at = float(line[2:])
+                continue
+            # A process's name may hold anything, also brackets and blanks.
+            number, _, _ = line.partition(" ")
+            rest = line.rpartition(") ")[2].split()
+            if number.isdigit() and len(rest) > 19:
+                key = int(number), int(rest[19])
+                used[key] = (int(rest[11]) + int(rest[12])) * TICK_S
+                session[key] = int(rest[3])
+        return cls(at, used, session)
+
+    def cores_since(self, before: Processes, own: Iterable[int]) -> float:
+        """Cores that processes outside some sessions have used since, on average."""
+        passed = self.at_s - before.at_s
+        if passed <= 0:
+            return 0.0
+        sessions = set(own)
+        used = sum(
+            value - before.used_s.get(key, 0.0)
+            for key, value in self.used_s.items()
+            if self.session[key] not in sessions
+        )
+        return max(0.0, used / passed)
+
+
+@dataclass
+class HostView:
+    """What is known of a host.
+
+    Attributes:
+        cores: it may use.
+        taken: cores that others than the engine use, smoothed; None before that is known.
+        alive: whether the engine's processes are there; None before that is known.
+        told_at: `time.monotonic` of the last reading.
+    """
+
+    cores: float
+    taken: float | None = None
+    alive: bool | None = None
+    told_at: float = 0.0
+
+    def silent(self, now: float) -> bool:
+        """Whether nothing was told for a while."""
+        return now - self.told_at > STALE_S
+
+    @property
+    def share(self) -> float:
+        """What is left for the engine, of all that the host can do."""
+        return 1.0 if self.taken is None else max(0.0, 1 - self.taken / self.cores)
+
+
+@dataclass
+class _Watch:
+    """A host's readings as they come."""
+
+    view: HostView
+    sessions: set[int]
+    last: Processes | None = None
+    pending: list[str] = field(default_factory=list)
+    rest: bytes = b""
+
+    def take(self, data: bytes) -> None:
+        """More of what the shell writes."""
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for line in lines:
+            text = line.decode("utf-8", "replace")
+            if text != ".":
+                self.pending.append(text)
+                continue
+            self._read(Processes.parse(self.pending))
+            self.pending = []
+
+    def _read(self, found: Processes) -> None:
+        view = self.view
+        view.told_at = time.monotonic()
+        view.alive = self.sessions <= set(found.session.values())
+        if self.last is not None:
+            taken = found.cores_since(self.last, self.sessions)
+            weight = min(1.0, (found.at_s - self.last.at_s) / WINDOW_S)
+            before = taken if view.taken is None else view.taken
+            view.taken = before + weight * (taken - before)
+        self.last = found
+
+
+class HostSensor:
+    """Watches hosts until it is closed.
+
+    Args:
+        hosts: connected.
+        sessions: of the engine's processes, by host.
+    """
+
+    def __init__(self, hosts: Hosts, sessions: Mapping[str, set[int]]) -> None:
+        self.hosts = hosts
+        self._watches = {
+            host.name: _Watch(
+                HostView(host.spec.cpu or _cores(host), told_at=time.monotonic()),
+                set(sessions[host.name]),
+            )
+            for host in hosts
+        }
+        self._ended = threading.Event()
+        for host in hosts:
+            threading.Thread(target=self._watch, args=(host,), daemon=True).start()
+
+    def view(self) -> dict[str, HostView]:
+        """What is known now, by host."""
+        return {name: watch.view for name, watch in self._watches.items()}
+
+    def expect(self, host: str, sessions: set[int]) -> None:
+        """The engine's processes on a host are others from now on."""
+        watch = self._watches[host]
+        watch.sessions, watch.view.alive = set(sessions), None
+
+    def close(self) -> None:
+        """Look no more; what runs on hosts ends with its connection's next line."""
+        self._ended.set()
+
+    def _watch(self, host: Host) -> None:
+        watch = self._watches[host.name]
+        while not self._ended.is_set():
+            watch.last, watch.pending, watch.rest = None, [], b""
+            # Whatever is wrong with a host shows as its silence.
+            with suppress(NovaError, OSError, EOFError, _EndedError):
+                host.stream(LOOK, None, self._sink(watch), None)
+            self._ended.wait(PERIOD_S)
+
+    def _sink(self, watch: _Watch) -> Callable[[bytes], None]:
+        def take(data: bytes) -> None:
+            if self._ended.is_set():
+                raise _EndedError
+            watch.take(data)
+
+        return take
+
+
+class _EndedError(Exception):
+    """Leaves a host's stream."""
+
+
+def _cores(host: Host) -> float:
+    return float(host.run("nproc").stdout)
