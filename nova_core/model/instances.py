@@ -8,6 +8,7 @@ joins.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -75,12 +76,14 @@ def read_instance(path: Path, capacity: str | None = None) -> Problem:
     index = {name: row for row, name in enumerate(ids.tolist())}
     left, right = _nodes_of(joins, "left", index), _nodes_of(joins, "right", index)
     sources, pairs = _sources(joins, ids, left, right)
+    # A directory's name may be no text; a plan's has to be.
+    name = os.fsencode(path.resolve().name).decode("utf-8", "replace")
     problem = Problem(
         nodes=nodes,
         sources=sources,
         joins=Joins(np.array(["join"]), np.array(["left"]), np.array(["right"]), np.array([sink])),
         matrix=JoinMatrix(np.zeros(len(joins), np.int64), *pairs, joins.floats("output_rate")),
-        name=path.resolve().name if capacity is None else f"{path.resolve().name}/{capacity}",
+        name=name if capacity is None else f"{name}/{capacity}",
     )
     files = {"nodes": str(nodes_file), "sources": str(joins_file), "matrix": str(joins_file)}
     return problem.validate(str(path), files)

@@ -120,7 +120,7 @@ def run(
     decided = shared.load_plan(plan, answered)
     flows = workload_for(answered, workload, window, keys, None)(0)
     tuning = Tuning(step=step, cooldown_s=cooldown, stable_s=back_after)
-    with controlled(state), _engine(place) as engine, _shown(as_json) as (note, show):
+    with controlled(state), _engine(place, state) as engine, _shown(as_json) as (note, show):
         from nova_harness.commands.cluster import refuse_unknown
 
         refuse_unknown(decided, engine)
@@ -175,13 +175,17 @@ def _answer(found: Outcome, jobs: int) -> dict[str, Any]:
 
 
 @contextmanager
-def _engine(place: str) -> Iterator[Any]:
+def _engine(place: str, state: Path) -> Iterator[Any]:
     """Flink, up on the inventory's hosts, and under their limits."""
     from nova_harness.commands.cluster import on_hosts
+    from nova_harness.control.controller import LEDGER
 
-    with on_hosts("flink", place, prepare=True) as (engine, limits):
-        with limits.off():
-            engine.up(console.say)
+    # To bring it up would begin with ending it, where a worker is missing: a job may run.
+    goes_on = (state / LEDGER).exists()
+    with on_hosts("flink", place, prepare=not goes_on) as (engine, limits):
+        if not goes_on:
+            with limits.off():
+                engine.up(console.say)
         try:
             yield engine
         finally:

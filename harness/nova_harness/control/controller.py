@@ -186,6 +186,12 @@ class Controller:
         if known.digest != problem.digest:
             raise NovaError(f"{self.directory}: is of another problem; use another --state")
         self.workload = Workload.read(self.directory / WORKLOAD)
+        last = Ledger.read(self.directory / LEDGER).shares[-1].job.job
+        if last not in self.rest.jobs():
+            raise NovaError(
+                f"{self.directory}: its job {last} is not there any more: Flink was ended since; "
+                "begin anew with another --state"
+            )
         settled = self.handover.settle()
         share = Ledger.read(self.directory / LEDGER).shares[-1]
         if self.rest.job(share.job.job)["state"] not in ENDED:

@@ -6,6 +6,8 @@ import gzip
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,6 +61,13 @@ def test_several_measurements_are_filtered_in_order_of_time(tmp_path: Path) -> N
         rng.shuffle(rows)
         path = written(tmp_path, "source,target,latency,time\n" + "\n".join(rows) + "\n")
         assert as_dict(path) == {("a", "b"): 21.0}
+
+
+def test_times_need_an_order(tmp_path: Path) -> None:
+    table = pa.table({"source": ["a"], "target": ["b"], "latency": [1.0], "time": [[1, 2]]})
+    pq.write_table(table, tmp_path / "l.parquet")
+    with pytest.raises(ProblemError, match=r"column 'time': holds list<.*values with an order"):
+        as_dict(tmp_path / "l.parquet")
 
 
 def test_times_may_be_text(tmp_path: Path) -> None:

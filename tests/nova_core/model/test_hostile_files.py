@@ -233,6 +233,18 @@ def test_text_that_is_not_utf8(tmp_path: Path) -> None:
             read_problem(tmp_path)
 
 
+def test_a_directory_of_an_instance_whose_name_is_no_text(tmp_path: Path) -> None:
+    directory = tmp_path / os.fsdecode(b"\xff")
+    directory.mkdir()
+    (directory / "nodes.csv").write_text(
+        "node,x,y,role,capacity_0\na,0,0,sink,5\nb,1,1,source,5\nc,2,1,source,5\n"
+    )
+    (directory / "joins.csv").write_text(
+        "left,right,left_rate,right_rate,output_rate\nb,c,1,1,1\n"
+    )
+    assert read_problem(directory).name == "\ufffd"
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "arrow", "csv", "csv.gz"])
 def test_names_of_files_that_are_not_utf8(suffix: str, tables: Path, tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"n\xffdes." + suffix.encode())

@@ -1,0 +1,252 @@
+"""What the controller decides, from what it sees; what it reads of hosts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nova_core import place
+from nova_core.model.plan import Plan
+from nova_core.model.problem import Problem
+from nova_core.model.verify import verify
+from nova_engines.dataflow import from_plan
+from nova_harness.control.deciding import Decider, Seen, Tuning, moves_of, node_row
+from nova_harness.control.joins_watch import BUSY, RECEIVED, JoinsWatch
+from nova_harness.control.sensing import Processes
+from nova_harness.experiment.problem import problem_document, problem_of
+from nova_testbed.inventory import read_inventory
+
+INVENTORY = """
+inventory: 1
+name: decided
+virtual: true
+hosts:
+  - {name: hub, role: sink}
+  - {name: left, role: source}
+  - {name: right, role: source}
+  - {name: near, role: worker}
+  - {name: mid, role: worker}
+  - {name: far, role: worker}
+network: {rtt_ms: 20}
+"""
+TUNING = Tuning(lasting_s=4, cooldown_s=10, stable_s=15, memory_s=60)
+UP = Seen(up=True, share=1.0)
+HOSTS = ("hub", "left", "right", "near", "mid", "far")
+
+
+@pytest.fixture(scope="module")
+def placed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Problem, Plan]:
+    """One join of 400 tuples/s, which is on ``near``."""
+    directory = tmp_path_factory.mktemp("decided")
+    (directory / "i.yaml").write_text(INVENTORY)
+    capacity = dict.fromkeys(HOSTS, 600.0) | {"left": 10.0, "right": 10.0}
+    document = problem_document(read_inventory(directory / "i.yaml"), capacity, 200, 1)
+    for row, x in zip(document["nodes"], (0, 20, 20, 18, 15, 60), strict=True):
+        row["position"] = [float(x), 0.0]
+    del document["latency"]
+    problem = problem_of(document, directory / "p.yaml")
+    plan = place(problem, "nova")
+    assert at(plan) == ["near"]
+    return problem, plan
+
+
+def at(plan: Plan) -> list[str]:
+    """Nodes of a plan's instances."""
+    names = plan.problem.nodes.ids
+    return [str(names[node]) for node in plan.instances.node.tolist()]
+
+
+def seen(**others: Seen) -> dict[str, Seen]:
+    return dict.fromkeys(HOSTS, UP) | others
+
+
+class Watched:
+    """A decider and its clock."""
+
+    def __init__(self, placed: tuple[Problem, Plan], tuning: Tuning = TUNING) -> None:
+        self.decider, self.now = Decider(*placed, tuning), 0.0
+
+    def after(self, seconds: float, view: dict[str, Seen], every: float = 0.5) -> list[str]:
+        """What is decided meanwhile."""
+        found = []
+        for _ in range(round(seconds / every)):
+            self.now += every
+            found += [each.what for each in self.decider.decide(view, self.now)]
+        assert verify(self.decider.plan()).ok
+        return found
+
+    @property
+    def at(self) -> list[str]:
+        return at(self.decider.plan())
+
+
+def test_load_that_lasts_moves_a_join_and_what_passes_does_not(
+    placed: tuple[Problem, Plan],
+) -> None:
+    watched = Watched(placed)
+    loaded = seen(near=Seen(up=True, share=0.4))
+    assert watched.after(10, seen()) == []
+    for _ in range(5):
+        assert watched.after(3, loaded) == watched.after(1, seen()) == []
+    assert watched.after(5, loaded) == ["near can do 60 % less"]
+    assert watched.at == ["mid"]
+    assert watched.decider.counted()["near"] == pytest.approx(0.4)
+    # Little changes count as none; and what comes back does not move what is as good elsewhere.
+    assert watched.after(20, seen(near=Seen(up=True, share=0.5))) == []
+    assert watched.after(5, seen()) == ["near can do 60 % more"]
+    assert watched.decider.counted()["near"] == 1
+
+
+def test_nothing_is_changed_by_what_is_not_seen(placed: tuple[Problem, Plan]) -> None:
+    watched = Watched(placed)
+    assert watched.after(30, seen(near=Seen(up=True))) == []
+    assert watched.after(30, {}) == []
+    assert watched.at == ["near"]
+
+
+def test_a_lost_host_is_left_at_once_and_used_again_later(placed: tuple[Problem, Plan]) -> None:
+    watched = Watched(placed)
+    gone = seen(near=Seen(up=False))
+    assert watched.after(0.5, gone) == ["near is lost"]
+    assert watched.at == ["mid"] and watched.decider.counted()["near"] == 0
+    assert watched.after(14.5, seen()) == []
+    assert watched.after(1, seen()) == ["near is back"]
+    assert watched.decider.counted()["near"] == 1
+
+
+def test_a_host_that_flaps_is_left_once(placed: tuple[Problem, Plan]) -> None:
+    """Ten times down and up within a minute."""
+    watched = Watched(placed)
+    found = []
+    for _ in range(10):
+        found += watched.after(3, seen(near=Seen(up=False)))
+        found += watched.after(3, seen())
+    assert found == ["near is lost"]
+    # Each time it is lost anew, it is waited for twice as long.
+    assert watched.after(15, seen()) == ["near is back"]
+    assert watched.after(1, seen(near=Seen(up=False))) == ["near is lost"]
+    assert watched.after(29, seen()) == []
+    assert watched.after(2, seen()) == ["near is back"]
+
+
+def test_joins_that_fall_behind_move_and_their_host_is_not_tried_at_once(
+    placed: tuple[Problem, Plan],
+) -> None:
+    watched = Watched(placed)
+    slow = seen(near=Seen(up=True, share=1.0, saturated=200.0))
+    assert watched.after(5, slow) == ["near can do 70 % less"]
+    assert watched.at == ["mid"]
+    # Now nothing is slow there, as nothing is there.
+    assert watched.after(55, seen()) == []
+    assert watched.after(10, seen()) == ["near can do 70 % more"]
+
+
+def test_what_has_no_room_is_refused_with_what_is_missing(placed: tuple[Problem, Plan]) -> None:
+    watched = Watched(placed)
+    everywhere = {name: Seen(up=True, share=0.1) for name in HOSTS}
+    decisions = []
+    for _ in range(20):
+        watched.now += 0.5
+        decisions += watched.decider.decide(everywhere, watched.now)
+    refused = [one for one in decisions if one.refused]
+    assert refused and "tuples/s are missing" in refused[0].refused
+    assert all(one.delta is None for one in refused)
+    # It is not tried at every look.
+    assert len(decisions) < 12
+
+
+def test_hosts_of_sources_and_sinks_are_waited_for(placed: tuple[Problem, Plan]) -> None:
+    watched = Watched(placed)
+    view = seen(left=Seen(up=False), hub=Seen(up=False))
+    assert watched.after(5, view) == []
+    assert watched.decider.waiting(view) == ["hub", "left"]
+
+
+def test_another_controller_goes_on_with_what_was_decided(placed: tuple[Problem, Plan]) -> None:
+    problem, _ = placed
+    watched = Watched(placed)
+    watched.after(1, seen(mid=Seen(up=False)))
+    watched.after(5, seen(mid=Seen(up=False), near=Seen(up=True, share=0.5)))
+    other = Watched((problem, watched.decider.plan()))
+    assert other.decider.counted() == pytest.approx(watched.decider.counted())
+    assert other.at == watched.at == ["far"]
+    assert other.after(14, seen()) == ["near can do 50 % more"]
+    assert other.after(2, seen()) == ["mid is back"]
+
+
+def test_a_node_is_added_as_it_was(placed: tuple[Problem, Plan]) -> None:
+    row = node_row(placed[0], "near")
+    assert (row.id, row.capacity, row.worker, row.tags) == ("near", 600.0, True, ["worker"])
+
+
+def test_a_delta_in_words(placed: tuple[Problem, Plan]) -> None:
+    decider = Decider(*placed, TUNING)
+    (lost,) = decider.decide(seen(near=Seen(up=False)), 1.0)
+    assert lost.delta is not None and lost.failure
+    assert moves_of(lost.delta) == ["pressure-1-humidity-1 from near to mid"]
+
+
+# --- readings --------------------------------------------------------------------------------------
+
+
+def stat(pid: int, name: str, session: int, ticks: int, start: int = 5) -> str:
+    return f"{pid} ({name}) S 1 {pid} {session} 0 -1 0 0 0 0 0 {ticks} 10 0 0 20 0 1 0 {start} 0"
+
+
+def test_cpu_that_others_take() -> None:
+    before = Processes.parse(
+        ["@ 10.00", stat(1, "init", 1, 0), stat(7, "java (x) y", 7, 100), stat(8, "sh", 7, 0)]
+    )
+    after = Processes.parse(
+        [
+            "@ 12.00",
+            stat(1, "init", 1, 100),
+            stat(7, "java (x) y", 7, 900),
+            stat(8, "sh", 7, 50),
+            stat(9, "new", 9, 50),
+            "no process",
+        ]
+    )
+    # init has used one second of two; of the new one all counts, the ten ticks of system time too.
+    assert after.cores_since(before, [7]) == pytest.approx((1.0 + 0.6) / 2)
+    # A process id that is another process's now.
+    other = Processes.parse(["@ 12.00", stat(1, "init", 1, 20, start=99)])
+    assert other.cores_since(before, [7]) == pytest.approx(0.3 / 2)
+    assert before.cores_since(after, []) == 0.0
+    assert Processes.parse([]).cores_since(before, []) == 0.0
+
+
+def test_joins_that_work_all_the_time(placed: tuple[Problem, Plan]) -> None:
+    _, plan = placed
+    flow = from_plan(plan, plan.problem)
+    (join,) = (one.name for one in flow.operators if one.kind == "join")
+    watch = JoinsWatch(flow)
+
+    def job(busy: float, received: int) -> dict[str, list[dict[str, object]]]:
+        rows = [
+            {"id": "1", "name": join, "metrics": {BUSY: busy, RECEIVED: received}},
+            {"id": "2", "name": "Source: x", "metrics": {BUSY: "NaN", RECEIVED: 0}},
+        ]
+        return {"vertices": rows}
+
+    assert watch.look(job(0, 0), 0.0) == {}
+    assert watch.look(job(2000, 600), 2.0) == {}
+    assert watch.look(job(5000, 1500), 5.0) == {"near": 300.0}
+    assert watch.look(job(5000, 1500), 7.0) == {"near": 300.0}
+    assert watch.look(job(7000, 2500), 10.0) == {}
+
+
+def test_readings_are_smoothed() -> None:
+    from nova_harness.control.sensing import HostView, _Watch
+
+    watch = _Watch(HostView(cores=0.5), {7})
+    for second, ticks in ((10, 0), (12, 40), (14, 80)):
+        text = f"@ {second}.00\n{stat(1, 'x', 1, ticks)}\n{stat(7, 'java', 7, 0)}\n.\n"
+        for part in np.array_split(np.frombuffer(text.encode(), np.uint8), 3):
+            watch.take(part.tobytes())
+    assert watch.view.taken == pytest.approx(0.2)
+    assert watch.view.share == pytest.approx(0.6)
+    assert watch.view.alive
+    watch.take(f"@ 16.00\n{stat(1, 'x', 1, 280)}\n.\n".encode())
+    assert watch.view.taken == pytest.approx(0.2 + 0.4 * (1.0 - 0.2))
+    assert watch.view.alive is False
