@@ -301,9 +301,10 @@ class ClusterConfiguration:
             "resourcemanager.standalone.start-up-time": "8 s",
             # A slot that is there may take long to be handed over where CPUs are busy.
             "slot.request.timeout": "45 s",
-            # A killed TaskManager is missed at once, one that hangs or is cut off only by this.
-            "heartbeat.interval": "1 s",
-            "heartbeat.timeout": "5 s",
+            # A killed TaskManager is missed at once, one that hangs or is cut off only by this. On
+            # a busy machine one may be still for many seconds, and nothing is wrong with it.
+            "heartbeat.interval": "3 s",
+            "heartbeat.timeout": "60 s",
             "pekko.ask.timeout": "60 s",
             "restart-strategy.type": "disable",
             "io.tmp.dirs": f"{self.work_directory}/tmp",

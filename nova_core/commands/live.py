@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import wraps
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -23,12 +22,11 @@ if TYPE_CHECKING:
 CHECKPOINT = 100_000
 
 
-def policy_options(command: Any) -> Any:
-    """Options that say when instances move by choice; the command gets a mapping ``policy``.
-
-    It has the arguments of `nova_core.placement.live.Policy`, which is not loaded for --help.
-    """
-    options = {
+# Say when instances move by choice. The mapping has the arguments of
+# `nova_core.placement.live.Policy`, which is not loaded for --help.
+policy_options = shared.together(
+    "policy",
+    {
         "gain": click.option(
             "--gain",
             type=NumberRange(min=0),
@@ -60,16 +58,8 @@ def policy_options(command: Any) -> Any:
         "overload": click.option(
             "--overload", is_flag=True, help="Overload near nodes where nothing fits; not refuse."
         ),
-    }
-
-    @wraps(command)
-    def with_policy(*arguments: Any, **others: Any) -> Any:
-        policy = {name: others.pop(name) for name in options}
-        return command(*arguments, policy=policy, **others)
-
-    for option in reversed(options.values()):
-        with_policy = option(with_policy)
-    return with_policy
+    },
+)
 
 
 @click.command(short_help="Follow a stream of events and tell what changes.")

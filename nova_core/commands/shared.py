@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -47,6 +48,28 @@ rows_option = click.option(
 sync_option = click.option(
     "--sync", is_flag=True, help="Wait for the disk after each event (power cuts)."
 )
+
+
+def together(name: str, options: Mapping[str, Callable[[Any], Any]]) -> Callable[[F], Any]:
+    """Options that a command gets as one mapping.
+
+    Args:
+        name: the command's argument.
+        options: by their names in the mapping.
+    """
+
+    def decorate(command: F) -> Any:
+        @wraps(command)
+        def with_mapping(*arguments: Any, **others: Any) -> Any:
+            values = {one: others.pop(one) for one in options}
+            return command(*arguments, **{name: values}, **others)
+
+        decorated: Any = with_mapping
+        for option in reversed(list(options.values())):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
 
 
 def output_option(help_text: str, **more: Any) -> Callable[[F], F]:

@@ -25,6 +25,8 @@ from nova_workloads.streams import Stream
 
 pytestmark = pytest.mark.e2e
 NODES = [f"n_{i}.x" for i in range(3)]
+# What is killed leaves the list of TaskManagers by this.
+ARGUMENTS = {"settings": {"heartbeat.timeout": "20 s"}}
 WINDOW_MS = 100
 PATIENCE_S = 120
 

@@ -186,7 +186,7 @@ def test_a_delta_in_words(placed: tuple[Problem, Plan]) -> None:
     assert moves_of(lost.delta) == ["pressure-1-humidity-1 from near to mid"]
 
 
-# --- readings --------------------------------------------------------------------------------------
+# --- readings -------------------------------------------------------------------------------------
 
 
 def stat(pid: int, name: str, session: int, ticks: int, start: int = 5) -> str:

@@ -45,6 +45,27 @@ at_option = click.option(
     "interface, nimbus' HOST[:PORT], or for Spark 'record', where JOB is the file that the job "
     "keeps.",
 )
+# What flows, see `workload_for`.
+flow_options = shared.together(
+    "flow",
+    {
+        "file": click.option(
+            "--workload",
+            "file",
+            type=paths.INPUT,
+            help="What flows, as written by `nova translate`; sources begin anew [default: made-up "
+            "readings at the problem's rates].",
+        ),
+        "window": click.option(
+            "--window", type=click.IntRange(1, 1000), default=100, show_default=True, help="ms."
+        ),
+        "keys": click.option(
+            "--keys",
+            type=at_least(1),
+            help="Match sequence numbers modulo this as well [default: one result per tuple].",
+        ),
+    },
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -77,18 +98,7 @@ def up(name: str, place: str, as_json: bool) -> None:
 @shared.problem_option
 @engine_option
 @testbed.inventory_option
-@click.option(
-    "--workload",
-    type=paths.INPUT,
-    help="What flows, as written by `nova translate`; sources begin anew [default: made-up "
-    "readings at the problem's rates].",
-)
-@click.option("--window", type=click.IntRange(1, 1000), default=100, show_default=True, help="ms.")
-@click.option(
-    "--keys",
-    type=at_least(1),
-    help="Match sequence numbers modulo this as well [default: one result per tuple].",
-)
+@flow_options
 @click.option(
     "--for",
     "seconds",
@@ -102,9 +112,7 @@ def deploy(
     problem: Path,
     name: str,
     place: str,
-    workload: Path | None,
-    window: int,
-    keys: int | None,
+    flow: dict[str, Any],
     seconds: float | None,
     as_json: bool,
 ) -> None:
@@ -115,7 +123,7 @@ def deploy(
     """
     answered = shared.load_problem(problem, None)
     decided = shared.load_plan(plan, answered)
-    flows = workload_for(answered, workload, window, keys, seconds)
+    flows = workload_for(answered, **flow, seconds=seconds)
     with on_hosts(name, place, prepare=True) as (engine, limits):
         refuse_unknown(decided, engine)
         with limits.off():

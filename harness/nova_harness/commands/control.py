@@ -12,7 +12,8 @@ import click
 from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
-from nova_core.numbers import NumberRange, at_least
+from nova_core.numbers import NumberRange
+from nova_harness.commands.cluster import flow_options, on_hosts, refuse_unknown, workload_for
 from nova_testbed.commands import shared as testbed
 
 if TYPE_CHECKING:
@@ -34,23 +35,54 @@ def control() -> None:
     """Keep a running job on the plan that the live optimizer says, every result exactly once."""
 
 
+# Options of `nova_harness.control.deciding.Tuning`, but for ``miss_after``, which is the engine's.
+tuning_options = shared.together(
+    "tuning",
+    {
+        "cooldown_s": click.option(
+            "--cooldown",
+            "cooldown_s",
+            type=NumberRange(min=0),
+            default=10.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="Least time between two hand-overs by choice; failures do not wait.",
+        ),
+        "step": click.option(
+            "--step",
+            type=NumberRange(0, 1, min_open=True),
+            default=0.2,
+            show_default=True,
+            help="Least lasting change of a host's free CPU that counts, as a share of all it has.",
+        ),
+        "stable_s": click.option(
+            "--back-after",
+            "stable_s",
+            type=NumberRange(min=0),
+            default=15.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="How long a host that was lost is back before it is used; doubles each time.",
+        ),
+        "miss_after": click.option(
+            "--miss-after",
+            type=NumberRange(min=1),
+            default=5.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="A host that hangs or is cut off for so long is lost; one that is killed is "
+            "missed at once. Where CPUs are busy, more is needed.",
+        ),
+    },
+)
+
+
 @control.command()
 @click.argument("problem", type=paths.INPUT)
 @click.argument("plan", type=paths.INPUT)
 @testbed.inventory_option
 @state_option
-@click.option(
-    "--workload",
-    type=paths.INPUT,
-    help="What flows, as written by `nova translate`; sources begin anew [default: made-up "
-    "readings at the problem's rates].",
-)
-@click.option("--window", type=click.IntRange(1, 1000), default=100, show_default=True, help="ms.")
-@click.option(
-    "--keys",
-    type=at_least(1),
-    help="Match sequence numbers modulo this as well [default: one result per tuple].",
-)
+@flow_options
 @click.option(
     "--for",
     "seconds",
@@ -59,46 +91,18 @@ def control() -> None:
     help="Then end the job at a window's end, and check its results [default: until Ctrl-C; the "
     "job goes on then].",
 )
-@click.option(
-    "--cooldown",
-    type=NumberRange(min=0),
-    default=10.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Least time between two hand-overs by choice; failures do not wait.",
-)
-@click.option(
-    "--step",
-    type=NumberRange(0, 1, min_open=True),
-    default=0.2,
-    show_default=True,
-    help="Least lasting change of a host's free CPU that counts, as a share of all it has.",
-)
-@click.option(
-    "--back-after",
-    type=NumberRange(min=0),
-    default=15.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long a host that was lost is back before it is used; doubles each time.",
-)
+@tuning_options
 @click.option("--dry-run", is_flag=True, help="Deploy the plan and say what would be changed.")
 @click.option("--results", type=paths.OUTPUT, help="With --for: write the results as CSV.")
 @testbed.json_option
-@click.pass_context
 def run(
-    ctx: click.Context,
     problem: Path,
     plan: Path,
     place: str,
     state: Path,
-    workload: Path | None,
-    window: int,
-    keys: int | None,
+    flow: dict[str, Any],
     seconds: float | None,
-    cooldown: float,
-    step: float,
-    back_after: float,
+    tuning: dict[str, Any],
     dry_run: bool,
     results: Path | None,
     as_json: bool,
@@ -110,7 +114,6 @@ def run(
     With a --state directory that is there, goes on with its job. Exit code 1 when results were
     lost, doubled or wrong.
     """
-    from nova_harness.commands.cluster import workload_for
     from nova_harness.control.controller import Controller, controlled
     from nova_harness.control.deciding import Tuning
 
@@ -118,13 +121,15 @@ def run(
         raise NovaError("--results: goes with --for, after which results are complete")
     answered = shared.load_problem(problem, None)
     decided = shared.load_plan(plan, answered)
-    flows = workload_for(answered, workload, window, keys, None)(0)
-    tuning = Tuning(step=step, cooldown_s=cooldown, stable_s=back_after)
-    with controlled(state), _engine(place, state) as engine, _shown(as_json) as (note, show):
-        from nova_harness.commands.cluster import refuse_unknown
-
+    flows = workload_for(answered, **flow, seconds=None)(0)
+    miss_after = tuning.pop("miss_after")
+    with (
+        controlled(state),
+        _engine(place, state, miss_after) as engine,
+        _shown(as_json) as (note, show),
+    ):
         refuse_unknown(decided, engine)
-        controller = Controller(engine, state, tuning, note, dry_run=dry_run)
+        controller = Controller(engine, state, Tuning(**tuning), note, dry_run=dry_run)
         try:
             controller.begin(answered, decided, flows)
             controller.run(seconds, show)
@@ -138,7 +143,7 @@ def run(
             return
         answer = _outcome(controller, answered, end, results)
     testbed.say(answer, as_json)
-    ctx.exit(0 if answer["exact"] else 1)
+    click.get_current_context().exit(0 if answer["exact"] else 1)
 
 
 def _outcome(
@@ -175,14 +180,15 @@ def _answer(found: Outcome, jobs: int) -> dict[str, Any]:
 
 
 @contextmanager
-def _engine(place: str, state: Path) -> Iterator[Any]:
+def _engine(place: str, state: Path, miss_after: float) -> Iterator[Any]:
     """Flink, up on the inventory's hosts, and under their limits."""
-    from nova_harness.commands.cluster import on_hosts
     from nova_harness.control.controller import LEDGER
 
     # To bring it up would begin with ending it, where a worker is missing: a job may run.
     goes_on = (state / LEDGER).exists()
     with on_hosts("flink", place, prepare=not goes_on) as (engine, limits):
+        flink: Any = engine.deployment
+        flink.miss_after(miss_after)
         if not goes_on:
             with limits.off():
                 engine.up(console.say)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
     from nova_flink.handover import Share
-    from nova_harness.engines.flink import FlinkEngine, FlinkJob
+    from nova_harness.engines.flink import FlinkEngine
 
 TICK_S = 0.5
 # A job has failed: so long is waited until it is known which host was lost.
@@ -298,9 +298,7 @@ class Controller:
         name = f"control-{sum(1 for _ in at.glob('*.problem.json')) + 1}"
         write_problem_file(plan.problem, at / f"{name}.problem.json")
         write_plan(plan, at / f"{name}.json")
-        job: FlinkJob = self.engine.start(
-            plan, lambda start_ms: self.workload, f"{OWN_JOBS}{name}", name
-        )
+        job = self.engine.submit(plan, self.workload, f"{OWN_JOBS}{name}", name)
         try:
             job.await_running()
         except BaseException:

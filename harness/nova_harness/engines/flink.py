@@ -150,6 +150,15 @@ class FlinkDeployment(EngineDeployment):
         )
         self.rest = Rest(self.configuration.rest_url)
 
+    def miss_after(self, seconds: float) -> None:
+        """Have hosts that hang or are cut off count as lost after so long; before `up`."""
+        heartbeat = {
+            "heartbeat.interval": f"{round(200 * seconds)} ms",
+            "heartbeat.timeout": f"{round(1000 * seconds)} ms",
+        }
+        settings = {**self.configuration.settings, **heartbeat}
+        self.configuration = replace(self.configuration, settings=settings)
+
     @property
     def version(self) -> str:
         """Of Flink."""
@@ -281,14 +290,19 @@ class FlinkEngine(FlinkCluster):
         """End Flink."""
         return self.deployment.down()
 
-    def start(
-        self, plan: Plan, workload: Callable[[int], Workload], name: str, results: str = RESULTS
-    ) -> FlinkJob:
-        """Submit a job; ``results`` is what its file of results is called."""
-        made = workload(self.lead.start_ms())
-        dataflow = from_plan(plan, plan.problem, made)
-        job = self.client.submit(dataflow, made, self.deployment.result_file(results), name)
-        return FlinkJob(self, job, dataflow, made, results)
+    def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> FlinkJob:
+        """Submit a job."""
+        return self.submit(plan, workload(self.lead.start_ms()), name, RESULTS)
+
+    def submit(self, plan: Plan, workload: Workload, name: str, results: str) -> FlinkJob:
+        """Submit a job with a file of results of its own.
+
+        Raises:
+            NovaError: when Flink refuses it.
+        """
+        dataflow = from_plan(plan, plan.problem, workload)
+        job = self.client.submit(dataflow, workload, self.deployment.result_file(results), name)
+        return FlinkJob(self, job, dataflow, workload, results)
 
     def hosts(self) -> dict[str, bool]:
         """Hosts by their TaskManagers."""

@@ -239,9 +239,7 @@ def test_a_directory_of_an_instance_whose_name_is_no_text(tmp_path: Path) -> Non
     (directory / "nodes.csv").write_text(
         "node,x,y,role,capacity_0\na,0,0,sink,5\nb,1,1,source,5\nc,2,1,source,5\n"
     )
-    (directory / "joins.csv").write_text(
-        "left,right,left_rate,right_rate,output_rate\nb,c,1,1,1\n"
-    )
+    (directory / "joins.csv").write_text("left,right,left_rate,right_rate,output_rate\nb,c,1,1,1\n")
     assert read_problem(directory).name == "\ufffd"
 
 
