@@ -226,6 +226,7 @@ LEFT_OUT = {
     "demo": "brings hosts up and takes ten minutes; what it reads, experiment cells reads",
     "experiment calibrate": "drives an engine; what it reads, experiment cells reads",
     "experiment run": "drives an engine; what it reads, experiment cells reads",
+    "control run": "drives an engine; what it reads, check and testbed check read",
     "cluster up": "brings a cluster up; what it reads, testbed check reads",
     "cluster down": "takes a cluster down; what it reads, testbed check reads",
     "cluster status": "what it reads, cluster verify reads",
