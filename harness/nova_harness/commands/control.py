@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +93,12 @@ tuning_options = shared.together(
     "job goes on then].",
 )
 @tuning_options
+@click.option(
+    "--disturb",
+    type=paths.INPUT,
+    metavar="SCRIPT",
+    help="Put load on hosts, kill workers and more, by a script: to see what comes of it.",
+)
 @click.option("--dry-run", is_flag=True, help="Deploy the plan and say what would be changed.")
 @click.option("--results", type=paths.OUTPUT, help="With --for: write the results as CSV.")
 @testbed.json_option
@@ -103,6 +110,7 @@ def run(
     flow: dict[str, Any],
     seconds: float | None,
     tuning: dict[str, Any],
+    disturb: Path | None,
     dry_run: bool,
     results: Path | None,
     as_json: bool,
@@ -116,31 +124,28 @@ def run(
     """
     from nova_harness.control.controller import Controller, controlled
     from nova_harness.control.deciding import Tuning
+    from nova_harness.control.disturbances import Script
 
     if results is not None and seconds is None:
         raise NovaError("--results: goes with --for, after which results are complete")
     answered = shared.load_problem(problem, None)
     decided = shared.load_plan(plan, answered)
     flows = workload_for(answered, **flow, seconds=None)(0)
+    script = None if disturb is None else Script.read(disturb, testbed.read(place))
     miss_after = tuning.pop("miss_after")
-    with (
-        controlled(state),
-        _engine(place, state, miss_after) as engine,
-        _shown(as_json) as (note, show),
-    ):
+    with controlled(state), _engine(place, state, miss_after) as engine, _shown(as_json) as shown:
         refuse_unknown(decided, engine)
-        controller = Controller(engine, state, Tuning(**tuning), note, dry_run=dry_run)
-        try:
-            controller.begin(answered, decided, flows)
-            controller.run(seconds, show)
-            end = controller.end() if seconds is not None else 0
-        except KeyboardInterrupt:
-            console.say(f"the job goes on; the same command with --state {state} goes on with it")
-            return
-        finally:
-            controller.close()
-        if seconds is None:
-            return
+        controller = Controller(engine, state, Tuning(**tuning), shown.note, dry_run=dry_run)
+        with closing(controller), ExitStack() as disturbing:
+            try:
+                controller.begin(answered, decided, flows)
+                if script is not None:
+                    disturbing.enter_context(closing(controller.disturbed(script)))
+                controller.run(seconds, shown.show)
+                end = controller.end()
+            except KeyboardInterrupt:
+                console.say(f"the job goes on; so does this command with --state {state}")
+                return
         answer = _outcome(controller, answered, end, results)
     testbed.say(answer, as_json)
     click.get_current_context().exit(0 if answer["exact"] else 1)
@@ -198,22 +203,30 @@ def _engine(place: str, state: Path, miss_after: float) -> Iterator[Any]:
             engine.close()
 
 
+@dataclass(frozen=True)
+class _Shown:
+    """How lines of the log and the state of hosts are shown."""
+
+    note: Callable[[Entry], None]
+    show: Callable[[Controller], None]
+
+
 @contextmanager
-def _shown(
-    as_json: bool,
-) -> Iterator[tuple[Callable[[Entry], None], Callable[[Controller], None]]]:
-    """How lines of the log are shown: live in a terminal, as lines elsewhere."""
+def _shown(as_json: bool) -> Iterator[_Shown]:
+    """Live in a terminal, as lines elsewhere."""
     from nova_harness.control.watching import Watching
 
     err = console.output(stderr=True)
     if as_json or not err.is_terminal:
-        yield (lambda entry: console.say(f"{entry.kind}: {entry.text}")), lambda controller: None
+        yield _Shown(
+            lambda entry: console.say(f"{entry.kind}: {entry.text}"), lambda controller: None
+        )
         return
     from rich.live import Live
 
     watching = Watching()
     with Live(console=err, auto_refresh=False) as live:
-        yield (
+        yield _Shown(
             watching.note,
             lambda controller: live.update(watching.draw(controller), refresh=True),
         )

@@ -23,6 +23,7 @@ from nova_flink.names import task_manager
 from nova_flink.rest import ENDED, FlinkError
 from nova_flink.source_orders import ControlledJob, Order, tell
 from nova_harness.control.deciding import Decider, Decision, Seen, Tuning, moves_of
+from nova_harness.control.disturbances import Disturbing, Script
 from nova_harness.control.host_files import HostFiles
 from nova_harness.control.joins_watch import JoinsWatch
 from nova_harness.control.sensing import HostSensor, HostView
@@ -58,8 +59,8 @@ class Entry:
 
     Attributes:
         at: when, s since the epoch.
-        kind: ``deployed``, ``noticed``, ``refused``, ``handed-over``, ``recovered``, ``restarted``,
-            ``waiting``, ``failed``, ``would``, ``ended``.
+        kind: ``deployed``, ``resumed``, ``disturbed``, ``noticed``, ``refused``, ``would``,
+            ``handed-over``, ``failed``, ``waiting``, ``restarted``, ``recovered``, ``ended``.
         text: what happened, for people.
         figures: the same for programs.
     """
@@ -241,6 +242,12 @@ class Controller:
         """Look no more; the job goes on."""
         if self._sensor is not None:
             self._sensor.close()
+
+    def disturbed(self, script: Script) -> Disturbing:
+        """Have a script's disturbances happen from now on, and noted."""
+        found = Disturbing(script, self.hosts, lambda text: self._say("disturbed", text))
+        found.start()
+        return found
 
     def views(self) -> dict[str, HostView]:
         """What is known of hosts."""

@@ -1,0 +1,205 @@
+"""What happens to hosts while a job runs, by a script: load, longer links, lost workers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from nova_core.errors import NovaError
+from nova_core.model.syntax import read_typed
+from nova_harness.engines.flink import TASK_MANAGER
+
+if TYPE_CHECKING:
+    from nova_testbed.host import Host
+    from nova_testbed.hosts import Hosts
+    from nova_testbed.inventory import Inventory
+
+VERSION = 1
+JOB = "disturbance"
+LOAD = "while :; do :; done"
+_Seconds = Annotated[float, Meta(ge=0, le=86_400)]
+
+
+class ScriptError(NovaError):
+    """A script of disturbances that cannot be followed as it stands."""
+
+
+class Disturbance(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rename={"last": "for"}):
+    """One thing that happens to one host, or to the link between two.
+
+    Attributes:
+        at: s after the first tuples.
+        what: ``load`` keeps a core busy; ``cpu`` gives the host so many cores; ``rtt`` makes the
+            link to ``to`` so long; ``kill`` ends the engine's worker; ``hang`` stops it.
+        host: that it happens to.
+        last: s after which it is over; without, it stays. A killed worker is not started again.
+        cores: of ``cpu``; virtual hosts only.
+        to: the other host, of ``rtt``; virtual hosts only.
+        ms: round trip of ``rtt``.
+    """
+
+    at: _Seconds
+    what: Literal["load", "cpu", "rtt", "kill", "hang"]
+    host: str
+    last: _Seconds | None = None
+    cores: Annotated[float, Meta(gt=0)] | None = None
+    to: str | None = None
+    ms: Annotated[float, Meta(ge=0)] | None = None
+
+    def __str__(self) -> str:
+        what = {
+            "load": f"load on {self.host}",
+            "cpu": f"{self.host} has {self.cores or 0:g} cores",
+            "rtt": f"{self.host} to {self.to} takes {self.ms or 0:g} ms",
+            "kill": f"the worker on {self.host} is killed",
+            "hang": f"the worker on {self.host} hangs",
+        }[self.what]
+        return what if self.last is None else f"{what}, for {self.last:g} s"
+
+
+class Script(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Disturbances by time.
+
+    Attributes:
+        nova_disturbances: version of this format.
+        events: in any order.
+    """
+
+    nova_disturbances: Literal[1]
+    events: list[Disturbance]
+
+    @classmethod
+    def read(cls, path: Path, inventory: Inventory) -> Script:
+        """From its file.
+
+        Args:
+            path: YAML or JSON.
+            inventory: whose hosts it names.
+
+        Raises:
+            NovaError: naming the event, and what it lacks.
+        """
+        found = read_typed(path, cls, "nova_disturbances", VERSION, ScriptError)
+        for number, event in enumerate(found.events):
+            where = f"{path}: events[{number}]"
+            needs = {"cpu": ("cores",), "rtt": ("to", "ms")}.get(event.what, ())
+            for name in ("cores", "to", "ms"):
+                if (getattr(event, name) is not None) != (name in needs):
+                    text = "is missing" if name in needs else "does not belong"
+                    raise ScriptError(f"{where}: {name} {text} to what: {event.what}")
+            for host in filter(None, (event.host, event.to)):
+                inventory.host(host)
+            if needs and not inventory.virtual:
+                raise ScriptError(f"{where}: {event.what}: only virtual hosts can be changed")
+        return found
+
+
+class Disturbing:
+    """Follows a script in the background; what lasts is undone when it is closed.
+
+    Args:
+        script: what happens.
+        hosts: connected.
+        tell: is told what happens, when it does.
+    """
+
+    def __init__(self, script: Script, hosts: Hosts, tell: Callable[[str], None]) -> None:
+        self.script, self.hosts, self._tell = script, hosts, tell
+        self._ended = threading.Event()
+        self._undo = ExitStack()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Begin; its times count from now."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End what lasts."""
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._undo.close()
+
+    def _run(self) -> None:
+        begun = time.monotonic()
+        due: list[tuple[float, int, Callable[[], None]]] = [
+            (event.at, number, lambda event=event: self._happen(event, begun, due))  # type: ignore[misc]
+            for number, event in enumerate(self.script.events)
+        ]
+        while due and not self._ended.is_set():
+            due.sort(key=lambda one: one[:2])
+            at, _, act = due[0]
+            if self._ended.wait(max(0.0, begun + at - time.monotonic())):
+                return
+            due.pop(0)
+            try:
+                act()
+            except NovaError as error:
+                self._tell(f"not done: {error}")
+
+    def _happen(
+        self, event: Disturbance, begun: float, due: list[tuple[float, int, Callable[[], None]]]
+    ) -> None:
+        undo = self._do(event)
+        self._tell(str(event))
+        own = ExitStack()
+        own.callback(undo)
+        self._undo.callback(own.close)
+        if event.last is not None:
+
+            def over() -> None:
+                own.close()
+                self._tell(f"over: {event}")
+
+            due.append((time.monotonic() - begun + event.last, -1, over))
+
+    def _do(self, event: Disturbance) -> Callable[[], None]:
+        """Have it happen; what undoes it."""
+        host = self.hosts[event.host]
+        if event.what == "load":
+            job = host.start(LOAD, name=JOB)
+            return lambda: _quietly(job.end)
+        if event.what in ("kill", "hang"):
+            pids = _worker(host)
+            if event.what == "kill":
+                host.run(f"kill -KILL {pids}", check=False)
+                return lambda: None
+            host.run(f"kill -STOP {pids}", check=False)
+            return lambda: _quietly(lambda: host.run(f"kill -CONT {pids}", check=False))
+        return self._rack(event)
+
+    def _rack(self, event: Disturbance) -> Callable[[], None]:
+        from nova_testbed.rack import VirtualRack
+
+        inventory = self.hosts.inventory
+        rack = VirtualRack(inventory)
+        if event.what == "cpu":
+            before: Mapping[str, float | None] = {event.host: inventory.host(event.host).cpu}
+            rack.set_limits(cpu={event.host: event.cores})
+            return lambda: _quietly(lambda: rack.set_limits(cpu=before))
+        assert event.to is not None and event.ms is not None
+        link = inventory.link(event.host, event.to)
+        rack.set_link(event.host, event.to, replace(link, rtt_ms=event.ms))
+        return lambda: _quietly(lambda: rack.set_link(event.host, str(event.to), link))
+
+
+def _worker(host: Host) -> str:
+    """Processes of the engine's worker on a host."""
+    found = [str(pid) for job in host.jobs(TASK_MANAGER) for pid in job.processes()]
+    if not found:
+        raise NovaError(f"{host.name}: has no worker of Flink's")
+    return " ".join(found)
+
+
+def _quietly(undo: Callable[[], object]) -> None:
+    """A host that is gone needs nothing undone."""
+    with suppress(NovaError):
+        undo()

@@ -1,0 +1,170 @@
+"""Scripts of disturbances: what is refused, and that hosts feel them."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from needs import need_namespaces
+
+from nova_harness.control.disturbances import Disturbing, Script, ScriptError
+from nova_harness.engines.flink import TASK_MANAGER
+from nova_testbed.host import Host
+from nova_testbed.hosts import Hosts, connect
+from nova_testbed.inventory import Inventory, read_inventory
+from nova_testbed.probing import measure_rtt
+from nova_testbed.rack import VirtualRack
+
+INVENTORY = """
+inventory: 1
+name: {name}
+virtual: true
+defaults: {{cpu: 0.25, memory: 128 MiB}}
+hosts: [{{name: hub, role: sink}}, {{name: near, role: worker}}]
+network: {{rtt_ms: 10}}
+"""
+
+
+def inventory_of(directory: Path, *, virtual: bool = True) -> Inventory:
+    file = directory / "rack.yaml"
+    text = INVENTORY.format(name=f"novadist-{os.getpid()}")
+    if not virtual:
+        text = "inventory: 1\nname: real\nhosts: [{name: hub, role: sink, address: 127.0.0.1}]\n"
+    file.write_text(text)
+    return read_inventory(file)
+
+
+def script(directory: Path, *events: object, **fields: object) -> Path:
+    file = directory / "script.json"
+    file.write_text(json.dumps({"nova_disturbances": 1, "events": list(events)} | fields))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        ({"at": 1, "what": "load", "host": "nowhere"}, "nowhere"),
+        ({"at": 1, "what": "flood", "host": "near"}, "flood"),
+        ({"at": -1, "what": "load", "host": "near"}, "at"),
+        ({"at": 1, "what": "cpu", "host": "near"}, "cores is missing to what: cpu"),
+        ({"at": 1, "what": "cpu", "host": "near", "cores": 0}, "cores"),
+        ({"at": 1, "what": "rtt", "host": "near", "ms": 3}, "to is missing to what: rtt"),
+        ({"at": 1, "what": "load", "host": "near", "ms": 3}, "ms does not belong to what: load"),
+        ({"at": 1, "what": "rtt", "host": "near", "to": "me", "ms": 3}, "me"),
+        ({"at": 1, "what": "kill", "host": "near", "when": 3}, "when"),
+    ],
+)
+def test_a_script_that_cannot_be_followed(
+    event: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(Exception, match=r"(?s).*") as raised:
+        Script.read(script(tmp_path, event), inventory_of(tmp_path))
+    assert said in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_only_virtual_hosts_can_be_changed(tmp_path: Path) -> None:
+    file = script(tmp_path, {"at": 1, "what": "cpu", "host": "hub", "cores": 1})
+    with pytest.raises(ScriptError, match="only virtual hosts"):
+        Script.read(file, inventory_of(tmp_path, virtual=False))
+    file = script(tmp_path, {"at": 1, "what": "kill", "host": "hub"})
+    assert str(Script.read(file, inventory_of(tmp_path, virtual=False)).events[0]) == (
+        "the worker on hub is killed"
+    )
+
+
+def test_another_version_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScriptError, match="format version 2; 1 is read here"):
+        Script.read(script(tmp_path, nova_disturbances=2), inventory_of(tmp_path))
+
+
+# --- on hosts ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Hosts]:
+    need_namespaces()
+    rack = VirtualRack(inventory_of(tmp_path))
+    try:
+        with connect(rack.up()) as found:
+            yield found
+    finally:
+        rack.down()
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def round_trip_ms(hosts: Hosts) -> float:
+    """The fastest of some."""
+    (found,) = measure_rtt(hosts, [("hub", "near")], count=5)
+    return found.udp_ms[0]
+
+
+def cores(rack: VirtualRack) -> float | None:
+    """That ``near`` may use."""
+    return next(host.cpu for host in rack.status().hosts if host.name == "near")
+
+
+def state_of(host: Host, pid: int) -> str:
+    """As the kernel calls it; empty for a process that is not there."""
+    out = host.run(f"cat /proc/{pid}/stat", check=False).stdout
+    return out.rpartition(") ")[2][:1]
+
+
+@pytest.mark.e2e
+def test_hosts_feel_what_a_script_says(hosts: Hosts, tmp_path: Path) -> None:
+    near = hosts["near"]
+    worker = near.start("exec sleep 600", name=TASK_MANAGER)
+    pid = worker.processes()[-1]
+    rack = VirtualRack(hosts.inventory)
+    assert 9 < round_trip_ms(hosts) < 40
+    assert cores(rack) == 0.25
+    file = script(
+        tmp_path,
+        {"at": 0, "what": "cpu", "host": "near", "cores": 0.5},
+        {"at": 0, "what": "rtt", "host": "near", "to": "hub", "ms": 50},
+        {"at": 0, "what": "load", "host": "near"},
+        {"at": 0.1, "what": "hang", "host": "near", "for": 1},
+        {"at": 2, "what": "kill", "host": "near"},
+        {"at": 2.5, "what": "hang", "host": "near"},
+    )
+    told: list[str] = []
+    ended = threading.Event()
+
+    def tell(text: str) -> None:
+        told.append(text)
+        if text.startswith("not done"):
+            ended.set()
+
+    with closing(Disturbing(Script.read(file, hosts.inventory), hosts, tell)) as disturbing:
+        disturbing.start()
+        until(lambda: state_of(near, pid) == "T")
+        until(lambda: state_of(near, pid) != "T")
+        until(lambda: state_of(near, pid) == "")
+        assert ended.wait(20)
+        assert cores(rack) == 0.5
+        assert round_trip_ms(hosts) > 49
+        assert [job.name for job in near.jobs()] == ["disturbance"]
+    assert told[:3] == [
+        "near has 0.5 cores",
+        "near to hub takes 50 ms",
+        "load on near",
+    ]
+    assert told[3] == "the worker on near hangs, for 1 s"
+    assert told[4] == "over: the worker on near hangs, for 1 s"
+    assert told[5] == "the worker on near is killed"
+    assert told[6] == "not done: near: has no worker of Flink's"
+    # What lasts is undone at the end.
+    assert cores(rack) == 0.25
+    assert round_trip_ms(hosts) < 40
+    assert near.jobs() == []
