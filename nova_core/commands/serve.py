@@ -76,14 +76,8 @@ def serve(
     GET /openapi.json describes the operations.
     """
     token = _token(token_file)
-    try:
+    with shared.extra("serve"):
         from nova_core.service.server import Settings, serve
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("nova"):
-            raise
-        raise NovaError(
-            f"serve: {error.name} is not installed; pip install 'nova-placement[serve]'"
-        ) from None
 
     def ready(url: str) -> None:
         if as_json:

@@ -61,7 +61,7 @@ def serve(settings: Settings, ready: Callable[[str], None]) -> None:
     Raises:
         NovaError: when the address or the directory cannot be used.
     """
-    listener = _listen(settings)
+    listener = listen(settings.host, settings.port)
     with listener:
         address, port = listener.getsockname()[:2]
         local = ipaddress.ip_address(address).is_loopback
@@ -135,16 +135,27 @@ def _spare(phase: str, collection: dict[str, int]) -> None:
         gc.freeze()
 
 
-def _listen(settings: Settings) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens, for a server to accept on.
+
+    Args:
+        host: address or name.
+        port: 0 for any that is free.
+
+    Raises:
+        NovaError: when the address cannot be used.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        # Two could be bound to one port until one of them listens.
+        listener.listen()
     except OSError as error:
         raise NovaError(
-            f"{settings.host}:{settings.port}: cannot be listened on: {error.strerror or error}"
+            f"{host}:{port}: cannot be listened on: {error.strerror or error}"
         ) from None
     return listener

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,12 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
+import msgspec
 import pytest
 from needs import skip_or_fail
 
 from nova_core import place
 from nova_core.errors import NovaError
 from nova_core.model.files import write_plan
+from nova_harness.control.state import ControlState
 from nova_harness.engines.flink import TASK_MANAGER, ready_home
 from nova_harness.experiment.problem import problem_document, problem_of
 from nova_testbed.hosts import connect
@@ -84,6 +88,24 @@ class Log:
             time.sleep(0.2)
 
 
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def seen_results(page: str, job: str) -> ControlState:
+    """What the page shows, once it has seen results of a job."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        state = msgspec.json.decode(httpx.get(f"{page}/state").content, type=ControlState)
+        last = state.arrivals[-1] if state.arrivals else None
+        if state.job == job and last and last.per_second > 100 and last.p50_ms:
+            return state
+        assert time.monotonic() < until, state
+        time.sleep(0.2)
+
+
 def test_load_a_killed_worker_and_a_killed_controller(
     rack: tuple[Path, Inventory], tmp_path: Path
 ) -> None:
@@ -104,6 +126,8 @@ def test_load_a_killed_worker_and_a_killed_controller(
     command += ["--state", str(state), "--cooldown", "1", "--keys", "7"]
     # A busy machine is no lost host.
     command += ["--miss-after", "30"]
+    page = f"http://127.0.0.1:{free_port()}"
+    command += ["--listen", page.rpartition(":")[2]]
 
     controller = subprocess.Popen(command)
     log.wait("deployed", controller)
@@ -121,6 +145,9 @@ def test_load_a_killed_worker_and_a_killed_controller(
             load = hosts[first].start("while :; do :; done", name="load")
             handed = log.wait("handed-over", controller)
             load.end()
+            shown = seen_results(page, handed["job"])
+            assert {host.name for host in shown.hosts if host.joins} == {other}
+            assert (first, "hub") not in shown.flows and (other, "hub") in shown.flows
             (worker,) = hosts[other].jobs(TASK_MANAGER)
             killed_at = time.monotonic()
             hosts[other].run(f"kill -KILL {' '.join(map(str, worker.processes()))}", check=False)

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import html
 import json
-import os
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from needs import skip_or_fail
+from browsers import chromium, find_browser
 from PIL import Image
 from report_runs import BEHAVIOURS, change, write_run
 
@@ -27,7 +24,6 @@ from nova_harness.results.schema import Verdict
 
 pytestmark = pytest.mark.e2e
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
 DARK = "--blink-settings=preferredColorScheme=0"
 
 # Runs in the page; what it finds is the text of an element that is added last.
@@ -91,10 +87,7 @@ document.body.append(found);
 
 @pytest.fixture(scope="module")
 def browser() -> str:
-    found = next((path for name in NAMES if (path := shutil.which(name))), None)
-    if found is None:
-        skip_or_fail(f"there is no browser: none of {', '.join(NAMES)} in PATH")
-    return found
+    return find_browser()
 
 
 @pytest.fixture(scope="module")
@@ -109,17 +102,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     change(run / "cells" / "sink-w1ms-r20-calm-1" / "check.json", lost=2)
     write_report(make_report([run]), place / "report.html")
     return place / "report.html"
-
-
-def chromium(browser: str, place: Path, *arguments: str) -> str:
-    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
-    done = subprocess.run(
-        [browser, "--headless", *sandbox, "--disable-gpu", "--hide-scrollbars", "--no-first-run",
-         "--disable-dev-shm-usage", f"--user-data-dir={place / 'profile'}", *arguments],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
 
 
 def audit(browser: str, page: Path, place: Path, *arguments: str) -> dict[str, Any]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,9 @@ from nova_harness.commands.cluster import flow_options, on_hosts, refuse_unknown
 from nova_testbed.commands import shared as testbed
 
 if TYPE_CHECKING:
-    from nova_harness.control.controller import Controller, Entry
+    from nova_harness.control.controller import Controller
     from nova_harness.control.outcome import Outcome
+    from nova_harness.control.watching import Watching
 
 state_option = click.option(
     "--state",
@@ -78,6 +78,25 @@ tuning_options = shared.together(
 )
 
 
+# Where a run is told of.
+tell_options = shared.together(
+    "tell",
+    {
+        "listen": click.option(
+            "--listen",
+            type=click.IntRange(0, 65_535),
+            metavar="PORT",
+            help="Show the job in a browser, at this port of 127.0.0.1, and figures for Prometheus "
+            "at /metrics; 0 takes any that is free.",
+        ),
+        "results": click.option(
+            "--results", type=paths.OUTPUT, help="With --for: write the results as CSV."
+        ),
+        "as_json": testbed.json_option,
+    },
+)
+
+
 @control.command()
 @click.argument("problem", type=paths.INPUT)
 @click.argument("plan", type=paths.INPUT)
@@ -100,8 +119,7 @@ tuning_options = shared.together(
     help="Put load on hosts, kill workers and more, by a script: to see what comes of it.",
 )
 @click.option("--dry-run", is_flag=True, help="Deploy the plan and say what would be changed.")
-@click.option("--results", type=paths.OUTPUT, help="With --for: write the results as CSV.")
-@testbed.json_option
+@tell_options
 def run(
     problem: Path,
     plan: Path,
@@ -112,8 +130,7 @@ def run(
     tuning: dict[str, Any],
     disturb: Path | None,
     dry_run: bool,
-    results: Path | None,
-    as_json: bool,
+    tell: dict[str, Any],
 ) -> None:
     """Run PLAN with Flink on the hosts, and replace it while it runs as they change.
 
@@ -125,7 +142,9 @@ def run(
     from nova_harness.control.controller import Controller, controlled
     from nova_harness.control.deciding import Tuning
     from nova_harness.control.disturbances import Script
+    from nova_harness.control.watching import watching
 
+    results = tell["results"]
     if results is not None and seconds is None:
         raise NovaError("--results: goes with --for, after which results are complete")
     answered = shared.load_problem(problem, None)
@@ -133,7 +152,12 @@ def run(
     flows = workload_for(answered, **flow, seconds=None)(0)
     script = None if disturb is None else Script.read(disturb, testbed.read(place))
     miss_after = tuning.pop("miss_after")
-    with controlled(state), _engine(place, state, miss_after) as engine, _shown(as_json) as shown:
+    with (
+        controlled(state),
+        watching(lines=tell["as_json"]) as shown,
+        _page(tell["listen"], shown),
+        _engine(place, state, miss_after) as engine,
+    ):
         refuse_unknown(decided, engine)
         controller = Controller(engine, state, Tuning(**tuning), shown.note, dry_run=dry_run)
         with closing(controller), ExitStack() as disturbing:
@@ -147,7 +171,7 @@ def run(
                 console.say(f"the job goes on; so does this command with --state {state}")
                 return
         answer = _outcome(controller, answered, end, results)
-    testbed.say(answer, as_json)
+    testbed.say(answer, tell["as_json"])
     click.get_current_context().exit(0 if answer["exact"] else 1)
 
 
@@ -203,30 +227,14 @@ def _engine(place: str, state: Path, miss_after: float) -> Iterator[Any]:
             engine.close()
 
 
-@dataclass(frozen=True)
-class _Shown:
-    """How lines of the log and the state of hosts are shown."""
-
-    note: Callable[[Entry], None]
-    show: Callable[[Controller], None]
-
-
 @contextmanager
-def _shown(as_json: bool) -> Iterator[_Shown]:
-    """Live in a terminal, as lines elsewhere."""
-    from nova_harness.control.watching import Watching
-
-    err = console.output(stderr=True)
-    if as_json or not err.is_terminal:
-        yield _Shown(
-            lambda entry: console.say(f"{entry.kind}: {entry.text}"), lambda controller: None
-        )
+def _page(port: int | None, shown: Watching) -> Iterator[None]:
+    """The job in a browser, if asked for."""
+    if port is None:
+        yield
         return
-    from rich.live import Live
-
-    watching = Watching()
-    with Live(console=err, auto_refresh=False) as live:
-        yield _Shown(
-            watching.note,
-            lambda controller: live.update(watching.draw(controller), refresh=True),
-        )
+    with shared.extra("serve"):
+        from nova_harness.control.page import application, served
+    with served(port, application(lambda: shown.state)) as address:
+        console.say(f"watch it at {address}")
+        yield

@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from nova_core.errors import NovaError
 from nova_core.model.files import make_directory, read_plan, read_problem, write_plan, write_text
 from nova_core.model.files import write_problem as write_problem_file
@@ -22,6 +24,7 @@ from nova_flink.handover import Handover, Ledger, only_one
 from nova_flink.names import task_manager
 from nova_flink.rest import ENDED, FlinkError
 from nova_flink.source_orders import ControlledJob, Order, tell
+from nova_harness.control.arrivals import Arrival, ArrivalsWatch
 from nova_harness.control.deciding import Decider, Decision, Seen, Tuning, moves_of
 from nova_harness.control.disturbances import Disturbing, Script
 from nova_harness.control.host_files import HostFiles
@@ -131,7 +134,9 @@ class Controller:
         self.decider: Decider
         self.running: _Running
         self.workload: Workload
+        self.positions: dict[str, tuple[float, float]] = {}
         self._sensor: HostSensor | None = None
+        self._arrivals: ArrivalsWatch | None = None
         self._wanted: Plan | None = None
         self._why: list[str] = []
         self._noticed_at = 0.0
@@ -158,8 +163,14 @@ class Controller:
             self._resume(problem)
         else:
             self._first(problem, plan, workload)
+        flat = np.pad(problem.nodes.position, ((0, 0), (0, 2)))[:, :2].tolist()
+        self.positions = {
+            name: (x, y) for name, (x, y) in zip(problem.nodes.ids.tolist(), flat, strict=True)
+        }
         sessions = self.hosts.map(lambda host: self._sessions(host.name))
         self._sensor = HostSensor(self.hosts, sessions)
+        self._arrivals = ArrivalsWatch(self.hosts)
+        self._arrivals.follow(self.running.job.results)
 
     def _first(self, problem: Problem, plan: Plan, workload: Workload) -> None:
         make_directory(self.directory / JOBS)
@@ -240,8 +251,9 @@ class Controller:
 
     def close(self) -> None:
         """Look no more; the job goes on."""
-        if self._sensor is not None:
-            self._sensor.close()
+        for one in (self._sensor, self._arrivals):
+            if one is not None:
+                one.close()
 
     def disturbed(self, script: Script) -> Disturbing:
         """Have a script's disturbances happen from now on, and noted."""
@@ -252,6 +264,10 @@ class Controller:
     def views(self) -> dict[str, HostView]:
         """What is known of hosts."""
         return {} if self._sensor is None else self._sensor.view()
+
+    def arrivals(self) -> list[Arrival]:
+        """What the sinks have received over time."""
+        return [] if self._arrivals is None else self._arrivals.found()
 
     def look(self) -> None:
         """Look once, and do what follows."""
@@ -375,6 +391,8 @@ class Controller:
 
     def _done(self, new: _Running) -> None:
         self.running, self._wanted, self._why = new, None, []
+        if self._arrivals is not None:
+            self._arrivals.follow(new.job.results)
         self._failed_at, self._moved_at, self._next_try = None, time.monotonic(), -math.inf
         self._told = ""
 

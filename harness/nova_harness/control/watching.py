@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from nova_engines.dataflow import JOIN
+from nova_core import console
+from nova_harness.control.state import ControlState, state_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.live import Live
 
     from nova_harness.control.controller import Controller, Entry
 
 LINES = 10
+KEPT = 200
 COLOURS = {
+    "disturbed": "blue",
     "noticed": "yellow",
     "refused": "magenta",
     "failed": "red",
@@ -26,45 +32,80 @@ COLOURS = {
 
 
 class Watching:
-    """What `nova control run` shows while it runs."""
+    """What `nova control run` shows while it runs.
 
-    def __init__(self) -> None:
-        self._lines: deque[Entry] = deque(maxlen=LINES)
+    Args:
+        live: where tables are drawn; None where lines are written as they come.
+
+    Attributes:
+        state: at the last look; None before the first one.
+    """
+
+    def __init__(self, live: Live | None) -> None:
+        self._live = live
+        self._log: deque[Entry] = deque(maxlen=KEPT)
+        self._kinds: Counter[str] = Counter()
+        self.state: ControlState | None = None
 
     def note(self, entry: Entry) -> None:
-        """Keep a line of the log."""
-        self._lines.append(entry)
+        """A line of the log."""
+        self._log.append(entry)
+        self._kinds[entry.kind] += 1
+        if self._live is None:
+            console.say(f"{entry.kind}: {entry.text}")
 
-    def draw(self, controller: Controller) -> RenderableType:
-        """Hosts and log as they are now."""
-        from rich.console import Group
-        from rich.table import Table
-        from rich.text import Text
+    def show(self, controller: Controller) -> None:
+        """The controller has looked."""
+        self.state = state_of(controller, list(self._log), self._kinds.copy())
+        if self._live is not None:
+            self._live.update(drawn(self.state), refresh=True)
 
-        table = Table(title=f"job {controller.running.job.job}", title_justify="left")
-        for name in ("host", "taken by others", "counts as", "joins", ""):
-            table.add_column(name, justify="left" if name in ("host", "") else "right")
-        joins = Counter(
-            one.node for one in controller.running.dataflow.operators if one.kind == JOIN
+
+@contextmanager
+def watching(*, lines: bool) -> Iterator[Watching]:
+    """Live in a terminal, as lines elsewhere.
+
+    Args:
+        lines: also in a terminal.
+    """
+    err = console.output(stderr=True)
+    if lines or not err.is_terminal:
+        yield Watching(None)
+        return
+    from rich.live import Live
+
+    with Live(console=err, auto_refresh=False) as live:
+        yield Watching(live)
+
+
+def drawn(state: ControlState) -> RenderableType:
+    """Hosts, results and log as they are now."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=f"job {state.job}{_arrivals(state)}", title_justify="left")
+    for name in ("host", "taken by others", "counts as", "joins", ""):
+        table.add_column(name, justify="left" if name in ("host", "") else "right")
+    for host in state.hosts:
+        table.add_row(
+            host.name,
+            "-" if host.taken is None else f"{100 * host.taken / host.cores:.0f} %",
+            f"{100 * host.counts:.0f} %",
+            str(host.joins or ""),
+            "" if host.state == "up" else f"[red]{host.state}",
         )
-        now, counted = time.monotonic(), controller.decider.counted()
-        for name, view in controller.views().items():
-            silent = view.silent(now)
-            state = "silent" if silent else "worker lost" if view.alive is False else ""
-            taken = (
-                "-" if silent or view.taken is None else f"{100 * view.taken / view.cores:.0f} %"
-            )
-            share = counted.get(name)
-            table.add_row(
-                name,
-                taken,
-                "-" if share is None else f"{100 * share:.0f} %",
-                str(joins[name] or ""),
-                f"[red]{state}",
-            )
-        log = Text()
-        for entry in self._lines:
-            log.append(time.strftime("%H:%M:%S ", time.localtime(entry.at)), "dim")
-            log.append(f"{entry.kind:<12}", COLOURS.get(entry.kind, ""))
-            log.append(f"{entry.text}\n")
-        return Group(table, log)
+    log = Text()
+    for entry in state.log[-LINES:]:
+        log.append(time.strftime("%H:%M:%S ", time.localtime(entry.at)), "dim")
+        log.append(f"{entry.kind:<12}", COLOURS.get(entry.kind, ""))
+        log.append(f"{entry.text}\n")
+    return Group(table, log)
+
+
+def _arrivals(state: ControlState) -> str:
+    if not state.arrivals:
+        return ""
+    last = state.arrivals[-1]
+    late = "" if last.p50_ms is None else f", {last.p50_ms:.0f} ms (99 %: {last.p99_ms:.0f} ms)"
+    return f": {last.per_second:,.0f} results/s{late}"

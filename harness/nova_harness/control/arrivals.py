@@ -1,0 +1,122 @@
+"""Results as they arrive at the sinks while a job runs: how many a second, and how late."""
+
+from __future__ import annotations
+
+import shlex
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from nova_core.errors import NovaError
+from nova_engines.results import FIELDS, RECORD_BYTES
+from nova_harness.experiment.latencies import percentiles
+
+if TYPE_CHECKING:
+    from nova_testbed.hosts import Hosts
+
+PERIOD_S = 2.0
+# So many of the newest results of a file are read at most, and so many looks are kept.
+NEWEST = 1000
+KEPT = 900
+# Of one look. A host that takes longer is left out of it.
+TIMEOUT_S = 10.0
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """What came since the look before.
+
+    Attributes:
+        at: s since the epoch.
+        per_second: results a second; of two jobs while one is handed over to another, only the
+            older one's count.
+        p50_ms: median of the newest results' latency, from the later emission; None of none.
+        p99_ms: its 99th percentile.
+    """
+
+    at: float
+    per_second: float
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+
+
+class ArrivalsWatch:
+    """Looks at the sinks' files every few seconds until it is closed.
+
+    Args:
+        hosts: connected.
+    """
+
+    def __init__(self, hosts: Hosts) -> None:
+        self._hosts = hosts
+        self._files: tuple[tuple[str, str], ...] = ()
+        self._sizes: dict[tuple[str, str], int] = {}
+        self._looked = time.monotonic()
+        self._found: deque[Arrival] = deque(maxlen=KEPT)
+        self._ended = threading.Event()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def follow(self, files: Sequence[tuple[str, str]]) -> None:
+        """Look at these from now on: host and path of each."""
+        self._files = tuple(files)
+
+    def found(self) -> list[Arrival]:
+        """All looks that are kept, oldest first."""
+        return list(self._found)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._ended.set()
+
+    def _run(self) -> None:
+        while not self._ended.wait(PERIOD_S):
+            with suppress(NovaError, OSError, EOFError):
+                self._look()
+
+    def _look(self) -> None:
+        files, sizes = self._files, {}
+        blocks, came = [], 0
+        for file in files:
+            size, data = newest(self._hosts, file, self._sizes.get(file, 0))
+            sizes[file] = size
+            # What was there at the first look came at some time before.
+            came += size - self._sizes.get(file, size)
+            blocks.append(data)
+        now = time.monotonic()
+        passed, self._looked, self._sizes = now - self._looked, now, sizes
+        records = np.frombuffer(b"".join(blocks), np.dtype(list(FIELDS)))
+        emitted = np.maximum(records["left_emit_us"], records["right_emit_us"])
+        late = percentiles(records["arrive_us"] - emitted)
+        per_second = came / RECORD_BYTES / passed
+        self._found.append(Arrival(time.time(), per_second, late.p50, late.p99))
+
+
+def newest(hosts: Hosts, file: tuple[str, str], since: int) -> tuple[int, bytes]:
+    """The newest whole records of a sink's file.
+
+    Args:
+        hosts: connected.
+        file: host and path.
+        since: bytes that are known already.
+
+    Returns:
+        The bytes of all whole records, and at most `NEWEST` records that are not known.
+
+    Raises:
+        NovaError: when the host does not answer.
+    """
+    host, path = file[0], shlex.quote(file[1])
+    command = (
+        f"s=$(stat -c %s {path} 2>/dev/null || echo 0); s=$((s - s % {RECORD_BYTES})); "
+        f"b=$((s - {NEWEST * RECORD_BYTES})); [ $b -ge {since} ] || b={since}; echo $s; "
+        f"[ $s -le $b ] || tail -c +$((b + 1)) {path} | head -c $((s - b))"
+    )
+    output = bytearray()
+    hosts[host].stream(command, None, output.extend, TIMEOUT_S)
+    size, _, data = bytes(output).partition(b"\n")
+    return int(size or 0), data[: len(data) - len(data) % RECORD_BYTES]
