@@ -146,7 +146,7 @@ def test_hosts_feel_what_a_script_says(hosts: Hosts, tmp_path: Path) -> None:
         if text.startswith("not done"):
             ended.set()
 
-    with closing(Disturbing(Script.read(file, hosts.inventory), hosts, tell)) as disturbing:
+    with closing(Disturbing(Script.read(file, hosts.inventory).events, hosts, tell)) as disturbing:
         disturbing.start()
         until(lambda: state_of(near, pid) == "T")
         until(lambda: state_of(near, pid) != "T")

@@ -114,6 +114,12 @@ class Controller:
         tuning: when to act.
         note: is told every line of the log.
         dry_run: decide, and say so, but change nothing.
+
+    Attributes:
+        running: the job that runs, and its plan.
+        workload: what flows.
+        finished: whether the job has come to its end by itself.
+        positions: of hosts in the cost space: the first two coordinates, ms.
     """
 
     def __init__(
@@ -145,6 +151,7 @@ class Controller:
         self._next_try = -math.inf
         self._revivals: dict[str, _Trial] = {}
         self._told = ""
+        self.finished = False
 
     # --- begin ----------------------------------------------------------------------------------
 
@@ -154,7 +161,7 @@ class Controller:
         Args:
             problem: with the hosts' own capacities; nodes are called like hosts.
             plan: to begin with.
-            workload: replays; its time of start is set where there is none yet.
+            workload: replays. Without a time of start, it begins when the job runs.
 
         Raises:
             NovaError: for a directory of another problem, or when the plan cannot be deployed.
@@ -178,7 +185,7 @@ class Controller:
         if len(works) > 1:
             raise NovaError("hosts: log in as the same user everywhere; sources take orders there")
         window = workload.window_ms
-        start = -(-_now_ms() // window) * window
+        start = workload.start_ms or _up(_now_ms(), window)
         self.workload = replace(workload, start_ms=start, control=f"{works.pop()}/orders")
         write_text(self.directory / WORKLOAD, self.workload.to_json())
         write_problem_file(problem, self.directory / PROBLEM)
@@ -186,8 +193,9 @@ class Controller:
         for job in self.engine.jobs():
             if job.own and job.runs:
                 self.engine.stop(job.job)
+        self.deployment.prepare_results()
         self.running = self._deploy(plan)
-        begin = -(-(_now_ms() + BEGIN_MS) // window) * window
+        begin = start if workload.start_ms else _up(_now_ms() + BEGIN_MS, window)
         self.handover.first(self.running.job, window, begin)
         self.decider = Decider(problem, plan, self.tuning)
         took = time.monotonic() - begun
@@ -216,10 +224,14 @@ class Controller:
 
     def _known(self, share: Share) -> _Running:
         """A job that another controller has deployed."""
+        plan = self.plan_of(share)
+        return _Running.of(share.job, plan, from_plan(plan, plan.problem, self.workload))
+
+    def plan_of(self, share: Share) -> Plan:
+        """The plan of a job of the ledger, and its problem as hosts were then."""
         name = Path(share.job.results[0][1]).name
         at = self.directory / JOBS
-        plan = read_plan(at / f"{name}.json", read_problem(at / f"{name}.problem.json"))
-        return _Running.of(share.job, plan, from_plan(plan, plan.problem, self.workload))
+        return read_plan(at / f"{name}.json", read_problem(at / f"{name}.problem.json"))
 
     # --- the loop -------------------------------------------------------------------------------
 
@@ -234,7 +246,7 @@ class Controller:
             NovaError: only for what concerns the directory; all else is noted and tried again.
         """
         until = math.inf if seconds is None else time.monotonic() + seconds
-        while time.monotonic() < until:
+        while time.monotonic() < until and not self.finished:
             begun = time.monotonic()
             try:
                 self.look()
@@ -257,7 +269,7 @@ class Controller:
 
     def disturbed(self, script: Script) -> Disturbing:
         """Have a script's disturbances happen from now on, and noted."""
-        found = Disturbing(script, self.hosts, lambda text: self._say("disturbed", text))
+        found = Disturbing(script.events, self.hosts, lambda text: self._say("disturbed", text))
         found.start()
         return found
 
@@ -281,7 +293,7 @@ class Controller:
         if state in ENDED and state != "FINISHED":
             self._recover(seen, now)
         elif state == "FINISHED":
-            raise NovaError(f"job {self.running.job.job} has ended by itself")
+            self.finished = True
         elif any(not seen[node].up for node in self.running.dataflow.nodes):
             self._once("waiting", "for Flink to miss what it has lost")
         elif self._wanted is not None and now - self._moved_at > self.tuning.cooldown_s:
@@ -445,6 +457,10 @@ def controlled(directory: Path) -> Any:
     """Keep other controllers from a directory; see `nova_flink.handover.only_one`."""
     make_directory(directory)
     return only_one(directory / LEDGER)
+
+
+def _up(time_ms: int, step_ms: int) -> int:
+    return -(-time_ms // step_ms) * step_ms
 
 
 def _now_ms() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,6 @@ from msgspec import Meta
 
 from nova_core.errors import NovaError
 from nova_core.model.syntax import read_typed
-from nova_harness.engines.flink import TASK_MANAGER
 
 if TYPE_CHECKING:
     from nova_testbed.host import Host
@@ -88,31 +87,47 @@ class Script(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             NovaError: naming the event, and what it lacks.
         """
         found = read_typed(path, cls, "nova_disturbances", VERSION, ScriptError)
-        for number, event in enumerate(found.events):
-            where = f"{path}: events[{number}]"
-            needs = {"cpu": ("cores",), "rtt": ("to", "ms")}.get(event.what, ())
-            for name in ("cores", "to", "ms"):
-                if (getattr(event, name) is not None) != (name in needs):
-                    text = "is missing" if name in needs else "does not belong"
-                    raise ScriptError(f"{where}: {name} {text} to what: {event.what}")
-            for host in filter(None, (event.host, event.to)):
-                inventory.host(host)
-            if needs and not inventory.virtual:
-                raise ScriptError(f"{where}: {event.what}: only virtual hosts can be changed")
+        check_events(found.events, inventory, str(path))
         return found
+
+
+def check_events(events: Sequence[Disturbance], inventory: Inventory, where: str) -> None:
+    """What the types of fields do not say.
+
+    Args:
+        events: of a script.
+        inventory: whose hosts they name.
+        where: what errors name as the place.
+
+    Raises:
+        NovaError: naming the event, and what it lacks.
+    """
+    for number, event in enumerate(events):
+        place = f"{where}: events[{number}]"
+        needs = {"cpu": ("cores",), "rtt": ("to", "ms")}.get(event.what, ())
+        for name in ("cores", "to", "ms"):
+            if (getattr(event, name) is not None) != (name in needs):
+                text = "is missing" if name in needs else "does not belong"
+                raise ScriptError(f"{place}: {name} {text} to what: {event.what}")
+        for host in filter(None, (event.host, event.to)):
+            inventory.host(host)
+        if needs and not inventory.virtual:
+            raise ScriptError(f"{place}: {event.what}: only virtual hosts can be changed")
 
 
 class Disturbing:
     """Follows a script in the background; what lasts is undone when it is closed.
 
     Args:
-        script: what happens.
+        events: what happens.
         hosts: connected.
         tell: is told what happens, when it does.
     """
 
-    def __init__(self, script: Script, hosts: Hosts, tell: Callable[[str], None]) -> None:
-        self.script, self.hosts, self._tell = script, hosts, tell
+    def __init__(
+        self, events: Sequence[Disturbance], hosts: Hosts, tell: Callable[[str], None]
+    ) -> None:
+        self.events, self.hosts, self._tell = events, hosts, tell
         self._ended = threading.Event()
         self._undo = ExitStack()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -132,7 +147,7 @@ class Disturbing:
         begun = time.monotonic()
         due: list[tuple[float, int, Callable[[], None]]] = [
             (event.at, number, lambda event=event: self._happen(event, begun, due))  # type: ignore[misc]
-            for number, event in enumerate(self.script.events)
+            for number, event in enumerate(self.events)
         ]
         while due and not self._ended.is_set():
             due.sort(key=lambda one: one[:2])
@@ -193,6 +208,8 @@ class Disturbing:
 
 def _worker(host: Host) -> str:
     """Processes of the engine's worker on a host."""
+    from nova_harness.engines.flink import TASK_MANAGER
+
     found = [str(pid) for job in host.jobs(TASK_MANAGER) for pid in job.processes()]
     if not found:
         raise NovaError(f"{host.name}: has no worker of Flink's")

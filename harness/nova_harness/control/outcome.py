@@ -74,7 +74,7 @@ def outcome(
         workload: that flowed.
         end_ms: when sources ended, ms since the epoch.
     """
-    came = [_fetched(hosts, share.job.results) for share in ledger.shares]
+    came = delivered(ledger, hosts)
     kept = ledger.own(came)
     streams, tuples = emitted(workload, ledger.shares[0].begin_ms, end_ms)
     index = [workload.index(name) for name in problem.sources.ids.tolist()]
@@ -96,6 +96,11 @@ def outcome(
         percentiles(np.concatenate(waited)),
         [_silence(arrive, int(part["arrive_us"].min())) for part in kept[1:] if len(part)],
     )
+
+
+def delivered(ledger: Ledger, hosts: Hosts) -> list[ResultRecords]:
+    """What the sinks of each share's job have written, whether it counts or not."""
+    return [_fetched(hosts, share.job.results) for share in ledger.shares]
 
 
 def emitted(workload: Workload, begin_ms: int, end_ms: int) -> tuple[list[Stream], Tuples]:

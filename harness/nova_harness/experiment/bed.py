@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
+from nova_harness.control.disturbances import check_events
 from nova_harness.engines.base import Runner, runner, running
 from nova_harness.experiment.document import Experiment, ExperimentError
 from nova_harness.experiment.limits import Limits
@@ -139,9 +140,10 @@ def engine_bed(
         limits = Limits(inventory)
         stack.enter_context(limits.off())
         hosts = stack.enter_context(connect(inventory))
+        check_events(experiment.disturbances, inventory, experiment.name)
         engine = found.engine(hosts, experiment.transport, experiment.broker)
         stack.enter_context(running(engine, tell, keep=keep))
-        yield Bed(engine, limits, experiment.settings)
+        yield Bed(engine, limits, experiment.settings, experiment.disturbances)
 
 
 def cores_of(bed: Bed) -> dict[str, float]:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from nova_harness.experiment.cells import Cell
 from nova_harness.experiment.check import check, reference_of
+from nova_harness.experiment.controlled import controlled
 from nova_harness.experiment.engine_run import Bed, Outcome, Timing, run_plan
 from nova_harness.experiment.kafka_measures import kafka_figures
 from nova_harness.experiment.samples import samples_table, summary
@@ -58,7 +59,7 @@ def run_cell(
         plan = place(cell, problem)
         write_plan(plan, folder.path / "plan.json")
         outcome = run_plan(
-            bed,
+            controlled(bed, folder.path) if cell.strategy.controlled else bed,
             plan,
             streams,
             Timing(experiment.warm_up_s, experiment.duration_s, experiment.drain_s),
@@ -111,6 +112,7 @@ def write_outcome(
         truncated_bytes=outcome.truncated_bytes,
         restarts=outcome.restarts,
         dead_letters=outcome.dead_letters,
+        events=list(outcome.events),
     )
     folder.write("cell", facts)
     (folder.path / "dataflow.json").write_text(outcome.dataflow)

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from nova_core.errors import NovaError
 from nova_core.model.syntax import read_typed
+from nova_harness.control.disturbances import Disturbance
 from nova_harness.engines.base import DIRECT, names, runner
 from nova_harness.figure_inputs import EXPERIMENTS
 
@@ -55,16 +56,18 @@ class StrategyPart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         name: of the strategy.
         parameters: those that are not its defaults.
         label: what it is called in results; its name by default.
+        controlled: whether its plan follows the live optimizer while it runs.
     """
 
     name: str
     parameters: dict[str, Any] = {}
     label: str = ""
+    controlled: bool = False
 
     @property
     def called(self) -> str:
         """Its label or name."""
-        return self.label or self.name
+        return self.label or (f"{self.name}-controlled" if self.controlled else self.name)
 
 
 class CapacityPart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -122,6 +125,7 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
         drain_s: time after it in which what is on its way may still arrive.
         repetitions: of each cell.
         capacity: how hosts' capacities are told.
+        disturbances: what happens to hosts, its times from the begin of the measured time on.
         seed: of the order of cells, and of made-up values.
     """
 
@@ -147,6 +151,7 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
     drain_s: Seconds = 10
     repetitions: Annotated[int, Meta(ge=1, le=1000)] = 1
     capacity: CapacityPart = CapacityPart()
+    disturbances: list[Disturbance] = []
     seed: Annotated[int, Meta(ge=0)] = 0
 
     @property
@@ -233,6 +238,10 @@ def check_experiment(experiment: Experiment, where: str) -> None:
     seen: set[str] = set()
     for i, part in enumerate(experiment.chosen):
         place = f"{where}: strategies[{i}]"
+        if part.controlled and (experiment.engine, experiment.transport) != ("flink", DIRECT):
+            raise ExperimentError(
+                f"{place}: controlled: only Flink's jobs with sources of its own are, so far"
+            )
         try:
             create(part.name, **part.parameters)
         except NovaError as error:
@@ -247,6 +256,13 @@ def check_experiment(experiment: Experiment, where: str) -> None:
         if part.called in seen:
             raise ExperimentError(f"{place}: {part.called!r} is given twice; give one a label")
         seen.add(part.called)
+    fixed = [part.called for part in experiment.chosen if not part.controlled]
+    for i, event in enumerate(experiment.disturbances):
+        if event.what in ("kill", "hang") and fixed:
+            raise ExperimentError(
+                f"{where}: disturbances[{i}]: what: {event.what}: ends a job that nobody controls: "
+                f"{', '.join(fixed)}"
+            )
     for field in ("windows_ms", "rates"):
         values = getattr(experiment, field)
         if len(set(values)) < len(values):

@@ -5,21 +5,24 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
 from nova_engines.workload import SourceStream, Workload
+from nova_harness.control.disturbances import Disturbing
 from nova_harness.engines.base import RunError
 from nova_harness.experiment.document import EnginePart
 from nova_harness.experiment.stress import stressed
 from nova_harness.experiment.usage import RackUsage, Series
+from nova_harness.results.schema import CellEvent
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_engines.verification import Verification
+    from nova_harness.control.disturbances import Disturbance
     from nova_harness.engines.base import Engine, Job
     from nova_harness.engines.deployment import EngineDeployment
     from nova_harness.experiment.limits import Limits
@@ -63,16 +66,36 @@ class Bed:
         engine: on connected hosts.
         limits: the hosts' CPU limits.
         settings: of the engine.
+        disturbances: what happens to hosts in the measured time.
+        events: what has happened since the job was started.
     """
 
     engine: Engine
     limits: Limits
     settings: EnginePart
+    disturbances: Sequence[Disturbance] = ()
+    events: list[CellEvent] = field(default_factory=list)
 
     @property
     def deployment(self) -> EngineDeployment:
         """The engine's processes on the hosts."""
         return self.engine.deployment
+
+    def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> Job:
+        """Have a plan run; see `Engine.start`."""
+        self.events.clear()
+        return self.engine.start(plan, workload, name)
+
+    def note(self, kind: str, text: str) -> None:
+        """Something has happened."""
+        self.events.append(CellEvent(time.time(), kind, text))
+
+    def disturbing(self) -> Disturbing:
+        """Have disturbances happen from now on, until it is closed."""
+        hosts = self.deployment.hosts
+        found = Disturbing(self.disturbances, hosts, lambda text: self.note("disturbed", text))
+        found.start()
+        return found
 
     def recorder(self, *, stress: bool) -> UsageRecorder:
         """What notes the hosts' use of CPU, and of it that of the inventory's load."""
@@ -105,6 +128,7 @@ class Outcome:
         samples: looks at the broker that carried the streams; None where none did.
         restarts: how often the engine started the sink again.
         dead_letters: what came for sources and was no tuple of theirs.
+        events: what happened meanwhile.
     """
 
     dataflow: str
@@ -123,6 +147,7 @@ class Outcome:
     samples: Sequence[Sample] | None = None
     restarts: int = 0
     dead_letters: int = 0
+    events: Sequence[CellEvent] = ()
 
 
 def workload_of(
@@ -319,6 +344,7 @@ def run_plan(
         samples=getattr(job, "samples", None),
         restarts=found.starts - 1,
         dead_letters=found.dead_letters,
+        events=tuple(bed.events),
     )
 
 
@@ -372,9 +398,10 @@ def _measured(
         try:
             watch.until(begin)
             tell("measuring")
-            watch.until(end)
-            tell("draining")
-            finished = watch.ended_by(end + timing.drain_s)
+            with closing(bed.disturbing()):
+                watch.until(end)
+                tell("draining")
+                finished = watch.ended_by(end + timing.drain_s)
         finally:
             recorder.stop()
     bed.limits.lift(busy)
@@ -401,7 +428,7 @@ def _running(
             tell("it took too long; once more")
             bed.deployment.prepare_results()
         tell("deploying")
-        job = bed.engine.start(plan, workload, name)
+        job = bed.start(plan, workload, name)
         try:
             job.await_running()
         except BaseException:

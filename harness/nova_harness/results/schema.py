@@ -183,6 +183,20 @@ class Calibrations(msgspec.Struct, frozen=True, kw_only=True):
 # --- a cell ---------------------------------------------------------------------------------------
 
 
+class CellEvent(msgspec.Struct, frozen=True):
+    """Something that happened while a cell ran.
+
+    Attributes:
+        at: s since the epoch.
+        kind: ``disturbed``, or as in a controller's log.
+        text: what, for people.
+    """
+
+    at: float
+    kind: str
+    text: str
+
+
 class CellFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a cell is, and of one that ran, how that went (``cell.json``).
 
@@ -210,6 +224,8 @@ class CellFacts(msgspec.Struct, frozen=True, kw_only=True):
         restarts: how often the engine started the sink again.
         dead_letters: what came for sources and was no tuple of theirs.
         truncated_bytes: of a result that was not written in full.
+        controlled: whether the plan followed the live optimizer while it ran.
+        events: what happened to hosts and plan meanwhile, by time.
     """
 
     strategy: str
@@ -235,6 +251,8 @@ class CellFacts(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
     dead_letters: int = 0
     truncated_bytes: int = 0
+    controlled: bool = False
+    events: list[CellEvent] = []
 
     @property
     def counted(self) -> float:

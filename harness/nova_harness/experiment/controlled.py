@@ -1,0 +1,175 @@
+"""A cell whose plan follows the live optimizer: one job after the other in the place of one."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nova_core.errors import NovaError
+from nova_engines.results import ResultRecords
+from nova_flink.handover import Ledger
+from nova_harness.control.controller import LEDGER, Controller
+from nova_harness.control.deciding import Tuning
+from nova_harness.control.outcome import delivered
+from nova_harness.engines.base import RunError
+from nova_harness.engines.flink import FlinkEngine, FlinkJob
+from nova_harness.experiment.check import instances_of
+from nova_harness.experiment.engine_run import Bed
+
+if TYPE_CHECKING:
+    from nova_core.model.plan import Plan
+    from nova_core.model.problem import Ints
+    from nova_engines.verification import Verification
+    from nova_engines.workload import Workload
+    from nova_harness.results.schema import OperatorCounts
+
+END_S = 30.0
+
+
+def controlled(bed: Bed, folder: Path) -> Bed:
+    """The same bed, where a job that is started follows the live optimizer.
+
+    Args:
+        bed: of Flink.
+        folder: of the cell; the controller keeps its log and plans there.
+    """
+    return _ControlledBed(
+        bed.engine, bed.limits, bed.settings, bed.disturbances, folder=folder / "control"
+    )
+
+
+class _ControlledBed(Bed):
+    def __init__(self, *arguments: Any, folder: Path) -> None:
+        super().__init__(*arguments)
+        self._folder = folder
+
+    def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> ControlledRun:
+        """The first of its jobs; what the controller does later is noted."""
+        self.events.clear()
+        # Of a job that was late or overdue.
+        shutil.rmtree(self._folder, ignore_errors=True)
+        assert isinstance(self.engine, FlinkEngine)
+        controller = Controller(
+            self.engine, self._folder, Tuning(), lambda entry: self.note(entry.kind, entry.text)
+        )
+        try:
+            asked = workload(self.engine.lead.start_ms())
+            controller.begin(plan.problem, plan, asked)
+        except BaseException:
+            controller.close()
+            raise
+        return ControlledRun(controller, self.engine, plan)
+
+
+class ControlledRun:
+    """See `nova_harness.engines.base.Job`: one job after the other, of which one runs.
+
+    Args:
+        controller: that has begun.
+        engine: that runs them.
+        plan: of the first one.
+    """
+
+    def __init__(self, controller: Controller, engine: FlinkEngine, plan: Plan) -> None:
+        self._controller, self._engine, self._plan = controller, engine, plan
+        self.workload = controller.workload
+        self.document = controller.running.dataflow.to_json()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+
+    @property
+    def name(self) -> str:
+        """The job that runs now."""
+        return self._controller.running.job.job
+
+    @property
+    def _job(self) -> FlinkJob:
+        running = self._controller.running
+        return FlinkJob(self._engine, running.job.job, running.dataflow, self.workload)
+
+    def await_running(self) -> None:
+        """It runs; from now on it is controlled."""
+        self._engine.lead.runs()
+        self._thread.start()
+
+    def _follow(self) -> None:
+        while not self._ended.is_set() and not self._controller.finished:
+            self._controller.run(1.0, lambda controller: None)
+
+    def verify(self) -> Verification:
+        """Where the operators of the job that runs now are."""
+        return self._job.verify()
+
+    def look(self) -> bool:
+        """Whether the last job has come to its end by itself."""
+        if not self._thread.is_alive() and not self._controller.finished:
+            raise RunError("the controller has ended; its log says why")
+        return self._controller.finished
+
+    def counters(self) -> tuple[str, dict[str, Any]]:
+        """Of the job that runs now."""
+        return self.name, self._job.counters()
+
+    def operators(
+        self, before: tuple[str, dict[str, Any]], after: tuple[str, dict[str, Any]]
+    ) -> list[OperatorCounts]:
+        """What operators did; nothing is known of a job that began in between."""
+        return self._job.operators(before[1], after[1]) if before[0] == after[0] else []
+
+    def end(self) -> None:
+        """End the controller, and the job that runs."""
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join(END_S)
+        self._controller.close()
+        with suppress(NovaError):
+            self._job.end()
+
+    def results(self, scratch: Path) -> ResultRecords:
+        """Of every window the results of the job that they count of.
+
+        Instances are those of the first plan, for tuples that came from the right instance of their
+        own plan; -1 for the others.
+        """
+        controller = self._controller
+        ledger = Ledger.read(controller.directory / LEDGER)
+        came = delivered(ledger, controller.hosts)
+        kept = []
+        for share, part in zip(ledger.shares, ledger.own(came), strict=True):
+            records = part.records.copy()
+            records["instance"] = self._first_instance(controller.plan_of(share), records)
+            kept.append(records)
+        failures = [part.failure for part in came if part.failure is not None]
+        records = np.concatenate(kept)
+        last = came[-1]
+        return ResultRecords(
+            records,
+            last.truncated_bytes,
+            announced=len(records) if last.announced == len(last) else None,
+            failure="; ".join(failures) or None,
+        )
+
+    def _first_instance(self, own: Plan, records: Any) -> Ints:
+        placed = _due(own, self.workload, records) == records["instance"]
+        return np.where(placed, _due(self._plan, self.workload, records), -1).astype(np.int32)
+
+
+def _due(plan: Plan, workload: Workload, records: Any) -> Ints:
+    """(k,) instance of a plan that has to deliver a result; -1 for a pair that it has not."""
+    problem = plan.problem
+    index = np.array([workload.index(name) for name in problem.sources.ids.tolist()])
+    found = np.full(len(records), -1, np.int64)
+    left, right = index[problem.matrix.left], index[problem.matrix.right]
+    for pair in range(len(left)):
+        mine = np.flatnonzero(
+            (records["left_source"] == left[pair]) & (records["right_source"] == right[pair])
+        )
+        part = records[mine]
+        found[mine] = instances_of(plan, pair, part["left_sequence"], part["right_sequence"])
+    return found
