@@ -14,9 +14,11 @@ from nova_core.errors import NovaError
 from nova_core.model.syntax import read_typed
 from nova_harness.control.disturbances import Disturbance
 from nova_harness.engines.base import DIRECT, names, runner
-from nova_harness.figure_inputs import EXPERIMENTS
 
 VERSION = 1
+HERE = Path(__file__).parents[1]
+# In a checkout beside the package, in an installation inside it.
+EXPERIMENTS = (HERE / "experiments", HERE.parent / "experiments")
 SUFFIXES = (".yaml", ".yml", ".json")
 # Strategies' labels become names of directories.
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")

@@ -1,11 +1,12 @@
-"""What the reproduced figures start from: parameters, measured latencies, and workloads on them."""
+"""What figures start from: measured or synthetic latencies, workloads and cost spaces."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -16,19 +17,14 @@ from nova_core.costspace.measurements import symmetric
 from nova_core.errors import NovaError, ProblemWarning
 from nova_core.model.latencies import read_latency
 from nova_core.model.problem import Floats, Problem, Strings
-from nova_core.model.syntax import read_typed
 
-VERSION = 1
-HERE = Path(__file__).parent
-# In a checkout beside the package, in an installation inside it.
-EXPERIMENTS = (HERE / "experiments", HERE.parent / "experiments")
 # Beside a checkout of the project.
-DATA = HERE.parents[2] / "shared" / "data"
+DATA = Path(__file__).parents[4] / "shared" / "data"
+# RIPE Atlas anchors in consecutive hours, in the data directory.
+HOURS = tuple(f"latency/ripe-atlas-631-hour{hour:02}.csv.gz" for hour in range(6))
 # How much a synthetic internet's pairs change in an hour: few pairs, as on RIPE Atlas.
 HOURLY_CHANGES = 0.04
 HOURLY_FACTOR = 0.25
-
-Parameters = TypeVar("Parameters", bound=msgspec.Struct)
 
 
 class SpaceParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -52,23 +48,6 @@ class SpaceParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             return name
         note = {"honoured": "", "ignored": " (ignored)", "axis": " as an axis"}[self.heights]
         return f"{name} + heights{note}"
-
-
-def read_parameters(figure: str, kind: type[Parameters], path: Path | None) -> Parameters:
-    """An experiment's parameters from its YAML file.
-
-    Args:
-        figure: its name, e.g. ``fig8``.
-        kind: what the file holds.
-        path: the file; None takes the one that comes with the project.
-
-    Raises:
-        NovaError: naming the file, the field and what would be accepted.
-    """
-    if path is None:
-        found = [folder / f"{figure}.yaml" for folder in EXPERIMENTS]
-        path = next((file for file in found if file.is_file()), found[-1])
-    return read_typed(path, kind, "experiment", VERSION, NovaError)
 
 
 def measured_matrix(data: Path, name: str) -> tuple[Strings, Floats]:
@@ -100,6 +79,32 @@ def measured_matrix(data: Path, name: str) -> tuple[Strings, Floats]:
             stacklevel=2,
         )
     return ids, latency
+
+
+def latencies(
+    data: Path | None, names: Sequence[str], synthetic_nodes: int, synthetic_hours: int = 1
+) -> tuple[str, Strings, list[Floats]]:
+    """Where latencies come from, names of nodes, and (n, n) latencies of consecutive hours, ms.
+
+    Args:
+        data: directory of the measured ones; None takes a synthetic internet.
+        names: of its files, an hour each.
+        synthetic_nodes: hosts of the synthetic internet.
+        synthetic_hours: its hours.
+
+    Raises:
+        NovaError: when files are missing, or of different nodes.
+    """
+    if data is None:
+        ids, first = synthetic_matrix(synthetic_nodes)
+        return f"synthetic internet of {len(ids)} hosts", ids, drifted(first, synthetic_hours)
+    read = [measured_matrix(data, name) for name in names]
+    ids = read[0][0]
+    for name, (others, _) in zip(names, read, strict=True):
+        if not np.array_equal(others, ids):
+            raise NovaError(f"{data / name}: other nodes than {names[0]}")
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]}{more}", ids, [latency for _, latency in read]
 
 
 def synthetic_matrix(nodes: int, seed: int = 0) -> tuple[Strings, Floats]:

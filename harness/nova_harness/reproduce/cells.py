@@ -9,21 +9,28 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from nova_core.errors import NovaError, ProblemError
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.strategies.base import Strategy, create, load, names
-from nova_harness.figure_inputs import DATA
-from nova_harness.isolated import BEGIN, END, Limited, isolated
-from nova_harness.kept_runs import KeptRuns
 from nova_harness.measurement import Case
+from nova_harness.reproduce.base import Run
+from nova_harness.reproduce.inputs import DATA
+from nova_harness.reproduce.isolated import BEGIN, END, Limited, isolated
+from nova_harness.reproduce.kept_runs import KeptRuns
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 INSTANCES = "instances"
+# Finished cells, in the directory of the numbers.
+CELLS = "cells.jsonl"
 # A strategy that took less, or made kernels be compiled, is run again, so that its time tells the
 # work and not the first load ...
 SECOND_RUN_BELOW = 5.0
@@ -31,6 +38,41 @@ SECOND_RUN_BELOW = 5.0
 MEASURED_FOR = 0.2
 # What the figures tell between the runs of two sizes.
 LARGER = "not tried"
+# The paper's strategies stand out.
+COLOURS = {
+    "nova": "#D55E00",
+    "nova(p)": "#E69F00",
+    "nova-paper": "#7F3C8D",
+    "nova-paper(p)": "#B48EBE",
+    "nova, not refined": "#E69F00",
+    "nova, refined": "#A64D00",
+    "sink": "#000000",
+    "source": "#0072B2",
+    "top-c": "#009E73",
+    "tree": "#CC79A7",
+    "cl-sf": "#56B4E9",
+    "cl-tree-sf": "#8C6D31",
+}
+MARKS = "os^v<>DPX*dph"
+
+
+class CellParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Parameters of every figure that is made of cells: which strategies, within which limits."""
+
+    strategies: Annotated[
+        tuple[str, ...],
+        Meta(title="strategy", description="Only this strategy, else all but those left out"),
+    ] = ()
+    leave_out: Annotated[tuple[str, ...], Meta(description="Not this strategy")] = ()
+    limit: Annotated[
+        float, Meta(gt=0, description="Seconds of processor time that placing may take")
+    ] = 600.0
+    memory: Annotated[float, Meta(gt=0, description="GB that placing may take")] = 8.0
+
+    @property
+    def limits(self) -> Limits:
+        """Of each cell."""
+        return Limits(self.limit, self.memory)
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -157,8 +199,7 @@ def _timed(strategy: Strategy, problem: Problem, least: float) -> tuple[Plan, fl
 def run_cells(
     wanted: Iterable[Placing],
     limits: Limits,
-    kept: Path | None,
-    advance: Callable[[int, int], None],
+    run: Run,
     growing: bool = False,
 ) -> list[Cell]:
     """Every cell, in the order asked for; those that are kept are not run again.
@@ -166,34 +207,33 @@ def run_cells(
     Args:
         wanted: what is placed with what.
         limits: of each cell.
-        kept: file of cells; None keeps none.
-        advance: called with cells done and cells in all.
+        run: where cells are kept, and progress is reported.
         growing: whether problems grow; then a strategy that a limit ended on one is not tried on
             the next ones.
     """
     asked = list(wanted)
-    runs = KeptRuns(kept, Cell, b'{"cells":2}')
+    runs = KeptRuns(run.kept and run.kept / CELLS, Cell, b'{"cells":2}')
     done = {(one.problem, one.strategy, one.parameters): one for one in runs}
     found: list[Cell] = []
     ended: dict[tuple[str, str], Cell] = {}
     for number, placing in enumerate(asked):
-        advance(number, len(asked))
+        run.advance(number, len(asked))
         key = placing.key
         if key[1:] in ended:
             why = f"{LARGER}: {ended[key[1:]].error} on fewer nodes"
             found.append(_cell(key, limits, error=why, limited=True))
             continue
         if key not in done or not done[key].stands(limits, placing.timed):
-            done[key] = _run(placing, limits)
+            done[key] = _cell_of(placing, limits)
             runs.add(done[key])
         found.append(done[key])
         if growing and done[key].limited:
             ended[key[1:]] = done[key]
-    advance(len(asked), len(asked))
+    run.advance(len(asked), len(asked))
     return found
 
 
-def _run(placing: Placing, limits: Limits) -> Cell:
+def _cell_of(placing: Placing, limits: Limits) -> Cell:
     try:
         told = isolated(place, placing, limits.seconds, limits.memory)
     except Limited as error:
@@ -258,3 +298,27 @@ def instance_directory(data: Path | None, instance: str) -> Path | None:
     if data != DATA:
         raise NovaError(f"{found}: no such instance; expected nodes.csv and joins.csv there")
     return None
+
+
+def reasons(rows: Iterable[Any]) -> str:
+    """Why figures of rows with a strategy and an error are missing, once per strategy."""
+    return "\n".join(sorted({f"{row.strategy}: {row.error}" for row in rows if row.error}))
+
+
+def lines(axes: Axes, points: Iterable[tuple[str, float | None, float | None]]) -> None:
+    """Draw a line per strategy through those of its points that there are."""
+    of_strategy: dict[str, list[tuple[float, float]]] = {}
+    for strategy, x, y in points:
+        if x is not None and y is not None:
+            of_strategy.setdefault(strategy, []).append((x, y))
+    for number, (strategy, found) in enumerate(of_strategy.items()):
+        ours = strategy in COLOURS
+        axes.plot(
+            *zip(*sorted(found), strict=True),
+            color=COLOURS.get(strategy, "#999999"),
+            marker=MARKS[number % len(MARKS)],
+            markersize=4,
+            linewidth=1.6 if ours else 0.8,
+            label=strategy,
+        )
+    axes.spines[["top", "right"]].set_visible(False)
