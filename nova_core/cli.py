@@ -97,7 +97,7 @@ class LazyGroup(click.Group):
             return _load(cmd_name, place)
         except NovaError as error:
             # One broken package must not take `nova --help` down with it.
-            return _broken(cmd_name, error)
+            return broken_command(cmd_name, error)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; end quietly when whoever reads the output has left."""
@@ -131,7 +131,9 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _broken(name: str, error: NovaError) -> click.Command:
+def broken_command(name: str, error: NovaError) -> click.Command:
+    """A command that cannot be loaded; it says why when it is run."""
+
     def callback(arguments: tuple[str, ...]) -> NoReturn:
         raise error
 

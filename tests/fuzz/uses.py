@@ -189,7 +189,7 @@ USES: tuple[Use, ...] = (
     Use("generate --nodes 20 -o out.yaml", ("plot out.yaml -o out.svg",)),
     Use("report {run} -o out.html", slow=True),
     Use("reproduce fig10 --parameters {fig10.yaml} --strategy nova -o out", slow=True),
-    Use("reproduce fig6 --parameters {fig6.yaml} --synthetic --strategy nova -o out", slow=True),
+    Use("reproduce fig6 --parameters {fig6.yaml} --strategy nova -o out", slow=True),
     Use("testbed check -i {inventory.yaml}", codes=(0, 1)),
     Use("testbed status -i {inventory.yaml}", codes=(0, 1)),
     Use("workload build --sensors {prepared} --topology {topology.csv} --sink cloud -o out.yaml "
@@ -238,6 +238,7 @@ LEFT_OUT = {
     "testbed exec": "runs commands; what it reads, testbed check reads",
     "testbed measure": "needs hosts; what it reads, testbed check reads",
     "testbed stress": "loads hosts; what it reads, testbed check reads",
+    "reproduce all": "takes minutes; reads as the figures",
     "reproduce fig7": "takes minutes; reads as reproduce fig6",
     "reproduce fig8": "takes minutes; reads as reproduce fig10",
     "reproduce fig9": "takes minutes; reads as reproduce fig10",

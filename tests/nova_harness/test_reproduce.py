@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -85,7 +84,7 @@ def test_a_figure_is_written_and_told(small: dict[str, Path], tmp_path: Path, fi
     assert {file.name for file in output.iterdir()} == files
     assert (output / f"{figure}.png").read_bytes().startswith(b"\x89PNG")
     numbers = json.loads((output / f"{figure}.json").read_text())
-    rows = numbers["strategies" if figure == "fig8" else "hours"]
+    rows = numbers["result"]["strategies" if figure == "fig8" else "hours"]
     with (output / f"{figure}.csv").open() as file:
         table = list(csv.DictReader(file))
     assert len(table) == len(rows)

@@ -91,8 +91,10 @@ def test_it_is_written_and_told(small: Path, tmp_path: Path) -> None:
     numbers = json.loads((output / "sbon.json").read_text())
     with (output / "sbon-table1.csv").open() as file:
         table = list(csv.DictReader(file))
-    assert [float(row["usage"]) for row in table] == [row["usage"] for row in numbers["table"]]
-    best = [p["usage"] for p in numbers["distributions"] if p["algorithm"] == "optimal"]
+    assert [float(row["usage"]) for row in table] == [
+        row["usage"] for row in numbers["result"]["table"]
+    ]
+    best = [p["usage"] for p in numbers["result"]["distributions"] if p["algorithm"] == "optimal"]
     assert len(best) == 101
     assert best == sorted(best)
     again = nova(*common, "--json")

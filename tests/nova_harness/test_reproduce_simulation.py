@@ -140,16 +140,17 @@ def test_a_figure_is_written_and_told(
     assert {file.name for file in output.iterdir()} == {*written, "cells.jsonl"}
     assert (output / f"{figure}.png").read_bytes().startswith(b"\x89PNG")
     numbers = json.loads((output / f"{figure}.json").read_text())
-    assert len(numbers["rows"]) == rows
-    assert not any(row["error"] for row in numbers["rows"])
+    found_rows = numbers["result"]["rows"]
+    assert len(found_rows) == rows
+    assert not any(row["error"] for row in found_rows)
     with (output / f"{figure}.csv").open() as file:
         assert len(list(csv.DictReader(file))) == rows
-    found = {row["strategy"]: row for row in numbers["rows"]}
+    found = {row["strategy"]: row for row in found_rows}
     if figure == "fig7":
         assert found["sink"]["delta"] == 0
         assert 0 <= found["nova"]["delta"] <= found["nova(p)"]["delta"]
     else:
-        assert {row["overloaded"] for row in numbers["rows"] if row["strategy"] == "sink"} == {100}
+        assert {row["overloaded"] for row in found_rows if row["strategy"] == "sink"} == {100}
         assert found[other]["overloaded"] < 100
     if figure == "fig6":
         assert (found["sink"]["runs"], found["sink"]["spread"]) == (1, None)

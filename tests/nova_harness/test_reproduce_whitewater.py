@@ -49,10 +49,10 @@ def test_tables_and_figure_are_written_and_runs_kept(parameters: Path, tmp_path:
         rows = list(csv.DictReader(file))
     assert [row["search"] for row in rows] == ["exhaustive", "greedy", "random"]
     assert rows[0]["optimal"] == "100.0"
-    for row in numbers["small"]:
+    for row in numbers["result"]["small"]:
         parts = [row[name] for name in ("optimal", "up_to_1_5", "up_to_2", "up_to_4", "worse")]
         assert sum(parts) == pytest.approx(100)
-    reference = numbers["large"][0]
+    reference = numbers["result"]["large"][0]
     assert (reference["same"], reference["ratio"]) == (100, 1)
     # Again, with one run missing and one cut short: these are done, the others kept.
     kept = output / "runs.jsonl"
@@ -63,12 +63,12 @@ def test_tables_and_figure_are_written_and_runs_kept(parameters: Path, tmp_path:
     assert again.exit_code == 0, again.output
     told = json.loads(again.stdout)
     assert told["written"] == names
-    assert told["small"] == numbers["small"]
+    assert told["result"]["small"] == numbers["result"]["small"]
     assert kept.read_bytes().splitlines()[: len(lines) - 2] == [
         line.rstrip(b"\n") for line in lines[:-2]
     ]
     quality = ("search", "better", "same", "worse", "evaluations")
-    for one, other in zip(told["large"], numbers["large"], strict=True):
+    for one, other in zip(told["result"]["large"], numbers["result"]["large"], strict=True):
         assert [one[name] for name in quality] == [other[name] for name in quality]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nova_core import console, paths
+from nova_core.cli import broken_command
 from nova_core.commands import shared
 from nova_core.errors import NovaError
 
@@ -35,9 +36,13 @@ class Figures(click.Group):
         """The command of that name."""
         from nova_harness.reproduce.base import load, names
 
-        if cmd_name == "all":
-            return every
-        return _command(load(cmd_name)) if cmd_name in names() else None
+        if cmd_name == "all" or cmd_name not in names():
+            return every if cmd_name == "all" else None
+        try:
+            return _command(load(cmd_name))
+        except NovaError as error:
+            # One broken package must not take `nova reproduce --help` down with it.
+            return broken_command(cmd_name, error)
 
 
 @click.group(cls=Figures, context_settings={"help_option_names": ["-h", "--help"]})
@@ -67,8 +72,8 @@ def every(ctx: click.Context, data: Path | None, quick: bool, output: Path) -> N
     failed = []
     for name in names():
         console.say(f"{name} ...")
-        figure = load(name)
         try:
+            figure = load(name)
             source = _data(figure, data, synthetic=False, needed=False)
             asked = _asked(figure, quick, None, {})
             if _is_finished(figure, asked, source, output / name):
@@ -116,7 +121,9 @@ def _command(figure: Figure[Any, Any]) -> click.Command:
         data: Path | None = None, synthetic: bool = False, **own: Any,
     ) -> None:  # fmt: skip
         given = {key: list(v) if isinstance(v, tuple) else v for key, v in own.items()}
-        asked = _asked(figure, quick, parameters, {k: v for k, v in given.items() if v not in (None, [])})
+        asked = _asked(
+            figure, quick, parameters, {k: v for k, v in given.items() if v not in (None, [])}
+        )
         source = _data(figure, data, synthetic, needed=True)
         _reproduce(figure, asked, source, output, as_json)
 
@@ -248,7 +255,7 @@ def _reproduce(
 
     with shared.working(), console.progress(figure.name) as advance:
         result = figure.run(asked, Run(data, output, advance))
-    document = {**_head(figure, asked, data), **msgspec.to_builtins(result)}
+    document = {**_head(figure, asked, data), "result": msgspec.to_builtins(result)}
     make_directory(output)
     tables = figure.tables(result)
     for table in tables:
