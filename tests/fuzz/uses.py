@@ -243,6 +243,7 @@ LEFT_OUT = {
     "reproduce fig8": "takes minutes; reads as reproduce fig10",
     "reproduce fig9": "takes minutes; reads as reproduce fig10",
     "reproduce sbon": "takes minutes; reads as reproduce fig10",
+    "reproduce sbon-migration": "takes minutes; reads as reproduce fig10",
     "reproduce whitewater": "takes minutes; reads as reproduce fig10",
     "schema": "reads nothing",
     "completion": "reads nothing",
