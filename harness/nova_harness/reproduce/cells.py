@@ -280,18 +280,21 @@ def seeded(strategy: str, count: int) -> list[dict[str, Any]]:
     return [{}, *({"seed": seed} for seed in range(1, count))]
 
 
-def instance_directory(data: Path | None, instance: str) -> Path | None:
+def instance_directory(data: Path | None, instance: str, nodes: int | None) -> Path | None:
     """Where an instance is; None where it is to be generated instead.
 
     Args:
         data: the directory asked for; the default one need not be there.
         instance: its name.
+        nodes: of the topology that is asked for in its place.
 
     Raises:
-        NovaError: when the directory asked for does not have it.
+        NovaError: when the directory asked for does not have it, or nodes are asked for as well.
     """
-    if data is None:
+    if data is None or (nodes and data == DATA):
         return None
+    if nodes:
+        raise NovaError("--data and --nodes exclude each other")
     found = data / INSTANCES / instance
     if (found / "nodes.csv").is_file():
         return found

@@ -112,7 +112,7 @@ class Fig6(Figure[Fig6Parameters, Result]):
     def run(self, asked: Fig6Parameters, run: Run) -> Result:
         """Place with every strategy for every distribution."""
         strategies = shown(asked.strategies, asked.leave_out)
-        directory = None if asked.nodes else instance_directory(run.data, asked.instance)
+        directory = instance_directory(run.data, asked.instance, asked.nodes)
         if directory is None:
             nodes = asked.nodes or NODES
             problem = f"generated topology of {nodes:,} nodes"

@@ -122,8 +122,7 @@ class Fig7(Figure[Fig7Parameters, Result]):
         for name in shown(asked.strategies, asked.leave_out):
             strategies += [name, LIMITED[name]] if name in LIMITED else [name]
         base = {label: name for name, label in LIMITED.items()}
-        data = None if asked.nodes else run.data
-        places = {name: instance_directory(data, name) for name in asked.instances}
+        places = {name: instance_directory(run.data, name, asked.nodes) for name in asked.instances}
         here = {name: str(place) for name, place in places.items() if place is not None}
         nodes = asked.nodes or NODES
         labels, wanted = [], []
