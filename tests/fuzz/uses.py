@@ -240,6 +240,7 @@ LEFT_OUT = {
     "testbed stress": "loads hosts; what it reads, testbed check reads",
     "reproduce all": "takes minutes; reads as the figures",
     "reproduce fig7": "takes minutes; reads as reproduce fig6",
+    "reproduce fig7-readings": "reads the published instances alone",
     "reproduce fig8": "takes minutes; reads as reproduce fig10",
     "reproduce fig9": "takes minutes; reads as reproduce fig10",
     "reproduce sbon": "takes minutes; reads as reproduce fig10",
