@@ -245,6 +245,7 @@ LEFT_OUT = {
     "reproduce fig9": "takes minutes; reads as reproduce fig10",
     "reproduce sbon": "takes minutes; reads as reproduce fig10",
     "reproduce sbon-migration": "takes minutes; reads as reproduce fig10",
+    "reproduce whitewater-examples": "reads nothing",
     "reproduce whitewater": "takes minutes; reads as reproduce fig10",
     "schema": "reads nothing",
     "completion": "reads nothing",
