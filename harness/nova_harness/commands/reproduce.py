@@ -139,7 +139,11 @@ def _own_options(figure: Figure[Any, Any]) -> list[Any]:
     """An option for every parameter that is a number, a text, or several of them."""
     from msgspec import inspect
 
-    kinds = {inspect.IntType: int, inspect.FloatType: float, inspect.StrType: str}
+    kinds: dict[type, type] = {
+        inspect.IntType: int,
+        inspect.FloatType: float,
+        inspect.StrType: str,
+    }
     described = inspect.type_info(figure.Parameters)
     assert isinstance(described, inspect.StructType)
     options = []

@@ -23,6 +23,8 @@ GROUP = "nova.figures"
 Asked = TypeVar("Asked", bound=msgspec.Struct)
 Result = TypeVar("Result")
 Row = TypeVar("Row")
+# A row's field, or that or a function of the row with digits after the point.
+Column = str | tuple[str | Callable[[Any], object], int]
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def listed(
     name: str,
     title: str,
     rows: Sequence[Row],
-    columns: Mapping[str, str | tuple[str | Callable[[Row], object], int]],
+    columns: Mapping[str, Column],
     caption: str = "",
 ) -> Table:
     """A table with a line per row.

@@ -56,6 +56,10 @@ COLOURS = {
 MARKS = "os^v<>DPX*dph"
 
 
+# Of the paper, for a quick look; the others take most of the time.
+OF_THE_PAPER = ("nova", "nova-paper", "sink", "source", "top-c", "tree", "cl-sf", "cl-tree-sf")
+
+
 class CellParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """Parameters of every figure that is made of cells: which strategies, within which limits."""
 

@@ -16,6 +16,7 @@ from nova_harness.measurement import Case
 from nova_harness.reproduce.base import Figure, Run, Table, by_first, cell, listed
 from nova_harness.reproduce.cells import (
     COLOURS,
+    OF_THE_PAPER,
     CellParameters,
     Placing,
     instance_directory,
@@ -32,7 +33,7 @@ NODES = 1001
 LIMITED = {"nova": "nova(p)", "nova-paper": "nova-paper(p)"}
 
 
-class Fig7Parameters(CellParameters):
+class Fig7Parameters(CellParameters, frozen=True):
     """Parameters of Figure 7; those called (p) place with the ``heterogeneous`` capacities."""
 
     instances: tuple[str, ...] = ("fit", "sim1000", "atlas")
@@ -114,7 +115,7 @@ class Fig7(Figure[Fig7Parameters, Result]):
             "cl-sf": 15.57,
         },
     }
-    quick: ClassVar = {"limit": 60.0, "leave_out": ("ilp",)}
+    quick: ClassVar = {"strategies": OF_THE_PAPER}
 
     def run(self, asked: Fig7Parameters, run: Run) -> Result:
         """Place with every strategy on every instance."""

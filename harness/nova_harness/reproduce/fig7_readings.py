@@ -109,7 +109,7 @@ class Fig7Readings(Figure[ReadingsParameters, Result]):
 
     def run(self, asked: ReadingsParameters, run: Run) -> Result:
         """Place the instances by every reading."""
-        rows = []
+        rows: list[Row] = []
         for name in asked.instances:
             directory = instance_directory(run.data, name, None)
             if directory is None:

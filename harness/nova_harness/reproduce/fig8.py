@@ -197,7 +197,7 @@ class Fig8(Figure[Fig8Parameters, Result]):
             published = self.published.get(label, (np.nan,) * 4)
             try:
                 found = _latencies(those, name).mean(axis=0).tolist()
-                rows.append(Row(label, *found, published=published))
+                rows.append(Row(label, *found, published))
             except NovaError as error:
                 rows.append(Row(label, published=published, error=str(error)))
         return rows

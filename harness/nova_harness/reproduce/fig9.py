@@ -13,7 +13,7 @@ from msgspec import Meta
 from nova_core.evaluation import evaluate
 from nova_core.model.problem import Floats
 from nova_core.strategies.base import create
-from nova_harness.reproduce.base import Figure, Run, Table, listed
+from nova_harness.reproduce.base import Column, Figure, Run, Table, listed
 from nova_harness.reproduce.inputs import (
     HOURS,
     SpaceParameters,
@@ -142,7 +142,7 @@ class Fig9(Figure[Fig9Parameters, Result]):
     def tables(self, result: Result) -> list[Table]:
         """A row per hour."""
         title = f"A fixed placement on {result.nodes} nodes ({result.latencies}), measured, ms"
-        columns = {
+        columns: dict[str, Column] = {
             ">hour": "hour",
             ">mean": "mean",
             ">90P": "p90",
