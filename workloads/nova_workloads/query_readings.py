@@ -186,10 +186,32 @@ def write_encoded(database: Any, problem: Problem, directory: Path) -> dict[str,
     return files
 
 
+def _bounds_ms(database: Any, problem: Problem) -> tuple[int, int]:
+    tables = " UNION ALL ".join(f"SELECT t FROM {table_of(one.id)}" for one in problem.streams)
+    first, last = database.execute(f"SELECT min(t), max(t) FROM ({tables})").fetchone()
+    return (0, 0) if first is None else (int(first), int(last))
+
+
 def first_ms(database: Any, problem: Problem) -> int:
     """Event time of the first reading of all, ms; 0 where there is none."""
-    tables = " UNION ALL ".join(
-        f"SELECT min(t) AS t FROM {table_of(one.id)}" for one in problem.streams
-    )
-    (found,) = database.execute(f"SELECT min(t) FROM ({tables})").fetchone()
-    return 0 if found is None else int(found)
+    return _bounds_ms(database, problem)[0]
+
+
+def span_ms(database: Any, problem: Problem) -> int:
+    """From the first reading of all to behind the last, in whole seconds, ms."""
+    first, last = _bounds_ms(database, problem)
+    return -(-(last - first + 1) // 1000) * 1000
+
+
+def repeat(database: Any, problem: Problem, length_ms: int) -> None:
+    """Make readings last as long as is asked for: from the first again, or no longer than that."""
+    first, span = first_ms(database, problem), span_ms(database, problem)
+    for stream in problem.streams:
+        table = table_of(stream.id)
+        database.execute(
+            f"CREATE TABLE repeated AS SELECT * EXCLUDE (i) REPLACE (t + i * {span} AS t) FROM "
+            f"{table}, range({-(-length_ms // span)}) AS copies(i) "
+            f"WHERE t + i * {span} < {first + length_ms} ORDER BY i, {table}.rowid"
+        )
+        database.execute(f"DROP TABLE {table}")
+        database.execute(f"ALTER TABLE repeated RENAME TO {table}")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
 from nova_core.model.expressions import Call, Column, Constant, Expression
 from nova_core.model.query_binding import Bound, Window, bind
+from nova_workloads.comparison import EXAMPLES, Comparison
 from nova_workloads.query_readings import table_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-9
 """Floats are equal that differ by so much of the larger, or of 1: sums depend on their order."""
-EXAMPLES = 3
 
 ResultRow = tuple[int | float | str, ...]
 """Event time in ms, then the columns."""
@@ -139,51 +138,37 @@ def expected(database: Any, problem: Problem, query: Query) -> list[ResultRow]:
     return rows
 
 
-@dataclass
-class Compared:
-    """Results that came beside those that must.
+def compare(
+    expected: Sequence[ResultRow], delivered: Sequence[ResultRow], *, finished: bool = True
+) -> Comparison:
+    """Compare results with those that must come, in any order.
 
-    Attributes:
-        expected: how many must come.
-        delivered: how many came.
-        lost: of those that must, how many did not come.
-        twice: of those that came, how many came before.
-        wrong: of those that came, how many must not.
-        examples: a few of each.
+    Floats may differ by `TOLERANCE`. Of a run that was ended, what is missing is cut off where
+    nothing later came.
     """
-
-    expected: int
-    delivered: int
-    lost: int = 0
-    twice: int = 0
-    wrong: int = 0
-    examples: dict[str, list[ResultRow]] = field(default_factory=dict)
-
-    @property
-    def same(self) -> bool:
-        """Whether all came, once each, and nothing else."""
-        return not (self.lost or self.twice or self.wrong)
-
-    def note(self, what: str, row: ResultRow) -> None:
-        """Count a row that is not as it should be."""
-        setattr(self, what, getattr(self, what) + 1)
-        few = self.examples.setdefault(what, [])
-        if len(few) < EXAMPLES:
-            few.append(row)
-
-
-def compare(wanted: Sequence[ResultRow], came: Iterable[ResultRow]) -> Compared:
-    """Hold results against those that must come, in any order; floats may differ by `TOLERANCE`."""
-    came = list(came)
-    told = Compared(len(wanted), len(came))
+    found: dict[str, list[ResultRow]] = {"lost": [], "duplicated": [], "wrong": []}
     left: dict[Any, list[ResultRow]] = defaultdict(list)
     right: dict[Any, list[ResultRow]] = defaultdict(list)
-    for side, rows in ((left, wanted), (right, came)):
+    for side, rows in ((left, expected), (right, delivered)):
         for row in rows:
             side[_exact(row)].append(row)
     for key in [*left, *(key for key in right if key not in left)]:
-        _compare_group(sorted(left[key], key=_rounded), sorted(right[key], key=_rounded), told)
-    return told
+        _compare_group(sorted(left[key], key=_rounded), sorted(right[key], key=_rounded), found)
+    latest = max((row[0] for row in delivered), default=-math.inf)
+    lost = found["lost"] if finished else [row for row in found["lost"] if row[0] < latest]
+    cut_off = len(found["lost"]) - len(lost)
+    found["lost"] = lost
+    return Comparison(
+        expected=len(expected),
+        delivered=len(delivered),
+        cut_off=cut_off,
+        finished=finished,
+        examples={
+            name: [", ".join(map(str, row)) for row in rows[:EXAMPLES]]
+            for name, rows in found.items()
+        },
+        **{name: len(rows) for name, rows in found.items()},
+    )
 
 
 def _exact(row: ResultRow) -> tuple[Any, ...]:
@@ -202,21 +187,25 @@ def _equal(one: ResultRow, other: ResultRow) -> bool:
     )
 
 
-def _compare_group(wanted: list[ResultRow], came: list[ResultRow], told: Compared) -> None:
+def _compare_group(
+    expected: list[ResultRow], delivered: list[ResultRow], found: dict[str, list[ResultRow]]
+) -> None:
     i, last = 0, None
-    for row in came:
+    for row in delivered:
         while (
-            i < len(wanted) and not _equal(wanted[i], row) and _rounded(wanted[i]) < _rounded(row)
+            i < len(expected)
+            and not _equal(expected[i], row)
+            and _rounded(expected[i]) < _rounded(row)
         ):
-            told.note("lost", wanted[i])
+            found["lost"].append(expected[i])
             i += 1
-        if i < len(wanted) and _equal(wanted[i], row):
-            last = wanted[i]
+        if i < len(expected) and _equal(expected[i], row):
+            last = expected[i]
             i += 1
         else:
-            told.note("twice" if last is not None and _equal(last, row) else "wrong", row)
-    for row in wanted[i:]:
-        told.note("lost", row)
+            again = last is not None and _equal(last, row)
+            found["duplicated" if again else "wrong"].append(row)
+    found["lost"] += expected[i:]
 
 
 def read_delivered(path: Path, columns: Sequence[Column]) -> list[ResultRow]:

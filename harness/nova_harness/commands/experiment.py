@@ -178,8 +178,7 @@ def calibrate(place: str, as_json: bool, **changes: Any) -> None:
 
     asked, base = read(place, changes)
     from nova_harness.experiment import bed as beds
-    from nova_harness.experiment.calibrated import found_line, measure_calibrations
-    from nova_harness.experiment.calibration import capacities
+    from nova_harness.experiment.calibration import Calibrating, found_line
 
     with shared.working(), watching() as watcher:
         engine = beds.prepare_engine(asked, watcher.phase)
@@ -190,20 +189,11 @@ def calibrate(place: str, as_json: bool, **changes: Any) -> None:
         beds.hosts_up(beds.find_inventory(asked, base), watcher.phase) as inventory,
         beds.engine_bed(asked, inventory, engine, watcher.phase, keep=False) as bed,
     ):
-        found, load = measure_calibrations(bed, asked, base, Path(scratch), watcher.phase)
+        workload = asked.workload_in(base)
+        calibrating = Calibrating(bed, asked, workload, Path(scratch), watcher.phase)
+        found, load = calibrating.run()
         cores = beds.cores_of(bed)
-        capacity = {
-            setting: capacities(
-                one,
-                inventory,
-                cores,
-                rate=setting.rate,
-                safety=asked.capacity.safety,
-                regions=asked.workload.regions,
-                output_rate=0.0,
-            )
-            for setting, one in found.items()
-        }
+        capacity = {setting: calibrating.capacities(setting, one) for setting, one in found.items()}
     if as_json:
         rates = [{"costs": asdict(one), "capacity": capacity[at]} for at, one in found.items()]
         told = {"cores": cores, "load": None if load is None else asdict(load), "rates": rates}
@@ -233,16 +223,15 @@ def read(place: str, changes: dict[str, Any]) -> tuple[Experiment, Path]:
     Raises:
         NovaError: naming the file or option, the value and what would be accepted.
     """
-    import msgspec
-
-    from nova_harness.experiment.document import (
-        check_experiment,
-        find_experiment,
-        read_experiment,
-    )
+    from nova_harness.experiment.document import find_experiment, read_experiment
 
     path = find_experiment(place)
-    found = read_experiment(path)
+    return read_experiment(path, lambda found: _changed(found, changes)), path.parent
+
+
+def _changed(found: Experiment, changes: dict[str, Any]) -> Experiment:
+    import msgspec
+
     changes = dict.fromkeys(CHANGES) | changes
     new: dict[str, Any] = {}
     if changes["inventory"]:
@@ -269,11 +258,8 @@ def read(place: str, changes: dict[str, Any]) -> tuple[Experiment, Path]:
     if changes["data"]:
         if not changes["data"].exists():
             raise NovaError(f"--data {changes['data']}: there is no such file or directory")
-        workload = msgspec.structs.replace(found.workload, data=str(changes["data"].resolve()))
-        new["workload"] = workload
-    changed = msgspec.structs.replace(found, **new)
-    check_experiment(changed, str(path))
-    return changed, path.parent
+        new["workload"] = {**found.workload, "data": str(changes["data"].resolve())}
+    return msgspec.structs.replace(found, **new)
 
 
 def succeeded(asked: Experiment, reports: Sequence[CellFolder]) -> bool:

@@ -104,7 +104,7 @@ def reference(
     Results of a run are lines of JSON: event time, two moments, then the columns, as the sinks of
     engines write them.
     """
-    from dataclasses import asdict
+    from msgspec import to_builtins
 
     from nova_core.model.query_binding import bind
     from nova_workloads.query_reference import compare, expected, read_delivered
@@ -128,17 +128,16 @@ def reference(
         write_text(output, text.getvalue())
     compared = None if results is None else compare(rows, read_delivered(results, columns))
     if as_json:
-        told = None if compared is None else {"same": compared.same, **asdict(compared)}
-        console.print_json({"query": asked.id, "results": len(rows), "comparison": told})
+        found = compared and {"ok": compared.ok, **to_builtins(compared)}
+        console.print_json({"query": asked.id, "results": len(rows), "comparison": found})
     else:
         click.echo(f"{asked.id}: {len(rows):,} results must come")
         if compared is not None:
             click.echo(
-                f"{compared.delivered:,} came: {compared.lost:,} lost, {compared.twice:,} twice, "
-                f"{compared.wrong:,} wrong"
+                f"{compared.delivered:,} came: {compared.lost:,} lost, "
+                f"{compared.duplicated:,} duplicated, {compared.wrong:,} wrong"
             )
-            for what, found in compared.examples.items():
-                for row in found:
-                    click.echo(f"{what}: {', '.join(map(str, row))}")
-    if compared is not None and not compared.same:
+            for line in compared.lines():
+                click.echo(line)
+    if compared is not None and not compared.ok:
         ctx.exit(DIFFERENT)
