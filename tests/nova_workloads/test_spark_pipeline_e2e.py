@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow.dataset as ds
 import pytest
+from oracles import duckdb_pipeline
+from oracles.pipeline_benchmark import differences
 from small_spark import OPTIONS
 
 from nova_core.errors import NovaError
-from nova_harness import duckdb_pipeline
-from nova_harness.measure_pipeline import differences
 from nova_workloads.pipeline import prepare
 from nova_workloads.preparation import Preparation
 from nova_workloads.regions import Grid, read_regions

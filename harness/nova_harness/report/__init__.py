@@ -278,8 +278,9 @@ class _Drawn:
                 ]
             hosts = len(set(plan.instances.node.tolist()))
             over = int((plan.load > plan.problem.nodes.capacity * (1 + 1e-9)).sum())
+            what = "operator" if plan.problem.queries else "join"
             told = (
-                f"{count(len(matrix), 'join')} in {count(len(plan.instances), 'piece')} "
+                f"{count(plan.operator_count, what)} in {count(len(plan.instances), 'piece')} "
                 f"on {count(hosts, 'host')}"
             )
             if over:
@@ -287,6 +288,9 @@ class _Drawn:
             kept = {(c.path / "plan.json").read_bytes() for _, c in cells}
             if len(kept) > 1:
                 told += f". The plan of {name_of(key_of(cell)[1])}; others differ"
+            if plan.problem.queries:
+                maps.append(entry | {"caption": f"{told}. Whole queries are not drawn."})
+                continue
             svg = self._svg(f"placement-{strategy}{suffix}", draw_map(plan), f"{strategy}: {told}")
             maps.append(entry | {"svg": svg, "caption": f"{told}."})
         return maps, key

@@ -2,7 +2,7 @@
 
 Written from the documentation (docs/workloads.md), with nothing of `nova_workloads`, for archives
 whose good files have no malformed line, as `nova data synth` makes them. Run it as a program to
-prepare an archive: ``python -m nova_harness.duckdb_pipeline ARCHIVE OUTPUT [THREADS]``.
+prepare an archive: ``python -m tests.oracles.duckdb_pipeline ARCHIVE OUTPUT [THREADS]``.
 """
 
 from __future__ import annotations

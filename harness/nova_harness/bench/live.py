@@ -1,31 +1,22 @@
-"""Time of live placement's events on one problem, measured in a process of its own.
-
-Run as ``python -m nova_harness.measure_live CASE``, with a `LiveCase` as JSON; writes a list of
-`LiveMeasurement` as JSON to stdout.
-"""
+"""Time of live placement's events, kind by kind."""
 
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 
 from nova_core import console
-from nova_core.errors import InfeasibleError, NovaError, ProblemError
+from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.model.document import NodeRow
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.placement.live import AddWorker, Event, FailNode, LivePlacement
 from nova_core.strategies import create
-from nova_harness.bench import ONE_THREAD
 from nova_workloads.live_events import SHARES, RandomEvents
 from nova_workloads.topology import generate
 
@@ -40,7 +31,7 @@ REPLICAS = 1000
 
 
 @dataclass(frozen=True)
-class LiveCase:
+class Case:
     """What to measure.
 
     Attributes:
@@ -53,9 +44,14 @@ class LiveCase:
     seed: int
     events: int
 
+    @property
+    def label(self) -> str:
+        """Its name for people."""
+        return f"live placement of {self.nodes:,} nodes"
+
 
 @dataclass(frozen=True)
-class LiveMeasurement:
+class Measurement:
     """Times of one kind of event, seconds.
 
     Attributes:
@@ -83,7 +79,7 @@ class LiveMeasurement:
     refused: int
 
 
-def measure(case: LiveCase) -> list[LiveMeasurement]:
+def measure(case: Case) -> list[Measurement]:
     """Time every kind of event on a live placement, warm."""
     problem = live_problem(case.nodes, case.seed)
     plan = create("nova", refine=False).place(problem)
@@ -158,12 +154,12 @@ def _timed(
 
 
 def _measured(
-    live: LivePlacement, draw: RandomEvents, kind: str, case: LiveCase, joins: int
-) -> LiveMeasurement:
+    live: LivePlacement, draw: RandomEvents, kind: str, case: Case, joins: int
+) -> Measurement:
     # A small topology would run out of what is removed.
     count = min(case.events, max(50, case.nodes // 20))
     elapsed, used, moves, refused = _timed(live, draw, count)
-    return LiveMeasurement(
+    return Measurement(
         nodes=case.nodes,
         joins=joins,
         event=kind,
@@ -177,7 +173,7 @@ def _measured(
     )
 
 
-def _busy_node(problem: Problem, plan: Plan, case: LiveCase) -> LiveMeasurement:
+def _busy_node(problem: Problem, plan: Plan, case: Case) -> Measurement:
     """A node that hosts many replicas fails: time per replica."""
     whole = np.flatnonzero(plan.replica_count == 1)[:REPLICAS]
     host = int(np.flatnonzero(problem.nodes.worker)[0])
@@ -197,7 +193,7 @@ def _busy_node(problem: Problem, plan: Plan, case: LiveCase) -> LiveMeasurement:
         end, cpu_end = time.perf_counter(), time.thread_time()
         times.append(((end - start) / count, (cpu_end - cpu) / count))
     elapsed, used = min(times)
-    return LiveMeasurement(
+    return Measurement(
         nodes=case.nodes,
         joins=len(problem.matrix),
         event=BUSY_NODE,
@@ -211,33 +207,7 @@ def _busy_node(problem: Problem, plan: Plan, case: LiveCase) -> LiveMeasurement:
     )
 
 
-def run_case(case: LiveCase) -> list[LiveMeasurement]:
-    """Measure in a process of its own.
-
-    Raises:
-        NovaError: with what the process said, when it fails.
-    """
-    done = subprocess.run(
-        [sys.executable, "-m", "nova_harness.measure_live", msgspec.json.encode(case).decode()],
-        capture_output=True,
-        env=os.environ | ONE_THREAD,
-        check=False,
-    )
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        reason = said[-1] if said else f"ended with status {done.returncode}"
-        raise NovaError(f"bench: {case.nodes} nodes: {reason.removeprefix('nova: error: ')}")
-    return msgspec.json.decode(done.stdout, type=list[LiveMeasurement])
-
-
-def progress(cases: Sequence[LiveCase]) -> Iterator[list[LiveMeasurement]]:
-    """Measure case after case, saying on stderr which one is at work."""
-    for case in cases:
-        console.say(f"measuring live placement of {case.nodes:,} nodes")
-        yield run_case(case)
-
-
-def summary_table(measurements: Sequence[LiveMeasurement]) -> Table:
+def summary_table(measurements: Sequence[Measurement]) -> Table:
     """Processor time of every kind of event over the sizes: median and 99th percentile, µs."""
     sizes = sorted({(m.nodes, m.joins) for m in measurements})
     table = console.table(
@@ -257,18 +227,3 @@ def summary_table(measurements: Sequence[LiveMeasurement]) -> Table:
                 cells.append(f"{m.cpu_median * 1e6:,.0f} / {m.cpu_p99 * 1e6:,.0f}")
         table.add_row(kind, *cells)
     return table
-
-
-def main() -> None:
-    """Measure the case given as the only argument."""
-    case = msgspec.json.decode(sys.argv[1], type=LiveCase)
-    try:
-        measurements = measure(case)
-    except NovaError as error:
-        console.fail(str(error))
-        sys.exit(error.exit_code)
-    sys.stdout.buffer.write(msgspec.json.encode(measurements))
-
-
-if __name__ == "__main__":
-    main()

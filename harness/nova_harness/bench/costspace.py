@@ -1,22 +1,16 @@
-"""Time, memory and errors of embedding a synthetic internet, in a process of its own.
-
-Run as ``python -m nova_harness.measure_costspace CASE``, with a `Case` as JSON; writes a JSON list
-of `Measurement` to stdout.
-"""
+"""Time, memory and errors of embedding a synthetic internet."""
 
 from __future__ import annotations
 
 import statistics
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from nova_core import console
-from nova_core.errors import NovaError
+from nova_harness.bench.base import duration
+from nova_harness.bench.memory import peak_memory, reset_peak
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -57,6 +51,11 @@ class Case:
     seed: int = 0
     repeat: int = 1
 
+    @property
+    def label(self) -> str:
+        """Its name for people."""
+        return f"{self.nodes:,} nodes x {self.neighbours} neighbours"
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -92,7 +91,6 @@ def measure(case: Case) -> list[Measurement]:
         NovaError: for an internet that cannot be.
     """
     from nova_core.costspace import embed, errors
-    from nova_harness.memory import peak_memory, reset_peak
     from nova_testbed.internet import SyntheticInternet
 
     # The last nodes only join in the end.
@@ -199,21 +197,8 @@ def _warm_up(case: Case) -> None:
             break
 
 
-def progress(cases: Sequence[Case]) -> Iterator[list[Measurement]]:
-    """Measure case after case, each in a process of its own; say on stderr which is at work."""
-    from nova_harness.bench import run_apart
-
-    for case in cases:
-        label = f"{case.nodes:,} nodes x {case.neighbours} neighbours"
-        console.say(f"embedding {label}")
-        answer = run_apart("measure_costspace", case, label, {})
-        yield msgspec.json.decode(answer, type=list[Measurement])
-
-
 def summary_table(measurements: Sequence[Measurement]) -> Table:
     """Times, memory and errors of every size and step."""
-    from nova_harness.bench import duration
-
     table = console.table(
         "Embedding synthetic internets, warm, all cores",
         [">nodes", ">pairs", "step", ">time", ">CPU", ">peak MB", ">MAE, ms", ">median rel. %",
@@ -235,18 +220,3 @@ def summary_table(measurements: Sequence[Measurement]) -> Table:
             console.number(100 * m.p90_relative),
         )
     return table
-
-
-def main() -> None:
-    """Measure the case given as the only argument."""
-    case = msgspec.json.decode(sys.argv[1], type=Case)
-    try:
-        measurements = measure(case)
-    except NovaError as error:
-        console.fail(str(error))
-        sys.exit(error.exit_code)
-    sys.stdout.buffer.write(msgspec.json.encode(measurements))
-
-
-if __name__ == "__main__":
-    main()

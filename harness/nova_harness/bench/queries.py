@@ -19,7 +19,29 @@ KEYS = 2
 
 
 @dataclass(frozen=True)
-class QueryMeasurement:
+class Case:
+    """A size and an objective.
+
+    Attributes:
+        nodes: of the topology.
+        objective: what is minimized.
+        seed: of the topology and the queries.
+        repeat: how often each step runs; the quickest counts.
+    """
+
+    nodes: int
+    objective: str
+    seed: int = 0
+    repeat: int = 3
+
+    @property
+    def label(self) -> str:
+        """Its name for people."""
+        return f"queries on {self.nodes:,} nodes, {self.objective}"
+
+
+@dataclass(frozen=True)
+class Measurement:
     """One size and objective.
 
     Attributes:
@@ -98,21 +120,22 @@ def _quickest(run: Callable[[], Any], repeat: int) -> tuple[float, Any]:
     return min(times), made
 
 
-def measure(nodes: int, objective: str, seed: int, repeat: int) -> QueryMeasurement:
+def measure(case: Case) -> list[Measurement]:
     """Time one size, kernels compiled, the quickest of some runs."""
     from nova_core.model.query_graph import expand
     from nova_core.model.query_plan import link_weights
     from nova_core.queries.virtual import virtual_positions
     from nova_core.strategies import place
 
-    place(generated(10, seed), objective=objective)
-    problem = generated(nodes, seed)
+    nodes, objective, repeat = case.nodes, case.objective, case.repeat
+    place(generated(10, case.seed), objective=objective)
+    problem = generated(nodes, case.seed)
     expanding, graph = _quickest(lambda: expand(problem), repeat)
     weight = link_weights(graph, objective)
     position = problem.nodes.position
     relaxing, best = _quickest(lambda: virtual_positions(graph, position, weight), repeat)
     placing, plan = _quickest(lambda: place(problem, objective=objective), repeat)
-    return QueryMeasurement(
+    found = Measurement(
         nodes,
         len(problem.queries),
         len(plan.instances),
@@ -123,9 +146,10 @@ def measure(nodes: int, objective: str, seed: int, repeat: int) -> QueryMeasurem
         plan.objective_value(objective) / best.cost,
         int((plan.load > problem.nodes.capacity * (1 + 1e-9)).sum()),
     )
+    return [found]
 
 
-def summary_table(measurements: list[QueryMeasurement]) -> Table:
+def summary_table(measurements: list[Measurement]) -> Table:
     """The figures for people."""
     from nova_core import console
 

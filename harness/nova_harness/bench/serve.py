@@ -17,7 +17,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,8 +34,8 @@ from nova_core.model.plan_writing import plan_document
 from nova_core.model.problem import Problem
 from nova_core.placement.live import Event, LivePlacement
 from nova_core.strategies import create
-from nova_harness.bench import ONE_THREAD
-from nova_harness.measure_live import live_problem
+from nova_harness.bench.base import ONE_THREAD
+from nova_harness.bench.live import live_problem
 from nova_workloads.live_events import RandomEvents
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ _START = 120.0
 
 
 @dataclass(frozen=True)
-class ServeCase:
+class Case:
     """What to measure.
 
     Attributes:
@@ -65,7 +65,7 @@ class ServeCase:
 
 
 @dataclass(frozen=True)
-class ServeMeasurement:
+class Measurement:
     """What came of it; times in seconds.
 
     Attributes:
@@ -105,7 +105,7 @@ class ServeMeasurement:
     load: float
 
 
-def measure(case: ServeCase) -> ServeMeasurement:
+def measure(case: Case) -> Measurement:
     """Serve a placement and send events to it.
 
     Raises:
@@ -141,7 +141,7 @@ def measure(case: ServeCase) -> ServeMeasurement:
     took = client.ended - client.began
     due, left, done = (np.array(times) for times in (client.due, client.left, client.done))
     waited = done - due
-    return ServeMeasurement(
+    return Measurement(
         nodes=len(problem.nodes),
         joins=len(problem.matrix),
         sent=sent,
@@ -335,8 +335,9 @@ def _processor_time(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def summary_table(m: ServeMeasurement) -> Table:
+def summary_table(measurements: Sequence[Measurement]) -> Table:
     """The figures, for a person."""
+    (m,) = measurements
     table = console.table(
         f"Events over HTTP: {m.nodes:,} nodes, {m.joins:,} joins",
         ["what", ">figure"],
