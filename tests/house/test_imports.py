@@ -47,7 +47,10 @@ ALLOWED: dict[str, tuple[str, set[str]]] = {
         "testbed/nova_testbed",
         {
             f"nova_core.{name}"
-            for name in ("model", "errors", "console", "numbers", "paths", "programs")
+            for name in (
+                *("model", "errors", "console", "numbers", "paths", "programs"),
+                *("commands.shared", "lazy_commands"),
+            )
         }
         | {"nova_workloads.debs"},
     ),

@@ -50,7 +50,14 @@ class JoinedStreams:
         """Of all pairs."""
         return len(self.problem.matrix) * self.traffic.rate * self.traffic.matches
 
-    def flow(self, start_ms: int, seconds: float | None, **settings: int) -> Flow:
+    def flow(
+        self,
+        start_ms: int,
+        seconds: float | None,
+        *,
+        watermark_ms: int = 10,
+        buffer_timeout_ms: int = 100,
+    ) -> Flow:
         """The workload for the engine."""
         from nova_engines.workload import SourceStream
         from nova_engines.workload import Workload as Flow
@@ -73,7 +80,8 @@ class JoinedStreams:
             count=None if seconds is None else math.ceil(seconds * traffic.rate),
             keys=traffic.keys,
             every=traffic.every,
-            **settings,
+            watermark_ms=watermark_ms,
+            buffer_timeout_ms=buffer_timeout_ms,
         )
 
     def reference(self, start_ms: int, count: int) -> Reference:

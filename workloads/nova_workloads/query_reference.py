@@ -154,20 +154,22 @@ def compare(
             side[_exact(row)].append(row)
     for key in [*left, *(key for key in right if key not in left)]:
         _compare_group(sorted(left[key], key=_rounded), sorted(right[key], key=_rounded), found)
-    latest = max((row[0] for row in delivered), default=-math.inf)
-    lost = found["lost"] if finished else [row for row in found["lost"] if row[0] < latest]
-    cut_off = len(found["lost"]) - len(lost)
-    found["lost"] = lost
+    missing = found["lost"]
+    if not finished:
+        latest = max((int(row[0]) for row in delivered), default=-1)
+        found["lost"] = [row for row in missing if int(row[0]) < latest]
     return Comparison(
         expected=len(expected),
         delivered=len(delivered),
-        cut_off=cut_off,
+        lost=len(found["lost"]),
+        duplicated=len(found["duplicated"]),
+        wrong=len(found["wrong"]),
+        cut_off=len(missing) - len(found["lost"]),
         finished=finished,
         examples={
             name: [", ".join(map(str, row)) for row in rows[:EXAMPLES]]
             for name, rows in found.items()
         },
-        **{name: len(rows) for name, rows in found.items()},
     )
 
 

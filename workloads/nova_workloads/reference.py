@@ -291,7 +291,7 @@ class Reference:
             bad = np.flatnonzero(~good)
             wrong += len(bad)
             for row in bad[: EXAMPLES - len(examples["wrong"])].tolist():
-                where = "" if due is None else f"instance {results.instance[row]}: "
+                where = "" if results.instance is None else f"instance {results.instance[row]}: "
                 examples["wrong"].append(where + self._text(results, row))
             distinct, count = np.unique(number[known], return_counts=True)
             more = count - ~seen[distinct]
@@ -316,7 +316,9 @@ class Reference:
             cut_off=len(missing) - len(lost),
             finished=finished,
             lost_per_pair={
-                self.pair_name(pair): int(of_pair[pair]) for pair in np.flatnonzero(of_pair)
+                self.pair_name(pair): lost_here
+                for pair, lost_here in enumerate(of_pair.tolist())
+                if lost_here
             },
             examples=examples,
         )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from nova_core import paths
 from nova_core.commands import shared
 from nova_core.numbers import SEED, NumberRange, at_least
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 MIN_NODES = 4
 # Among fewer, events run out of nodes and sources to happen to, or of room.
@@ -19,7 +22,7 @@ seed_option = click.option("--seed", type=SEED, default=0, show_default=True)
 table_option = click.option("--output", "-o", type=paths.OUTPUT, help="Write a table as CSV.")
 
 
-class Sizes(click.ParamType):
+class Sizes(click.ParamType[list[int]]):
     """Numbers of nodes, separated by commas."""
 
     name = "sizes"
@@ -48,7 +51,7 @@ class Sizes(click.ParamType):
         return sizes
 
 
-def sizes_option(default: str = "1000,10000,100000,1000000", **least: Any) -> Any:
+def sizes_option(default: str = "1000,10000,100000,1000000", **least: Any) -> Callable[[F], F]:
     """Which topologies are measured."""
     return click.option(
         "--sizes",
@@ -59,7 +62,7 @@ def sizes_option(default: str = "1000,10000,100000,1000000", **least: Any) -> An
     )
 
 
-def repeat_option(default: int, help_text: str) -> Any:
+def repeat_option(default: int, help_text: str) -> Callable[[F], F]:
     """How often each step runs."""
     return click.option(
         "--repeat",

@@ -25,7 +25,7 @@ from nova_core.placement.kernels import capacity_tree
 from nova_core.strategies import create
 from nova_harness.bench.base import duration
 from nova_harness.bench.memory import memory_in_use, peak_memory, reset_peak
-from nova_harness.measurement import Case
+from nova_harness.measurement import Case as Case
 from nova_workloads.topology import generate
 
 if TYPE_CHECKING:

@@ -297,23 +297,22 @@ class FlinkEngine(FlinkCluster):
 
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> FlinkJob:
         """Submit a job."""
-        return self.submit(plan, workload(self.lead.start_ms()), name, RESULTS)
+        flows: Any = workload(self.lead.start_ms())
+        if not isinstance(flows, Readings):
+            return self.submit(plan, flows, name, RESULTS)
+        queries: Any = plan
+        flow = query_flow.from_plan(queries)
+        file = self.deployment.result_file(RESULTS)
+        return FlinkQueries(self, self.client.submit_queries(flow, flows, file, name), flow, flows)
 
-    def submit(
-        self, plan: Plan, workload: Workload | Readings, name: str, results: str
-    ) -> FlinkJob:
-        """Submit a job with a file of results of its own.
+    def submit(self, plan: Plan, workload: Workload, name: str, results: str) -> FlinkJob:
+        """Submit a job of joins with a file of results of its own.
 
         Raises:
             NovaError: when Flink refuses it.
         """
-        file = self.deployment.result_file(results)
-        if isinstance(workload, Readings):
-            flow = query_flow.from_plan(plan)
-            job = self.client.submit_queries(flow, workload, file, name)
-            return FlinkQueries(self, job, flow, workload, results)
         dataflow = from_plan(plan, plan.problem, workload)
-        job = self.client.submit(dataflow, workload, file, name)
+        job = self.client.submit(dataflow, workload, self.deployment.result_file(results), name)
         return FlinkJob(self, job, dataflow, workload, results)
 
     def hosts(self) -> dict[str, bool]:
@@ -329,8 +328,8 @@ class FlinkJob:
         self,
         engine: FlinkEngine,
         name: str,
-        dataflow: Dataflow | QueryFlow,
-        workload: Workload | Readings,
+        dataflow: Dataflow,
+        workload: Workload,
         file: str = RESULTS,
     ) -> None:
         self.engine, self.name, self.file = engine, name, file
@@ -412,15 +411,20 @@ class FlinkJob:
 class FlinkQueries(FlinkJob):
     """A job of whole queries, whose sinks are on the sink's host."""
 
+    def __init__(self, engine: FlinkEngine, name: str, flow: QueryFlow, readings: Readings) -> None:
+        # Whatever else is asked of a job takes a flow for a dataflow, and readings for a workload.
+        dataflow: Any = flow
+        workload: Any = readings
+        super().__init__(engine, name, dataflow, workload)
+        self.flow = flow
+
     def results(self, scratch: Path) -> ResultRecords:
         """What its sinks have written."""
-        assert isinstance(self.dataflow, QueryFlow)
-        deployment, files = self.engine.deployment, self.dataflow.result_files(self.file)
-        found = {}
+        files, found = self.flow.result_files(self.file), {}
         with tempfile.TemporaryDirectory(dir=scratch) as directory:
-            for sink in self.dataflow.of_kind(SINK):
+            for sink in self.flow.of_kind(SINK):
                 local = Path(directory) / files[sink.name]
-                deployment.fetch_results(files[sink.name], local)
+                self.engine.deployment.fetch_results(files[sink.name], local)
                 found[sink.query] = read_rows(local)
         rows: Any = QueryRows(found)
         return ResultRecords(rows, 0, announced=len(rows) if rows.complete else None)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -122,7 +122,7 @@ def _plan(
     cuts = np.ones(2 * count, np.int64)
     cuts[0::2] = pieces
     left = np.concatenate([np.arange(k) for k in pieces])
-    facts = {
+    facts: dict[str, Any] = {
         "problem": problem,
         "strategy": name,
         "objective": "latency",

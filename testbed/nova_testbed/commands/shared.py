@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nova_core import console, paths
+from nova_core.commands.shared import json_option as json_option
 from nova_core.errors import NovaError
 
 if TYPE_CHECKING:
@@ -28,9 +29,6 @@ inventory_option = click.option(
     show_envvar=True,
     metavar="FILE|NAME",
     help="Inventory file, or one that comes with Nova.",
-)
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Write the answer as JSON to stdout, nothing else."
 )
 on_option = click.option(
     "--on",

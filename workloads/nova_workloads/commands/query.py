@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nova_core import console, paths
+from nova_core.commands import shared
 from nova_core.errors import NovaError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def _loaded(path: Path, folder: Path) -> tuple[Problem, Any]:
 @click.option(
     "--output", "-o", type=paths.OUTPUT, help="Where the problem with the estimates goes."
 )
-@click.option("--json", "as_json", is_flag=True, help="Write the answer as JSON to stdout.")
+@shared.json_option
 def estimate(problem: Path, readings: Path, output: Path | None, as_json: bool) -> None:
     """Estimate selectivities, groups, rates and tuple sizes of PROBLEM's queries."""
     from dataclasses import asdict
@@ -88,7 +89,7 @@ def estimate(problem: Path, readings: Path, output: Path | None, as_json: bool) 
     type=paths.InputPath(exists=True, dir_okay=False),
     help="Results of a run; exit code 1 when they differ.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Write the answer as JSON to stdout.")
+@shared.json_option
 @click.pass_context
 def reference(
     ctx: click.Context,

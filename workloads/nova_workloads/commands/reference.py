@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nova_core import console, paths
+from nova_core.commands import shared
 from nova_core.errors import NovaError
 from nova_core.numbers import at_least
 from nova_workloads.commands.inputs import NOW, Inputs, input_options
@@ -58,9 +59,7 @@ DIFFERENT = 1
     "Exit code 1 when they differ.",
 )
 @click.option("--columns", metavar="NAME,...", help="Of --check files of CSV without header.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Write the answer as JSON to stdout, nothing else."
-)
+@shared.json_option
 @click.pass_context
 def reference(
     ctx: click.Context,
