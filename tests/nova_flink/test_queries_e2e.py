@@ -19,8 +19,8 @@ from nova_flink.configuration import QUICK_COMPILER
 from nova_flink.local_cluster import LocalCluster
 from nova_flink.verification import verify
 from nova_workloads.comparison import Comparison
-from nova_workloads.query_readings import connection, load, write_encoded
-from nova_workloads.query_reference import compare, expected
+from nova_workloads.queries.readings import connection, load, write_encoded
+from nova_workloads.queries.reference import compare, expected
 
 pytestmark = pytest.mark.e2e
 DONE_S = 60

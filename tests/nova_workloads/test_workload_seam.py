@@ -17,8 +17,8 @@ from nova_engines.query_results import QueryResults, QueryRows
 from nova_harness.experiment.problem import problem_document, problem_of
 from nova_testbed.inventory import Inventory, read_inventory
 from nova_workloads.base import Traffic, Workload, names, workload
-from nova_workloads.query_readings import connection, load
-from nova_workloads.query_reference import expected
+from nova_workloads.queries.readings import connection, load
+from nova_workloads.queries.reference import expected
 
 START_MS = 1_700_000_000_000
 QUERIES = """

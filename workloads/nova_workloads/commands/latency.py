@@ -58,7 +58,7 @@ def latency(
     matrices (.csv: a row of names, then a row per node; ms), also .gz. Several matrices are rounds,
     in the order of their names.
     """
-    from nova_workloads.latency_pipeline import Filter, filter_latencies
+    from nova_workloads.latencies.pipeline import Filter, filter_latencies
     from nova_workloads.spark import shown_session
 
     with shown_session(spark) as (session, shown):
@@ -70,7 +70,7 @@ def latency(
 
 
 def _show(report: dict[str, Any]) -> None:
-    from nova_workloads.latency_samples import REASONS
+    from nova_workloads.latencies.samples import REASONS
 
     for path, problem in report["files"]["problems"].items():
         console.warn(f"{path}: left out: {problem}")

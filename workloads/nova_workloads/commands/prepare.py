@@ -109,10 +109,10 @@ def prepare(
     files, here or where Spark can read (s3a://…); or a .txt file with addresses of such files. A
     second run on the same output reads only new files.
     """
-    from nova_workloads import pipeline
-    from nova_workloads.cleaning import Cleaning
-    from nova_workloads.preparation import Preparation
-    from nova_workloads.regions import Grid, read_regions
+    from nova_workloads.sensor_archive import pipeline
+    from nova_workloads.sensor_archive.cleaning import Cleaning
+    from nova_workloads.sensor_archive.pipeline import Preparation
+    from nova_workloads.sensor_archive.regions import Grid, read_regions
     from nova_workloads.spark import shown_session
 
     preparation = Preparation(
@@ -133,7 +133,7 @@ def prepare(
 
 
 def _show(report: dict[str, Any]) -> None:
-    from nova_workloads.cleaning import REASONS
+    from nova_workloads.sensor_archive.cleaning import REASONS
 
     files, readings = report["files"], report["readings"]
     for path, problem in list(files["problems"].items())[:SHOWN_PROBLEMS]:

@@ -35,7 +35,7 @@ def query() -> None:
 
 def _loaded(path: Path, folder: Path) -> tuple[Problem, Any]:
     from nova_core.model.files import read_problem
-    from nova_workloads.query_readings import connection, load
+    from nova_workloads.queries.readings import connection, load
 
     problem = read_problem(path)
     if not problem.streams:
@@ -56,7 +56,7 @@ def estimate(problem: Path, readings: Path, output: Path | None, as_json: bool) 
     """Estimate selectivities, groups, rates and tuple sizes of PROBLEM's queries."""
     from dataclasses import asdict
 
-    from nova_workloads.query_estimate import estimated
+    from nova_workloads.queries.estimate import estimated
 
     read, database = _loaded(problem, readings)
     made, told = estimated(read, database)
@@ -108,7 +108,7 @@ def reference(
     from msgspec import to_builtins
 
     from nova_core.model.query_binding import bind
-    from nova_workloads.query_reference import compare, expected, read_delivered
+    from nova_workloads.queries.reference import compare, expected, read_delivered
 
     read, database = _loaded(problem, readings)
     ids = [one.id for one in read.queries]

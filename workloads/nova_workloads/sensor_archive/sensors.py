@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nova_workloads.archive import SEQUENCE_DAY
+from nova_workloads.sensor_archive.files import SEQUENCE_DAY
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

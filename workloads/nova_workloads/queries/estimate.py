@@ -10,8 +10,8 @@ import numpy as np
 
 from nova_core.errors import NovaError
 from nova_core.model.query_binding import Bound, bind
-from nova_workloads.query_readings import encode, table_of
-from nova_workloads.query_reference import evaluate
+from nova_workloads.queries.readings import encode, table_of
+from nova_workloads.queries.reference import evaluate
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
@@ -50,7 +50,7 @@ def estimated(problem: Problem, database: Any) -> tuple[Problem, list[Estimate]]
 
     Args:
         problem: with `streams`.
-        database: with its readings (`nova_workloads.query_readings.load`).
+        database: with its readings (`nova_workloads.queries.readings.load`).
 
     Raises:
         NovaError: for too few readings to say anything.

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from nova_core.model.packed import PackedError, unpacked
-from nova_workloads.archive import LARGEST, SCHEMAS, TYPES, Schema, is_local, is_web
+from nova_workloads.sensor_archive.files import LARGEST, SCHEMAS, TYPES, Schema, is_local, is_web
 
 # What sensors write instead of a number, in lower case.
 NO_NUMBER = ("nan", "unavailable", "unknown", "none", "null", "inf", "-inf")

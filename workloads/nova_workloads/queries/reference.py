@@ -13,7 +13,7 @@ from nova_core.errors import NovaError
 from nova_core.model.expressions import Call, Column, Constant, Expression
 from nova_core.model.query_binding import Bound, Window, bind
 from nova_workloads.comparison import EXAMPLES, Comparison
-from nova_workloads.query_readings import table_of
+from nova_workloads.queries.readings import table_of
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
@@ -110,7 +110,7 @@ def evaluate(database: Any, problem: Problem, query: Query) -> dict[str, str]:
     """Make a table of what every operator of a query emits.
 
     Args:
-        database: with the readings (`nova_workloads.query_readings.load`).
+        database: with the readings (`nova_workloads.queries.readings.load`).
         problem: that has the query.
         query: one of its queries.
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from nova_core.errors import NovaError
-from nova_workloads.latency_samples import (
+from nova_workloads.latencies.samples import (
     REASONS,
     atlas_samples,
     is_json,
@@ -66,7 +66,7 @@ def filter_latencies(
 
     Args:
         spark: a session.
-        places: files and directories, see `nova_workloads.latency_samples.list_files`.
+        places: files and directories, see `nova_workloads.latencies.samples.list_files`.
         output: a Parquet file; `nova topology embed` reads it.
         settings: the filter.
         progress: told what is being done.

@@ -7,20 +7,33 @@ All but the last two reasons need nothing but the reading's own file.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from functools import reduce
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
-from nova_workloads.archive import MIXED, SCHEMAS, SEQUENCE_DAY, STREAMS, STREAMS_OF, TYPES
+from nova_workloads.sensor_archive.files import (
+    MIXED,
+    SCHEMAS,
+    SEQUENCE_DAY,
+    STREAMS,
+    STREAMS_OF,
+    TYPES,
+    ArchiveFile,
+    described,
+    is_local,
+    is_web,
+)
+from nova_workloads.sensor_archive.parse import BadFileError, Lines, body_of, parse, read_content
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from pyspark.sql import DataFrame, SparkSession
 
     from nova_core.model.problem import Bools, Floats, Ints
-    from nova_workloads.archive import ArchiveFile
-    from nova_workloads.archive_lines import Lines
 
 # In order of precedence. The code of a reason is its place here, from 1; 0 is a reading that stays.
 REASONS = {
@@ -87,7 +100,7 @@ def clean(
     """Judge the readings of files of one kind by what is in the files.
 
     Args:
-        kind: of `nova_workloads.archive.SCHEMAS`.
+        kind: of `nova_workloads.sensor_archive.files.SCHEMAS`.
         files: in the order that ``lines.file`` counts.
         lines: of these files.
         cleaning: what counts as possible.
@@ -202,3 +215,159 @@ def _order_codes(series: Ints, time: Ints) -> Ints:
     wrong = np.where((behind_count <= ahead_count)[groups], behind, ahead)
     code[chosen[by_line[wrong]]] = CODES["out_of_order"]
     return code
+
+
+# Text of files that are parsed together: enough to forget what a call costs, little to hold.
+TOGETHER = 4 * 2**20
+FILE = -1  # the code of a row that stands for a file
+
+COLUMNS = {
+    "code": pa.int8(),
+    "day": pa.date32(),
+    "stream": pa.int8(),
+    "sensor": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "value": pa.float64(),
+    "lat": pa.float64(),
+    "lon": pa.float64(),
+    "type": pa.int8(),
+    "place": pa.string(),
+    "note": pa.string(),
+}
+SCHEMA = pa.schema(list(COLUMNS.items()))
+DDL = (
+    "code tinyint, day date, stream tinyint, sensor bigint, timestamp timestamp, value double, "
+    "lat double, lon double, type tinyint, place string, note string"
+)
+
+
+def cleaner(
+    cleaning: Cleaning,
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function for `DataFrame.mapInArrow`, of rows with a ``path`` and perhaps its ``content``.
+
+    It gives the rows `COLUMNS` lists: per reading its code (of `CODES`; 0 is fine as far as its
+    file can tell) and, in sequence files, its region as ``place``; per file one with the code -1,
+    its path as ``place`` and what is wrong with it as ``note``.
+    """
+
+    def clean_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        pa.set_cpu_count(1)
+        waiting: dict[str, list[tuple[ArchiveFile, bytes]]] = {kind: [] for kind in SCHEMAS}
+        size = dict.fromkeys(SCHEMAS, 0)
+        for batch in batches:
+            seen: list[tuple[ArchiveFile, str | None]] = []
+            for path, content in _contents(batch):
+                file = described(path, 0, 0)
+                assert file is not None, path
+                problem = None
+                try:
+                    data = read_content(path) if content is None else content
+                    body = body_of(path, data, file.kind)
+                    waiting[file.kind].append((file, body))
+                    size[file.kind] += len(body)
+                except BadFileError as error:
+                    problem = str(error)
+                seen.append((file, problem))
+                if size[file.kind] >= TOGETHER:
+                    yield from _cleaned(file.kind, waiting.pop(file.kind), cleaning)
+                    waiting[file.kind], size[file.kind] = [], 0
+            yield _file_rows(seen)
+        for kind, files in waiting.items():
+            if files:
+                yield from _cleaned(kind, files, cleaning)
+
+    return clean_batches
+
+
+def _contents(batch: pa.RecordBatch) -> Iterator[tuple[str, bytes | None]]:
+    has_content = "content" in batch.schema.names
+    for row in range(batch.num_rows):
+        content = batch.column("content")[row].as_py() if has_content else None
+        yield batch.column("path")[row].as_py(), content
+
+
+def _file_rows(seen: list[tuple[ArchiveFile, str | None]]) -> pa.RecordBatch:
+    columns = {name: pa.nulls(len(seen), kind) for name, kind in COLUMNS.items()}
+    columns |= {
+        "code": pa.array([FILE] * len(seen), pa.int8()),
+        "day": pa.array([file.day for file, _ in seen], pa.date32()),
+        "place": pa.array([file.path for file, _ in seen], pa.string()),
+        "note": pa.array([problem for _, problem in seen], pa.string()),
+    }
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=SCHEMA)
+
+
+def _cleaned(
+    kind: str, files: list[tuple[ArchiveFile, bytes]], cleaning: Cleaning
+) -> Iterator[pa.RecordBatch]:
+    described_files = [file for file, _ in files]
+    lines = parse(kind, [body for _, body in files])
+    readings, time = clean(kind, described_files, lines, cleaning)
+    days = np.array([np.datetime64(file.day) for file in described_files])
+    for of_stream in readings:
+        yield _batch(kind, lines, time, days, of_stream)
+
+
+def _batch(kind: str, lines: Lines, time: Any, days: Any, readings: Readings) -> pa.RecordBatch:
+    row = readings.row
+    sequence = SCHEMAS[kind].sequence
+    nothing = pa.nulls(len(row), pa.string())
+    columns = {
+        "code": readings.code.astype(np.int8),
+        "day": days[lines.file[row]],
+        "stream": np.full(len(row), readings.stream, np.int8),
+        "sensor": pa.array(lines.sensor[row], mask=lines.sensor[row] < 0),
+        "timestamp": pa.array(time[row], mask=time[row] == -1).cast(COLUMNS["timestamp"]),
+        "value": pa.array(readings.value, mask=~np.isfinite(readings.value)),
+        "lat": pa.array(lines.lat[row], from_pandas=True),
+        "lon": pa.array(lines.lon[row], from_pandas=True),
+        "type": lines.type[row],
+        "place": pa.array(lines.region[row], pa.string()) if sequence else nothing,
+        "note": nothing,
+    }
+    return pa.RecordBatch.from_arrays(
+        [pa.array(values, COLUMNS[name]) for name, values in columns.items()], schema=SCHEMA
+    )
+
+
+# Text a task cleans: small enough for many tasks, large enough for few files of results.
+LEAST_TASK_BYTES = 8 * 2**20
+MOST_TASK_BYTES = 48 * 2**20
+TASK_ADDRESSES = 200
+
+
+def judged(spark: SparkSession, files: Sequence[ArchiveFile], cleaning: Cleaning) -> DataFrame:
+    """The readings of files, cleaned in Spark's tasks."""
+    # Workers open what they can reach by themselves; of many small files, Hadoop's way of
+    # opening them would take most of the time.
+    near = [file for file in files if is_local(file.path) or is_web(file.path)]
+    far = [file for file in files if not (is_local(file.path) or is_web(file.path))]
+    parts = []
+    if near:
+        task = _tasks(near, spark.sparkContext.defaultParallelism)
+        paths = pa.table({"path": [file.path for file in near], "task": pa.array(task, pa.int32())})
+        parts.append(
+            spark.createDataFrame(paths).repartitionById(max(task) + 1, "task").select("path")
+        )
+    if far:
+        source = spark.read.format("binaryFile")
+        parts.append(source.load([file.path for file in far]).select("path", "content"))
+    clean = cleaner(cleaning)
+    made = [part.mapInArrow(clean, DDL) for part in parts]
+    return reduce(lambda one, other: one.union(other), made)
+
+
+def _tasks(files: Sequence[ArchiveFile], parallelism: int) -> list[int]:
+    """A task for each file, in order, so that tasks have about as much to read."""
+    share = sum(file.bytes for file in files) // (4 * parallelism)
+    most = min(max(share, LEAST_TASK_BYTES), MOST_TASK_BYTES)
+    tasks: list[int] = []
+    task = size = count = 0
+    for file in files:
+        full = size + file.bytes > most or (file.bytes == 0 and count >= TASK_ADDRESSES)
+        if count and full:
+            task, size, count = task + 1, 0, 0
+        tasks.append(task)
+        size, count = size + file.bytes, count + 1
+    return tasks

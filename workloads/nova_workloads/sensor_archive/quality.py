@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from nova_workloads.archive import STREAMS, ArchiveFile
-from nova_workloads.cleaning import REASONS
-from nova_workloads.prepared_tables import FILES, QUALITY, SENSORS
+from nova_workloads.sensor_archive.cleaning import REASONS
+from nova_workloads.sensor_archive.files import STREAMS, ArchiveFile
+from nova_workloads.sensor_archive.tables import FILES, QUALITY, SENSORS
 
 if TYPE_CHECKING:
-    from nova_workloads.prepared_tables import Tables
+    from nova_workloads.sensor_archive.tables import Tables
 
 SHOWN_FILES = 1000
 

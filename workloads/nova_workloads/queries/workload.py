@@ -15,7 +15,7 @@ import numpy as np
 from nova_core.errors import NovaError
 from nova_workloads.base import Traffic, Workload
 from nova_workloads.comparison import EXAMPLES, Comparison
-from nova_workloads.query_readings import (
+from nova_workloads.queries.readings import (
     connection,
     first_ms,
     load,
@@ -23,7 +23,7 @@ from nova_workloads.query_readings import (
     span_ms,
     write_encoded,
 )
-from nova_workloads.query_reference import compare, expected
+from nova_workloads.queries.reference import compare, expected
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,7 +138,7 @@ def _prepare(file: Path, readings: Path) -> _Prepared:
     from nova_core.model.files import read_problem
     from nova_core.model.query_binding import bind
     from nova_core.model.syntax import dump, parse
-    from nova_workloads.query_estimate import estimated
+    from nova_workloads.queries.estimate import estimated
 
     if not file.is_file():
         raise NovaError(f"workload.file: {file}: there is no such file")

@@ -1,30 +1,95 @@
 """The Sensor.Community pipeline: from an archive to readings, sensors and a join matrix.
 
-One pass over the new files cleans them (`nova_workloads.cleaning`, in Arrow batches, in parallel);
-everything after it, and everything about sensors and regions, is Spark on its Parquet. Before it,
-the earliest file of every new sensor is read, to know where its home is.
+One pass over the new files cleans them (in Arrow batches, in parallel); everything after it, and
+everything about sensors and regions, is Spark on its Parquet. Before it, the earliest file of every
+new sensor is read, to know where its home is.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 from nova_core.errors import NovaError
-from nova_workloads import quality
-from nova_workloads.archive import ArchiveFile, list_files
-from nova_workloads.homes import all_homes, find_homes
-from nova_workloads.prepared_tables import ACTIVITY, FILES, HOMES, READINGS, SENSORS, Tables
-from nova_workloads.readings import clean
-from nova_workloads.sensors import activity, join_matrix, sensors
-from nova_workloads.store import Store
+from nova_workloads.sensor_archive import quality
+from nova_workloads.sensor_archive.cleaning import Cleaning
+from nova_workloads.sensor_archive.files import ArchiveFile, list_files
+from nova_workloads.sensor_archive.regions import Grid, Regions
+from nova_workloads.sensor_archive.sensors import activity, join_matrix, sensors
+from nova_workloads.sensor_archive.store import Store
+from nova_workloads.sensor_archive.tables import (
+    ACTIVITY,
+    FILES,
+    HOMES,
+    READINGS,
+    SENSORS,
+    Tables,
+    all_homes,
+    clean,
+    find_homes,
+)
 
 if TYPE_CHECKING:
+    from datetime import date
+
     from pyspark.sql import SparkSession
 
-    from nova_workloads.preparation import Preparation
     from nova_workloads.spark import Progress
+
+SECONDS_PER_DAY = 86_400
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What is to be prepared, and how.
+
+    Attributes:
+        regions: how positions become regions.
+        cleaning: what counts as clean.
+        max_distance: km; pairs of sensors further apart do not join; None for no limit.
+        window: s that rates are counted over; divides a day.
+        on_bad_file: ``skip`` a file that is not what its name claims, or ``fail``.
+        first_day: earlier days are left out; None for no limit.
+        last_day: later days are left out; None for no limit.
+    """
+
+    regions: Regions = field(default_factory=Grid)
+    cleaning: Cleaning = field(default_factory=Cleaning)
+    max_distance: float | None = None
+    window: int = 3600
+    on_bad_file: Literal["skip", "fail"] = "skip"
+    first_day: date | None = None
+    last_day: date | None = None
+
+    def __post_init__(self) -> None:
+        if self.window < 1 or SECONDS_PER_DAY % self.window:
+            raise NovaError(
+                f"rate window of {self.window} s: expected a divisor of a day, such as 60 or 3600"
+            )
+        for name, value in (
+            ("join distance", self.max_distance),
+            ("move distance", self.cleaning.move_distance),
+        ):
+            if value is not None and not value >= 0:
+                raise NovaError(f"{name} {value} km: expected 0 or more")
+        if not self.cleaning.sequence_period > 0:
+            raise NovaError(
+                f"sequence period {self.cleaning.sequence_period} ms: expected more than 0"
+            )
+
+    def settings(self) -> dict[str, Any]:
+        """What all runs on a directory must have in common."""
+        return {
+            "regions": self.regions.describe(),
+            "cleaning": {
+                name: list(value) if isinstance(value, tuple) else value
+                for name, value in asdict(self.cleaning).items()
+            },
+            "window": self.window,
+        }
+
 
 FORMAT = 1
 
@@ -40,7 +105,7 @@ def prepare(
 
     Args:
         spark: a session.
-        places: see `nova_workloads.archive.list_files`.
+        places: see `nova_workloads.sensor_archive.files.list_files`.
         output: a directory: new, or one that earlier runs prepared with the same settings.
         preparation: how.
         progress: told what is being done.
