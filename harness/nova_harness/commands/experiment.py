@@ -22,73 +22,68 @@ if TYPE_CHECKING:
 
 experiment_argument = click.argument("place", metavar="FILE|NAME", type=paths.InputPath(text=True))
 PER_CENT = 100.0
-CHANGES = (
-    *("inventory", "engine", "transport", "strategies", "windows", "rates"),
-    *("stress", "duration", "repetitions", "data"),
+# Options that change what the file says; a command gets them as ``changes``.
+changing_options = shared.together(
+    "changes",
+    {
+        "inventory": click.option(
+            "--inventory",
+            "-i",
+            metavar="FILE|NAME",
+            type=paths.InputPath(text=True),
+            help="Other hosts.",
+        ),
+        "engine": click.option(
+            "--engine",
+            type=LazyChoice("nova_harness.engines.base:names"),
+            help="What runs the plans, instead of what the file says.",
+        ),
+        "transport": click.option(
+            "--transport",
+            metavar="direct|kafka",
+            help="How readings come to the engine, instead of what the file says.",
+        ),
+        "strategies": click.option(
+            "--strategy",
+            "strategies",
+            multiple=True,
+            metavar="S",
+            help="Only this strategy of the file's, or another; may be repeated.",
+        ),
+        "windows_ms": click.option(
+            "--window",
+            "windows_ms",
+            type=click.IntRange(1, 1000),
+            multiple=True,
+            help="Only windows of so many ms; may be repeated.",
+        ),
+        "rates": click.option(
+            "--rate",
+            "rates",
+            type=NumberRange(min=0, min_open=True),
+            multiple=True,
+            help="Of each source, tuples/s, instead of the file's; may be repeated.",
+        ),
+        "stress": click.option(
+            "--stress",
+            type=click.Choice(["on", "off", "both"]),
+            help="Load on the sources, instead of what the file says.",
+        ),
+        "duration_s": click.option(
+            "--duration",
+            "duration_s",
+            type=NumberRange(min=0, min_open=True),
+            metavar="SECONDS",
+            help="Measured time of each cell, instead of the file's.",
+        ),
+        "repetitions": click.option(
+            "--repetitions", type=at_least(1), help="Instead of the file's."
+        ),
+        "data": click.option(
+            "--data", type=paths.INPUT, help="Readings to replay, instead of the file's."
+        ),
+    },
 )
-
-
-def changing_options(command: Any) -> Any:
-    """Options that change what the file says."""
-    for option in reversed(
-        (
-            click.option(
-                "--inventory",
-                "-i",
-                metavar="FILE|NAME",
-                type=paths.InputPath(text=True),
-                help="Other hosts.",
-            ),
-            click.option(
-                "--engine",
-                type=LazyChoice("nova_harness.engines.base:names"),
-                help="What runs the plans, instead of what the file says.",
-            ),
-            click.option(
-                "--transport",
-                metavar="direct|kafka",
-                help="How readings come to the engine, instead of what the file says.",
-            ),
-            click.option(
-                "--strategy",
-                "strategies",
-                multiple=True,
-                metavar="S",
-                help="Only this strategy of the file's, or another; may be repeated.",
-            ),
-            click.option(
-                "--window",
-                "windows",
-                type=click.IntRange(1, 1000),
-                multiple=True,
-                help="Only windows of so many ms; may be repeated.",
-            ),
-            click.option(
-                "--rate",
-                "rates",
-                type=NumberRange(min=0, min_open=True),
-                multiple=True,
-                help="Of each source, tuples/s, instead of the file's; may be repeated.",
-            ),
-            click.option(
-                "--stress",
-                type=click.Choice(["on", "off", "both"]),
-                help="Load on the sources, instead of what the file says.",
-            ),
-            click.option(
-                "--duration",
-                type=NumberRange(min=0, min_open=True),
-                metavar="SECONDS",
-                help="Measured time of each cell, instead of the file's.",
-            ),
-            click.option("--repetitions", type=at_least(1), help="Instead of the file's."),
-            click.option(
-                "--data", type=paths.INPUT, help="Readings to replay, instead of the file's."
-            ),
-        )
-    ):
-        command = option(command)
-    return command
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -112,7 +107,7 @@ def run(
     output: Path | None,
     keep: bool,
     as_json: bool,
-    **changes: Any,
+    changes: dict[str, Any],
 ) -> None:
     """Run an experiment: FILE, or the NAME of one that comes with Nova, such as debs2021.
 
@@ -145,7 +140,7 @@ def run(
 @experiment_argument
 @changing_options
 @shared.json_option
-def cells(place: str, as_json: bool, **changes: Any) -> None:
+def cells(place: str, as_json: bool, changes: dict[str, Any]) -> None:
     """Check an experiment and list its cells in the order they would be run."""
     asked, base = read(place, changes)
     from nova_harness.experiment.bed import find_inventory
@@ -168,7 +163,7 @@ def cells(place: str, as_json: bool, **changes: Any) -> None:
 @experiment_argument
 @changing_options
 @shared.json_option
-def calibrate(place: str, as_json: bool, **changes: Any) -> None:
+def calibrate(place: str, as_json: bool, changes: dict[str, Any]) -> None:
     """Measure what joins cost on the engine, and what capacities of hosts that means.
 
     As `run` does at its beginning, for each rate, or until the rate of a load is found.
@@ -232,33 +227,23 @@ def read(place: str, changes: dict[str, Any]) -> tuple[Experiment, Path]:
 def _changed(found: Experiment, changes: dict[str, Any]) -> Experiment:
     import msgspec
 
-    changes = dict.fromkeys(CHANGES) | changes
-    new: dict[str, Any] = {}
-    if changes["inventory"]:
-        given = Path(changes["inventory"])
-        new["inventory"] = str(given.resolve()) if given.is_file() else changes["inventory"]
-    if changes["engine"]:
-        new["engine"] = changes["engine"]
-    if changes["transport"]:
-        new["transport"] = changes["transport"]
-    if changes["strategies"]:
+    # Fields are called like options, whose values become theirs, but for a few.
+    new = {name: value for name, value in changes.items() if value}
+    if "inventory" in new and Path(new["inventory"]).is_file():
+        new["inventory"] = str(Path(new["inventory"]).resolve())
+    if "strategies" in new:
         known = {part.called: part for part in found.chosen}
-        new["strategies"] = [known.get(name, name) for name in changes["strategies"]]
-    if changes["windows"]:
-        new["windows_ms"] = list(changes["windows"])
-    if changes["rates"]:
-        new["rates"] = list(changes["rates"])
-        new["load"] = None
-    if changes["stress"]:
-        new["stress"] = {"on": True, "off": False}.get(changes["stress"], "both")
-    if changes["duration"]:
-        new["duration_s"] = changes["duration"]
-    if changes["repetitions"]:
-        new["repetitions"] = changes["repetitions"]
-    if changes["data"]:
-        if not changes["data"].exists():
-            raise NovaError(f"--data {changes['data']}: there is no such file or directory")
-        new["workload"] = {**found.workload, "data": str(changes["data"].resolve())}
+        new["strategies"] = [known.get(name, name) for name in new["strategies"]]
+    if "windows_ms" in new:
+        new["windows_ms"] = list(new["windows_ms"])
+    if "rates" in new:
+        new |= {"rates": list(new["rates"]), "load": None}
+    if "stress" in new:
+        new["stress"] = {"on": True, "off": False}.get(new["stress"], "both")
+    if (data := new.pop("data", None)) is not None:
+        if not data.exists():
+            raise NovaError(f"--data {data}: there is no such file or directory")
+        new["workload"] = {**found.workload, "data": str(data.resolve())}
     return msgspec.structs.replace(found, **new)
 
 
