@@ -88,7 +88,7 @@ changing_options = shared.together(
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def experiment() -> None:
-    """Run strategies side by side on hosts, and keep what came of it."""
+    """Run strategies side by side on hosts, and keep the results."""
 
 
 @experiment.command()
@@ -151,8 +151,8 @@ def cells(place: str, as_json: bool, changes: dict[str, Any]) -> None:
     found = [cell.name for cell in cells_of(asked)]
     seconds = len(found) * (asked.warm_up_s + asked.duration_s)
     if as_json:
-        told = {"inventory": inventory.name, "cells": found, "least_seconds": seconds}
-        console.print_json(told)
+        answer = {"inventory": inventory.name, "cells": found, "least_seconds": seconds}
+        console.print_json(answer)
         return
     for name in found:
         console.show(name)
@@ -191,8 +191,8 @@ def calibrate(place: str, as_json: bool, changes: dict[str, Any]) -> None:
         capacity = {setting: calibrating.capacities(setting, one) for setting, one in found.items()}
     if as_json:
         rates = [{"costs": asdict(one), "capacity": capacity[at]} for at, one in found.items()]
-        told = {"cores": cores, "load": None if load is None else asdict(load), "rates": rates}
-        console.print_json(told)
+        answer = {"cores": cores, "load": None if load is None else asdict(load), "rates": rates}
+        console.print_json(answer)
         return
     if load is not None:
         console.show(found_line(load))

@@ -146,5 +146,5 @@ def engine_bed(
 def cores_of(bed: Bed) -> dict[str, float]:
     """Cores each host may use: its limit, or those of the machine."""
     hosts = bed.deployment.hosts
-    told = hosts.run("nproc")
-    return {host.spec.name: host.spec.cpu or float(told[host.spec.name].stdout) for host in hosts}
+    output = hosts.run("nproc")
+    return {host.spec.name: host.spec.cpu or float(output[host.spec.name].stdout) for host in hosts}

@@ -89,7 +89,7 @@ def write_outcome(
     outcome: Outcome,
     inventory: Inventory,
 ) -> None:
-    """Write what came of a cell's run.
+    """Write the results of a cell.
 
     Args:
         folder: the cell's directory.

@@ -1,4 +1,4 @@
-"""One job on the cluster: submitted, verified, watched, ended, and what came of it."""
+"""One job on the cluster: submitted, verified, watched and ended, and its results."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Bed:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What came of a run.
+    """The results of a run.
 
     Attributes:
         dataflow: what ran, as JSON.

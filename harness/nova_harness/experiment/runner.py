@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Watcher:
-    """Is told how an experiment goes on; does nothing unless something is put in.
+    """Progress callbacks of an experiment; they do nothing unless something is put in.
 
     Attributes:
         phase: what is being done, and in which cell.
@@ -139,8 +139,8 @@ def run_experiment(
     Args:
         experiment: what to run.
         base: directory that paths in it are relative to.
-        path: folder of the run; one that was interrupted is gone on with.
-        watcher: is told how it goes on.
+        path: folder of the run; an interrupted run is resumed.
+        watcher: progress callbacks.
         keep: leave the engine running on the hosts.
 
     Returns:
@@ -159,7 +159,7 @@ def run_experiment(
 def _run(run: Run, inventory: Inventory, watcher: Watcher, keep: bool) -> list[CellFolder]:
     path, experiment = run.path, run.experiment
     run.prepare()
-    # A run that is gone on with keeps the rate it found at first.
+    # A resumed run keeps the rate it found at first.
     found = read_calibrations(path).load
     if found is not None:
         run.settle(found.rate)
@@ -202,7 +202,7 @@ def _run_cells(run: Run, bed: Bed, found: FoundRate | None, watcher: Watcher) ->
         },
     }
     write_json(run.path / "environment.json", facts)
-    # A run that is gone on with keeps the capacities it began with, but is warmed up as well.
+    # A resumed run keeps the capacities it began with, but is warmed up as well.
     before = {Setting(one.rate, one.stress): one.costs for one in read_calibrations(run.path).rates}
     workload = run.experiment.workload_in(run.base)
     costs, new = Calibrating(bed, run.experiment, workload, run.path, watcher.phase).run(before)

@@ -110,12 +110,12 @@ def counter(what: str, total: int) -> Iterator[Callable[[str], None]]:
         yield lambda name: bar.update(task, advance=1, description=f"{what}: {name}")
 
 
-def say(told: dict[str, Any], as_json: bool) -> None:
+def say(answer: dict[str, Any], as_json: bool) -> None:
     """A short answer: a line per name."""
     if as_json:
-        console.print_json(told)
+        console.print_json(answer)
     else:
-        for name, value in told.items():
+        for name, value in answer.items():
             console.show(f"{name}: {value:g}" if isinstance(value, float) else f"{name}: {value}")
 
 

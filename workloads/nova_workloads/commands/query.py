@@ -59,18 +59,18 @@ def estimate(problem: Path, readings: Path, output: Path | None, as_json: bool) 
     from nova_workloads.queries.estimate import estimated
 
     read, database = _loaded(problem, readings)
-    made, told = estimated(read, database)
+    made, estimates = estimated(read, database)
     if output is not None:
         from nova_core.model.files import write_problem
 
         write_problem(made, output)
     if as_json:
-        console.print_json({"operators": [asdict(one) for one in told]})
+        console.print_json({"operators": [asdict(one) for one in estimates]})
         return
     table = console.table(
         "What the readings say", ["operator", ">emitted", ">tuples/s", "estimate"]
     )
-    for one in told:
+    for one in estimates:
         value = f"{one.name} {one.value:g}" if one.name else ""
         table.add_row(f"{one.query}/{one.operator}", f"{one.emitted:,}", f"{one.rate:.4g}", value)
     console.show(table)
@@ -116,9 +116,9 @@ def reference(
         raise NovaError(f"--query: expected one of {', '.join(ids)}")
     if name is not None and name not in ids:
         raise NovaError(f"--query {name}: expected one of {', '.join(ids)}")
-    asked = read.queries[0 if name is None else ids.index(name)]
-    rows = expected(database, read, asked)
-    columns = bind(asked, read)[asked.operators[-1].id].columns
+    chosen = read.queries[0 if name is None else ids.index(name)]
+    rows = expected(database, read, chosen)
+    columns = bind(chosen, read)[chosen.operators[-1].id].columns
     if output is not None:
         from nova_core.model.files import write_text
 
@@ -130,9 +130,9 @@ def reference(
     compared = None if results is None else compare(rows, read_delivered(results, columns))
     if as_json:
         found = compared and {"ok": compared.ok, **to_builtins(compared)}
-        console.print_json({"query": asked.id, "results": len(rows), "comparison": found})
+        console.print_json({"query": chosen.id, "results": len(rows), "comparison": found})
     else:
-        click.echo(f"{asked.id}: {len(rows):,} results must come")
+        click.echo(f"{chosen.id}: {len(rows):,} results must come")
         if compared is not None:
             click.echo(
                 f"{compared.delivered:,} came: {compared.lost:,} lost, "

@@ -128,7 +128,7 @@ def atlas_samples(spark: SparkSession, files: Sequence[str]) -> DataFrame:
         lambda reply: reply["rtt"],
     )
     least = F.coalesce(F.array_min(replies), F.when(F.col("min") >= 0, F.col("min")))
-    told = read.select(
+    measured = read.select(
         "file",
         "prb_id",
         F.col("timestamp").cast("double").alias("time"),
@@ -139,7 +139,7 @@ def atlas_samples(spark: SparkSession, files: Sequence[str]) -> DataFrame:
         F.col("line"),
     )
     addresses = (
-        told.select("prb_id", F.explode("own").alias("address"))
+        measured.select("prb_id", F.explode("own").alias("address"))
         .where(F.col("address").isNotNull() & ~F.lower("address").rlike(_PRIVATE))
         .groupBy("address")
         .agg(F.min("prb_id").alias("probe"), F.max("prb_id").alias("other"))
@@ -147,7 +147,7 @@ def atlas_samples(spark: SparkSession, files: Sequence[str]) -> DataFrame:
         .where(F.col("probe") == F.col("other"))
         .select("address", "probe")
     )
-    named = told.join(addresses, "address", "left")
+    named = measured.join(addresses, "address", "left")
     source = F.col("prb_id").cast("string")
     other = F.coalesce(F.col("probe").cast("string"), F.col("address"))
     incomplete = source.isNull() | other.isNull() | F.col("time").isNull()
