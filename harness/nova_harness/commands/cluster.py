@@ -287,9 +287,10 @@ def workload_for(
     from dataclasses import replace
 
     from nova_engines.workload import Workload
-    from nova_harness.experiment.document import EnginePart
-    from nova_harness.experiment.engine_run import workload_of
-    from nova_harness.experiment.problem import streams_of
+    from nova_workloads.base import Traffic
+    from nova_workloads.debs import measured_by
+    from nova_workloads.joined_streams import JoinedStreams
+    from nova_workloads.streams import synthetic
 
     if file is not None:
         written = Workload.read(file)
@@ -297,19 +298,13 @@ def workload_for(
     if problem.sources.key is None:
         raise NovaError("the problem's sources have no key to make readings for; give --workload")
     rate = float(problem.sources.rate.max())
-    streams = streams_of(problem, None, 0)
     own = problem.sources.rate.tolist()
+    traffic = Traffic(rate, window, keys or max(1, round(rate * window / 1000)))
+    made_up = synthetic(len(own), regions=len(own) // 2)
+    streams = JoinedStreams(problem, measured_by(problem, made_up), traffic)
 
     def flows(start_ms: int) -> Workload:
-        made = workload_of(
-            streams,
-            rate=rate,
-            window_ms=window,
-            keys=keys or max(1, round(rate * window / 1000)),
-            start_ms=start_ms,
-            count=None if seconds is None else round(seconds * rate),
-            settings=EnginePart(),
-        )
+        made = streams.flow(start_ms, seconds)
         sources = tuple(replace(s, rate=r) for s, r in zip(made.sources, own, strict=True))
         return replace(made, sources=sources)
 

@@ -234,6 +234,11 @@ class Runner(Protocol):
         """How readings may come to it: ``direct``, from its own sources, and others."""
         ...
 
+    @property
+    def queries(self) -> bool:
+        """Whether it runs plans of whole queries, with `nova_engines.query_flow.Readings`."""
+        ...
+
     def prepare(self, tell: Tell, transport: str) -> None:
         """Have everything of it ready on this machine, with Nova's own classes as they are now.
 

@@ -5,14 +5,19 @@ The JobManager and a TaskManager run on the sink's host, a TaskManager on every 
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nova_core.errors import NovaError
+from nova_engines import query_flow
 from nova_engines.dataflow import Dataflow, from_plan
 from nova_engines.names import is_own_job
+from nova_engines.query_flow import SINK, QueryFlow, Readings
+from nova_engines.query_results import QueryRows, read_rows
+from nova_engines.results import ResultRecords
 from nova_flink.configuration import ClusterConfiguration, Node
 from nova_flink.names import node_of_task_manager, task_manager
 from nova_flink.rest import ENDED, Rest
@@ -24,7 +29,6 @@ from nova_harness.results.schema import OperatorCounts
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
-    from nova_engines.results import ResultRecords
     from nova_engines.verification import Verification
     from nova_engines.workload import Workload
     from nova_flink.client import Client
@@ -60,6 +64,7 @@ class FlinkRunner:
 
     name = "flink"
     transports = (DIRECT, KAFKA)
+    queries = True
 
     def prepare(self, tell: Tell, transport: str) -> None:
         """Flink, and Kafka where readings come through it."""
@@ -292,10 +297,16 @@ class FlinkEngine(FlinkCluster):
 
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> FlinkJob:
         """Submit a job."""
-        return self.submit(plan, workload(self.lead.start_ms()), name, RESULTS)
+        flows: Any = workload(self.lead.start_ms())
+        if not isinstance(flows, Readings):
+            return self.submit(plan, flows, name, RESULTS)
+        queries: Any = plan
+        flow = query_flow.from_plan(queries)
+        file = self.deployment.result_file(RESULTS)
+        return FlinkQueries(self, self.client.submit_queries(flow, flows, file, name), flow, flows)
 
     def submit(self, plan: Plan, workload: Workload, name: str, results: str) -> FlinkJob:
-        """Submit a job with a file of results of its own.
+        """Submit a job of joins with a file of results of its own.
 
         Raises:
             NovaError: when Flink refuses it.
@@ -395,3 +406,25 @@ class FlinkJob:
         """What its sink has written."""
         found = self.engine.deployment.read_results(self.file, scratch)
         return replace(found, dead_letters=self.engine.deployment.dead_letters(self.name))
+
+
+class FlinkQueries(FlinkJob):
+    """A job of whole queries, whose sinks are on the sink's host."""
+
+    def __init__(self, engine: FlinkEngine, name: str, flow: QueryFlow, readings: Readings) -> None:
+        # Whatever else is asked of a job takes a flow for a dataflow, and readings for a workload.
+        dataflow: Any = flow
+        workload: Any = readings
+        super().__init__(engine, name, dataflow, workload)
+        self.flow = flow
+
+    def results(self, scratch: Path) -> ResultRecords:
+        """What its sinks have written."""
+        files, found = self.flow.result_files(self.file), {}
+        with tempfile.TemporaryDirectory(dir=scratch) as directory:
+            for sink in self.flow.of_kind(SINK):
+                local = Path(directory) / files[sink.name]
+                self.engine.deployment.fetch_results(files[sink.name], local)
+                found[sink.query] = read_rows(local)
+        rows: Any = QueryRows(found)
+        return ResultRecords(rows, 0, announced=len(rows) if rows.complete else None)

@@ -70,6 +70,7 @@ class SparkRunner:
     """
 
     transports = (DIRECT,)
+    queries = False
 
     def __init__(self, *, real_time: bool) -> None:
         self.real_time = real_time

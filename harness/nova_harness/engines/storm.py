@@ -79,6 +79,7 @@ class StormRunner:
 
     name = "storm"
     transports = (DIRECT,)
+    queries = False
 
     def prepare(self, tell: Tell, transport: str) -> None:
         """Storm, with Nova's classes."""
