@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from nova_testbed.hosts import Hosts
 
 GROUP = "nova.runners"
-DIRECT = "direct"
+DIRECT, KAFKA = "direct", "kafka"
 # How an operator is to come to run, before a run is given up.
 RUNNING_SECONDS = 90.0
 # From submitting the first job to its first tuple: time to deploy it on hosts without limits, with

@@ -13,11 +13,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from nova_core.errors import NovaError
 from nova_engines.dataflow import Dataflow, from_plan
 from nova_engines.names import is_own_job
-from nova_flink.configuration import ClusterConfiguration, Node
+from nova_engines.nodes import Node
+from nova_flink.configuration import ClusterConfiguration
 from nova_flink.names import node_of_task_manager, task_manager
 from nova_flink.rest import ENDED, Rest
 from nova_flink.verification import await_running, verify
-from nova_harness.engines.base import DIRECT, RUNNING_SECONDS, JobState, Lead, RunError
+from nova_harness.engines.base import (
+    DIRECT,
+    KAFKA,
+    RUNNING_SECONDS,
+    Engine,
+    JobState,
+    Lead,
+    RunError,
+)
 from nova_harness.engines.deployment import EngineDeployment
 from nova_harness.results.schema import OperatorCounts
 
@@ -37,8 +46,9 @@ COORDINATOR, TASK_MANAGER = "nova_flink_coordinator", "nova_flink_task_manager"
 # The first job warms up: its sources may as well begin before it runs.
 FIRST_LEAD_SECONDS = 5.0
 BUSY = "accumulated-busy-time"
+# Through Kafka nothing warms up before the first job.
+FIRST_READING_SECONDS = 20.0
 RESULTS = "results"
-KAFKA = "kafka"
 
 
 def ready_home(tell: Tell) -> FlinkHome:
@@ -74,18 +84,19 @@ class FlinkRunner:
         """The one whose REST interface has that URL."""
         return FlinkCluster(Rest(address if "://" in address else f"http://{address}"))
 
-    def engine(self, hosts: Hosts, transport: str, broker: str) -> FlinkEngine:
+    def engine(self, hosts: Hosts, transport: str, broker: str) -> Engine:
         """Flink whose sources make readings, or take them from Kafka."""
         from nova_flink.home import FlinkHome
 
         home = FlinkHome.default()
-        if transport == KAFKA:
-            from nova_harness.engines.kafka import KafkaDeployment, KafkaFlinkEngine
-            from nova_kafka.home import connectors_home
+        if transport != KAFKA:
+            return FlinkEngine(FlinkDeployment(hosts, home))
+        from nova_harness.engines.kafka import KafkaDeployment, through_kafka
+        from nova_kafka.home import connectors_home
 
-            deployment = FlinkDeployment(hosts, home, extra_jars=connectors_home().jars)
-            return KafkaFlinkEngine(deployment, KafkaDeployment(hosts, broker))
-        return FlinkEngine(FlinkDeployment(hosts, home))
+        found = FlinkEngine(FlinkDeployment(hosts, home, extra_jars=connectors_home().jars))
+        found.lead = Lead(FIRST_READING_SECONDS)
+        return through_kafka(found, KafkaDeployment(hosts, broker))
 
 
 RUNNER = FlinkRunner()
@@ -381,6 +392,10 @@ class FlinkJob:
                 )
             )
         return found
+
+    def read_offsets(self) -> dict[tuple[str, int], int]:
+        """Per topic and partition, how much it has read."""
+        return self.rest.read_offsets(self.name)
 
     def end(self) -> None:
         """Cancel it; a coordinator that is gone has no job any more."""

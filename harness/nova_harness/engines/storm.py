@@ -88,7 +88,7 @@ class StormRunner:
 
     def cluster(self, address: str, problem: Problem | None) -> StormCluster:
         """The one whose nimbus answers at HOST[:PORT]."""
-        from nova_engines.bundle import addresses
+        from nova_engines.nodes import addresses
 
         host, _, port = address.partition(":")
         if not host or (port and not port.isdigit()):
