@@ -24,7 +24,7 @@ from nova_spark import names
 from nova_spark.place import EXECUTOR_HEAP, SLOTS
 
 # Resident memory, MiB, as measured: a Master or Worker with a heap of 128 MiB; what an executor
-# takes beside its heap; its Python daemon and a Python worker for two slots.
+# takes beside its heap; its Python daemon and a Python worker for two slots, or state in RocksDB.
 DAEMON_HEAP = 128
 MASTER = 240
 WORKER = 240

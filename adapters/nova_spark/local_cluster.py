@@ -1,4 +1,4 @@
-"""A Spark cluster on this machine's loopback: for tests, for trying out, for people without hosts."""
+"""A Spark cluster on this machine's loopback: for tests, and for people without hosts."""
 
 from __future__ import annotations
 

@@ -161,8 +161,8 @@ def _readme(
 3. Run `job/run.sh` on a host that the nodes reach; it is the driver, and the job runs as long as
    it does. `job/workload.json` says what the sources emit, or where they read, and how long
    windows are.
-4. Results are written to `{results}/N` on {", ".join(one.node for one in dataflow.sinks)}, N counting
-   sinks from 0: files of 80-byte records (`nova_spark.results` reads them).
+4. Results are written to `{results}/N` on {", ".join(one.node for one in dataflow.sinks)}, N
+   counting sinks from 0: files of 80-byte records (`nova_spark.results` reads them).
 5. `nova cluster verify record.json --engine spark --at record` compares where tasks ran with the
    plan; `job/run.sh` writes that file where it is started.
 {bundle.about_topics(workload, [])}"""

@@ -124,9 +124,12 @@ def _nodes(plan: Path) -> dict[str, set[str]]:
 
 
 def components(status: Mapping[str, Any], topology: str) -> list[str]:
-    """Names of a running topology's components, Storm's own included."""
-    rows = of_name(status, topology)["executors"]
-    return list(dict.fromkeys(str(one["component"]) for one in rows))
+    """Names of a topology's components, Storm's own included, whether it is scheduled yet or not.
+
+    Raises:
+        NovaError: for a topology that nimbus does not know.
+    """
+    return [str(one) for one in of_name(status, topology)["components"]]
 
 
 def move(nimbus: Nimbus, topology: str, nodes: Mapping[str, str]) -> None:

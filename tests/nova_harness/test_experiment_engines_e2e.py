@@ -77,13 +77,13 @@ def test_an_experiment_on_another_engine(base: Path, tmp_path: Path, engine: str
         name="small",
         inventory="four.yaml",
         engine=engine,
-        # What a micro-batch costs leaves hosts less capacity than they need.
+        # What an engine costs may leave hosts less capacity than they need.
         strategies=[StrategyPart(name="nova", parameters={"on_full": "spread"}), "sink"],
         workload=WorkloadPart(regions=1),
         windows_ms=[100],
         rates=[100.0],
         duration_s=5,
-        # A busy machine takes seconds to ask nimbus, and longer for a first micro-batch.
+        # A busy machine takes seconds to ask nimbus, and longer for a first batch.
         warm_up_s=14,
         drain_s=60,
         capacity=CapacityPart(safety=1.0, seconds=6, warm_up_s=12),
@@ -103,7 +103,8 @@ def test_an_experiment_on_another_engine(base: Path, tmp_path: Path, engine: str
         assert {row.operator: row.actual for row in report.verification.rows} == {
             row.name: row.node for row in report.operators
         }
-        assert any(row.records_in for row in report.operators)
+        # Spark's stages hold several operators, so nothing is counted.
+        assert any(row.records_in for row in report.operators) == (engine != "spark")
     page = make_report([run])
     assert {group.setting.engine for group in page.groups} == {engine}
     reachable = VirtualRack(read_inventory(base / "four.yaml")).reachable()

@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Map;
 import net.minidev.json.JSONValue;
 import org.apache.storm.Config;
+import org.apache.storm.daemon.StormCommon;
 import org.apache.storm.generated.BoltStats;
 import org.apache.storm.generated.ClusterSummary;
 import org.apache.storm.generated.ExecutorStats;
@@ -14,6 +15,7 @@ import org.apache.storm.generated.GlobalStreamId;
 import org.apache.storm.generated.KillOptions;
 import org.apache.storm.generated.Nimbus;
 import org.apache.storm.generated.RebalanceOptions;
+import org.apache.storm.generated.StormTopology;
 import org.apache.storm.generated.SupervisorSummary;
 import org.apache.storm.generated.TopologyInfo;
 import org.apache.storm.generated.TopologySummary;
@@ -94,9 +96,22 @@ public final class Ask {
     row.put("status", one.get_status());
     row.put("scheduling", info.get_sched_status());
     row.put("executors", executors);
+    // Executors are of what has been scheduled; a topology may wait for that.
+    row.put("components", components(nimbus.getTopology(one.get_id())));
     Object conf = JSONValue.parse(nimbus.getTopologyConf(one.get_id()));
     row.put("placement", ((Map<?, ?>) conf).get(PlanScheduler.PLACEMENT));
     return row;
+  }
+
+  /** Names of all components that have executors, Storm's own included. */
+  private static List<String> components(StormTopology topology) throws Exception {
+    List<String> names = new ArrayList<>();
+    for (Map.Entry<String, Object> one : StormCommon.allComponents(topology).entrySet()) {
+      if (StormCommon.numStartExecutors(one.getValue()) > 0) {
+        names.add(one.getKey());
+      }
+    }
+    return names;
   }
 
   /** What an executor has done since it started; Storm looks at one tuple in twenty. */
