@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nova_core.errors import NovaError
+from nova_engines import query_flow
 from nova_engines.dataflow import Dataflow, from_plan
 from nova_engines.names import is_own_job
 from nova_engines.nodes import Node
+from nova_engines.query_flow import QueryFlow, flow_of, read_flow
 from nova_flink.configuration import ClusterConfiguration
 from nova_flink.names import node_of_task_manager, task_manager
 from nova_flink.rest import ENDED, Rest
@@ -33,6 +35,8 @@ from nova_harness.results.schema import OperatorCounts
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
+    from nova_core.model.query_plan import QueryPlan
+    from nova_engines.query_flow import Readings
     from nova_engines.results import ResultRecords
     from nova_engines.verification import Verification
     from nova_engines.workload import Workload
@@ -235,11 +239,11 @@ class FlinkCluster:
 
     def document(self, plan: Plan) -> str:
         """Its operators."""
-        return from_plan(plan, plan.problem).to_json()
+        return flow_of(plan).to_json()
 
     def verify(self, job: str, document: str) -> Verification:
         """Where a job's subtasks run."""
-        return verify(self.rest, job, Dataflow.from_json(document))
+        return verify(self.rest, job, read_flow(document))
 
     def hosts(self) -> dict[str, bool]:
         """TaskManagers."""
@@ -315,6 +319,19 @@ class FlinkEngine(FlinkCluster):
         job = self.client.submit(dataflow, workload, self.deployment.result_file(results), name)
         return FlinkJob(self, job, dataflow, workload, results)
 
+    def start_queries(
+        self, plan: QueryPlan, readings: Callable[[int], Readings], name: str
+    ) -> FlinkJob:
+        """Submit a job of queries with columns; its results are for `query_results`."""
+        made = readings(self.lead.start_ms())
+        flow = query_flow.from_plan(plan)
+        job = self.client.submit_queries(flow, made, self.deployment.result_file(RESULTS), name)
+        return FlinkJob(self, job, flow, None)
+
+    def query_results(self, flow: QueryFlow, scratch: Path) -> dict[str, Path]:
+        """Copies of what the sinks of a job have written, by query."""
+        return self.deployment.query_results(flow, RESULTS, scratch)
+
     def hosts(self) -> dict[str, bool]:
         """Hosts by their TaskManagers."""
         there = self.rest.task_managers()
@@ -328,14 +345,20 @@ class FlinkJob:
         self,
         engine: FlinkEngine,
         name: str,
-        dataflow: Dataflow,
-        workload: Workload,
+        dataflow: Dataflow | QueryFlow,
+        workload: Workload | None,
         file: str = RESULTS,
     ) -> None:
         self.engine, self.name, self.file = engine, name, file
-        self.dataflow, self.workload = dataflow, workload
+        self.dataflow, self._workload = dataflow, workload
         self.rest = engine.rest
         self._seen: Verification | None = None
+
+    @property
+    def workload(self) -> Workload:
+        """What flows; jobs of queries replay readings instead."""
+        assert self._workload is not None
+        return self._workload
 
     @property
     def document(self) -> str:
