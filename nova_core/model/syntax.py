@@ -194,7 +194,10 @@ def parse_bytes(content: bytes, path: Path, error: type[NovaError]) -> Any:
     except yaml.MarkedYAMLError as cause:
         mark = cause.problem_mark or cause.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise error(f"{path}: {place}{cause.problem or cause.context}") from None
+        problem = cause.problem or cause.context
+        if problem == "exceeded maximum nesting depth":  # libyaml's scanner, before any event
+            problem = "nested too deeply for a document"
+        raise error(f"{path}: {place}{problem}") from None
     except yaml.YAMLError as cause:
         raise error(f"{path}: no YAML: {_one_line(cause)}") from None
     except UnicodeEncodeError as cause:
