@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
-from nova_storm.configuration import PLACEMENT
 from nova_storm.verification import POLL_S, held_against, of_name
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ def move(nimbus: Nimbus, topology: str, nodes: Mapping[str, str]) -> None:
     Raises:
         StormError: when nimbus refuses, or does not answer.
     """
-    nimbus.rebalance(topology, {PLACEMENT: dict(nodes)}, len(set(nodes.values())))
+    nimbus.rebalance(topology, nodes, len(set(nodes.values())))
 
 
 def await_placed(

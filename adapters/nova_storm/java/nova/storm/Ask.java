@@ -24,7 +24,7 @@ import org.apache.storm.utils.Utils;
 
 /**
  * Asks nimbus by Thrift and writes its answer as JSON: HOST PORT status, HOST PORT kill NAME, or HOST
- * PORT rebalance NAME CONFIGURATION WORKERS.
+ * PORT rebalance NAME PLACEMENT WORKERS.
  */
 public final class Ask {
   private static final String ALL = ":all-time";
@@ -38,13 +38,20 @@ public final class Ask {
     conf.put(Config.NIMBUS_THRIFT_PORT, Integer.parseInt(arguments[1]));
     try (NimbusClient client = NimbusClient.Builder.withConf(conf).build()) {
       if (arguments[2].equals("kill")) {
+        String id = id(client.getClient(), arguments[3]);
         KillOptions options = new KillOptions();
         options.set_wait_secs(0);
         client.getClient().killTopologyWithOpts(arguments[3], options);
+        if (id != null) {
+          Placements.drop(conf, id);
+        }
       } else if (arguments[2].equals("rebalance")) {
+        String id = id(client.getClient(), arguments[3]);
+        if (id != null) {
+          Placements.write(conf, id, arguments[4]);
+        }
         RebalanceOptions options = new RebalanceOptions();
         options.set_wait_secs(0);
-        options.set_topology_conf_overrides(arguments[4]);
         options.set_num_workers(Integer.parseInt(arguments[5]));
         client.getClient().rebalance(arguments[3], options);
       } else {
@@ -53,6 +60,16 @@ public final class Ask {
     }
     // Threads of the client may outlive it.
     System.exit(0);
+  }
+
+  /** Of a topology that runs, or null: nimbus says what is wrong when it is asked for more. */
+  private static String id(Nimbus.Iface nimbus, String name) throws Exception {
+    for (TopologySummary one : nimbus.getClusterInfo().get_topologies()) {
+      if (one.get_name().equals(name)) {
+        return one.get_id();
+      }
+    }
+    return null;
   }
 
   private static Map<String, Object> status(Nimbus.Iface nimbus) throws Exception {
@@ -98,8 +115,6 @@ public final class Ask {
     row.put("executors", executors);
     // Executors are of what has been scheduled; a topology may wait for that.
     row.put("components", components(nimbus.getTopology(one.get_id())));
-    Object conf = JSONValue.parse(nimbus.getTopologyConf(one.get_id()));
-    row.put("placement", ((Map<?, ?>) conf).get(PlanScheduler.PLACEMENT));
     return row;
   }
 
