@@ -177,6 +177,8 @@ USES: tuple[Use, ...] = (
     Use("cluster deploy {plan.json} -p {problem.yaml} -i {inventory.yaml} --workload "
         "{workload.json}", codes=(2,)),
     Use("cluster verify 00 -i {inventory.yaml} --plan {plan.json} -p {problem.yaml}", codes=(2,)),
+    Use("cluster deploy {query-plan.json} -p {queries.yaml} -i {inventory.yaml} --readings "
+        "{archive} --check", codes=(2,)),
     Use("cluster verify {record.json} -e spark --at record --plan {plan.json} -p {problem.yaml}",
         codes=(2,)),
     Use("cluster verify x -e storm --plan {plan.json} -p {problem.yaml} --at 127.0.0.1:9",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster_commands import ask
+from cluster_commands import ask, query_plan
 from needs import skip_or_fail
 
 from nova_core.errors import NovaError
@@ -94,6 +94,25 @@ def test_a_changed_plan_reuses_the_cluster(inventory: Path, tmp_path: Path) -> N
 
     with pytest.raises(NovaError, match="no answer from Flink's JobManager"):
         ask("flink", inventory, "status")
+
+
+def test_queries_with_columns_are_deployed_and_checked(inventory: Path, tmp_path: Path) -> None:
+    arguments = query_plan(tmp_path)
+    done = ask("flink", inventory, "deploy", *arguments, "--check")
+    assert done["ok"]
+    where = {row["operator"]: row["actual"] for row in done["rows"]}
+    assert {node for name, node in where.items() if name.startswith("hot/join")} == {"between"}
+    compared = done["queries"]["hot"]
+    assert compared["ok"]
+    assert compared["delivered"] == 16
+    # What it was is remembered.
+    assert ask("flink", inventory, "verify", done["job"])["ok"]
+    file = sorted((tmp_path / "readings").glob("heat-*.csv"))[0]
+    with pytest.raises(NovaError, match="--readings is missing"):
+        ask("flink", inventory, "deploy", *arguments[:3])
+    file.unlink()
+    with pytest.raises(NovaError, match="heat-north"):
+        ask("flink", inventory, "deploy", *arguments)
 
 
 def test_only_root_and_who_brought_it_up_reach_flink(inventory: Path) -> None:

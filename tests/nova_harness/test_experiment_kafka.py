@@ -30,9 +30,9 @@ def test_an_experiment_says_how_readings_come() -> None:
     check_experiment(THROUGH, "x.yaml")
     assert cells_of(THROUGH)[0].facts(THROUGH).transport == "kafka"
     assert default_folder(THROUGH) == Path("runs/a-kafka")
-    spark = Experiment(name="a", strategies=["sink"], transport="kafka", engine="spark")
-    with pytest.raises(NovaError, match=r"x\.yaml: transport: engine 'spark' cannot read"):
-        check_experiment(spark, "x.yaml")
+    storm = Experiment(name="a", strategies=["sink"], transport="kafka", engine="storm")
+    with pytest.raises(NovaError, match=r"x\.yaml: transport: engine 'storm' cannot read"):
+        check_experiment(storm, "x.yaml")
     with pytest.raises(NovaError, match="broker: only transport kafka has one"):
         check_experiment(Experiment(name="a", strategies=["sink"], broker="hub"), "x.yaml")
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
+    from nova_core.model.query_plan import QueryPlan
+    from nova_engines.query_flow import QueryFlow, Readings
     from nova_engines.results import ResultRecords
     from nova_engines.verification import Verification
     from nova_engines.workload import Workload
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from nova_testbed.hosts import Hosts
 
 GROUP = "nova.runners"
-DIRECT = "direct"
+DIRECT, KAFKA = "direct", "kafka"
 # How an operator is to come to run, before a run is given up.
 RUNNING_SECONDS = 90.0
 # From submitting the first job to its first tuple: time to deploy it on hosts without limits, with
@@ -49,7 +51,7 @@ class Job(Protocol):
         ...
 
     @property
-    def workload(self) -> Workload:
+    def workload(self) -> Workload | Readings:
         """What flows, from when on."""
         ...
 
@@ -217,6 +219,32 @@ class Engine(Cluster, Protocol):
 
         Raises:
             NovaError: when the engine refuses it; nothing of it runs then.
+        """
+        ...
+
+
+class QueryEngine(Engine, Protocol):
+    """An engine that also runs queries with columns."""
+
+    def start_queries(self, plan: QueryPlan, readings: Callable[[int], Readings], name: str) -> Job:
+        """Have a plan of queries run.
+
+        Args:
+            plan: what runs where.
+            readings: what sources replay, that begin at that time, ms since the epoch.
+            name: of the job.
+
+        Raises:
+            NovaError: when the engine refuses it; nothing of it runs then.
+        """
+        ...
+
+    def query_results(self, flow: QueryFlow, scratch: Path) -> dict[str, Path]:
+        """What the sinks of a job have written, by query (`nova_engines.query_results`).
+
+        Args:
+            flow: what it runs.
+            scratch: directory for the copies.
         """
         ...
 

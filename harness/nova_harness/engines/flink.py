@@ -5,7 +5,6 @@ The JobManager and a TaskManager run on the sink's host, a TaskManager on every 
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,20 +14,30 @@ from nova_core.errors import NovaError
 from nova_engines import query_flow
 from nova_engines.dataflow import Dataflow, from_plan
 from nova_engines.names import is_own_job
-from nova_engines.query_flow import SINK, QueryFlow, Readings
-from nova_engines.query_results import QueryRows, read_rows
-from nova_engines.results import ResultRecords
-from nova_flink.configuration import ClusterConfiguration, Node
+from nova_engines.nodes import Node
+from nova_engines.query_flow import QueryFlow, Readings, flow_of, read_flow
+from nova_flink.configuration import ClusterConfiguration
 from nova_flink.names import node_of_task_manager, task_manager
 from nova_flink.rest import ENDED, Rest
 from nova_flink.verification import await_running, verify
-from nova_harness.engines.base import DIRECT, RUNNING_SECONDS, JobState, Lead, RunError
+from nova_harness.engines.base import (
+    DIRECT,
+    KAFKA,
+    RUNNING_SECONDS,
+    Engine,
+    JobState,
+    Lead,
+    RunError,
+)
 from nova_harness.engines.deployment import EngineDeployment
+from nova_harness.engines.queries import query_records
 from nova_harness.results.schema import OperatorCounts
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
+    from nova_core.model.query_plan import QueryPlan
+    from nova_engines.results import ResultRecords
     from nova_engines.verification import Verification
     from nova_engines.workload import Workload
     from nova_flink.client import Client
@@ -41,8 +50,9 @@ COORDINATOR, TASK_MANAGER = "nova_flink_coordinator", "nova_flink_task_manager"
 # The first job warms up: its sources may as well begin before it runs.
 FIRST_LEAD_SECONDS = 5.0
 BUSY = "accumulated-busy-time"
+# Through Kafka nothing warms up before the first job.
+FIRST_READING_SECONDS = 20.0
 RESULTS = "results"
-KAFKA = "kafka"
 
 
 def ready_home(tell: Tell) -> FlinkHome:
@@ -79,18 +89,19 @@ class FlinkRunner:
         """The one whose REST interface has that URL."""
         return FlinkCluster(Rest(address if "://" in address else f"http://{address}"))
 
-    def engine(self, hosts: Hosts, transport: str, broker: str) -> FlinkEngine:
+    def engine(self, hosts: Hosts, transport: str, broker: str) -> Engine:
         """Flink whose sources make readings, or take them from Kafka."""
         from nova_flink.home import FlinkHome
 
         home = FlinkHome.default()
-        if transport == KAFKA:
-            from nova_harness.engines.kafka import KafkaDeployment, KafkaFlinkEngine
-            from nova_kafka.home import connectors_home
+        if transport != KAFKA:
+            return FlinkEngine(FlinkDeployment(hosts, home))
+        from nova_harness.engines.kafka import KafkaDeployment, through_kafka
+        from nova_kafka.home import connectors_home
 
-            deployment = FlinkDeployment(hosts, home, extra_jars=connectors_home().jars)
-            return KafkaFlinkEngine(deployment, KafkaDeployment(hosts, broker))
-        return FlinkEngine(FlinkDeployment(hosts, home))
+        found = FlinkEngine(FlinkDeployment(hosts, home, extra_jars=connectors_home().jars))
+        found.lead = Lead(FIRST_READING_SECONDS)
+        return through_kafka(found, KafkaDeployment(hosts, broker))
 
 
 RUNNER = FlinkRunner()
@@ -229,11 +240,11 @@ class FlinkCluster:
 
     def document(self, plan: Plan) -> str:
         """Its operators."""
-        return from_plan(plan, plan.problem).to_json()
+        return flow_of(plan).to_json()
 
     def verify(self, job: str, document: str) -> Verification:
         """Where a job's subtasks run."""
-        return verify(self.rest, job, Dataflow.from_json(document))
+        return verify(self.rest, job, read_flow(document))
 
     def hosts(self) -> dict[str, bool]:
         """TaskManagers."""
@@ -297,13 +308,11 @@ class FlinkEngine(FlinkCluster):
 
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> FlinkJob:
         """Submit a job."""
-        flows: Any = workload(self.lead.start_ms())
-        if not isinstance(flows, Readings):
-            return self.submit(plan, flows, name, RESULTS)
-        queries: Any = plan
-        flow = query_flow.from_plan(queries)
-        file = self.deployment.result_file(RESULTS)
-        return FlinkQueries(self, self.client.submit_queries(flow, flows, file, name), flow, flows)
+        made: Any = workload(self.lead.start_ms())
+        if isinstance(made, Readings):
+            queries: Any = plan
+            return self.start_queries(queries, lambda start_ms: made, name)
+        return self.submit(plan, made, name, RESULTS)
 
     def submit(self, plan: Plan, workload: Workload, name: str, results: str) -> FlinkJob:
         """Submit a job of joins with a file of results of its own.
@@ -314,6 +323,19 @@ class FlinkEngine(FlinkCluster):
         dataflow = from_plan(plan, plan.problem, workload)
         job = self.client.submit(dataflow, workload, self.deployment.result_file(results), name)
         return FlinkJob(self, job, dataflow, workload, results)
+
+    def start_queries(
+        self, plan: QueryPlan, readings: Callable[[int], Readings], name: str
+    ) -> FlinkJob:
+        """Submit a job of queries with columns."""
+        made = readings(self.lead.start_ms())
+        flow = query_flow.from_plan(plan)
+        job = self.client.submit_queries(flow, made, self.deployment.result_file(RESULTS), name)
+        return FlinkJob(self, job, flow, made)
+
+    def query_results(self, flow: QueryFlow, scratch: Path) -> dict[str, Path]:
+        """Copies of what the sinks of a job have written, by query."""
+        return self.deployment.query_results(flow, RESULTS, scratch)
 
     def hosts(self) -> dict[str, bool]:
         """Hosts by their TaskManagers."""
@@ -328,8 +350,8 @@ class FlinkJob:
         self,
         engine: FlinkEngine,
         name: str,
-        dataflow: Dataflow,
-        workload: Workload,
+        dataflow: Dataflow | QueryFlow,
+        workload: Workload | Readings,
         file: str = RESULTS,
     ) -> None:
         self.engine, self.name, self.file = engine, name, file
@@ -393,6 +415,10 @@ class FlinkJob:
             )
         return found
 
+    def read_offsets(self) -> dict[tuple[str, int], int]:
+        """Per topic and partition, how much it has read."""
+        return self.rest.read_offsets(self.name)
+
     def end(self) -> None:
         """Cancel it; a coordinator that is gone has no job any more."""
         try:
@@ -403,28 +429,8 @@ class FlinkJob:
             return
 
     def results(self, scratch: Path) -> ResultRecords:
-        """What its sink has written."""
+        """What its sinks have written."""
+        if isinstance(self.dataflow, QueryFlow):
+            return query_records(self.engine, self.dataflow, scratch)
         found = self.engine.deployment.read_results(self.file, scratch)
         return replace(found, dead_letters=self.engine.deployment.dead_letters(self.name))
-
-
-class FlinkQueries(FlinkJob):
-    """A job of whole queries, whose sinks are on the sink's host."""
-
-    def __init__(self, engine: FlinkEngine, name: str, flow: QueryFlow, readings: Readings) -> None:
-        # Whatever else is asked of a job takes a flow for a dataflow, and readings for a workload.
-        dataflow: Any = flow
-        workload: Any = readings
-        super().__init__(engine, name, dataflow, workload)
-        self.flow = flow
-
-    def results(self, scratch: Path) -> ResultRecords:
-        """What its sinks have written."""
-        files, found = self.flow.result_files(self.file), {}
-        with tempfile.TemporaryDirectory(dir=scratch) as directory:
-            for sink in self.flow.of_kind(SINK):
-                local = Path(directory) / files[sink.name]
-                self.engine.deployment.fetch_results(files[sink.name], local)
-                found[sink.query] = read_rows(local)
-        rows: Any = QueryRows(found)
-        return ResultRecords(rows, 0, announced=len(rows) if rows.complete else None)

@@ -161,8 +161,8 @@ def _engines(groups: Sequence[Group]) -> list[Note]:
         made.append(
             Note(
                 "plain",
-                "Spark joins in micro-batches: its results come about 0.6 s after their readings "
-                "at the least, wherever the join is done, and later the more a micro-batch costs.",
+                "Spark ends a batch every 5 s and keeps its state: readings that are due meanwhile "
+                "wait, wherever they are joined.",
             )
         )
     return made
