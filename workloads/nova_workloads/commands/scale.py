@@ -177,6 +177,46 @@ def plan(
     console.say(f"plan written to {output}")
 
 
+@scale.command()
+@click.argument("plan", type=paths.INPUT)
+@shared.problem_option
+@click.option("--accept", is_flag=True, help="Accept what the plan says it breaks on purpose.")
+@spark_options
+@shared.json_option
+@click.pass_context
+def check(
+    ctx: click.Context,
+    plan: Path,
+    problem: Path,
+    accept: bool,
+    master: str,
+    memory: str | None,
+    spark_conf: tuple[str, ...],
+    spark_log: Path | None,
+    as_json: bool,
+) -> None:
+    """Verify that PLAN, a directory of tables, keeps every constraint; exit code 1 if not.
+
+    As `nova check`, of plans that one machine has no room for.
+    """
+    with _session(master, memory, spark_conf, spark_log) as (spark, step):
+        from nova_workloads.scale.plan import check_plan
+
+        found = check_plan(spark, problem, plan, step)
+    report = found["report"]
+    holds = report["ok"] or (accept and report["honest"])
+    if as_json:
+        console.print_json({"holds": holds, **found})
+    else:
+        from rich.markup import escape
+
+        for one in report["violations"]:
+            purpose = ", on purpose" if one["accepted"] else ""
+            console.show(f"[red]{one['constraint']}[/]{purpose}: {escape(one['text'])}")
+        console.show(f"[{'green' if holds else 'red'}]{escape(str(plan))} {found['summary']}[/]")
+    ctx.exit(0 if holds else 1)
+
+
 def _show(report: dict[str, Any]) -> None:
     what = console.table(report["problem"], ["what", ">value"])
     totals, latency, load = report["totals"], report["latency"], report["load"]

@@ -9,40 +9,37 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import UNSET
 from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
-from nova_core.errors import InfeasibleError, NovaError, ProblemError
+from nova_core.errors import InfeasibleError, NovaError, PlanError, ProblemError
 from nova_core.model.directories import new_directory
 from nova_core.model.files import write_text
-from nova_core.model.plan_document import VERSION
+from nova_core.model.objectives import OBJECTIVES
+from nova_core.model.plan_document import VERSION, PlanTablesHeader
 from nova_core.model.problem import Joins
-from nova_core.model.syntax import dump
+from nova_core.model.syntax import dump, read_typed
 from nova_core.strategies.base import parameter_dict
 from nova_core.strategies.nova import SPREAD_BREAKS, NovaParameters
 from nova_workloads.scale.anchors import check_nodes, read_joins, write_pairs, write_sources
 from nova_workloads.scale.cells import (
-    hosts_of,
-    meets,
-    meets_any,
-    place_cells,
-    place_here,
     read_kind,
     sample,
 )
 from nova_workloads.scale.check import check
-from nova_workloads.scale.coarse import Coarse
 from nova_workloads.scale.digest import digest_of
 from nova_workloads.scale.part import Query
 from nova_workloads.scale.picture import draw
 from nova_workloads.scale.stages import Stages
-from nova_workloads.scale.tables import Problem, write_in_order
+from nova_workloads.scale.tables import Problem, column_names, write_in_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,6 +116,90 @@ def plan(
     return report
 
 
+@dataclass(frozen=True, eq=False)
+class Located:
+    """A problem whose pairs know where their ends are: stages ``sources`` and ``pairs``.
+
+    Attributes:
+        nodes: facts of the nodes.
+        pairs: facts of the pairs.
+        joins: the joins of logical streams.
+        digest: of the problem.
+    """
+
+    nodes: dict[str, Any]
+    pairs: dict[str, Any]
+    joins: Joins
+    digest: str
+
+
+def locate(spark: SparkSession, problem: Problem, stages: Stages, objective: str) -> Located:
+    """The first stages of placing and of checking.
+
+    Raises:
+        ProblemError: for a problem that cannot be used.
+    """
+    nodes = stages.once("nodes", lambda _: check_nodes(spark, problem))
+    sources, rows = stages.path("sources") / "rows", stages.path("pairs") / "rows"
+    stages.once("sources", lambda place: write_sources(spark, problem, place / "rows"))
+    pairs = stages.once(
+        "pairs", lambda place: write_pairs(spark, problem, sources, place / "rows", objective)
+    )
+    joins, _ = read_joins(spark, problem)
+    digest = stages.once("digest", lambda _: {"digest": digest_of(problem, joins, sources, rows)})
+    return Located(nodes, pairs, joins, digest["digest"])
+
+
+def check_plan(
+    spark: SparkSession, place: Path, plan: Path, step: Callable[[str], None]
+) -> dict[str, Any]:
+    """Check a plan in tables; a run that is ended goes on as `plan` does.
+
+    Args:
+        spark: a session.
+        place: the problem, a directory of tables.
+        plan: a directory with ``plan.json`` and tables.
+        step: called with the name of every stage that begins.
+
+    Returns:
+        as `nova_workloads.scale.check.check`.
+
+    Raises:
+        PlanError: for a plan of another problem, or one whose tables hold more than is checked.
+    """
+    path = plan / "plan.json"
+    header = read_typed(path, PlanTablesHeader, "nova_plan", VERSION, PlanError)
+    problem = Problem.open(place)
+    tables = {"instances": header.tables.instances, "partitions": header.tables.partitions}
+    written = {name: plan / table for name, table in tables.items() if table is not UNSET}
+    for name in ("feeds", "left_route"):
+        if name in column_names(written["instances"]):
+            raise PlanError(f"{written['instances']}: column {name!r}: use nova check")
+    limits = {name: header.parameters.get(name) for name in ("bandwidth", "c_min")}
+    parameters = NovaParameters(
+        objective=header.objective if header.objective in OBJECTIVES else "latency",
+        bandwidth=limits["bandwidth"],
+        c_min=limits["c_min"] or 0.0,
+    )
+    settings = {"files": problem.fingerprint(), "plan": header.problem.digest}
+    with Stages(plan.with_name(f"{plan.name}.check"), settings, step) as stages:
+        found = locate(spark, problem, stages, parameters.objective)
+        if header.problem.digest != found.digest:
+            raise PlanError(
+                f"{path}: problem.digest: made for {header.problem.name!r} "
+                f"({header.problem.digest}), not for {problem.name!r} ({found.digest}); plan this "
+                "problem again"
+            )
+        pairs = spark.read.parquet(str(stages.path("pairs") / "rows"))
+        query = query_of(problem, found.joins, parameters)
+        breaks = tuple(header.breaks)
+        report = stages.once(
+            "check", lambda at: check(spark, problem, pairs, written, query, at, breaks)
+        )
+        stages.remove()
+    return report
+
+
 class _Run:
     def __init__(self, spark: SparkSession, problem: Problem, scale: Scale, stages: Stages) -> None:
         self._spark = spark
@@ -132,191 +213,55 @@ class _Run:
 
     def run(self, output: Path) -> dict[str, Any]:
         spark, problem, stages = self._spark, self._problem, self._stages
-        nodes = stages.once("nodes", lambda place: check_nodes(spark, problem))
-        stages.once("sources", lambda place: write_sources(spark, problem, place / "rows"))
-        pairs = stages.once(
-            "pairs",
-            lambda place: write_pairs(
-                spark, problem, self._rows("sources"), place / "rows", self._parameters.objective
-            ),
-        )
-        self._refuse_overload(nodes, pairs)
-        joins, _ = read_joins(spark, problem)
-        self._query = query = query_of(problem, joins, self._parameters)
-        rounds = self._rounds(nodes, pairs)
-        digest = stages.once(
-            "digest",
-            lambda place: {
-                "digest": digest_of(problem, joins, self._rows("sources"), self._rows("pairs"))
-            },
-        )["digest"]
+        found = locate(spark, problem, stages, self._parameters.objective)
+        self._refuse_overload(found)
+        self._query = query = query_of(problem, found.joins, self._parameters)
+        rounds = self._rounds(found)
         places = [self._rows(name) for name in rounds]
         placed = read_kind(spark, places, "placed", query)
         tables = stages.once("tables", lambda place: write_plan_tables(placed, place))
-        table_places = {name: stages.path("tables") / name for name in tables["tables"]}
-        checked = stages.once(
-            "check",
-            lambda place: check(
-                spark,
-                problem,
-                spark.read.parquet(str(self._rows("pairs"))),
-                table_places,
-                query,
-                place,
-            ),
-        )
+        written = {name: stages.path("tables") / name for name in tables["tables"]}
         spread = sum(one.get("spread", 0) for one in rounds.values())
+        breaks = SPREAD_BREAKS if spread else ()
+        pairs = spark.read.parquet(str(self._rows("pairs")))
+        checked = stages.once(
+            "check", lambda place: check(spark, problem, pairs, written, query, place, breaks)
+        )
         report = {
             "problem": problem.name,
-            "digest": digest,
-            **nodes,
-            "pairs": pairs["pairs"],
-            "required": pairs["required"],
-            "cells": self._cells(nodes),
+            "digest": found.digest,
+            **found.nodes,
+            "pairs": found.pairs["pairs"],
+            "required": found.pairs["required"],
+            "cells": self._cells(found.nodes["hosts"]),
             "rounds": rounds,
             "cut_joins": tables["cut"],
             "spread_pieces": spread,
             **checked,
             "stages": stages.timings,
         }
+        header = {
+            "nova_plan": VERSION,
+            "problem": {"name": problem.name, "digest": found.digest},
+            "strategy": "nova",
+            "objective": self._parameters.objective,
+            "parameters": parameter_dict(self._parameters),
+            "breaks": list(breaks),
+            "notes": {name: report[name] for name in ("cells", "cut_joins", "spread_pieces")},
+            "report": checked["report"],
+            "totals": checked["totals"],
+            "tables": {name: name for name in written},
+        }
         with new_directory(output) as place:
-            for name in tables["tables"]:
-                stages.path("tables").joinpath(name).rename(place / name)
+            for name, table in written.items():
+                shutil.copytree(table, place / name, copy_function=os.link)
             draw(stages.path("check") / "density.npz", place / "space.png", problem.name)
             write_text(place / "report.json", json.dumps(report, indent=2) + "\n")
-            header = {
-                "nova_plan": VERSION,
-                "problem": {"name": problem.name, "digest": digest},
-                "strategy": "nova",
-                "objective": self._parameters.objective,
-                "parameters": parameter_dict(self._parameters),
-                "breaks": list(SPREAD_BREAKS) if spread else [],
-                "notes": {"cells": report["cells"], "cut_joins": tables["cut"]},
-                "report": checked["report"],
-                "totals": checked["totals"],
-                "tables": {name: name for name in tables["tables"]},
-            }
             write_text(place / "plan.json", dump(header, ".json"))
         return report
 
-    # --- rounds -----------------------------------------------------------------------------------
-
-    def _cells(self, nodes: dict[str, Any]) -> int:
-        cells = self._scale.cells or nodes["hosts"] // CELL_NODES
-        return 1 << max(0, math.ceil(math.log2(max(cells, 1))))
-
-    def _rounds(self, nodes: dict[str, Any], pairs: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """Place all joins; the facts of each round by its stage's name.
-
-        Raises:
-            InfeasibleError: when some find no room.
-        """
-        spark, query = self._spark, self._query
-        hosts = hosts_of(self._problem.nodes(spark), query)
-        joins = spark.read.schema(query.schemas[1]).parquet(str(self._rows("pairs")))
-        done: dict[str, dict[str, Any]] = {}
-        rare = self._rare(hosts, pairs)
-        if rare:
-            done["required"] = self._here("required", *self._required(hosts, joins, rare))
-            left = read_kind(spark, [self._rows("required")], "room", query)
-            room = left.select("row", F.col("capacity").alias("left"))
-            capacity = F.coalesce("left", F.when(~meets_any(query, rare), F.col("capacity")))
-            hosts = (
-                hosts.join(F.broadcast(room), "row", "left")
-                .withColumn("capacity", capacity)
-                .where("capacity > 0")
-                .select(hosts.columns)
-            )
-            joins = joins.where(~F.col("join").isin(sorted(rare)))
-        count, waiting, turn = nodes["hosts"], pairs["pairs"], 1
-        while turn == 1 or (turn <= ROUNDS and waiting > LAST_JOINS):
-            name = f"round-{turn}"
-            make = partial(self._round, hosts, joins, count, pairs["largest"])
-            facts = done[name] = self._stages.once(name, make)
-            count, waiting, turn = facts["room"], facts["waiting"], turn + 1
-            hosts = read_kind(spark, [self._rows(name)], "room", query)
-            joins = read_kind(spark, [self._rows(name)], "waiting", query)
-        if waiting > LAST_JOINS:
-            missing = facts["missing"]
-            raise InfeasibleError(_no_room(self._problem.name, waiting, missing), missing)
-        if waiting:
-            done["last"] = self._here("last", roomiest(hosts, count), joins)
-        return done
-
-    def _round(
-        self, hosts: DataFrame, joins: DataFrame, count: int, largest: float, place: Path
-    ) -> dict[str, Any]:
-        seed, query = self._parameters.seed, self._query
-        cells = self._cells({"hosts": count})
-        share = min(1.0, self._scale.sample / count)
-        coarse = Coarse.single()
-        if cells > 1:
-            some_joins = sample(joins, "pair", share, seed).toArrow()
-            some_nodes = sample_of_nodes(hosts, share, seed, largest).toArrow()
-            coarse = Coarse.of(some_nodes, some_joins, query, cells)
-        place_cells(self._spark, hosts, joins, coarse, query, seed, place / "rows")
-        return facts_of_round(self._spark, place / "rows", query) | {"cells": cells}
-
-    def _here(self, name: str, hosts: DataFrame, joins: DataFrame) -> dict[str, Any]:
-        """A round on the driver; what is left then fits nowhere."""
-
-        def make(place: Path) -> dict[str, Any]:
-            spread = place_here(hosts.toArrow(), joins.toArrow(), self._query, place / "rows")
-            return facts_of_round(self._spark, place / "rows", self._query) | {"spread": spread}
-
-        facts = self._stages.once(name, make)
-        if facts["waiting"]:
-            raise InfeasibleError(
-                _no_room(self._problem.name, facts["waiting"], facts["missing"]), facts["missing"]
-            )
-        return facts
-
-    # --- rare requirements ------------------------------------------------------------------------
-
-    def _rare(self, hosts: DataFrame, pairs: dict[str, Any]) -> list[int]:
-        """Joins (rows of the query) whose requirement few nodes meet.
-
-        Raises:
-            InfeasibleError: when no node meets one.
-        """
-        query = self._query
-        _, first = np.unique(query.requirement, return_index=True)
-        some = [int(row) for row in first if query.tags[row] or query.memory[row] > 0]
-        if not some:
-            return []
-
-        def count(place: Path) -> dict[str, Any]:
-            counts = hosts.agg(
-                *(F.count(F.when(meets(query, row), 1)).alias(str(row)) for row in some)
-            ).first()
-            assert counts is not None
-            return counts.asDict()
-
-        hosts_of_each = self._stages.once("requirements", count)
-        rare = []
-        for row in some:
-            alike = np.flatnonzero(query.requirement == query.requirement[row]).tolist()
-            needed = sum(pairs["of_join"].get(str(one), 0.0) for one in alike)
-            if not hosts_of_each[str(row)] and needed:
-                raise InfeasibleError(
-                    f"{self._problem.name}: no worker has what {str(query.names[row])!r} "
-                    f"requires, whose joins need {needed:g} tuples/s",
-                    needed,
-                )
-            joins = sum(pairs["pairs_of_join"].get(str(one), 0) for one in alike)
-            if hosts_of_each[str(row)] <= RARE_NODES and joins <= LAST_JOINS:
-                rare += alike
-        return rare
-
-    def _required(
-        self, hosts: DataFrame, joins: DataFrame, rare: list[int]
-    ) -> tuple[DataFrame, DataFrame]:
-        return (
-            hosts.where(meets_any(self._query, rare)),
-            joins.where(F.col("join").isin(sorted(rare))),
-        )
-
-    def _refuse_overload(self, nodes: dict[str, Any], pairs: dict[str, Any]) -> None:
+    def _refuse_overload(self, found: Located) -> None:
+        nodes, pairs = found.nodes, found.pairs
         missing = pairs["required"] - nodes["capacity"]
         if missing > 1e-9 * pairs["required"] and self._parameters.on_full == "expand":
             raise InfeasibleError(

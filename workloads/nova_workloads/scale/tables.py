@@ -19,7 +19,7 @@ import numpy as np
 from msgspec import UNSET
 from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
-from nova_core.errors import ProblemError
+from nova_core.errors import PlanError, ProblemError
 from nova_core.model.columnar import AXES, POSITION_KINDS, part_files, position_columns
 from nova_core.model.document import VERSION, OperatorRow, ProblemDocument
 from nova_core.model.files import UNLIMITED
@@ -215,6 +215,14 @@ class Problem:
         return frame.select(
             "row", "join", "left", "right", rate.cast("double").alias("output_rate")
         )
+
+
+def column_names(table: Path) -> list[str]:
+    """Columns of a table, a Parquet file or a directory of them."""
+    import pyarrow.parquet as pq
+
+    file = part_files(table, PlanError)[0] if table.is_dir() else table
+    return list(pq.read_schema(file).names)
 
 
 def bad_name(column: str) -> Column:
