@@ -86,6 +86,11 @@ def ints(table: Any, name: str) -> Ints:
     return np.array(_column(table, name).to_numpy(zero_copy_only=False), np.int64)
 
 
+def texts(table: Any, name: str) -> Strings:
+    """(k,) a column of text."""
+    return np.array(_column(table, name).to_pylist(), np.str_).reshape(len(table))
+
+
 def rows_of_lists(table: Any, name: str) -> Any:
     """(k, w) a column of lists of one length."""
     column = _column(table, name)
@@ -124,7 +129,8 @@ def fermat_points(anchors: Floats, rates: Floats, objective: str) -> Floats:
     sides = Sources(np.zeros(2 * count, "U1"), np.tile(zero, 2), np.zeros(2 * count, "U1"),
                     np.concatenate([rates[:, 0], rates[:, 1]]))  # fmt: skip
     nodes = Nodes(np.zeros(1, "U1"), np.zeros((1, dimensions)), np.zeros(1), np.zeros(1, bool))
-    joins = Joins(*(np.zeros(1, "U1") for _ in range(3)), np.zeros(1, np.int64))
+    text = np.zeros(1, "U1")
+    joins = Joins(text, text, text, np.zeros(1, np.int64))
     matrix = JoinMatrix(zero, np.arange(count), np.arange(count) + count, rates[:, 2])
     weights = leg_weights(Problem(nodes, sides, joins, matrix), objective)
     return geometric_median(anchors, weights)
@@ -148,10 +154,7 @@ def problem_of(nodes: Any, joins: Any, query: Query) -> Problem:
     def column(name: str, missing: Any) -> Any:
         if name not in query.extras:
             return None
-        if name == "tags":
-            known = np.array(nodes.column(name).to_pylist(), np.str_).reshape(count)
-        else:
-            known = floats(nodes, name)
+        known: Any = floats(nodes, name) if name != "tags" else texts(nodes, name)
         return np.concatenate([known, np.full(more, missing)])
 
     height = column("height", 0.0)

@@ -13,6 +13,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +32,16 @@ from nova_core.strategies.base import parameter_dict
 from nova_core.strategies.nova import SPREAD_BREAKS, NovaParameters
 from nova_workloads.scale.anchors import check_nodes, read_joins, write_pairs, write_sources
 from nova_workloads.scale.cells import (
+    hosts_of,
+    meets,
+    meets_any,
+    place_cells,
+    place_here,
     read_kind,
     sample,
 )
 from nova_workloads.scale.check import check
+from nova_workloads.scale.coarse import Coarse
 from nova_workloads.scale.digest import digest_of
 from nova_workloads.scale.part import Query
 from nova_workloads.scale.picture import draw
@@ -259,6 +266,123 @@ class _Run:
             write_text(place / "report.json", json.dumps(report, indent=2) + "\n")
             write_text(place / "plan.json", dump(header, ".json"))
         return report
+
+    # --- rounds -----------------------------------------------------------------------------------
+
+    def _cells(self, hosts: int) -> int:
+        cells = self._scale.cells or hosts // CELL_NODES
+        return 1 << max(0, math.ceil(math.log2(max(cells, 1))))
+
+    def _rounds(self, found: Located) -> dict[str, dict[str, Any]]:
+        """Place all joins; the facts of each round by its stage's name.
+
+        Raises:
+            InfeasibleError: when some find no room.
+        """
+        spark, query, pairs = self._spark, self._query, found.pairs
+        hosts = hosts_of(self._problem.nodes(spark), query)
+        joins = spark.read.schema(query.schemas[1]).parquet(str(self._rows("pairs")))
+        done: dict[str, dict[str, Any]] = {}
+        rare = self._rare(hosts, pairs)
+        if rare:
+            done["required"] = self._here("required", *self._required(hosts, joins, rare))
+            left = read_kind(spark, [self._rows("required")], "room", query)
+            room = left.select("row", F.col("capacity").alias("left"))
+            capacity = F.coalesce("left", F.when(~meets_any(query, rare), F.col("capacity")))
+            hosts = (
+                hosts.join(F.broadcast(room), "row", "left")
+                .withColumn("capacity", capacity)
+                .where("capacity > 0")
+                .select(hosts.columns)
+            )
+            joins = joins.where(~F.col("join").isin(sorted(rare)))
+        count, waiting, turn = found.nodes["hosts"], pairs["pairs"], 1
+        while turn == 1 or (turn <= ROUNDS and waiting > LAST_JOINS):
+            name = f"round-{turn}"
+            make = partial(self._round, hosts, joins, count, pairs["largest"])
+            facts = done[name] = self._stages.once(name, make)
+            count, waiting, turn = facts["room"], facts["waiting"], turn + 1
+            hosts = read_kind(spark, [self._rows(name)], "room", query)
+            joins = read_kind(spark, [self._rows(name)], "waiting", query)
+        if waiting > LAST_JOINS:
+            missing = facts["missing"]
+            raise InfeasibleError(_no_room(self._problem.name, waiting, missing), missing)
+        if waiting:
+            done["last"] = self._here("last", roomiest(hosts, count), joins)
+        return done
+
+    def _round(
+        self, hosts: DataFrame, joins: DataFrame, count: int, largest: float, place: Path
+    ) -> dict[str, Any]:
+        seed, query = self._parameters.seed, self._query
+        cells = self._cells(count)
+        share = min(1.0, self._scale.sample / count)
+        coarse = Coarse.single()
+        if cells > 1:
+            some_joins = sample(joins, "pair", share, seed).toArrow()
+            some_nodes = sample_of_nodes(hosts, share, seed, largest).toArrow()
+            coarse = Coarse.of(some_nodes, some_joins, query, cells)
+        place_cells(self._spark, hosts, joins, coarse, query, seed, place / "rows")
+        return facts_of_round(self._spark, place / "rows", query) | {"cells": cells}
+
+    def _here(self, name: str, hosts: DataFrame, joins: DataFrame) -> dict[str, Any]:
+        """A round on the driver; what is left then fits nowhere."""
+
+        def make(place: Path) -> dict[str, Any]:
+            spread = place_here(hosts.toArrow(), joins.toArrow(), self._query, place / "rows")
+            return facts_of_round(self._spark, place / "rows", self._query) | {"spread": spread}
+
+        facts = self._stages.once(name, make)
+        if facts["waiting"]:
+            raise InfeasibleError(
+                _no_room(self._problem.name, facts["waiting"], facts["missing"]), facts["missing"]
+            )
+        return facts
+
+    # --- rare requirements ------------------------------------------------------------------------
+
+    def _rare(self, hosts: DataFrame, pairs: dict[str, Any]) -> list[int]:
+        """Joins (rows of the query) whose requirement few nodes meet.
+
+        Raises:
+            InfeasibleError: when no node meets one.
+        """
+        query = self._query
+        _, first = np.unique(query.requirement, return_index=True)
+        some = [int(row) for row in first if query.tags[row] or query.memory[row] > 0]
+        if not some:
+            return []
+
+        def count(place: Path) -> dict[str, Any]:
+            counts = hosts.agg(
+                *(F.count(F.when(meets(query, row), 1)).alias(str(row)) for row in some)
+            ).first()
+            assert counts is not None
+            return counts.asDict()
+
+        hosts_of_each = self._stages.once("requirements", count)
+        rare = []
+        for row in some:
+            alike = np.flatnonzero(query.requirement == query.requirement[row]).tolist()
+            needed = sum(pairs["of_join"].get(str(one), 0.0) for one in alike)
+            if not hosts_of_each[str(row)] and needed:
+                raise InfeasibleError(
+                    f"{self._problem.name}: no worker has what {str(query.names[row])!r} "
+                    f"requires, whose joins need {needed:g} tuples/s",
+                    needed,
+                )
+            joins = sum(pairs["pairs_of_join"].get(str(one), 0) for one in alike)
+            if hosts_of_each[str(row)] <= RARE_NODES and joins <= LAST_JOINS:
+                rare += alike
+        return rare
+
+    def _required(
+        self, hosts: DataFrame, joins: DataFrame, rare: list[int]
+    ) -> tuple[DataFrame, DataFrame]:
+        return (
+            hosts.where(meets_any(self._query, rare)),
+            joins.where(F.col("join").isin(sorted(rare))),
+        )
 
     def _refuse_overload(self, found: Located) -> None:
         nodes, pairs = found.nodes, found.pairs
