@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 
 from nova_core.model.columnar import write_columns
 from nova_core.strategies.nova import NovaParameters
-from nova_workloads.scale.plan import Scale, plan
+from nova_workloads.scale.plan import Scale, check_plan, open_plan, open_problem, plan
+from nova_workloads.scale.tables import Problem
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +27,12 @@ def placed(
 ) -> dict[str, Any]:
     """The report of a plan that is written."""
     settings = NovaParameters(**{"refine": False, **parameters})
-    return plan(spark, problem, output, Scale(settings, cells, 1000), quiet)
+    return plan(spark, open_problem(problem, output), output, Scale(settings, cells, 1000), quiet)
+
+
+def checked(spark: SparkSession, problem: Path, output: Path) -> dict[str, Any]:
+    """What is found of a plan."""
+    return check_plan(spark, Problem.open(problem), output, open_plan(output), quiet)
 
 
 def edited(problem: Path, target: Path, table: str, change: Callable[[pa.Table], pa.Table]) -> Path:

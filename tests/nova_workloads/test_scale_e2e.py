@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from scale_runs import edited, placed, quiet
+from scale_runs import checked, edited, placed
 from small_spark import OPTIONS
 
 from nova_core.errors import InfeasibleError, NovaError, PlanError, ProblemError
@@ -23,7 +23,6 @@ from nova_core.model.files import read_plan, read_problem, write_problem
 from nova_core.model.verify import verify
 from nova_core.strategies.nova import NovaParameters
 from nova_workloads.scale.generate import Shape, generate
-from nova_workloads.scale.plan import check_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,7 +101,7 @@ def test_a_plan_of_another_problem_is_refused(
 ) -> None:
     generate(spark, Shape(100), tmp_path / "other")
     with pytest.raises(PlanError, match="made for 'synthetic-3000"):
-        check_plan(spark, tmp_path / "other", small_plan[0], quiet)
+        checked(spark, tmp_path / "other", small_plan[0])
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from scale_runs import edited, quiet
+from scale_runs import checked, edited
 
 from nova_core.model.files import read_plan, read_problem
 from nova_core.model.plan_writing import objective_value
 from nova_core.model.verify import verify
 from nova_core.strategies.nova import Nova, NovaParameters
-from nova_workloads.scale.plan import check_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +56,7 @@ def test_broken_plans_are_found_as_the_core_finds_them(
     del header["totals"]
     (broken / "plan.json").unlink()
     (broken / "plan.json").write_text(json.dumps(header))
-    found = check_plan(spark, small, broken, quiet)["report"]
+    found = checked(spark, small, broken)["report"]
     expected = verify(read_plan(broken, read_problem(small)))
     assert not found["ok"] and expected.counts["complete"] == 3
     counts = {name: one["violations"] for name, one in found["constraints"].items()}

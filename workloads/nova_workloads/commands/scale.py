@@ -99,12 +99,13 @@ def generate(
     As `nova generate`, which holds it in memory, but with more shapes: several sinks, sources in
     few clusters. One seed gives one problem.
     """
-    with _session(master, memory, spark_conf, spark_log) as (spark, step):
+    with shared.extra("spark"):
         from nova_workloads.scale.generate import Shape
         from nova_workloads.scale.generate import generate as write
-
+    wanted = Shape(**shape)
+    with _session(master, memory, spark_conf, spark_log) as (spark, step):
         step("tables")
-        facts = write(spark, Shape(**shape), output)
+        facts = write(spark, wanted, output)
     if as_json:
         console.print_json(facts)
         return
@@ -165,11 +166,13 @@ def plan(
 
     given = {name: value for name, value in named.items() if value is not None}
     parameters = NovaParameters(**given)
-    with _session(master, memory, spark_conf, spark_log) as (spark, step), shared.working():
-        from nova_workloads.scale.plan import Scale
+    with shared.extra("spark"):
+        from nova_workloads.scale.plan import Scale, open_problem
         from nova_workloads.scale.plan import plan as place
-
-        report = place(spark, problem, output, Scale(parameters, cells, sample), step)
+    how = Scale(parameters, cells, sample)
+    opened = open_problem(problem, output)
+    with _session(master, memory, spark_conf, spark_log) as (spark, step), shared.working():
+        report = place(spark, opened, output, how, step)
     if as_json:
         console.print_json(report)
         return
@@ -199,10 +202,12 @@ def check(
 
     As `nova check`, of plans that one machine has no room for.
     """
+    with shared.extra("spark"):
+        from nova_workloads.scale.plan import check_plan, open_plan
+        from nova_workloads.scale.tables import Problem
+    opened, placed = Problem.open(problem), open_plan(plan)
     with _session(master, memory, spark_conf, spark_log) as (spark, step):
-        from nova_workloads.scale.plan import check_plan
-
-        found = check_plan(spark, problem, plan, step)
+        found = check_plan(spark, opened, plan, placed, step)
     report = found["report"]
     holds = report["ok"] or (accept and report["honest"])
     if as_json:

@@ -84,9 +84,34 @@ class Scale:
             raise ProblemError(f"nova scale: index {self.parameters.index}: use capacity-tree")
 
 
+def open_problem(place: Path, output: Path) -> Problem:
+    """A problem whose plan is to go to a directory that is not there yet.
+
+    Raises:
+        NovaError: for a problem that is not in tables, or a directory that is there.
+    """
+    if output.exists():
+        raise NovaError(f"{output}: already there; remove it, or give another name")
+    return Problem.open(place)
+
+
+def open_plan(plan: Path) -> PlanTablesHeader:
+    """The header of a plan in tables.
+
+    Raises:
+        PlanError: for one that is not, or whose tables hold more than is checked here.
+    """
+    header = read_typed(plan / "plan.json", PlanTablesHeader, "nova_plan", VERSION, PlanError)
+    instances = plan / header.tables.instances
+    for name in ("feeds", "left_route"):
+        if name in column_names(instances):
+            raise PlanError(f"{instances}: column {name!r}: use nova check")
+    return header
+
+
 def plan(
     spark: SparkSession,
-    place: Path,
+    problem: Problem,
     output: Path,
     scale: Scale,
     step: Callable[[str], None],
@@ -95,7 +120,7 @@ def plan(
 
     Args:
         spark: a session.
-        place: the problem, a directory of tables.
+        problem: what to place.
         output: a directory that is not there yet. ``OUTPUT.stages`` holds what is done so far: the
             same command goes on with it.
         scale: how.
@@ -108,9 +133,6 @@ def plan(
         ProblemError: for problems that cannot be used.
         InfeasibleError: when joins fit nowhere, saying how many tuples/s are missing.
     """
-    if output.exists():
-        raise NovaError(f"{output}: already there; remove it, or give another name")
-    problem = Problem.open(place)
     settings = {
         "files": problem.fingerprint(),
         "parameters": parameter_dict(scale.parameters),
@@ -158,30 +180,30 @@ def locate(spark: SparkSession, problem: Problem, stages: Stages, objective: str
 
 
 def check_plan(
-    spark: SparkSession, place: Path, plan: Path, step: Callable[[str], None]
+    spark: SparkSession,
+    problem: Problem,
+    plan: Path,
+    header: PlanTablesHeader,
+    step: Callable[[str], None],
 ) -> dict[str, Any]:
     """Check a plan in tables; a run that is ended goes on as `plan` does.
 
     Args:
         spark: a session.
-        place: the problem, a directory of tables.
-        plan: a directory with ``plan.json`` and tables.
+        problem: what it places.
+        plan: its directory.
+        header: what `open_plan` read there.
         step: called with the name of every stage that begins.
 
     Returns:
         as `nova_workloads.scale.check.check`.
 
     Raises:
-        PlanError: for a plan of another problem, or one whose tables hold more than is checked.
+        PlanError: for a plan of another problem.
     """
     path = plan / "plan.json"
-    header = read_typed(path, PlanTablesHeader, "nova_plan", VERSION, PlanError)
-    problem = Problem.open(place)
     tables = {"instances": header.tables.instances, "partitions": header.tables.partitions}
     written = {name: plan / table for name, table in tables.items() if table is not UNSET}
-    for name in ("feeds", "left_route"):
-        if name in column_names(written["instances"]):
-            raise PlanError(f"{written['instances']}: column {name!r}: use nova check")
     limits = {name: header.parameters.get(name) for name in ("bandwidth", "c_min")}
     parameters = NovaParameters(
         objective=header.objective if header.objective in OBJECTIVES else "latency",
