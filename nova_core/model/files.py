@@ -144,7 +144,7 @@ def read_problem(
             f"{place}: capacity column {capacity!r}: only a directory with nodes.csv and joins.csv "
             f"has a choice of capacities; here use {UNLIMITED!r} or none"
         )
-    from nova_core.model.document import read_document
+    from nova_core.model.assembly import read_document
 
     problem = read_document(document, locate)
     if capacity == UNLIMITED:
@@ -169,11 +169,11 @@ def write_problem(
     if tables is not None and tables not in TABLE_FORMATS:
         raise ProblemError(f"format: unknown {tables!r}; use one of {', '.join(TABLE_FORMATS)}")
     if _is_directory(path, tables, ProblemError):
-        from nova_core.model.tables import write_problem_tables
+        from nova_core.model.problem_writing import write_problem_tables
 
         write_problem_tables(problem, make_directory(Path(path)), tables or "parquet")
         return
-    from nova_core.model.document import document_text
+    from nova_core.model.problem_writing import document_text
 
     suffix = _document_suffix(Path(path), "problem", ProblemError)
     write_text(path, document_text(problem, suffix))

@@ -74,7 +74,7 @@ def read_instance(path: Path, capacity: str | None = None) -> Problem:
     )
     joins = read_columns(joins_file, _JOIN_KINDS, ProblemError)
     index = {name: row for row, name in enumerate(ids.tolist())}
-    left, right = _nodes_of(joins, "left", index), _nodes_of(joins, "right", index)
+    left, right = (joins.find(side, index, "node") for side in ("left", "right"))
     sources, pairs = _sources(joins, ids, left, right)
     # A directory's name may be no text; a plan's has to be.
     name = os.fsencode(path.resolve().name).decode("utf-8", "replace")
@@ -114,15 +114,6 @@ def _capacity(table: Columns, capacity: str | None) -> Floats:
         known = [*choices, UNLIMITED]
         raise ProblemError(f"{table.path}: {unknown('capacity column', capacity, known)}")
     return table.capacity(capacity)
-
-
-def _nodes_of(joins: Columns, column: str, index: dict[str, int]) -> Ints:
-    codes, names = joins.coded(column)
-    found = np.array([index.get(name, -1) for name in names], np.int64)[codes]
-    if (found < 0).any():
-        row = int(np.argmax(found < 0))
-        raise joins.fail(column, unknown("node", names[int(codes[row])], index), row)
-    return found
 
 
 def _sources(

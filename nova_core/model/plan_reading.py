@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,34 +13,30 @@ import numpy as np
 from msgspec import UNSET
 
 from nova_core.errors import PlanError
-from nova_core.model.columnar import Columns, position_columns, read_columns
+from nova_core.model.columnar import Columns, known_columns, position_columns, read_columns
+from nova_core.model.columns import Column, Lists, Named, Ranges, length
 from nova_core.model.plan import Instances, Partitions, Plan, Routes
 from nova_core.model.plan_document import (
+    ROWS,
     VERSION,
     PlanDocument,
     PlanHeader,
     PlanTablesHeader,
-    known_columns,
 )
 from nova_core.model.plan_writing import (
     ROUTES,
     SIDES,
-    Column,
-    Lists,
-    Named,
-    Ranges,
     edge_columns,
     instance_facts,
-    length,
     load_columns,
     partition_columns,
     totals,
 )
-from nova_core.model.problem import Bools, Floats, Ints, Problem, Strings
+from nova_core.model.problem import Bools, Floats, Ints, Problem
 from nova_core.model.query_graph import QueryGraph, expand
 from nova_core.model.query_plan import QueryPlan
 from nova_core.model.rows import Rows
-from nova_core.model.syntax import number, read_typed, unknown
+from nova_core.model.syntax import number, read_typed
 
 Table = Rows | Columns
 
@@ -57,7 +54,7 @@ def plan_of(document: PlanDocument, problem: Problem, path: Path) -> Plan:
     """A document as the plan of a problem, as `read_plan_document`; errors name ``path``."""
     tables: dict[str, Table] = {
         name: Rows(path, name, rows, PlanError)
-        for name in ("instances", "partitions", "virtual", "edges", "loads")
+        for name in ROWS
         if (rows := getattr(document, name)) is not UNSET
     }
     return _PlanReader(document, tables, problem, path).plan()
@@ -75,7 +72,7 @@ def read_plan_tables(path: Path, problem: Problem) -> Plan:
     """
     header = read_typed(path, PlanTablesHeader, "nova_plan", VERSION, PlanError)
     tables: dict[str, Table] = {
-        name: read_columns(path.parent / file, known_columns(name), PlanError)
+        name: read_columns(path.parent / file, known_columns(ROWS[name]), PlanError)
         for name, file in msgspec.structs.asdict(header.tables).items()
         if file is not UNSET
     }
@@ -92,7 +89,6 @@ class _PlanReader:
         self._tables = tables
         self._problem = problem
         self._path = path
-        self._index: dict[str, Mapping[str, int]] = {"node": problem.node_index}
         made = header.problem
         if made.digest != problem.digest:
             raise PlanError(
@@ -140,44 +136,19 @@ class _PlanReader:
 
     # --- names ----------------------------------------------------------------------------------
 
-    def _find(
-        self,
-        table: Table,
-        column: str,
-        what: str,
-        ids: Sequence[str] | Strings = (),
-    ) -> Ints:
-        """(k,) rows that names mean."""
-        return self._rows(table, column, *table.coded(column), what, ids)
+    def _operators(self, table: Table) -> Ints:
+        """(k,) operators that a table names."""
+        codes, names = table.coded("operator")
+        if names == self._names:  # as plans of all operators are written
+            return codes
+        return table.find_codes("operator", codes, names, self._operator_index, "operator")
 
-    def _rows(
-        self,
-        table: Table,
-        column: str,
-        codes: Ints,
-        names: list[str],
-        what: str,
-        ids: Sequence[str] | Strings,
-    ) -> Ints:
-        if len(codes) == 0:
-            return np.empty(0, np.int64)
-        if what == "operator":
-            ids = self._names
-            if names == ids:  # as plans of all operators are written
-                return codes
-        index = self._index.get(what)
-        if index is None:
-            index = {name: row for row, name in enumerate(_listed(ids))}
-            self._index[what] = index
-        found = np.array([index.get(name, -1) for name in names], np.int64)[codes]
-        if (found < 0).any():
-            row = int(np.argmax(found < 0))
-            raise table.fail(column, unknown(what, names[int(codes[row])], index), row)
-        return found
+    @cached_property
+    def _operator_index(self) -> dict[str, int]:
+        return {name: row for row, name in enumerate(self._names)}
 
     def _inputs(self, table: Table) -> Ints:
-        side = self._find(table, "side", "side", SIDES)
-        return 2 * self._find(table, "operator", "operator") + side
+        return 2 * self._operators(table) + table.find("side", {"left": 0, "right": 1}, "side")
 
     # --- what decides -----------------------------------------------------------------------------
 
@@ -207,7 +178,7 @@ class _PlanReader:
 
     def _instances(self, table: Table, partitions: Partitions) -> tuple[Instances, Ints]:
         """The instances by operator, and the row of the table that each was."""
-        pair, node = self._find(table, "operator", "operator"), self._find(table, "node", "node")
+        pair, node = self._operators(table), table.find("node", self._problem.node_index, "node")
         feeds = None
         if "feeds" in table:
             feeds = table.whole("feeds", -1)
@@ -244,7 +215,7 @@ class _PlanReader:
             return None
         dimensions = self._problem.nodes.position.shape[1]
         position = np.full((len(self._whole.offset) // 2, dimensions), np.nan)
-        rows = self._find(table, "operator", "operator")
+        rows = self._operators(table)
         if len(table) == 0:
             return position
         given = self._positions(table, dimensions)
@@ -286,7 +257,8 @@ class _PlanReader:
             if (np.diff(offset) == 0).any():
                 row = int(np.argmin(np.diff(offset)))
                 raise table.fail(name, "no node; all instances have routes, or none", row)
-            legs.append((offset, self._rows(table, name, codes, names, "node", ())))
+            index = self._problem.node_index
+            legs.append((offset, table.find_codes(name, codes, names, index, "node")))
         length = np.stack([np.diff(offset)[order] for offset, _ in legs], axis=1).ravel()
         total = np.concatenate(([0], np.cumsum(length)))
         nodes = np.empty(int(total[-1]), np.int64)
@@ -378,10 +350,6 @@ class _PlanReader:
         wanted = np.where(column < 0, np.nan, column)
         good = np.isnan(found_numbers) | np.isclose(found_numbers, wanted, rtol=1e-9, atol=1e-9)
         return good, found_numbers, wanted
-
-
-def _listed(names: Sequence[str] | Strings) -> list[str]:
-    return names.tolist() if isinstance(names, np.ndarray) else list(names)
 
 
 def _as_written(column: Named, codes: Ints, names: list[str]) -> bool:

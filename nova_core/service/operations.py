@@ -16,12 +16,13 @@ from starlette.types import Receive, Scope, Send
 
 from nova_core.errors import PlanError, ProblemError
 from nova_core.explain import Explainer, find_node, find_pairs
-from nova_core.model.document import ProblemDocument, document_text
 from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import PlanDelta
 from nova_core.model.plan_document import PlanDocument
 from nova_core.model.plan_writing import plan_text
 from nova_core.model.problem import Problem
+from nova_core.model.problem_document import ProblemDocument
+from nova_core.model.problem_writing import document_text
 from nova_core.placement.live import Event, parse_event
 from nova_core.service.documents import (
     DeltaList,
