@@ -9,7 +9,6 @@ import click
 
 from nova_core import console
 from nova_core.commands import figures, shared
-from nova_core.commands.plan import outcomes_dict
 from nova_core.errors import NovaError, ProblemError
 
 
@@ -59,7 +58,7 @@ def compare(
                 "problem": figures.problem_dict(loaded),
                 "objective": objective,
                 "lower_bound": lowest,
-                "strategies": outcomes_dict(outcomes),
+                "strategies": figures.outcomes_dict(outcomes),
             }
         )
         return

@@ -45,6 +45,13 @@ rows_option = click.option(
     type=at_least(0),
     help=f"Rows shown of a long table; 0 for all [default: {console.ROWS}; with --json: all].",
 )
+
+
+def shown_rows(rows: int | None, usual: int = console.ROWS) -> int | None:
+    """How many rows of a table are shown, by ``--rows``; None for all."""
+    return usual if rows is None else rows or None
+
+
 sync_option = click.option(
     "--sync", is_flag=True, help="Wait for the disk after each event (power cuts)."
 )

@@ -41,7 +41,7 @@ from nova_core.service.documents import (
     StreamQuery,
 )
 from nova_core.service.hosted import HostedPlacement
-from nova_core.service.intake import SMALL, MissingError, RefusedError
+from nova_core.service.intake import SMALL, RefusedError
 from nova_core.service.openapi import JSON, Operation
 from nova_core.service.requests import YAML, Receiver, document_of, parameters_of
 from nova_core.service.store import Store
@@ -329,5 +329,5 @@ def _explanation(plan: Plan, query: ExplainQuery) -> bytes:
             return msgspec.json.encode(explainer.node(find_node(plan.problem, node)))
         pairs = explainer.farthest(PAIRS) if join is UNSET else find_pairs(plan.problem, join)
     except PlanError as error:
-        raise MissingError(str(error)) from None
+        raise RefusedError(404, str(error)) from None
     return msgspec.json.encode({"pairs": [explainer.pair(pair) for pair in pairs]})
