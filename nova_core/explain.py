@@ -14,7 +14,6 @@ from nova_core.model.objectives import leg_cost, leg_weights
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints, Problem
 from nova_core.model.query_plan import QueryPlan
-from nova_core.model.traffic import leg_rates
 from nova_core.model.verify import TOLERANCE
 from nova_core.verdicts import Verdicts
 
@@ -258,12 +257,10 @@ class Explainer:
     @cached_property
     def _pair_cost(self) -> Floats:
         """(p,) cost of each pair where it runs, by the plan's objective, sending directly."""
-        plan, i = self.plan, self.plan.instances
-        p, count = self.problem, len(self.problem.matrix)
-        ends = np.stack([p.left_node, p.right_node, p.sink_node], axis=1)[i.pair]
-        legs = leg_cost(p, ends, i.node[:, None])
+        plan, i, count = self.plan, self.plan.instances, len(self.problem.matrix)
+        legs = leg_cost(self.problem, self.problem.pair_ends[i.pair], i.node[:, None])
         if plan.objective == "network-usage":
-            cost = (leg_rates(plan) * legs).sum(axis=1)
+            cost = (plan.leg_rate * legs).sum(axis=1)
         else:
             share = i.replicas / np.bincount(i.pair, i.replicas, count)[i.pair]
             cost = share * (self._weights[i.pair] * legs).sum(axis=1)
@@ -289,15 +286,11 @@ class Explainer:
             for i in np.argsort(-rates, kind="stable")
         ]
 
-    def _ends(self, pair: int) -> Ints:
-        p = self.problem
-        return np.array([p.left_node[pair], p.right_node[pair], p.sink_node[pair]])
-
     def _costs(self, pair: int) -> Floats:
         """(n,) cost of the whole pair on each node."""
         everywhere = np.arange(len(self.problem.nodes))[:, None]
         return np.asarray(
-            leg_cost(self.problem, self._ends(pair), everywhere) @ self._weights[pair]
+            leg_cost(self.problem, self.problem.pair_ends[pair], everywhere) @ self._weights[pair]
         )
 
     def _ideal_cost(self, pair: int, point: Floats, costs: Floats) -> float:
@@ -305,7 +298,7 @@ class Explainer:
 
         No node costs less, except one of its ends: that leg is free of the end's own height.
         """
-        nodes, ends, weights = self.problem.nodes, self._ends(pair), self._weights[pair]
+        nodes, ends, weights = self.problem.nodes, self.problem.pair_ends[pair], self._weights[pair]
         away = np.linalg.norm(nodes.position[ends] - point, axis=1)
         if nodes.height is None:
             return float(away @ weights)
@@ -317,7 +310,7 @@ class Explainer:
             return np.asarray(given[pair])
         from nova_core.placement.geometric_median import geometric_median
 
-        anchors = self.problem.nodes.position[self._ends(pair)]
+        anchors = self.problem.nodes.position[self.problem.pair_ends[pair]]
         return np.asarray(geometric_median(anchors[None], self._weights[pair][None])[0])
 
     # --- a pair ---------------------------------------------------------------------------------
@@ -335,9 +328,7 @@ class Explainer:
         ideal = weighted_distance(anchors, self._weights, points)
         height = self.problem.nodes.height
         if height is not None:
-            p = self.problem
-            ends = np.stack([p.left_node, p.right_node, p.sink_node], axis=1)
-            ideal += (self._weights * height[ends]).sum(axis=1)
+            ideal += (self._weights * height[self.problem.pair_ends]).sum(axis=1)
         above = self._pair_cost - ideal
         return [int(pair) for pair in np.argsort(-above, kind="stable")[:count]]
 
@@ -449,8 +440,8 @@ class Explainer:
 
     def _wishes(self, node: int, limit: int) -> list[Wish]:
         p, i = self.problem, self.plan.instances
-        ends = np.stack([p.left_node, p.right_node, p.sink_node], axis=1)
-        gain = self._pair_cost - (self._weights * leg_cost(p, ends, np.array(node))).sum(axis=1)
+        here = self._weights * leg_cost(p, p.pair_ends, np.array(node))
+        gain = self._pair_cost - here.sum(axis=1)
         # A pair that is here in part has its wish in part; it is told by what the node hosts.
         gain[i.pair[self._on_node(node)]] = 0.0
         best = np.argsort(-gain, kind="stable")[:limit]

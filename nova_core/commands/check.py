@@ -30,7 +30,7 @@ def check(
     as_json: bool,
 ) -> None:
     """Verify that PLAN answers the problem and keeps every constraint; exit code 1 if not."""
-    placed = shared.load_plan(plan, shared.load_problem(problem, capacity, queries=True))
+    placed = shared.load_plan(plan, shared.load_problem(problem, capacity))
     from nova_core.model.verify import verify
 
     with console.warnings_as_lines():

@@ -39,7 +39,7 @@ def compare(
     from nova_core.strategies import names
 
     objective = objective or "latency"
-    loaded = shared.load_problem(problem, capacity, queries=True)
+    loaded = shared.load_problem(problem, capacity)
     requested = list(dict.fromkeys(strategies)) or names(queries=bool(loaded.queries))
     chosen = {name: _parameters(name, objective, requested, settings) for name in requested}
     with shared.working():

@@ -34,7 +34,7 @@ def diff(
     as_json: bool,
 ) -> None:
     """Show what changes from plan A to plan B of one problem; exit code 1 if anything does."""
-    loaded = shared.load_problem(problem, capacity, queries=True)
+    loaded = shared.load_problem(problem, capacity)
     old, new = shared.load_plan(a, loaded), shared.load_plan(b, loaded)
     from nova_core.plan_diff import diff_plans
 

@@ -45,7 +45,7 @@ def explain(
     """
     if join is not None and node is not None:
         raise click.UsageError("--join and --node: give one of them")
-    loaded = shared.load_problem(problem, capacity, queries=True)
+    loaded = shared.load_problem(problem, capacity)
     with shared.working():
         placed = shared.load_plan(plan, loaded)
         from nova_core.explain import Explainer, find_node, find_pairs

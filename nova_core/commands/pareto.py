@@ -61,7 +61,7 @@ def pareto(
     """
     from nova_core.evaluation.pareto import pareto_front
 
-    loaded = shared.load_problem(problem, capacity)
+    loaded = shared.load_problem(problem, capacity, pairs_only=True)
     with shared.working(), console.progress("solving") as progress:
         front = pareto_front(loaded, steps, limit, progress)
         others = figures.run_all(loaded, {name: {} for name in dict.fromkeys(strategies)})

@@ -94,7 +94,7 @@ def plan(
     if output is not None:
         require_writable(output)
     parameters = shared.parameters_of(strategy, named, settings)
-    loaded = shared.load_problem(problem, capacity, queries=True)
+    loaded = shared.load_problem(problem, capacity)
     if baselines is None:
         baselines = len(loaded.nodes) <= BASELINE_NODES
         if not baselines:

@@ -130,17 +130,18 @@ def working() -> Iterator[None]:
         yield
 
 
-def load_problem(path: Path, capacity: str | None, queries: bool = False) -> Problem:
-    """Read a problem file or directory; one of whole queries only where ``queries`` says so.
+def load_problem(path: Path, capacity: str | None, *, pairs_only: bool = False) -> Problem:
+    """Read a problem file or directory.
 
     Raises:
-        ProblemError: as `nova_core.model.files.read_problem`, and for whole queries.
+        ProblemError: as `nova_core.model.files.read_problem`, and for whole queries where a command
+            takes joins of pairs only.
     """
     from nova_core.model.files import read_problem
 
     with console.warnings_as_lines():
         problem = read_problem(path, capacity=capacity, locate=_locate)
-    if not queries:
+    if pairs_only:
         problem.require_pairs(click.get_current_context().command_path)
     return problem
 

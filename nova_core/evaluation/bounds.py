@@ -127,19 +127,15 @@ class AssignmentCosts:
 
     def of(self, pair: Ints, host: Ints) -> Floats:
         """(c,) costs of single columns; ``host`` indexes `hosts`."""
-        p, there = self._problem, self.hosts[host]
-        ends = (p.left_node, p.right_node, p.sink_node)
-        cost = np.zeros(len(pair))
-        for leg, node in enumerate(ends):
-            cost += self._weights[pair, leg] * p.distance(node[pair], there)
-        return cost
+        p = self._problem
+        legs = p.distance(p.pair_ends[pair], self.hosts[host][:, None])
+        return np.asarray((self._weights[pair] * legs).sum(axis=1))
 
     def rows(self, pairs: slice | Ints) -> Floats:
         """(pairs, h) costs of some pairs on every host."""
-        p = self._problem
-        ends = (p.left_node[pairs], p.right_node[pairs], p.sink_node[pairs])
-        cost = np.zeros((len(ends[0]), len(self.hosts)))
-        for leg, node in enumerate(ends):
+        ends = self._problem.pair_ends[pairs]
+        cost = np.zeros((len(ends), len(self.hosts)))
+        for leg, node in enumerate(ends.T):
             distinct, row = np.unique(node, return_inverse=True)
             cost += self._weights[pairs, leg, None] * self._away(distinct)[row]
         return cost
@@ -148,11 +144,10 @@ class AssignmentCosts:
         """(e, h) ms between some nodes and every host."""
         if self._latency is not None:
             return np.asarray(self._latency[np.ix_(ends, self.hosts)], np.float64)
+        from scipy.spatial.distance import cdist
+
         position, height = self._problem.latency_position, self._problem.nodes.height
-        square = np.zeros((len(ends), len(self.hosts)))
-        for axis in range(position.shape[1]):
-            square += np.subtract.outer(position[ends, axis], position[self.hosts, axis]) ** 2
-        away = np.sqrt(square)
+        away = np.asarray(cdist(position[ends], position[self.hosts]))
         if height is not None:
             apart = ends[:, None] != self.hosts
             away += apart * np.add.outer(height[ends], height[self.hosts])

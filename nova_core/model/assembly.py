@@ -94,29 +94,12 @@ class Assembly:
         )
         if problem.streams and not problem.queries:
             raise ProblemError(f"{self._path}: streams: only `queries` can use them")
-        problem = self._bound(problem)
+        if problem.queries:
+            from nova_core.model.query_binding import bound_queries
+
+            problem = replace(problem, queries=bound_queries(problem, str(self._path)))
         validate_problem(problem, str(self._path), self._files)
         return problem
-
-    def _bound(self, problem: Problem) -> Problem:
-        """The problem with its queries in their full form."""
-        needed = problem.streams or any(query.sql is not UNSET for query in problem.queries)
-        expressions = ("where", "on", "columns", "group_by", "compute")
-        needed = needed or any(
-            getattr(operator, name, UNSET) is not UNSET
-            for query in problem.queries
-            for operator in query.operators
-            for name in expressions
-        )
-        if not needed:
-            return problem
-        from nova_core.model.query_binding import bound_queries, keyed_streams, names_of_streams
-
-        where = str(self._path)
-        names_of_streams(problem.streams, dict.fromkeys(problem.sources.stream.tolist()), where)
-        keyed = keyed_streams(problem)
-        queries = bound_queries(problem.queries, problem.streams, keyed, where)
-        return replace(problem, queries=queries)
 
     # --- tables ---------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from nova_core.errors import PlanError
 from nova_core.model.columns import Column, Lists, Named, Ranges, Table, rows, write_tables
 from nova_core.model.edges import LEGS, edges
 from nova_core.model.files import write_text
-from nova_core.model.objectives import OBJECTIVES, leg_weights
+from nova_core.model.objectives import OBJECTIVES
 from nova_core.model.partitioner import SEQUENCE_SHARE
 from nova_core.model.plan import Plan
 from nova_core.model.plan_document import VERSION
@@ -195,24 +195,6 @@ def _tables(plan: Plan) -> dict[str, Table]:
 # --- the header ---------------------------------------------------------------------------------
 
 
-def objective_value(plan: Plan, usage: float) -> float | None:
-    """What the plan's objective adds up to; None for one that is not known here.
-
-    As in `nova_core.evaluation`: network usage is that of all flows; in the other objectives a pair
-    that is cut counts with the mean of its replicas, so that plans that cut compare with others.
-    """
-    if plan.objective == "network-usage":
-        return usage
-    if plan.objective not in OBJECTIVES:
-        return None
-    if isinstance(plan, QueryPlan):
-        return plan.objective_value(plan.objective)
-    i = plan.instances
-    cost = (leg_weights(plan.problem, plan.objective)[i.pair] * plan.leg_latency).sum(axis=1)
-    replicas = np.bincount(i.pair, i.replicas)
-    return float((cost * i.replicas / replicas[i.pair]).sum())
-
-
 def totals(plan: Plan, flows: Table) -> dict[str, Any]:
     """Sums for the header of a plan with these edges (`edge_columns`).
 
@@ -223,7 +205,7 @@ def totals(plan: Plan, flows: Table) -> dict[str, Any]:
     assert isinstance(rate, np.ndarray) and isinstance(latency, np.ndarray)
     usage = float((rate * latency).sum())
     return {
-        "objective": objective_value(plan, usage),
+        "objective": plan.objective_value(plan.objective) if plan.objective in OBJECTIVES else None,
         "instances": len(plan.instances),
         "replicas": int(plan.instances.replicas.sum()),
         "nodes_used": len(np.unique(plan.instances.node)),

@@ -234,6 +234,11 @@ class Problem:
         return np.array([self.node_index[query.sink] for query in self.queries], np.int64)
 
     @cached_property
+    def pair_ends(self) -> Ints:
+        """(p, 3) nodes at the ends of each pair's legs: left source, right source, sink."""
+        return np.stack([self.left_node, self.right_node, self.sink_node], axis=1)
+
+    @cached_property
     def left_rate(self) -> Floats:
         """(p,) dr(s) of each pair, tuples/s."""
         return self.sources.rate[self.matrix.left]

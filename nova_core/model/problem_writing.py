@@ -20,11 +20,11 @@ def problem_tables(problem: Problem) -> dict[str, Table]:
     """The columns of every table, by the names that `ROWS` of the format gives them."""
     n, s, m, k = problem.nodes, problem.sources, problem.matrix, problem.links
     tables: dict[str, dict[str, Any]] = {
-        "nodes": {"id": n.ids, "position": n.position, "height": n.height, "penalty": n.penalty}
-        | {"capacity": n.capacity, "worker": n.worker}
-        | {"memory": n.memory, "cost": n.cost, "tags": n.tags, "host": n.host},
+        "nodes": {"id": n.ids, "position": n.position, "capacity": n.capacity, "worker": n.worker}
+        | {"memory": n.memory, "cost": n.cost, "tags": n.tags, "host": n.host}
+        | {"height": n.height, "penalty": n.penalty},
         "sources": {"id": s.ids, "node": Named(s.node, n.ids), "stream": s.stream, "rate": s.rate}
-        | {"tuple_bytes": s.tuple_bytes, "key": s.key},
+        | {"key": s.key, "tuple_bytes": s.tuple_bytes},
     }
     if not problem.queries:
         tables["matrix"] = {

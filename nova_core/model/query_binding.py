@@ -99,36 +99,34 @@ def stream_columns(streams: Sequence[Stream]) -> dict[str, list[Column]]:
     }
 
 
-def bound_queries(
-    queries: Sequence[Query], streams: Sequence[Stream], keyed: frozenset[str], where: str
-) -> tuple[Query, ...]:
-    """Queries in their full form.
+def bound_queries(problem: Problem, where: str) -> tuple[Query, ...]:
+    """A problem's queries in their full form; as they are where the problem has no `streams`.
 
     Args:
-        queries: as they are written, as SQL or operators.
-        streams: what their streams hold; none refuses expressions.
-        keyed: streams all of whose sources have a key.
+        problem: with the queries as they are written, as SQL or operators.
         where: what errors begin with.
 
     Raises:
         ProblemError: naming the place, the value and what would be accepted.
     """
-    found = []
-    for number, query in enumerate(queries):
+    streams, keyed = problem.streams, keyed_streams(problem)
+    _check_streams(streams, dict.fromkeys(problem.sources.stream.tolist()), where)
+    full = []
+    for number, query in enumerate(problem.queries):
         place = f"{where}: queries[{number}]"
         if not streams:
             _refuse_expressions(query, place)
-            found.append(query)
+            full.append(query)
             continue
         if query.sql is not UNSET:
             if query.operators:
                 raise ProblemError(f"{place}: both of operators and sql; give one")
             from nova_core.model.query_sql import read_sql
 
-            made = read_sql(str(query.sql), stream_columns(streams), f"{place}.sql")
-            query = Query(id=query.id, sink=query.sink, operators=made)
-        found.append(_Binder(query, streams, keyed, place).query())
-    return tuple(found)
+            operators = read_sql(str(query.sql), stream_columns(streams), f"{place}.sql")
+            query = Query(id=query.id, sink=query.sink, operators=operators)
+        full.append(_Binder(query, streams, keyed, place).query())
+    return tuple(full)
 
 
 def bind(query: Query, problem: Problem) -> dict[str, Bound]:
@@ -280,8 +278,6 @@ class _Binder:
                     f"{here}.{field} {name}: {value:g} s: expected whole ms, at least {SHORTEST_MS}"
                 )
             lengths.append(ms)
-        if lengths[1] > lengths[0]:
-            raise ProblemError(f"{here}.slide {name}: {slide:g} s: expected at most the window")
         return Window(*lengths), UNSET if lengths[0] == lengths[1] else slide
 
     def _join(
@@ -378,7 +374,7 @@ class _Binder:
         )
 
 
-def names_of_streams(streams: Sequence[Stream], sources: Mapping[str, object], where: str) -> None:
+def _check_streams(streams: Sequence[Stream], sources: Mapping[str, object], where: str) -> None:
     """Refuse streams that are there twice, or that no source has.
 
     Raises:

@@ -329,9 +329,9 @@ def _route(plan: Plan) -> _Finding:
     problem, i, routes = plan.problem, plan.instances, plan.routes
     if routes is None:
         return _Finding("route", np.empty(0), np.empty(0), lambda _: ("", ""))
-    left, right = problem.left_node[i.pair], problem.right_node[i.pair]
+    left, right, sink = problem.pair_ends[i.pair].T
     begin = np.stack([left, right, i.node], axis=1).ravel()
-    end = np.stack([i.node, i.node, problem.sink_node[i.pair]], axis=1).ravel()
+    end = np.stack([i.node, i.node, sink], axis=1).ravel()
     first, last = routes.node[routes.offset[:-1]], routes.node[routes.offset[1:] - 1]
     wrong = np.flatnonzero((first != begin) | (last != end))
 

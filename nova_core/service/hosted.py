@@ -78,7 +78,7 @@ class HostedPlacement:
         self._unwritable: str | None = None
         self._checkpoint_due = CHECKPOINT
         self._lock = asyncio.Lock()
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._news = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._snapshot: tuple[int, Plan] | None = None
         self._warm = False
@@ -301,30 +301,24 @@ class HostedPlacement:
                         await asyncio.sleep(_PACE)
                 elif self._ended is not None:
                     return
-                elif not await self._news(HEARTBEAT):
+                elif not await self._waits():
                     yield b": version %d\n\n" % after
         finally:
             self._following -= 1
             self._streams.dec()
 
-    async def _news(self, seconds: float) -> bool:
-        """Wait until something has happened; False when nothing has."""
-        news = asyncio.get_running_loop().create_future()
-        self._waiting.add(news)
+    async def _waits(self) -> bool:
+        """Wait until something has happened; False when nothing has for a while."""
         try:
-            async with asyncio.timeout(seconds):
-                await news
+            async with asyncio.timeout(HEARTBEAT):
+                await self._news.wait()
         except TimeoutError:
             return False
-        finally:
-            self._waiting.discard(news)
         return True
 
     def _wake(self) -> None:
-        for news in self._waiting:
-            if not news.done():
-                news.set_result(None)
-        self._waiting.clear()
+        self._news.set()
+        self._news = asyncio.Event()
 
     def end_streams(self, reason: str) -> None:
         """End all streams when they have told all there is, and take no more events."""

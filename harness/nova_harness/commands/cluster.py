@@ -121,7 +121,7 @@ def deploy(
     The engine is brought up unless it runs; jobs that Nova did not start go on. Exit code 1 when an
     operator is not where the plan has it.
     """
-    answered = shared.load_problem(problem, None)
+    answered = shared.load_problem(problem, None, pairs_only=True)
     decided = shared.load_plan(plan, answered)
     flows = workload_for(answered, **flow, seconds=seconds)
     with on_hosts(name, place, prepare=True) as (engine, limits):
@@ -178,7 +178,7 @@ def verify(
         return
     if plan is not None and problem is None:
         raise NovaError("--plan and --problem: give both, or neither")
-    answered = None if problem is None else shared.load_problem(problem, None)
+    answered = None if problem is None else shared.load_problem(problem, None, pairs_only=True)
     decided = None if plan is None or answered is None else shared.load_plan(plan, answered)
     with _cluster(name, place, at, answered) as reached:
         document = _recall(name, reached, job) if decided is None else reached.document(decided)
