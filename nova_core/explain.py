@@ -207,7 +207,7 @@ def explain_links(
         np.append(plan.graph.links[1], -1)[links.logical],
     )
     carried = np.where(links.logical < 0, body[np.maximum(links.producer, -1)], carried)
-    found, latency = [], plan.query_latency()
+    explained, latency = [], plan.query_latency()
     in_queries: dict[str, float] = {}
     for row, (one, to) in enumerate(zip(carried.tolist(), receiver.tolist(), strict=True)):
         query = operators[to].query
@@ -218,7 +218,7 @@ def explain_links(
         if plan.virtual_position is not None and end >= 0:
             ideal = plan.virtual_position[plan.instances.pair[end]]
             away = float(np.linalg.norm(plan.problem.nodes.position[stop[row]] - ideal))
-        found.append(
+        explained.append(
             LinkExplanation(
                 carries=operators[one].id,
                 receiver=operators[to].id,
@@ -229,14 +229,14 @@ def explain_links(
                 from_ideal=away,
             )
         )
-    if not found:
+    if not explained:
         known = [one.id for one in queries] + [one.id for one in operators]
         raise PlanError(
             f"{name}: no such query, operator or source; {_suggestion(str(name), known)}"
         )
     if name is None:
-        found.sort(key=lambda link: -(link.from_ideal or 0.0))
-    return found, in_queries
+        explained.sort(key=lambda link: -(link.from_ideal or 0.0))
+    return explained, in_queries
 
 
 class Explainer:
@@ -305,9 +305,9 @@ class Explainer:
         return float(min((away + nodes.height[ends]) @ weights, costs[ends].min()))
 
     def _virtual_position(self, pair: int) -> Floats:
-        given = self.plan.virtual_position
-        if given is not None and np.isfinite(given[pair]).all():
-            return np.asarray(given[pair])
+        position = self.plan.virtual_position
+        if position is not None and np.isfinite(position[pair]).all():
+            return np.asarray(position[pair])
         from nova_core.placement.geometric_median import geometric_median
 
         anchors = self.problem.nodes.position[self.problem.pair_ends[pair]]
@@ -401,10 +401,10 @@ class Explainer:
         for v in verdicts.share:
             at = np.flatnonzero(verdicts.order == v)
             rank.setdefault(v, int(at[0]) + 1 if len(at) else 0)
-        found = []
+        candidates = []
         for v, place in sorted(rank.items(), key=lambda item: (verdicts.cost[item[0]], item[1])):
             others = [one for one in self._occupants(v) if one.pair != name]
-            found.append(
+            candidates.append(
                 Candidate(
                     rank=place or None,
                     node=str(p.nodes.ids[v]),
@@ -416,7 +416,7 @@ class Explainer:
                     more_occupants=len(others[OCCUPANTS:]),
                 )
             )
-        return found
+        return candidates
 
     # --- a node ---------------------------------------------------------------------------------
 

@@ -58,14 +58,14 @@ def diff(
 
 
 def print_diff(
-    found: PlanDiff,
+    difference: PlanDiff,
     paths: tuple[Path, Path],
     outcomes: tuple[figures.Outcome, figures.Outcome],
     limit: int | None,
 ) -> None:
     """The difference for people."""
-    if found.same:
-        console.show(f"no difference: all {found.unchanged:,} instances stay")
+    if difference.same:
+        console.show(f"no difference: all {difference.unchanged:,} instances stay")
         return
 
     def rate(before: float, after: float) -> str:
@@ -73,8 +73,8 @@ def print_diff(
             return f"{console.number(before)} -> {console.number(after)}"
         return console.number(before or after)
 
-    rows = found.rows(limit)
-    more = len(found.kind) - len(rows)
+    rows = difference.rows(limit)
+    more = len(difference.kind) - len(rows)
     table = console.table(
         "Changes",
         ["change", "operator", "from", "to", ">tuples/s"],
@@ -90,11 +90,11 @@ def print_diff(
         ],
         caption=f"{more:,} more (--rows)" if more else None,
     )
-    summary = [f"{count:,} {kind}" for kind, count in found.counts().items() if count]
-    summary += ["other routes"] * found.rerouted
+    summary = [f"{count:,} {kind}" for kind, count in difference.counts().items() if count]
+    summary += ["other routes"] * difference.rerouted
     changes: list[Table | str] = ["", table, ""] if rows else []
     console.show(
-        f"{', '.join(summary)}; {found.unchanged:,} stay",
+        f"{', '.join(summary)}; {difference.unchanged:,} stay",
         *changes,
         cost_changes(outcomes, paths),
     )

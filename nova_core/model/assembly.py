@@ -242,24 +242,24 @@ class Assembly:
         if "output_rate" in table:
             derived = table.empty("output_rate")
             rate = table.floats("output_rate", 1.0)
-        given = set(np.unique(join).tolist())
+        listed = set(np.unique(join).tolist())
         parts = [(join, left, right)]
         for row, operator in enumerate(self._operators):
-            found = self._derive(row, operator, row in given)
-            if found is not None:
-                parts.append((np.full(len(found[0]), row), *found))
+            pairs = self._derive(row, operator, row in listed)
+            if pairs is not None:
+                parts.append((np.full(len(pairs[0]), row), *pairs))
         join, left, right = (np.concatenate(column) for column in zip(*parts, strict=True))
         selectivity = np.array([operator.selectivity for operator in self._operators])
         emitted = matching.output_rate(sources.rate[left], sources.rate[right], selectivity[join])
         emitted[: len(rate)] = np.where(derived, emitted[: len(rate)], rate)
         return JoinMatrix(join, left, right, emitted)
 
-    def _derive(self, row: int, operator: OperatorRow, given: bool) -> tuple[Ints, Ints] | None:
+    def _derive(self, row: int, operator: OperatorRow, is_listed: bool) -> tuple[Ints, Ints] | None:
         place = f"{self._path}: query.operators[{row}].match of {operator.id!r}"
         match = operator.match
-        if match == "matrix" or (match is UNSET and given):
+        if match == "matrix" or (match is UNSET and is_listed):
             return None
-        if given:
+        if is_listed:
             raise ProblemError(f"{place}: {match}, but pairs of this join are given as well")
         left, right = self._stream_sources(operator.left), self._stream_sources(operator.right)
         if len(left) == 0 or len(right) == 0:

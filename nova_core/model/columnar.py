@@ -18,7 +18,7 @@ from nova_core.model.problem import Bools, Floats, Ints, Strings
 from nova_core.model.rows import ReadTable
 
 if TYPE_CHECKING:
-    from msgspec import inspect
+    from msgspec import Struct, inspect
 
 Kind = Literal["text", "number", "flag", "capacity", "whole"]
 AXES = ("x", "y", "z")
@@ -39,7 +39,7 @@ POSITION_KINDS: dict[str, Kind] = dict.fromkeys(
 
 
 @cache
-def fields_of(row: type[Any]) -> list[tuple[str, list[inspect.Type]]]:
+def fields_of(row: type[Struct]) -> list[tuple[str, list[inspect.Type]]]:
     """Names of a struct's fields in documents, and the types that their values may have."""
     from msgspec import inspect
 
@@ -50,7 +50,7 @@ def fields_of(row: type[Any]) -> list[tuple[str, list[inspect.Type]]]:
     return [(field.encode_name, list(alternatives(field.type))) for field in info.fields]
 
 
-def known_columns(row: type[Any]) -> dict[str, Kind]:
+def known_columns(row: type[Struct]) -> dict[str, Kind]:
     """The columns that a file of a table may have.
 
     Args:
@@ -239,17 +239,17 @@ class Columns(ReadTable):
         Raises:
             NovaError: when the columns' names do not run on from the first.
         """
-        found = [name for name in self.names if name in POSITION_KINDS]
-        if not found:
+        axes = [name for name in self.names if name in POSITION_KINDS]
+        if not axes:
             return None
         expected = (
-            list(AXES[: len(found)])
-            if found[0] in AXES
-            else [f"position_{axis}" for axis in range(len(found))]
+            list(AXES[: len(axes)])
+            if axes[0] in AXES
+            else [f"position_{axis}" for axis in range(len(axes))]
         )
-        if sorted(found) != sorted(expected):
+        if sorted(axes) != sorted(expected):
             raise self._error(
-                f"{self.path}: columns {', '.join(found)}: coordinates are x, y, z or position_0, "
+                f"{self.path}: columns {', '.join(axes)}: coordinates are x, y, z or position_0, "
                 "position_1, …"
             )
         return np.stack([self.floats(name) for name in expected], axis=1)
@@ -410,16 +410,16 @@ def names_of(codes: Ints, ids: Sequence[str] | Strings) -> Any:
     """
     import pyarrow as pa
 
-    given = codes >= 0
+    named = codes >= 0
     used = np.zeros(len(ids), bool)
-    used[codes[given]] = True
+    used[codes[named]] = True
     position = np.cumsum(used) - 1
     names = (
         np.asarray(ids, np.str_)[used].tolist()
         if isinstance(ids, np.ndarray)
         else [ids[row] for row in np.flatnonzero(used).tolist()]
     )
-    mask = None if given.all() else ~given
+    mask = None if named.all() else ~named
     if (
         len(codes) == len(names)
         and mask is None

@@ -138,13 +138,13 @@ def _sources(
     order = np.argsort(first)
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
-    kept = first[order]
-    both = np.isin(node[kept], left) & np.isin(node[kept], right)
-    stream = np.array(["left", "right"])[side[kept]]
-    names = ids[node[kept]]
+    chosen = first[order]
+    both = np.isin(node[chosen], left) & np.isin(node[chosen], right)
+    stream = np.array(["left", "right"])[side[chosen]]
+    names = ids[node[chosen]]
     suffixed = np.char.add(np.char.add(names, "."), stream)
     sources = Sources(
-        ids=np.where(both, suffixed, names), node=node[kept], stream=stream, rate=rate[kept]
+        ids=np.where(both, suffixed, names), node=node[chosen], stream=stream, rate=rate[chosen]
     )
     pair = rank[inverse]
     return sources, (pair[0::2], pair[1::2])

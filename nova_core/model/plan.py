@@ -60,10 +60,10 @@ class Partitions:
         count = self.count.copy()
         count[list(cuts)] = [len(rates) for rates in cuts.values()]
         offset = np.concatenate(([0], np.cumsum(count)))
-        kept = np.ones(len(count), bool)
-        kept[list(cuts)] = False
+        unchanged = np.ones(len(count), bool)
+        unchanged[list(cuts)] = False
         rate = np.empty(int(offset[-1]))
-        rate[np.repeat(kept, count)] = self.rate[np.repeat(kept, self.count)]
+        rate[np.repeat(unchanged, count)] = self.rate[np.repeat(unchanged, self.count)]
         for each, rates in cuts.items():
             rate[offset[each] : offset[each + 1]] = rates
         return Partitions(offset, rate)

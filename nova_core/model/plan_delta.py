@@ -205,7 +205,8 @@ class _Applied:
             axis=1,
         )
         table[:, 1] = self._new_nodes()[i.node]
-        changed = {self._any_row(row.operator) for row in (*delta.stop, *delta.move)}
+        names = [row.operator for row in delta.stop] + [row.operator for row in delta.move]
+        changed = {self._any_row(name) for name in names}
         at = np.flatnonzero(np.isin(table[:, 0], list(changed)))
         nodes = self._old.problem.nodes.ids
         place = {

@@ -89,11 +89,11 @@ class _PlanReader:
         self._tables = tables
         self._problem = problem
         self._path = path
-        made = header.problem
-        if made.digest != problem.digest:
+        reference = header.problem
+        if reference.digest != problem.digest:
             raise PlanError(
-                f"{path}: problem.digest: made for {made.name!r} ({made.digest}), not for "
-                f"{problem.name!r} ({problem.digest}); plan this problem again"
+                f"{path}: problem.digest: made for {reference.name!r} ({reference.digest}), not "
+                f"for {problem.name!r} ({problem.digest}); plan this problem again"
             )
         self._graph: QueryGraph | None = None
         if problem.queries:
@@ -157,8 +157,8 @@ class _PlanReader:
         if table is None or len(table) == 0:
             return self._whole
         each = self._inputs(table)
-        given, first = np.unique(each, return_index=True)
-        if len(given) < len(each):
+        distinct, first = np.unique(each, return_index=True)
+        if len(distinct) < len(each):
             row = int(np.setdiff1d(np.arange(len(each)), first)[0])
             raise table.fail("side", "this input of the operator is cut twice", row)
         offset, rate = table.number_lists("rates", whole=False)
@@ -218,15 +218,15 @@ class _PlanReader:
         rows = self._operators(table)
         if len(table) == 0:
             return position
-        given = self._positions(table, dimensions)
-        if not np.isfinite(given).all():
-            row = int(np.argmin(np.isfinite(given).all(axis=1)))
-            raise table.fail("position", f"{given[row]} are not all finite numbers of ms", row)
+        read = self._positions(table, dimensions)
+        if not np.isfinite(read).all():
+            row = int(np.argmin(np.isfinite(read).all(axis=1)))
+            raise table.fail("position", f"{read[row]} are not all finite numbers of ms", row)
         _, first = np.unique(rows, return_index=True)
         if len(first) < len(rows):
             row = int(np.setdiff1d(np.arange(len(rows)), first)[0])
             raise table.fail("operator", "this operator has a virtual position already", row)
-        position[rows] = given
+        position[rows] = read
         return position
 
     @staticmethod
@@ -293,14 +293,14 @@ class _PlanReader:
             self._compare(tables["loads"], load_columns(plan), None)
 
     def _compare_totals(self, expected: Mapping[str, Any]) -> None:
-        for name, found in msgspec.to_builtins(self._header.totals).items():
+        for name, written in msgspec.to_builtins(self._header.totals).items():
             right = expected[name]
-            same = found == right
-            if isinstance(found, int | float) and isinstance(right, int | float):
-                same = math.isclose(found, right, rel_tol=1e-9, abs_tol=1e-9)
+            same = written == right
+            if isinstance(written, int | float) and isinstance(right, int | float):
+                same = math.isclose(written, right, rel_tol=1e-9, abs_tol=1e-9)
             if not same:
                 raise PlanError(
-                    f"{self._path}: totals.{name}: {found!r}, but by the plan it is {right!r}"
+                    f"{self._path}: totals.{name}: {written!r}, but by the plan it is {right!r}"
                 )
 
     def _compare(self, table: Table, expected: Mapping[str, Column], order: Ints | None) -> None:
@@ -318,16 +318,16 @@ class _PlanReader:
                 raise PlanError(f"{table.path}: {_name_of(table)}{message}")
             if name not in table:
                 continue
-            good, found, wanted = self._agrees(table, name, column, order)
+            good, written, right = self._agrees(table, name, column, order)
             if not good.all():
                 row = int(np.argmin(good))
-                message = f"{_shown(found[row])}, but by the plan it is {_shown(wanted[row])}"
+                message = f"{_shown(written[row])}, but by the plan it is {_shown(right[row])}"
                 raise table.fail(name, message, row if order is None else int(order[row]))
 
     def _agrees(
         self, table: Table, name: str, column: Column, order: Ints | None
     ) -> tuple[Bools, Any, Any]:
-        """Whether each row is right, what was found and what is right, in the order of the plan."""
+        """Whether each row is right, what it holds and what is right, in the order of the plan."""
         assert not isinstance(column, Ranges)  # which decide
         if isinstance(column, Lists):
             return _same_lists(table, name, column, order)
@@ -338,18 +338,18 @@ class _PlanReader:
             ids = np.append(np.asarray(column.ids), "")
             index = {text: row for row, text in enumerate(ids[:-1].tolist())}
             place = np.array([index.get(text, len(ids)) for text in names], np.int64)
-            found = place[codes] if len(codes) else np.empty(0, np.int64)
+            written = place[codes] if len(codes) else np.empty(0, np.int64)
             texts = np.array(names, object)[codes] if len(codes) else np.empty(0, object)
             if order is not None:
-                found, texts = found[order], texts[order]
-            return (found == column.codes) | (texts == ""), texts, ids[column.codes]
+                written, texts = written[order], texts[order]
+            return (written == column.codes) | (texts == ""), texts, ids[column.codes]
         capacity = name == "capacity"
-        found_numbers = table.capacity(name) if capacity else table.floats(name, np.nan)
+        numbers = table.capacity(name) if capacity else table.floats(name, np.nan)
         if order is not None:
-            found_numbers = found_numbers[order]
+            numbers = numbers[order]
         wanted = np.where(column < 0, np.nan, column)
-        good = np.isnan(found_numbers) | np.isclose(found_numbers, wanted, rtol=1e-9, atol=1e-9)
-        return good, found_numbers, wanted
+        good = np.isnan(numbers) | np.isclose(numbers, wanted, rtol=1e-9, atol=1e-9)
+        return good, numbers, wanted
 
 
 def _as_written(column: Named, codes: Ints, names: list[str]) -> bool:
@@ -372,27 +372,28 @@ def _same_lists(
     table: Table, name: str, column: Lists, order: Ints | None
 ) -> tuple[Bools, Any, Any]:
     values: Any
-    wanted: Any
+    expected: Any
     if column.ids is None:
         offset, values = table.number_lists(name, whole=column.values.dtype.kind == "i")
-        wanted = column.values
+        expected = column.values
     else:
         offset, codes, names = table.lists(name)
-        values, wanted = np.array(names, np.str_)[codes], column.ids[column.values]
+        values, expected = np.array(names, np.str_)[codes], column.ids[column.values]
     if order is None and np.array_equal(offset, column.offset):
-        same = values == wanted if column.ids is not None else np.isclose(values, wanted, rtol=1e-9)
+        named = column.ids is not None
+        same = values == expected if named else np.isclose(values, expected, rtol=1e-9)
         if same.all():
             return np.ones(len(table), bool), None, None
     rows = np.arange(len(table)) if order is None else order
-    found = [values[offset[r] : offset[r + 1]].tolist() for r in rows.tolist()]
+    written = [values[offset[r] : offset[r + 1]].tolist() for r in rows.tolist()]
     right = [
-        wanted[b:e].tolist() for b, e in zip(column.offset[:-1], column.offset[1:], strict=True)
+        expected[b:e].tolist() for b, e in zip(column.offset[:-1], column.offset[1:], strict=True)
     ]
     good = [
         not one or one == other or (len(one) == len(other) and _close(one, other))
-        for one, other in zip(found, right, strict=True)
+        for one, other in zip(written, right, strict=True)
     ]
-    return np.array(good, bool), found, right
+    return np.array(good, bool), written, right
 
 
 def _close(one: list[Any], other: list[Any]) -> bool:

@@ -107,15 +107,15 @@ def virtual_columns(plan: Plan, names: list[str]) -> dict[str, Column]:
     """
     position = plan.virtual_position
     assert position is not None
-    given = ~np.isnan(position).all(axis=1)
-    good = np.isfinite(position).all(axis=1) | ~given
+    known = ~np.isnan(position).all(axis=1)
+    good = np.isfinite(position).all(axis=1) | ~known
     if not good.all():
         operator = int(np.argmin(good))
         raise PlanError(
             f"plan: virtual_position of {plan.operator_name(operator)}: {position[operator]} "
             "cannot be written; use finite ms, or NaN throughout for none"
         )
-    rows = np.flatnonzero(given)
+    rows = np.flatnonzero(known)
     return {"operator": Named(rows, names), "position": position[rows]}
 
 
@@ -228,10 +228,10 @@ def _header(plan: Plan, flows: Table, report: bool) -> dict[str, Any]:
     if report:
         from nova_core.model.verify import verify
 
-        found = verify(plan).to_dict()
-        found["constraints"] = {name: Row(row) for name, row in found["constraints"].items()}
-        found["violations"] = [Row(row) for row in found["violations"]]
-        document["report"] = found
+        checked = verify(plan).to_dict()
+        checked["constraints"] = {name: Row(row) for name, row in checked["constraints"].items()}
+        checked["violations"] = [Row(row) for row in checked["violations"]]
+        document["report"] = checked
     document["totals"] = totals(plan, flows)
     return document
 

@@ -47,11 +47,11 @@ class ReadTable(ABC):
 
         if len(codes) == 0:
             return np.empty(0, np.int64)
-        found = np.array([index.get(value, -1) for value in values], np.int64)[codes]
-        if (found < 0).any():
-            row = int(np.argmax(found < 0))
+        rows = np.array([index.get(value, -1) for value in values], np.int64)[codes]
+        if (rows < 0).any():
+            row = int(np.argmax(rows < 0))
             raise self.fail(name, unknown(what, values[int(codes[row])], index), row)
-        return found
+        return rows
 
 
 class Rows(ReadTable):
@@ -159,18 +159,18 @@ class Rows(ReadTable):
     def position(self) -> Floats | None:
         """(k, d) coordinates, or None when no row has any."""
         values = self._values("position")
-        given = [value for value in values if value is not UNSET]
-        if not given:
+        positions = [value for value in values if value is not UNSET]
+        if not positions:
             return None
         for row, value in enumerate(values):
             if value is UNSET:
                 message = "left out, but other nodes have one; all nodes need coordinates, or none"
                 raise self.fail("position", message, row)
-            if len(value) != len(given[0]) or not value:
+            if len(value) != len(positions[0]) or not value:
                 raise self.fail(
                     "position",
-                    f"{value} has {len(value)} coordinates, other nodes have {len(given[0])}; all "
-                    "nodes need as many, at least one",
+                    f"{value} has {len(value)} coordinates, other nodes have {len(positions[0])}; "
+                    "all nodes need as many, at least one",
                     row,
                 )
-        return np.array(given, np.float64)
+        return np.array(positions, np.float64)

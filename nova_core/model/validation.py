@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from msgspec import inspect
+from msgspec import Struct, inspect
 
 from nova_core.errors import ProblemError
 from nova_core.model.columnar import fields_of
@@ -71,7 +71,7 @@ class _Check:
         elif values.shape[:1] != (count,):
             self.fail(table, f"{place}: {count} rows are needed, not {values.shape}")
 
-    def rows(self, table: str, row_type: type[Any], columns: Mapping[str, Column]) -> None:
+    def rows(self, table: str, row_type: type[Struct], columns: Mapping[str, Column]) -> None:
         """The columns of a table have the types and values that rows of a document may have.
 
         Args:

@@ -56,9 +56,9 @@ class Space:
             centre = position.mean(axis=0)
             values, vectors = np.linalg.eigh(np.cov((position - centre).T))
             axes = vectors[:, ::-1][:, :2]
-            kept = values[::-1][:2].sum() / max(values.sum(), np.finfo(float).tiny)
+            shown = values[::-1][:2].sum() / max(values.sum(), np.finfo(float).tiny)
             labels = (
-                f"1st principal axis, ms (both show {100 * kept:.0f} % of the spread "
+                f"1st principal axis, ms (both show {100 * shown:.0f} % of the spread "
                 f"in {dimensions} dimensions)",
                 "2nd principal axis, ms",
             )

@@ -188,8 +188,8 @@ class Operations:
     async def upload(self, request: Request) -> Response:
         """Upload a problem; its id."""
         async with self._receiver.any(request, JSON, YAML) as (body, size):
-            kept = await self._store.add_problem(body, size, request.headers["content-type"])
-        return _answer(kept["summary"], 201 if kept["fresh"] else 200)
+            answer = await self._store.add_problem(body, size, request.headers["content-type"])
+        return _answer(answer["summary"], 201 if answer["fresh"] else 200)
 
     @operation("GET /problems/{problem_id}", ProblemDocument)
     async def read_problem(self, request: Request) -> Response:

@@ -68,8 +68,8 @@ class Store:
         # Both take all of a core and much memory: one at a time.
         self._uploading = asyncio.Lock()
         self._placing = asyncio.Lock()
-        for kept in (self._problems_at, self._placements_at):
-            remove_leftovers(kept)
+        for folder in (self._problems_at, self._placements_at):
+            remove_leftovers(folder)
         for path in sorted(self._placements_at.iterdir()):
             try:
                 self.placements[path.name] = self._resume(path.name)
