@@ -196,7 +196,7 @@ def _what_runs(
     from nova_core.model.query_plan import QueryPlan
     from nova_harness.engines.queries import Replay, query_engine
 
-    answered = shared.load_problem(problem, None, queries=True)
+    answered = shared.load_problem(problem, None)
     decided = shared.load_plan(plan, answered)
     if not isinstance(decided, QueryPlan):
         if query["readings"] is not None or query["check"]:
@@ -268,7 +268,7 @@ def verify(
         return
     if plan is not None and problem is None:
         raise NovaError("--plan and --problem: give both, or neither")
-    answered = None if problem is None else shared.load_problem(problem, None, queries=True)
+    answered = None if problem is None else shared.load_problem(problem, None)
     decided = None if plan is None or answered is None else shared.load_plan(plan, answered)
     with _cluster(name, place, at, answered) as reached:
         document = _recall(name, reached, job) if decided is None else reached.document(decided)
