@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from nova_core.errors import NovaError
-from nova_engines.bundle import HERE, assignment, comment, read_options, words
+from nova_engines.bundle import (
+    HERE,
+    assignment,
+    comment,
+    read_options,
+    words,
+    write_bundle,
+    write_texts,
+)
 from nova_nebulastream import current, legacy
 from nova_nebulastream.views import View, addresses, identifier, views
 
@@ -66,8 +73,6 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
             something, a plan of another problem, or one NebulaStream cannot be made to obey.
     """
     chosen = _options(options)
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise NovaError(f"{directory}: is there already; give a directory to be made")
     found = views(plan, problem)
     nodes = tuple(dict.fromkeys(node for view in found for node in view.nodes))
     hosts = addresses(problem, nodes)
@@ -77,19 +82,7 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     else:
         files = _legacy(found, problem, hosts, chosen)
     files["README.md"] = _readme(found, plan, problem, chosen)
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=f".{directory.name}.") as scratch:
-        made = Path(scratch) / "made"
-        for name, content in files.items():
-            path = made / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content, "utf-8")
-            if path.suffix == ".sh":
-                path.chmod(0o755)
-        if directory.exists():
-            directory.rmdir()
-        made.rename(directory)
-    return sorted(directory / name for name in files)
+    return write_bundle(directory, lambda made: write_texts(made, files))
 
 
 def _options(given: dict[str, Any]) -> Options:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from nova_core.errors import NovaError
-from nova_engines import bundle
+from nova_engines import nodes as hosts
 from nova_nebulastream.partitions import Share, share
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def addresses(problem: Problem, nodes: tuple[str, ...]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     taken: dict[str, str] = {}
-    for node, address in bundle.addresses(problem, nodes).items():
+    for node, address in hosts.addresses(problem, nodes).items():
         if ":" in address:
             raise NovaError(
                 f"node {node!r}: address {address!r}: NebulaStream takes names and IPv4 addresses"

@@ -177,6 +177,8 @@ USES: tuple[Use, ...] = (
     Use("cluster deploy {plan.json} -p {problem.yaml} -i {inventory.yaml} --workload "
         "{workload.json}", codes=(2,)),
     Use("cluster verify 00 -i {inventory.yaml} --plan {plan.json} -p {problem.yaml}", codes=(2,)),
+    Use("cluster deploy {query-plan.json} -p {queries.yaml} -i {inventory.yaml} --readings "
+        "{archive} --check", codes=(2,)),
     Use("cluster verify {record.json} -e spark --at record --plan {plan.json} -p {problem.yaml}",
         codes=(2,)),
     Use("cluster verify x -e storm --plan {plan.json} -p {problem.yaml} --at 127.0.0.1:9",
@@ -187,6 +189,8 @@ USES: tuple[Use, ...] = (
     Use("flink move x {query-plan.json} --rest 127.0.0.1:9 -- true", codes=(2,)),
     Use(f"translate {{plan.json}} {P} --engine flink --as config -o out"),
     Use("generate --nodes 20 -o out.yaml", ("plot out.yaml -o out.svg",)),
+    Use("scale plan {problem.yaml} -o out", codes=(2,)),
+    Use(f"scale check {{plan.json}} {P}", codes=(2,)),
     Use("report {run} -o out.html", slow=True),
     Use("reproduce fig10 --parameters {fig10.yaml} --strategy nova -o out", slow=True),
     Use("reproduce fig6 --parameters {fig6.yaml} --strategy nova -o out", slow=True),
@@ -218,6 +222,7 @@ LEFT_OUT = {
     "query estimate": "not attacked yet: the material has no readings of queries",
     "query reference": "not attacked yet: the material has no readings of queries",
     "setup": "installs; reads nothing",
+    "scale generate": "starts Spark; reads nothing",
     "engines install": "downloads; reads nothing",
     "engines list": "reads nothing",
     "engines path": "reads nothing",
