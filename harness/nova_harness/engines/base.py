@@ -51,7 +51,7 @@ class Job(Protocol):
         ...
 
     @property
-    def workload(self) -> Workload | Readings:
+    def workload(self) -> Workload:
         """What flows, from when on."""
         ...
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from nova_core.errors import NovaError
 from nova_engines import query_flow
@@ -331,7 +331,8 @@ class FlinkEngine(FlinkCluster):
         made = readings(self.lead.start_ms())
         flow = query_flow.from_plan(plan)
         job = self.client.submit_queries(flow, made, self.deployment.result_file(RESULTS), name)
-        return FlinkJob(self, job, flow, made)
+        # Whatever else is asked of a job takes a flow for a dataflow, and readings for a workload.
+        return FlinkJob(self, job, cast("Any", flow), cast("Any", made))
 
     def query_results(self, flow: QueryFlow, scratch: Path) -> dict[str, Path]:
         """Copies of what the sinks of a job have written, by query."""
@@ -350,8 +351,8 @@ class FlinkJob:
         self,
         engine: FlinkEngine,
         name: str,
-        dataflow: Dataflow | QueryFlow,
-        workload: Workload | Readings,
+        dataflow: Dataflow,
+        workload: Workload,
         file: str = RESULTS,
     ) -> None:
         self.engine, self.name, self.file = engine, name, file
