@@ -30,7 +30,6 @@ from nova_harness.control.disturbances import Disturbing, Script
 from nova_harness.control.host_files import HostFiles
 from nova_harness.control.joins_watch import JoinsWatch
 from nova_harness.control.sensing import HostSensor, HostView
-from nova_harness.engines.flink import TASK_MANAGER
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
 TICK_S = 0.5
 # A job has failed: so long is waited until it is known which host was lost.
 LEARN_S = 8.0
+# What names of controlled jobs begin with.
+JOB_NAME = f"{OWN_JOBS}control-"
 # Sources of the first job begin so long after they are told.
 BEGIN_MS = 1500
 # What could not be done is tried again after so long.
@@ -186,16 +187,25 @@ class Controller:
             raise NovaError("hosts: log in as the same user everywhere; sources take orders there")
         window = workload.window_ms
         start = workload.start_ms or _up(_now_ms(), window)
-        self.workload = replace(workload, start_ms=start, control=f"{works.pop()}/orders")
+        self.workload = replace(
+            workload, start_ms=start, control=f"{works.pop()}/orders", checkpoint_ms=0
+        )
         write_text(self.directory / WORKLOAD, self.workload.to_json())
         write_problem_file(problem, self.directory / PROBLEM)
         begun = time.monotonic()
         for job in self.engine.jobs():
-            if job.own and job.runs:
+            if job.runs and job.name.startswith(JOB_NAME):
+                raise NovaError(
+                    f"{job.name} ({job.job}) runs already: go on with the --state of its "
+                    "controller, or end it with `nova cluster stop`"
+                )
+            if job.runs and job.own:
                 self.engine.stop(job.job)
         self.deployment.prepare_results()
         self.running = self._deploy(plan)
-        begin = start if workload.start_ms else _up(_now_ms() + BEGIN_MS, window)
+        begin = start // window * window
+        if not workload.start_ms:
+            begin = _up(_now_ms() + BEGIN_MS, window)
         self.handover.first(self.running.job, window, begin)
         self.decider = Decider(problem, plan, self.tuning)
         took = time.monotonic() - begun
@@ -213,14 +223,28 @@ class Controller:
                 "begin anew with another --state"
             )
         settled = self.handover.settle()
-        share = Ledger.read(self.directory / LEDGER).shares[-1]
-        if self.rest.job(share.job.job)["state"] not in ENDED:
-            # Another controller may have begun to end it.
+        ledger = Ledger.read(self.directory / LEDGER)
+        share = ledger.shares[-1]
+        if ledger.end_ms is not None:
+            self.finished = True
+        elif self.rest.job(share.job.job)["state"] not in ENDED:
+            # Another controller may not have told it to begin, or have begun to end it.
             tell(self.files, share.job, Order(share.begin_ms))
+        self._end_strays()
         self.running = self._known(share)
         self.decider = Decider(problem, self.running.plan, self.tuning)
         done = "; a hand-over that was begun is settled" if settled else ""
         self._say("resumed", f"goes on with {share.job.job}{done}")
+
+    def _end_strays(self) -> None:
+        """End controlled jobs that the ledger does not name, so that they never got to run.
+
+        Their controller was killed, or failed, after it had submitted them.
+        """
+        known = Ledger.read(self.directory / LEDGER).jobs
+        for job in self.engine.jobs():
+            if job.runs and job.name.startswith(JOB_NAME) and job.job not in known:
+                self.engine.stop(job.job)
 
     def _known(self, share: Share) -> _Running:
         """A job that another controller has deployed."""
@@ -269,9 +293,9 @@ class Controller:
 
     def disturbed(self, script: Script) -> Disturbing:
         """Have a script's disturbances happen from now on, and noted."""
-        found = Disturbing(script.events, self.hosts, lambda text: self._say("disturbed", text))
-        found.start()
-        return found
+        begun = Disturbing(script.events, self.deployment, self._say)
+        begun.start()
+        return begun
 
     def views(self) -> dict[str, HostView]:
         """What is known of hosts."""
@@ -283,6 +307,7 @@ class Controller:
 
     def look(self) -> None:
         """Look once, and do what follows."""
+        self._settle()
         now = time.monotonic()
         told = self.rest.job(self.running.job.job)
         seen = self._seen(told, now)
@@ -330,7 +355,8 @@ class Controller:
     def _deploy(self, plan: Plan) -> _Running:
         """A job of a plan, all of which runs and waits for its orders."""
         at = self.directory / JOBS
-        name = f"control-{sum(1 for _ in at.glob('*.problem.json')) + 1}"
+        number = sum(1 for _ in at.glob("*.problem.json")) + 1
+        name = f"{JOB_NAME}{number}".removeprefix(OWN_JOBS)
         write_problem_file(plan.problem, at / f"{name}.problem.json")
         write_plan(plan, at / f"{name}.json")
         job = self.engine.submit(plan, self.workload, f"{OWN_JOBS}{name}", name)
@@ -344,6 +370,18 @@ class Controller:
         controlled = ControlledJob.of(job.name, job.dataflow, self.workload, file)
         return _Running.of(controlled, plan, job.dataflow)
 
+    def _settle(self) -> None:
+        """Finish or take back a hand-over in which something did not answer."""
+        if not self.handover.settle():
+            return
+        share = Ledger.read(self.directory / LEDGER).shares[-1]
+        if share.job.job == self.running.job.job:
+            self._say("failed", f"the hand-over is taken back: {share.job.job} goes on")
+            return
+        self._done(self._known(share))
+        text = f"handed over at {_clock(share.from_ms)}, after something had not answered"
+        self._say("handed-over", text, job=share.job.job, boundary_ms=share.from_ms)
+
     def _hand_over(self, now: float) -> None:
         wanted, why = self._wanted, "; ".join(dict.fromkeys(self._why))
         if wanted is None or now < self._next_try:
@@ -355,6 +393,7 @@ class Controller:
         except NovaError as error:
             self._next_try = time.monotonic() + AGAIN_S
             self._say("failed", f"{why}: not handed over: {error}")
+            self._end_strays()
             return
         self._done(new)
         took = time.monotonic() - begun
@@ -390,6 +429,7 @@ class Controller:
         except NovaError as error:
             self._next_try = time.monotonic() + 1.0
             self._once("failed", f"not deployed anew: {error}")
+            self._end_strays()
             return
         took = time.monotonic() - self._failed_at
         self._done(new)
@@ -424,11 +464,8 @@ class Controller:
             if task_manager(name) in listed:
                 continue
             trial.at, trial.times = now + REVIVE_S * 2 ** (trial.times + 1), trial.times + 1
-            host = self.hosts[name]
-            command = self.deployment.commands(name)[TASK_MANAGER]
-            log = f"{self.deployment.work(name)}/{TASK_MANAGER}.out"
             with suppress(NovaError):
-                host.start(command, name=TASK_MANAGER, log=log, keep=True)
+                self.deployment.start_worker(name)
                 assert self._sensor is not None
                 self._sensor.expect(name, self._sessions(name))
                 self._say("restarted", f"Flink's worker on {name} was started again")

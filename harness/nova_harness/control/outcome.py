@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nova_engines import results
-from nova_harness.experiment.latencies import percentiles
+from nova_harness.results.latencies import percentiles
 from nova_workloads.reference import Reference, Results
 from nova_workloads.schedule import Schedule, Tuples, all_tuples
 from nova_workloads.streams import Stream

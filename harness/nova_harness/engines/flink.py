@@ -38,6 +38,7 @@ COORDINATOR, TASK_MANAGER = "nova_flink_coordinator", "nova_flink_task_manager"
 FIRST_LEAD_SECONDS = 5.0
 BUSY = "accumulated-busy-time"
 RESULTS = "results"
+FAILING = ("FAILING", "RESTARTING")
 KAFKA = "kafka"
 
 
@@ -196,6 +197,14 @@ class FlinkDeployment(EngineDeployment):
             self.configuration, home_path=self.place(name), work_directory=self.work(name)
         )
 
+    def start_worker(self, name: str) -> None:
+        """Start a host's TaskManager, which has ended.
+
+        One that comes back at the same address before Flink has missed it is not used for minutes.
+        """
+        host, log = self.hosts[name], f"{self.work(name)}/{TASK_MANAGER}.out"
+        host.start(self.commands(name)[TASK_MANAGER], name=TASK_MANAGER, log=log, keep=True)
+
     def dead_letters(self, job: str) -> int:
         """How much came for sources of a job that was no tuple of theirs, see DeadLetters.java."""
 
@@ -294,13 +303,30 @@ class FlinkEngine(FlinkCluster):
         """Submit a job."""
         return self.submit(plan, workload(self.lead.start_ms()), name, RESULTS)
 
-    def submit(self, plan: Plan, workload: Workload, name: str, results: str) -> FlinkJob:
+    def start_unpinned(
+        self, plan: Plan, workload: Callable[[int], Workload], name: str
+    ) -> FlinkJob:
+        """Submit a plan's job, and leave to Flink where its joins run; as `start` otherwise."""
+        return self.submit(plan, workload(self.lead.start_ms()), name, RESULTS, pinned=False)
+
+    def submit(
+        self, plan: Plan, workload: Workload, name: str, results: str, *, pinned: bool = True
+    ) -> FlinkJob:
         """Submit a job with a file of results of its own.
+
+        Args:
+            plan: what runs.
+            workload: what flows.
+            name: of the job.
+            results: name of the file.
+            pinned: whether joins run where the plan says, or where Flink's scheduler has them.
 
         Raises:
             NovaError: when Flink refuses it.
         """
         dataflow = from_plan(plan, plan.problem, workload)
+        if not pinned:
+            dataflow = dataflow.unpinned()
         job = self.client.submit(dataflow, workload, self.deployment.result_file(results), name)
         return FlinkJob(self, job, dataflow, workload, results)
 
@@ -344,7 +370,8 @@ class FlinkJob:
     def look(self) -> bool:
         """Whether it has finished."""
         state = str(self.rest.job(self.name)["state"])
-        if state in ("FAILED", "FAILING", "RESTARTING", "CANCELED", "CANCELLING"):
+        starts_again = self.workload.checkpoint_ms and state in FAILING
+        if state in (*FAILING, "FAILED", "CANCELED", "CANCELLING") and not starts_again:
             raise RunError(f"the job {state.lower()}: {self._why()}")
         return state == "FINISHED"
 
@@ -365,6 +392,8 @@ class FlinkJob:
         found = []
         for vertex in after["vertices"]:
             old, new = was[vertex["id"]], vertex["metrics"]
+            if new["read-records"] < old["read-records"]:
+                return []  # it was started again in between
             first = next((n for name, n in nodes.items() if name in vertex["name"]), None)
             found.append(
                 OperatorCounts(

@@ -41,6 +41,7 @@ ATTEMPTS = 3
 MOST_VALUES = 8192
 
 Tell = Callable[[str], None]
+Starter = Callable[["Plan", Callable[[int], Workload], str], "Job"]
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Bed:
         limits: the hosts' CPU limits.
         settings: of the engine.
         disturbances: what happens to hosts in the measured time.
+        starter: has a plan run, instead of `Engine.start`.
         events: what has happened since the job was started.
     """
 
@@ -74,6 +76,7 @@ class Bed:
     limits: Limits
     settings: EnginePart
     disturbances: Sequence[Disturbance] = ()
+    starter: Starter | None = None
     events: list[CellEvent] = field(default_factory=list)
 
     @property
@@ -84,7 +87,7 @@ class Bed:
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> Job:
         """Have a plan run; see `Engine.start`."""
         self.events.clear()
-        return self.engine.start(plan, workload, name)
+        return (self.starter or self.engine.start)(plan, workload, name)
 
     def note(self, kind: str, text: str) -> None:
         """Something has happened."""
@@ -92,10 +95,9 @@ class Bed:
 
     def disturbing(self) -> Disturbing:
         """Have disturbances happen from now on, until it is closed."""
-        hosts = self.deployment.hosts
-        found = Disturbing(self.disturbances, hosts, lambda text: self.note("disturbed", text))
-        found.start()
-        return found
+        begun = Disturbing(self.disturbances, self.deployment, self.note)
+        begun.start()
+        return begun
 
     def recorder(self, *, stress: bool) -> UsageRecorder:
         """What notes the hosts' use of CPU, and of it that of the inventory's load."""
@@ -192,6 +194,7 @@ def workload_of(
         every=every,
         watermark_ms=settings.watermark_ms,
         buffer_timeout_ms=settings.buffer_timeout_ms,
+        checkpoint_ms=round(1000 * settings.checkpoint_s),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from nova_harness.experiment.latencies import percentiles
+from nova_harness.results.latencies import percentiles
 from nova_harness.results.schema import BackPressureFigures, KafkaFigures
 from nova_kafka.measures import Sample, back_pressure, latencies
 

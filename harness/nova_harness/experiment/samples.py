@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nova_harness.experiment.latencies import percentiles
+from nova_harness.results.latencies import percentiles
 from nova_harness.results.schema import Summary
 
 if TYPE_CHECKING:

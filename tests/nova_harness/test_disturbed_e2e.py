@@ -1,0 +1,84 @@
+"""An experiment whose hosts are disturbed: under the plan, a controller, and the engine alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from needs import skip_or_fail
+
+from nova_core.errors import NovaError
+from nova_harness.engines.flink import ready_home
+from nova_harness.experiment.document import read_experiment
+from nova_harness.experiment.runner import Watcher, run_experiment
+from nova_testbed.inventory import read_inventory
+from nova_testbed.rack import VirtualRack
+from nova_testbed.rack.requirements import missing
+
+pytestmark = pytest.mark.e2e
+
+INVENTORY = """
+inventory: 1
+name: {name}
+virtual: true
+defaults: {{cpu: 0.25, memory: 512 MiB}}
+hosts:
+  - {{name: hub, role: sink, cpu: 0.6, memory: 1 GiB}}
+  - {{name: left, role: source}}
+  - {{name: right, role: source}}
+  - {{name: near, role: worker}}
+  - {{name: far, role: worker}}
+network: {{rtt_ms: 20}}
+"""
+EXPERIMENT = """
+experiment: 1
+name: disturbed-small
+workload: {regions: 1}
+inventory: rack.yaml
+strategies:
+  - {name: top-c, scheduled_by: controller}
+  - top-c
+  - {name: top-c, scheduled_by: engine, label: engine-default}
+rates: [200]
+settings: {checkpoint_s: 2}
+disturbances:
+  - {at: 5, what: kill, host: near, for: 6}
+duration_s: 34
+warm_up_s: 8
+drain_s: 8
+capacity: {seconds: 2, warm_up_s: 4}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A directory with the experiment, and the inventory of a rack that is up."""
+    reason = str(missing() or "")
+    try:
+        ready_home(print)
+    except NovaError as error:
+        reason = str(error)
+    if reason:
+        skip_or_fail(reason)
+    file = tmp_path / "rack.yaml"
+    file.write_text(INVENTORY.format(name=f"novadis-{os.getpid()}"))
+    (tmp_path / "experiment.yaml").write_text(EXPERIMENT)
+    rack = VirtualRack(read_inventory(file))
+    rack.up()
+    try:
+        yield tmp_path
+    finally:
+        rack.down()
+
+
+def test_a_worker_is_killed(folder: Path) -> None:
+    experiment = read_experiment(folder / "experiment.yaml")
+    cells = run_experiment(experiment, folder, folder / "run", Watcher(phase=print))
+    by = {cell.facts.strategy: cell for cell in cells}
+    assert len(by) == 3
+    for cell in cells:
+        print(cell.name, cell.check, cell.summary.latency_ms, cell.facts.restarts)
+        for event in cell.facts.events:
+            print(event.at - cell.facts.measured_us[0] / 1e6, event.kind, event.text)
