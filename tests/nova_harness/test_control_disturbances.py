@@ -27,7 +27,7 @@ inventory: 1
 name: {name}
 virtual: true
 defaults: {{cpu: 0.25, memory: 128 MiB}}
-hosts: [{{name: hub, role: sink}}, {{name: near, role: worker}}]
+hosts: [{{name: hub, role: sink, memory: 1 GiB}}, {{name: near, role: worker, memory: 512 MiB}}]
 network: {{rtt_ms: 10}}
 """
 

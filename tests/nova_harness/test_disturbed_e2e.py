@@ -38,15 +38,15 @@ name: disturbed-small
 workload: {regions: 1}
 inventory: rack.yaml
 strategies:
-  - {name: top-c, scheduled_by: controller}
+  - {name: top-c, scheduled_by: controller, label: controlled}
   - top-c
   - {name: top-c, scheduled_by: engine, label: engine-default}
 rates: [200]
 settings: {checkpoint_s: 2}
 disturbances:
   - {at: 5, what: kill, host: near, for: 6}
-duration_s: 34
-warm_up_s: 8
+duration_s: 28
+warm_up_s: 6
 drain_s: 8
 capacity: {seconds: 2, warm_up_s: 4}
 """

@@ -321,8 +321,17 @@ class Controller:
             self.finished = True
         elif any(not seen[node].up for node in self.running.dataflow.nodes):
             self._once("waiting", "for Flink to miss what it has lost")
-        elif self._wanted is not None and now - self._moved_at > self.tuning.cooldown_s:
+        elif self._wanted is not None and self._may_move(now):
             self._hand_over(now)
+
+    def _may_move(self, now: float) -> bool:
+        """Whether it is time for a hand-over by choice.
+
+        What happens to several hosts at once is noticed one by one: one hand-over follows them all.
+        """
+        waited = time.monotonic() - self._noticed_at >= self.tuning.lasting_s
+        calm = now - self._moved_at > self.tuning.cooldown_s
+        return calm and (waited or not self.decider.confirming)
 
     def _seen(self, job: Mapping[str, Any], now: float) -> dict[str, Seen]:
         listed = self.rest.task_managers()
@@ -343,9 +352,10 @@ class Controller:
         moves = moves_of(decision.delta)
         self._say("noticed", f"{decision.what}: {'; '.join(moves) or 'nothing has to move'}")
         if not decision.delta.empty:
+            if self._wanted is None:
+                self._noticed_at = time.monotonic()
             self._wanted = self.decider.plan()
             self._why.append(decision.what)
-            self._noticed_at = time.monotonic()
             if self.dry_run:
                 self._say("would", f"{decision.what}: would hand over now")
                 self._wanted, self._why = None, []

@@ -155,6 +155,11 @@ class Decider:
         """What hosts count as, of their own capacity; 0 for those that are lost."""
         return {name: one.share if one.used else 0.0 for name, one in self._known.items()}
 
+    @property
+    def confirming(self) -> bool:
+        """Whether some host differs from what it counts as, but not for long enough yet."""
+        return any(one.since is not None for one in self._known.values())
+
     def waiting(self, seen: Mapping[str, Seen]) -> list[str]:
         """Hosts without which nothing runs, and that are not there."""
         return sorted(name for name in self.fixed if name in seen and not seen[name].up)

@@ -69,8 +69,7 @@ class StrategyPart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     @property
     def called(self) -> str:
         """Its label or name."""
-        suffix = {"plan": "", "controller": "-controlled", "engine": "-by-engine"}
-        return self.label or self.name + suffix[self.scheduled_by]
+        return self.label or self.name
 
 
 class CapacityPart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
