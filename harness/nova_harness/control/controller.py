@@ -217,7 +217,7 @@ class Controller:
             raise NovaError(f"{self.directory}: is of another problem; use another --state")
         self.workload = Workload.read(self.directory / WORKLOAD)
         last = Ledger.read(self.directory / LEDGER).shares[-1].job.job
-        if last not in self.rest.jobs():
+        if all(job.job != last for job in self.engine.jobs()):
             raise NovaError(
                 f"{self.directory}: its job {last} is not there any more: Flink was ended since; "
                 "begin anew with another --state"
