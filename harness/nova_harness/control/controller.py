@@ -144,14 +144,14 @@ class Controller:
         self.positions: dict[str, tuple[float, float]] = {}
         self._sensor: HostSensor | None = None
         self._arrivals: ArrivalsWatch | None = None
-        self._wanted: Plan | None = None
-        self._why: list[str] = []
+        self._next_plan: Plan | None = None
+        self._reasons: list[str] = []
         self._noticed_at = 0.0
         self._moved_at = -math.inf
         self._failed_at: float | None = None
         self._next_try = -math.inf
         self._revivals: dict[str, _Trial] = {}
-        self._told = ""
+        self._last_text = ""
         self.finished = False
 
     # --- begin ----------------------------------------------------------------------------------
@@ -233,8 +233,8 @@ class Controller:
         self._end_strays()
         self.running = self._known(share)
         self.decider = Decider(problem, self.running.plan, self.tuning)
-        done = "; a hand-over that was begun is settled" if settled else ""
-        self._say("resumed", f"goes on with {share.job.job}{done}")
+        note = "; a hand-over that was begun is settled" if settled else ""
+        self._say("resumed", f"goes on with {share.job.job}{note}")
 
     def _end_strays(self) -> None:
         """End controlled jobs that the ledger does not name, so that they never got to run.
@@ -309,19 +309,19 @@ class Controller:
         """Look once, and do what follows."""
         self._settle()
         now = time.monotonic()
-        told = self.rest.job(self.running.job.job)
-        seen = self._seen(told, now)
+        status = self.rest.job(self.running.job.job)
+        seen = self._seen(status, now)
         for decision in self.decider.decide(seen, now):
             self._follow(decision)
         self._revive(seen, now)
-        state = str(told["state"])
+        state = str(status["state"])
         if state in ENDED and state != "FINISHED":
             self._recover(seen, now)
         elif state == "FINISHED":
             self.finished = True
         elif any(not seen[node].up for node in self.running.dataflow.nodes):
             self._once("waiting", "for Flink to miss what it has lost")
-        elif self._wanted is not None and self._may_move(now):
+        elif self._next_plan is not None and self._may_move(now):
             self._hand_over(now)
 
     def _may_move(self, now: float) -> bool:
@@ -352,13 +352,13 @@ class Controller:
         moves = moves_of(decision.delta)
         self._say("noticed", f"{decision.what}: {'; '.join(moves) or 'nothing has to move'}")
         if not decision.delta.empty:
-            if self._wanted is None:
+            if self._next_plan is None:
                 self._noticed_at = time.monotonic()
-            self._wanted = self.decider.plan()
-            self._why.append(decision.what)
+            self._next_plan = self.decider.plan()
+            self._reasons.append(decision.what)
             if self.dry_run:
                 self._say("would", f"{decision.what}: would hand over now")
-                self._wanted, self._why = None, []
+                self._next_plan, self._reasons = None, []
 
     # --- acting ---------------------------------------------------------------------------------
 
@@ -393,12 +393,12 @@ class Controller:
         self._say("handed-over", text, job=share.job.job, boundary_ms=share.from_ms)
 
     def _hand_over(self, now: float) -> None:
-        wanted, why = self._wanted, "; ".join(dict.fromkeys(self._why))
-        if wanted is None or now < self._next_try:
+        plan, why = self._next_plan, "; ".join(dict.fromkeys(self._reasons))
+        if plan is None or now < self._next_try:
             return
         begun = time.monotonic()
         try:
-            new = self._deploy(wanted)
+            new = self._deploy(plan)
             boundary = self.handover.plan(new.job)
         except NovaError as error:
             self._next_try = time.monotonic() + AGAIN_S
@@ -452,11 +452,11 @@ class Controller:
         )
 
     def _done(self, new: _Running) -> None:
-        self.running, self._wanted, self._why = new, None, []
+        self.running, self._next_plan, self._reasons = new, None, []
         if self._arrivals is not None:
             self._arrivals.follow(new.job.results)
         self._failed_at, self._moved_at, self._next_try = None, time.monotonic(), -math.inf
-        self._told = ""
+        self._last_text = ""
 
     def _revive(self, seen: Mapping[str, Seen], now: float) -> None:
         """Start worker processes again that have ended, once the engine has missed them.
@@ -491,12 +491,12 @@ class Controller:
         entry = Entry(time.time(), kind, text, figures)
         with (self.directory / DECISIONS).open("a", encoding="utf-8") as file:
             file.write(entry.to_json() + "\n")
-        self._told = text
+        self._last_text = text
         self._note(entry)
 
     def _once(self, kind: str, text: str) -> None:
         """The same is said once, until something else was."""
-        if text != self._told:
+        if text != self._last_text:
             self._say(kind, text)
 
 

@@ -87,9 +87,9 @@ class Script(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         Raises:
             NovaError: naming the event, and what it lacks.
         """
-        found = read_typed(path, cls, "nova_disturbances", VERSION, ScriptError)
-        check_events(found.events, inventory, str(path))
-        return found
+        script = read_typed(path, cls, "nova_disturbances", VERSION, ScriptError)
+        check_events(script.events, inventory, str(path))
+        return script
 
 
 def check_events(events: Sequence[Disturbance], inventory: Inventory, where: str) -> None:
@@ -223,10 +223,10 @@ def _worker(host: Host) -> str:
     """Processes of the engine's worker on a host."""
     from nova_harness.engines.flink import TASK_MANAGER
 
-    found = [str(pid) for job in host.jobs(TASK_MANAGER) for pid in job.processes()]
-    if not found:
+    pids = [str(pid) for job in host.jobs(TASK_MANAGER) for pid in job.processes()]
+    if not pids:
         raise NovaError(f"{host.name}: has no worker of Flink's")
-    return " ".join(found)
+    return " ".join(pids)
 
 
 def _quietly(undo: Callable[[], object]) -> None:
