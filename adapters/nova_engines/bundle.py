@@ -1,4 +1,4 @@
-"""What bundles of all engines share: options, addresses, and scripts.
+"""What bundles of all engines share: options, streams, scripts, and the directory as a whole.
 
 Whatever comes from a plan, a problem or an option stands in a script only as `words`, `assignment`
 or `comment` write it: a shell takes it for text.
@@ -8,22 +8,30 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nova_core.errors import NovaError
-from nova_core.model.validation import UNUSABLE, is_host
+from nova_core.model.validation import UNUSABLE
+from nova_engines.dataflow import Dataflow, from_plan
+from nova_engines.names import sanitised
+from nova_engines.nodes import Node
+from nova_engines.workload import SourceStream, Workload
 
 if TYPE_CHECKING:
+    from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
 
 T = TypeVar("T")
 
 TRUTH = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 HERE = 'here=$(cd "$(dirname "$0")" && pwd)'
+NODE = "{node}"
+QUOTED = 5  # of sources without address
 
 # Where others could put files, a host is theirs: they would be started.
 OWN = """\
@@ -165,24 +173,239 @@ def read_options(kind: Callable[..., T], given: Mapping[str, Any], engine: str) 
     return kind(**values)
 
 
-def addresses(problem: Problem, nodes: Iterable[str]) -> dict[str, str]:
-    """Where nodes of a problem are reached: at their ``host``, or their name.
+@dataclass(frozen=True)
+class StreamOptions:
+    """What streams are, and what is run: the same for all engines.
+
+    Attributes:
+        workload: JSON file of a `nova_engines.workload.Workload`; without, every source of the plan
+            repeats a few values at its rate, without end.
+        window_ms: length of the windows, without a workload.
+        keys: sequence numbers have to be equal modulo this, without a workload.
+    """
+
+    workload: str = ""
+    window_ms: int = 1000
+    keys: int = 1
+
+
+@dataclass(frozen=True)
+class BrokerOptions(StreamOptions):
+    """Options of engines that read Kafka.
+
+    Attributes:
+        kafka: ``HOST:PORT`` of a broker that all sources are read from: a topic for each logical
+            stream, with a partition for each of its sources in their order.
+        topics: of sources that lie elsewhere there, ``SOURCE=TOPIC:PARTITION,...``.
+        strict: whether what comes from outside and is no tuple of its source ends the job.
+    """
+
+    kafka: str = ""
+    topics: str = ""
+    strict: bool = False
+
+
+def workload_of(options: StreamOptions, problem: Problem) -> Workload:
+    """The streams that options ask for.
 
     Raises:
-        NovaError: for a node that is not in the problem, or that has neither.
+        NovaError: for a file that is no workload, or topics that cannot be.
     """
-    known, index = problem.nodes, problem.node_index
-    reached: dict[str, str] = {}
-    for node in nodes:
-        host = "" if known.host is None else str(known.host[index[node]])
-        address = host or node
-        if not is_host(address):
-            what = f"host {host!r}" if host else "its name"
-            raise NovaError(
-                f"node {node!r}: {what} is no host name or IP address; give the node a host"
+    if options.workload:
+        made = Workload.read(Path(options.workload))
+    else:
+        s, m = problem.sources, problem.matrix
+        streams = tuple(
+            SourceStream(
+                source=str(s.ids[i]),
+                rate=float(s.rate[i]),
+                sensor=str(s.ids[i]),
+                stream=str(s.stream[i]),
+                region="" if s.key is None else str(s.key[i]),
+                values=tuple(float(value) for value in range(10)),
             )
-        reached[node] = address
-    return reached
+            for i in sorted({*m.left.tolist(), *m.right.tolist()})
+        )
+        made = Workload(streams, options.window_ms, start_ms=0, keys=options.keys)
+    if isinstance(options, BrokerOptions):
+        if options.kafka:
+            made = _from_kafka(made, options.kafka, options.topics)
+        elif options.topics:
+            raise NovaError("option topics: there is no broker: give kafka as well")
+        if options.strict:
+            made = replace(made, strict=True)
+    return made
+
+
+def by_source(workload: Workload, option: str, text: str, form: str) -> dict[str, str]:
+    """What an option says of sources, as ``SOURCE=...,SOURCE=...``.
+
+    Raises:
+        NovaError: for another form, and for a source that is there twice or not at all.
+    """
+    values: dict[str, str] = {}
+    for part in text.split(","):
+        source, _, value = part.strip().rpartition("=")
+        if not source or source in values:
+            wrong = "is there twice" if source else f"expected SOURCE={form}"
+            raise NovaError(f"option {option}: {part!r}: {wrong}")
+        workload.index(source)
+        values[source] = value
+    return values
+
+
+def from_sockets(workload: Workload, text: str) -> Workload:
+    """The same streams, read from sockets: ``SOURCE=HOST:PORT,...``."""
+    addresses = by_source(workload, "sockets", text, "HOST:PORT")
+    missing = [one.source for one in workload.sources if one.source not in addresses]
+    if missing:
+        more = ", ..." if len(missing) > QUOTED else ""
+        raise NovaError(f"option sockets: no address for {', '.join(missing[:QUOTED])}{more}")
+    sources = tuple(
+        replace(one, kind="socket", address=addresses[one.source], values=(), path=None)
+        for one in workload.sources
+    )
+    return replace(workload, sources=sources)
+
+
+def _from_kafka(workload: Workload, servers: str, text: str) -> Workload:
+    """The same streams, read from a broker."""
+    from nova_kafka.topics import through
+
+    topics: dict[str, tuple[str, int]] = {}
+    chosen = by_source(workload, "topics", text, "TOPIC:PARTITION") if text else {}
+    for source, value in chosen.items():
+        topic, _, number = value.rpartition(":")
+        if not topic or not number.isdecimal():
+            raise NovaError(f"option topics: {source}={value}: expected SOURCE=TOPIC:PARTITION")
+        topics[source] = topic, int(number)
+    return through(workload, servers, topics)
+
+
+def dataflow_of(plan: Plan, problem: Problem, workload: Workload) -> Dataflow:
+    """What runs.
+
+    Raises:
+        NovaError: for a plan of another problem, or without instances.
+    """
+    found = from_plan(plan, problem, workload)
+    if not found.operators:
+        raise NovaError("plan: nothing runs in it")
+    return found
+
+
+def write_bundle(directory: Path, write: Callable[[Path], object]) -> list[Path]:
+    """Have a directory written, whole or not at all.
+
+    Args:
+        directory: must be absent or empty.
+        write: gets an empty directory.
+
+    Returns:
+        The files written.
+
+    Raises:
+        NovaError: for a directory that holds something.
+    """
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise NovaError(f"{directory}: is there already; give a directory to be made")
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=f".{directory.name}.") as scratch:
+        made = Path(scratch) / "made"
+        made.mkdir()
+        write(made)
+        written = sorted(path.relative_to(made) for path in made.rglob("*") if path.is_file())
+        if directory.exists():
+            directory.rmdir()
+        made.rename(directory)
+    return [directory / path for path in written]
+
+
+def write_node(
+    made: Path,
+    engine: str,
+    node: Node,
+    files: Mapping[str, str],
+    work: str,
+    commands: Mapping[str, str],
+) -> None:
+    """Write a host's directory in ``nodes``: its files, and scripts that start and stop.
+
+    Args:
+        made: the bundle.
+        engine: its name for people.
+        node: whose it is.
+        files: texts by path below the work directory.
+        work: the work directory, on the host.
+        commands: shell commands of its processes by name, in the order they are started.
+    """
+    directory = made / "nodes" / sanitised(node.name)
+    write_texts(directory, files)
+    write_processes(
+        directory,
+        f"{engine} on node {node.name!r} ({node.address})",
+        work,
+        commands,
+        ['mkdir -p "$work/conf"', '[ "$here" = "$work" ] || cp "$here"/conf/* "$work/conf/"'],
+    )
+
+
+def write_texts(directory: Path, files: Mapping[str, str]) -> None:
+    """Write files of text below a directory; scripts can be run."""
+    for name, text in files.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+        if path.suffix == ".sh":
+            path.chmod(0o755)
+
+
+def heading(engine: str, dataflow: Dataflow, nodes: Sequence[Node]) -> str:
+    """How the README of a bundle begins: what runs where."""
+    rows = "\n".join(
+        f"| {node.name} | {node.address} | {sanitised(node.name)} | "
+        f"{', '.join(one.name for one in dataflow.operators if one.node == node.name)} |"
+        for node in nodes
+    )
+    return f"""\
+# A plan by {dataflow.strategy or "hand"} for {engine}
+
+Problem {dataflow.problem}: {len(dataflow.joins)} join instances, {len(dataflow.operators)}
+operators on {len(dataflow.nodes)} nodes.
+
+| node | address | directory in `nodes` | runs |
+|---|---|---|---|
+{rows}
+"""
+
+
+def about_topics(workload: Workload, jars: Sequence[str]) -> str:
+    """What a README says of sources that read Kafka; nothing where none does.
+
+    Args:
+        workload: has the sources.
+        jars: that hosts need for them.
+    """
+    read = [one for one in workload.sources if one.kind == "kafka"]
+    if not read:
+        return ""
+    lines = "\n".join(
+        f"| {one.source} | {one.address} | {one.topic} | {one.partition} |" for one in read
+    )
+    needs = f"Every host also needs {', '.join(jars)} (`nova engines install kafka`).\n"
+    return f"""
+Sources that read from Kafka, from the first message of a partition of their own:
+
+| source | broker | topic | partition |
+|---|---|---|---|
+{lines}
+
+{needs if jars else ""}\
+A message is 24 bytes, little endian: sequence number (int64), time of production (int64, us since
+the epoch), value (float64); its timestamp is the event time.
+`python -m nova_kafka.produce job/workload.json SOURCE ...` sends such: the values of a workload,
+from its `start_ms` on.
+"""
 
 
 def copy_modules(target: Path, modules: Mapping[str, Sequence[str]]) -> None:

@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
+from nova_engines import dataflow
+from nova_engines.dataflow import Dataflow
 
 if TYPE_CHECKING:
     from nova_core.model.expressions import Column, Expression
+    from nova_core.model.plan import Plan
     from nova_core.model.query_binding import Bound
     from nova_core.model.query_plan import QueryPlan
 
@@ -33,6 +36,9 @@ SOURCE, FILTER, PROJECT, CUT, SELECT, JOIN, AGGREGATE, SINK = KINDS = (
 )
 LEFT, RIGHT, PARTIAL = 0, 1, 2
 """Which input of its consumer a tuple is of; partial results of an aggregate are neither."""
+
+QUERIES = "queries"
+"""Only in documents of flows of queries."""
 
 Program = tuple[str, ...]
 """An expression in postfix order: ``c:N`` is column N, ``i:``, ``f:`` and ``t:`` are constants."""
@@ -118,17 +124,32 @@ class QueryFlow:
 
     def to_json(self) -> str:
         """As JSON text."""
-        return json.dumps(asdict(self))
+        return json.dumps({QUERIES: True, **asdict(self)})
 
     @classmethod
     def from_json(cls, text: str) -> QueryFlow:
         """From what `to_json` wrote."""
         found = json.loads(text)
+        found.pop(QUERIES)
         operators = tuple(
             Operator(**{name: _tuples(value) for name, value in one.items()})
             for one in found.pop("operators")
         )
         return cls(operators, **found)
+
+
+def read_flow(text: str) -> Dataflow | QueryFlow:
+    """What a job is, as `QueryFlow.to_json` or `Dataflow.to_json` wrote it."""
+    return QueryFlow.from_json(text) if QUERIES in json.loads(text) else Dataflow.from_json(text)
+
+
+def flow_of(plan: Plan) -> Dataflow | QueryFlow:
+    """What an engine must run for a plan: of pairs, or of queries with columns."""
+    from nova_core.model.query_plan import QueryPlan
+
+    if isinstance(plan, QueryPlan):
+        return from_plan(plan)
+    return dataflow.from_plan(plan, plan.problem)
 
 
 def _tuples(value: Any) -> Any:
@@ -163,18 +184,27 @@ class Readings:
         """From what `to_json` wrote."""
         return cls(**json.loads(text))
 
-    def encoded(self, source: str) -> bytes:
+    def file(self, source: str) -> str:
         """The tuples of a source.
 
         Raises:
-            NovaError: where there are none, or the file cannot be read.
+            NovaError: where there are none.
         """
         if source not in self.files:
             raise NovaError(f"readings: source {source!r} is not there")
+        return self.files[source]
+
+    def encoded(self, source: str) -> bytes:
+        """What is in that file.
+
+        Raises:
+            NovaError: where there is none, or it cannot be read.
+        """
+        file = self.file(source)
         try:
-            return Path(self.files[source]).read_bytes()
+            return Path(file).read_bytes()
         except OSError as error:
-            raise NovaError(f"{self.files[source]}: {error.strerror}") from error
+            raise NovaError(f"{file}: {error.strerror}") from error
 
 
 def program(one: Expression, columns: Sequence[Column]) -> Program:

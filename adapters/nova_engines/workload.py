@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,6 +74,27 @@ class SourceStream:
             raise NovaError(f"{where}: topic is missing")
         if self.partition < 0:
             raise NovaError(f"{where}: partition {self.partition}: expected 0 or more")
+
+    def replayed(self) -> bytes:
+        """What a replay emits, over and over: little-endian 64-bit floats.
+
+        Raises:
+            NovaError: for a file that cannot be read, or is no sequence of such.
+        """
+        if self.path is None:
+            return struct.pack(f"<{len(self.values)}d", *self.values)
+        try:
+            data = Path(self.path).read_bytes()
+        except OSError as error:
+            raise NovaError(f"{self.path}: {error.strerror}") from error
+        if not data or len(data) % 8:
+            raise NovaError(f"{self.path}: {len(data)} bytes: expected 64-bit floats")
+        return data
+
+    def replayed_values(self) -> tuple[float, ...]:
+        """The same as numbers."""
+        data = self.replayed()
+        return struct.unpack(f"<{len(data) // 8}d", data)
 
     @property
     def endpoint(self) -> tuple[str, int]:

@@ -6,15 +6,12 @@ the operators run and in what the plan cuts or relays.
 
 from __future__ import annotations
 
-import array
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from nova_core.errors import NovaError
 from nova_engines.dataflow import FILTER, JOIN, RELAY, SELECT, SINK, SOURCE, Dataflow, Operator
-from nova_engines.workload import SourceStream, Workload
+from nova_engines.workload import Workload
 from nova_flink.pin import free_group, slot_sharing_group
 
 # How often sources look at the clock, ms, if watermarks come at its multiples: what is due between
@@ -179,7 +176,7 @@ class _Job:
             else:
                 function = self.java.PacedSource(
                     number,
-                    values_of(stream),
+                    stream.replayed(),
                     float(stream.rate),
                     workload.start_ms,
                     count,
@@ -296,23 +293,3 @@ def tick_us(workload: Workload) -> int:
     """How long a source waits between looks at the clock, us."""
     aligned = max(workload.window_ms, workload.watermark_ms) % TICK_MS == 0
     return TICK_MS * (1000 if aligned else 500)
-
-
-def values_of(stream: SourceStream) -> bytes:
-    """What a replay emits, as little-endian 64-bit floats.
-
-    Raises:
-        NovaError: for a file that cannot be read or holds no floats.
-    """
-    if stream.path is None:
-        values = array.array("d", stream.values)
-        if sys.byteorder == "big":
-            values.byteswap()
-        return values.tobytes()
-    try:
-        data = Path(stream.path).read_bytes()
-    except OSError as error:
-        raise NovaError(f"{stream.path}: {error.strerror}") from error
-    if not data or len(data) % 8:
-        raise NovaError(f"{stream.path}: {len(data)} bytes: expected 64-bit floats")
-    return data

@@ -13,12 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from nova_core.errors import NovaError
+from nova_engines.nodes import (
+    COORDINATOR,
+    MB,
+    ConfigurationError,
+    Node,
+    coordinator_of,
+    write_files,
+)
 from nova_flink import names
 from nova_flink.home import EXTENSION, JARS
-
-MB = 1 << 20
-COORDINATOR = "coordinator"
 
 # Parts of a TaskManager's memory, MB. The heap gets what is left of the process.
 METASPACE = 112
@@ -104,29 +108,6 @@ appender.file.strategy.max = 2
 """
 
 
-class ConfigurationError(NovaError):
-    """Hosts on which Flink cannot be configured as asked."""
-
-
-@dataclass(frozen=True)
-class Node:
-    """A host of the cluster.
-
-    Attributes:
-        name: unique; as in the plan.
-        address: what the other hosts reach it by.
-        memory: bytes Flink's processes may use in all; None is no limit.
-        cpu: cores it may use; None is no limit.
-        role: ``coordinator`` for the one host that also runs the JobManager.
-    """
-
-    name: str
-    address: str
-    memory: int | None = None
-    cpu: float | None = None
-    role: str = "worker"
-
-
 @dataclass(frozen=True)
 class ClusterConfiguration:
     """What every host of a cluster needs.
@@ -166,17 +147,8 @@ class ClusterConfiguration:
     extra_jars: Sequence[str | Path] = ()
 
     def __post_init__(self) -> None:
-        coordinators = [node.name for node in self.nodes if node.role == COORDINATOR]
-        if len(coordinators) != 1:
-            found = ", ".join(coordinators) or "none"
-            raise ConfigurationError(f"hosts: exactly one must be the coordinator, found {found}")
-        seen: dict[str, str] = {}
+        coordinator_of(self.nodes)
         for node in self.nodes:
-            if node.name in seen:
-                raise ConfigurationError(f"hosts: {node.name!r} is there twice")
-            if not node.address:
-                raise ConfigurationError(f"host {node.name}: address is missing")
-            seen[node.name] = node.address
             _memory(node)
         for what, path in (
             ("home_path", str(self.home_path)),
@@ -188,7 +160,7 @@ class ClusterConfiguration:
     @property
     def coordinator(self) -> Node:
         """The host of the JobManager."""
-        return next(node for node in self.nodes if node.role == COORDINATOR)
+        return coordinator_of(self.nodes)
 
     @property
     def rest_url(self) -> str:
@@ -206,12 +178,7 @@ class ClusterConfiguration:
 
     def write(self, node: Node, directory: Path) -> None:
         """Write a host's files into a directory."""
-        for name, text in self.files(node).items():
-            path = directory / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f"{path.name}.new")
-            temporary.write_text(text)
-            temporary.replace(path)
+        write_files(self.files(node), directory)
 
     def coordinator_command(self, node: Node) -> str:
         """The line of shell that becomes the JobManager.

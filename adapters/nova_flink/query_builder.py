@@ -109,7 +109,7 @@ class _Job:
             cut = self.shared.Cut(
                 one.side, self.doubles(one.low), self.doubles(one.high), self.ints(one.hashed)
             )
-        return self.transform(one, self.java.Step(condition, made, cut))
+        return self.transform(one, self.java.StepOperator(self.shared.Step(condition, made, cut)))
 
     def gather(self, one: Operator) -> Any:
         """An instance of a join or an aggregate."""

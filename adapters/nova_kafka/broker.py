@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +11,8 @@ from pathlib import Path, PurePosixPath
 
 from nova_core.errors import NovaError
 from nova_engines.installing import java
+from nova_engines.local_processes import LocalProcesses, free_ports
+from nova_engines.nodes import write_files
 from nova_kafka.home import broker_home
 from nova_kafka.topics import wait_ready
 
@@ -21,7 +21,6 @@ HEAP = 256
 LEAST_HEAP = 128
 START_S = 90.0
 STOP_S = 20.0
-QUOTED = 300
 # Every broker is one by itself, so that one identity of a cluster does for all.
 CLUSTER = "Mk3yVJ4uQkyvmd5vDyr7jA"
 
@@ -145,57 +144,23 @@ def local_broker(directory: Path, heap: int = HEAP, timeout_s: float = START_S) 
     """
     home = broker_home()
     home.check()
-    port, controller_port = _free_ports(2)
+    port = free_ports(2)
     broker = Broker(
         "127.0.0.1",
         str(directory.absolute()),
         str(home.path / "lib"),
         port,
-        controller_port,
+        port + 1,
         heap,
         java=java("Kafka"),
     )
     directory.mkdir(parents=True)
-    log = directory / "broker.log"
+    processes = LocalProcesses(STOP_S)
     try:
-        for name, text in broker.files().items():
-            (directory / name).write_text(text)
-        with log.open("wb") as out:
-            process = subprocess.Popen(
-                ["/bin/sh", "-c", broker.command()],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                # Ctrl-C is for whoever uses the broker, who then ends it.
-                start_new_session=True,
-            )
-        try:
-            wait_ready(broker.servers, timeout_s, lambda: _check(process, log))
-            yield broker
-        finally:
-            _end(process)
+        write_files(broker.files(), directory)
+        processes.run("Kafka's broker", broker.command(), directory / "broker.log")
+        wait_ready(broker.servers, timeout_s, processes.check)
+        yield broker
     finally:
+        processes.stop()
         shutil.rmtree(directory)
-
-
-def _check(process: subprocess.Popen[bytes], log: Path) -> None:
-    if process.poll() is not None:
-        told = log.read_text(errors="replace").strip()[-QUOTED:]
-        raise NovaError(f"Kafka's broker ended with code {process.returncode}: {told}")
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def _free_ports(count: int) -> list[int]:
-    servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(server.getsockname()[1]) for server in servers]
-    for server in servers:
-        server.close()
-    return ports

@@ -10,12 +10,11 @@ import argparse
 import struct
 import sys
 import time
-from array import array
 from collections.abc import Sequence
 from pathlib import Path
 
 from nova_core.errors import NovaError
-from nova_engines.workload import SourceStream, Workload
+from nova_engines.workload import Workload
 from nova_kafka.topics import kafka
 
 MESSAGE = struct.Struct("<qqd")
@@ -38,7 +37,10 @@ def produce(workload: Workload, sources: Sequence[str]) -> int:
     """
     module = kafka()
     streams = [workload.sources[workload.index(one)] for one in sources]
-    values = [_values(one) for one in streams]
+    for one in streams:
+        if one.kind != "kafka":
+            raise NovaError(f"source {one.source!r}: kind {one.kind!r}: not for Kafka")
+    values = [one.replayed_values() for one in streams]
     failures: list[BaseException] = []
     try:
         producers = {
@@ -85,21 +87,6 @@ def produce(workload: Workload, sources: Sequence[str]) -> int:
     if failures:
         raise NovaError(f"Kafka: {len(failures)} messages not delivered: {failures[0]}")
     return sum(sent)
-
-
-def _values(stream: SourceStream) -> Sequence[float]:
-    if stream.kind != "kafka":
-        raise NovaError(f"source {stream.source!r}: kind {stream.kind!r}: not for Kafka")
-    if stream.path is None:
-        found = array("d", stream.values)
-    else:
-        try:
-            found = array("d", Path(stream.path).read_bytes())
-        except (OSError, ValueError) as error:
-            raise NovaError(f"{stream.path}: {error}") from error
-    if not found:
-        raise NovaError(f"source {stream.source!r}: no values to send")
-    return found
 
 
 def main() -> int:

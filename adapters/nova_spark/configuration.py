@@ -12,15 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from nova_core.errors import NovaError
+from nova_engines.nodes import (
+    COORDINATOR,
+    MB,
+    ConfigurationError,
+    Node,
+    coordinator_of,
+    write_files,
+)
 from nova_spark import names
 from nova_spark.place import EXECUTOR_HEAP, SLOTS
 
-MB = 1 << 20
-COORDINATOR = "coordinator"
-
 # Resident memory, MiB, as measured: a Master or Worker with a heap of 128 MiB; what an executor
-# takes beside its heap; its Python daemon and a Python worker for two slots.
+# takes beside its heap; its Python daemon and a Python worker for two slots, or state in RocksDB.
 DAEMON_HEAP = 128
 MASTER = 240
 WORKER = 240
@@ -47,27 +51,6 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
-
-
-class ConfigurationError(NovaError):
-    """Hosts on which Spark cannot be configured as asked."""
-
-
-@dataclass(frozen=True)
-class Node:
-    """A host of the cluster.
-
-    Attributes:
-        name: unique; as in the plan.
-        address: what the other hosts reach it by.
-        memory: bytes Spark's processes may use in all; None is no limit.
-        role: ``coordinator`` for the one host that also runs the Master.
-    """
-
-    name: str
-    address: str
-    memory: int | None = None
-    role: str = "worker"
 
 
 @dataclass(frozen=True)
@@ -97,19 +80,10 @@ class ClusterConfiguration:
     slots: int = SLOTS
 
     def __post_init__(self) -> None:
-        coordinators = [node.name for node in self.nodes if node.role == COORDINATOR]
-        if len(coordinators) != 1:
-            found = ", ".join(coordinators) or "none"
-            raise ConfigurationError(f"hosts: exactly one must be the coordinator, found {found}")
+        coordinator_of(self.nodes)
         if self.slots < 1:
             raise ConfigurationError(f"slots: {self.slots}: expected 1 or more")
-        seen: set[str] = set()
         for node in self.nodes:
-            if node.name in seen:
-                raise ConfigurationError(f"hosts: {node.name!r} is there twice")
-            if not node.address:
-                raise ConfigurationError(f"host {node.name}: address is missing")
-            seen.add(node.name)
             heap(node)
         for what, path in (
             ("spark_home", self.spark_home),
@@ -121,12 +95,17 @@ class ClusterConfiguration:
     @property
     def coordinator(self) -> Node:
         """The host of the Master."""
-        return next(node for node in self.nodes if node.role == COORDINATOR)
+        return coordinator_of(self.nodes)
 
     @property
     def master_url(self) -> str:
         """Where applications find the cluster."""
         return f"spark://{self.coordinator.address}:{self.master_port}"
+
+    @property
+    def master_ui(self) -> str:
+        """URL of the Master's pages."""
+        return f"http://{self.coordinator.address}:{self.master_ui_port}"
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -156,12 +135,7 @@ class ClusterConfiguration:
 
     def write(self, node: Node, directory: Path) -> None:
         """Write a host's files into a directory."""
-        for name, text in self.files(node).items():
-            path = directory / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f"{path.name}.new")
-            temporary.write_text(text)
-            temporary.replace(path)
+        write_files(self.files(node), directory)
 
     def master_command(self, node: Node) -> str:
         """The line of shell that becomes the Master.

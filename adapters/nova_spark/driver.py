@@ -11,30 +11,24 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nova_core.errors import NovaError
+from nova_engines.dataflow import Dataflow
 from nova_engines.workload import Workload
-from nova_spark import realtime
-from nova_spark.flow import Flow
-from nova_spark.place import SLOTS, Placement
+from nova_spark.realtime import LEAD_S, READY_S, RealTimeJoin, await_executors
 from nova_spark.session import session
-from nova_spark.streaming_join import StreamingJoin
 from nova_spark.verification import Step
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POLL_S = 0.2
-# From the first micro-batch of a plan, which holds nothing, to its first tuple.
-LEAD_S = 2.0
 # How often it is said in which stages steps have run.
 TELL_S = 2.0
-READY_S = 150.0
-PREPARE_S = 180.0
 READY, FLOWING, FINISHED, ENDED, FAILED = "ready", "flowing", "finished", "ended", "failed"
 
 
@@ -49,6 +43,7 @@ class State:
         steps: of an order: name, node, and ids of Spark's stages it has been part of.
         url: of the application's pages.
         application: its id.
+        read: tuples of every source that batches which have ended hold.
     """
 
     state: str
@@ -57,6 +52,7 @@ class State:
     steps: tuple[Step, ...] = ()
     url: str = ""
     application: str = ""
+    read: Mapping[str, int] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
         """Write it, complete or not at all."""
@@ -72,56 +68,7 @@ class State:
         return cls(**{**plain, "steps": steps})
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """An order's queries.
-
-    Attributes:
-        join: not started yet.
-        steps: how far its stages are known.
-        lead_s: from its first batch, which holds nothing, to its first tuple.
-    """
-
-    join: StreamingJoin | realtime.RealTimeJoin
-    steps: Callable[[], tuple[Step, ...]]
-    lead_s: float
-
-
-# What an order says, and its flow and workload.
-Prepare = Callable[[dict[str, Any], Flow, Workload], Prepared]
-
-
-def in_batches(spark: SparkSession, slots: int) -> Prepare:
-    """Orders run in micro-batches."""
-
-    def prepare(told: dict[str, Any], flow: Flow, workload: Workload) -> Prepared:
-        # Each order has steps of its own.
-        own = Placement(spark, slots=slots, heap=told["heaps"])
-
-        def steps() -> tuple[Step, ...]:
-            stages = own.stages
-            return tuple(Step(name, node, tuple(stages[name])) for name, node in own.nodes.items())
-
-        join = StreamingJoin(own, flow, workload, told["results"], told["checkpoints"])
-        return Prepared(join, steps, LEAD_S)
-
-    return prepare
-
-
-def in_real_time(spark: SparkSession, addresses: dict[str, str]) -> Prepare:
-    """Orders run in Real-Time Mode."""
-
-    def prepare(told: dict[str, Any], flow: Flow, workload: Workload) -> Prepared:
-        join = realtime.RealTimeJoin(
-            spark, addresses, flow, workload, told["results"], told["checkpoints"]
-        )
-        # Sources begin with a batch, and one may have begun just now.
-        return Prepared(join, lambda: join.steps, LEAD_S + realtime.BATCH_S)
-
-    return prepare
-
-
-def serve(directory: Path, prepare: Prepare) -> None:
+def serve(directory: Path, spark: SparkSession, addresses: dict[str, str]) -> None:
     """Run orders in the order of their numbers, for ever."""
     number = 0
     while True:
@@ -131,7 +78,7 @@ def serve(directory: Path, prepare: Prepare) -> None:
             continue
         state = directory / f"{number}.state.json"
         try:
-            _run(order, state, directory / f"{number}.end", prepare)
+            _run(order, state, directory / f"{number}.end", spark, addresses)
         except Exception as error:
             # Whatever it is, the next order may fare better.
             lines = str(error).strip().splitlines() or [type(error).__name__]
@@ -139,34 +86,34 @@ def serve(directory: Path, prepare: Prepare) -> None:
         number += 1
 
 
-def _run(order: Path, file: Path, end: Path, prepare: Prepare) -> None:
-    told = json.loads(order.read_text("utf-8"))
-    flow = Flow.from_json(told["flow"], "flow")
-    workload = Workload.from_json(told["workload"])
-    prepared = prepare(told, flow, workload)
-    join = prepared.join
-    start, state = 0, FLOWING
-
-    def tell() -> None:
-        State(state, start_ms=start, steps=prepared.steps()).write(file)
-
+def _run(
+    order: Path, file: Path, end: Path, spark: SparkSession, addresses: dict[str, str]
+) -> None:
+    plain = json.loads(order.read_text("utf-8"))
+    dataflow = Dataflow.from_json(plain["dataflow"])
+    workload = Workload.from_json(plain["workload"])
+    places = plain["results"], plain["checkpoints"]
+    join = RealTimeJoin(spark, addresses, dataflow, workload, *places)
+    due = time.monotonic()
     try:
-        join.prepare(PREPARE_S)
-        start = int(time.time() + prepared.lead_s) * 1000
+        join.prepare()
+        start = int(time.time() + LEAD_S) * 1000
         join.begin(start)
-        tell()
-        due = time.monotonic() + TELL_S
-        while join.flowing and not end.exists():
-            join.check()
-            if time.monotonic() > due:
-                tell()
+
+        def tell(state: str) -> None:
+            State(state, start_ms=start, steps=join.steps, read=join.read).write(file)
+
+        def look() -> bool:
+            nonlocal due
+            if time.monotonic() >= due:
+                tell(FLOWING)
                 due = time.monotonic() + TELL_S
-            time.sleep(POLL_S)
-        join.check()
-        state = ENDED if join.flowing else FINISHED
+            return not end.exists()
+
+        state = FINISHED if join.follow(look, POLL_S) else ENDED
+        tell(state)
     finally:
         join.stop()
-    tell()
 
 
 def main() -> int:
@@ -174,26 +121,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="nova_spark.driver", description=__doc__)
     parser.add_argument("--directory", type=Path, required=True, help="of orders")
     parser.add_argument("--master", required=True, help="spark://HOST:PORT")
-    parser.add_argument("--heaps", required=True, help="of the nodes' executors, MiB: JSON")
-    parser.add_argument("--slots", type=int, default=SLOTS)
+    parser.add_argument("--addresses", required=True, help="of the nodes: JSON")
     parser.add_argument("--set", dest="settings", required=True, help="of Spark: JSON")
-    parser.add_argument("--real-time", help="addresses of the nodes: JSON; for Real-Time Mode")
     given = parser.parse_args()
     ready = given.directory / "driver.json"
-    heaps = json.loads(given.heaps)
     try:
         with session(given.master, json.loads(given.settings)) as spark:
-            if given.real_time is None:
-                Placement(spark, heap=heaps, slots=given.slots).ready(heaps, READY_S)
-                prepare = in_batches(spark, given.slots)
-            else:
-                addresses = json.loads(given.real_time)
-                realtime.await_executors(spark, addresses, READY_S)
-                prepare = in_real_time(spark, addresses)
+            addresses = json.loads(given.addresses)
+            await_executors(spark, addresses, READY_S)
             context = spark.sparkContext
             url, application = str(context.uiWebUrl), str(context.applicationId)
             State(READY, url=url, application=application).write(ready)
-            serve(given.directory, prepare)
+            serve(given.directory, spark, addresses)
     except (NovaError, OSError) as error:
         State(FAILED, str(error)).write(ready)
         return 2

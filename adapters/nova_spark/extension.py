@@ -1,7 +1,8 @@
 """Nova's Scala for Spark's Real-Time Mode, compiled once against Spark's own jars.
 
-It is what Real-Time Mode needs and PySpark has not: sources that pace on their hosts, a join of
-two sides of a union by state, a sink that writes as results come, and preferred hosts for a stage.
+It is what Real-Time Mode needs and PySpark has not: sources that pace on their hosts or read Kafka,
+a join of two sides of a union by state, a sink that writes as results come, and preferred hosts for
+a stage.
 """
 
 from __future__ import annotations
@@ -23,14 +24,17 @@ TIMEOUT_S = 300
 QUOTED = 5
 
 
-def build(progress: Callable[[str], None] = lambda message: None) -> Path:
-    """Make ``nova-spark.jar``, unless it is there and made of these sources for this Spark.
+def build(
+    progress: Callable[[str], None] = lambda message: None, kafka: Path | None = None
+) -> list[Path]:
+    """Make a jar of Nova's classes, unless it is there and made of these sources for this Spark.
 
     Args:
         progress: told when something is compiled.
+        kafka: the jar of Kafka's client, for jobs that read Kafka.
 
     Returns:
-        Its path, in a directory beside the engine homes.
+        Jars that a session needs: Nova's, in a directory beside the engine homes, and Kafka's.
 
     Raises:
         NovaError: without Spark or Java, or when the compiler refuses the sources.
@@ -39,10 +43,12 @@ def build(progress: Callable[[str], None] = lambda message: None) -> Path:
     home = spark_home()
     if home is None:
         raise NovaError("Spark needs PySpark: pip install 'nova-placement[spark]'")
-    jars = sorted((home / "jars").glob("*.jar"))
-    target = engines_directory() / "spark-extension" / "nova-spark.jar"
+    clients = [] if kafka is None else [kafka]
+    jars = [*sorted((home / "jars").glob("*.jar")), *clients]
+    name = "nova-spark.jar" if kafka is None else "nova-spark-kafka.jar"
+    target = engines_directory() / "spark-extension" / name
     with as_file(files("nova_spark") / "scala") as directory:
-        sources = sorted(directory.glob("*.scala"))
+        sources = sorted(directory.glob("*.scala" if kafka is None else "**/*.scala"))
         digest = hashlib.sha256("\n".join(jar.name for jar in jars).encode())
         for source in sources:
             digest.update(f"\0{source.name}\0".encode() + source.read_bytes())
@@ -50,11 +56,24 @@ def build(progress: Callable[[str], None] = lambda message: None) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         with locked(target.with_name(".lock"), progress):
             if stamp_of(target) != stamp:
-                progress("compiling Nova's operators for Spark's Real-Time Mode")
+                progress("compiling Nova's operators for Spark")
                 with tempfile.TemporaryDirectory() as scratch:
                     _compile(sources, jars, Path(scratch))
                     pack(Path(scratch), stamp, target)
-    return target
+    return [target, *clients]
+
+
+def kafka_client() -> Path:
+    """The jar of Kafka's client.
+
+    Raises:
+        NovaError: where Kafka is not installed.
+    """
+    from nova_kafka.home import broker_home
+
+    home = broker_home()
+    home.check()
+    return next(jar for jar in home.jars if jar.name.startswith("kafka-clients-"))
 
 
 def _compile(sources: list[Path], jars: list[Path], classes: Path) -> None:

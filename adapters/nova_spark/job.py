@@ -1,4 +1,4 @@
-"""Runs a translated plan: what ``run.sh`` starts on a host that the nodes can reach."""
+"""Runs a plan's job on a cluster: what ``run.sh`` of `nova translate` starts."""
 
 from __future__ import annotations
 
@@ -6,58 +6,64 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from nova_core.errors import NovaError
+from nova_engines.dataflow import Dataflow
 from nova_engines.workload import Workload
-from nova_spark.flow import Flow
-from nova_spark.place import READY_S, SLOTS, Placement
+from nova_spark.realtime import LEAD_S, READY_S, RealTimeJoin, await_executors, settings
 from nova_spark.session import session
-from nova_spark.streaming_join import PREPARE_S, StreamingJoin
-from nova_spark.verification import Record, Step
+from nova_spark.verification import Record
 
-# From the first micro-batch, which holds nothing, to the first tuple.
-LEAD_S = 2
 # A run that ends may take so much longer than its tuples are due.
 PATIENCE_S = 120.0
 RECORD_S = 2.0
 
 
 def run(
-    flow: Flow,
+    dataflow: Dataflow,
     workload: Workload,
     *,
     master: str,
+    addresses: Mapping[str, str],
     results: str,
     checkpoints: str,
     record: Path,
-    heaps: dict[str, int] | None = None,
-    slots: int = SLOTS,
-    settings: dict[str, str] | None = None,
+    chosen: Mapping[str, str],
 ) -> None:
-    """Run a flow until its tuples end, or until interrupted.
+    """Run a dataflow until its tuples end, or until interrupted.
 
     Args:
-        flow: what runs where.
+        dataflow: what runs where.
         workload: what the sources emit and how it is joined; a start of 0, or one that has passed
             when Spark is ready, becomes then.
         master: ``spark://host:port``.
-        results: see `nova_spark.streaming_join.StreamingJoin`.
+        addresses: of the nodes.
+        results: see `nova_spark.realtime.RealTimeJoin`.
         checkpoints: likewise.
         record: file that says how far the job is, for ``nova cluster verify``.
-        heaps: of the nodes' executors, MiB.
-        slots: tasks a node runs at once.
-        settings: of Spark.
+        chosen: settings of Spark, `nova_spark.realtime.settings` among them.
     """
-    with session(master, settings) as spark:
-        placement = Placement(spark, heap=heaps, slots=slots)
-        _say(f"executors: {placement.ready(flow.nodes, READY_S):.1f} s")
-        join = StreamingJoin(placement, flow, workload, results, checkpoints)
+    with session(master, chosen) as spark:
         begin = time.monotonic()
+        await_executors(spark, {node: addresses[node] for node in dataflow.nodes}, READY_S)
+        _say(f"executors: {time.monotonic() - begin:.1f} s")
+        context = spark.sparkContext
+        join = RealTimeJoin(spark, addresses, dataflow, workload, results, checkpoints)
+
+        def look() -> bool:
+            known = Record(str(context.uiWebUrl), str(context.applicationId), join.steps)
+            unfinished = record.with_name(f"{record.name}.part")
+            unfinished.write_text(known.to_json(), "utf-8")
+            unfinished.replace(record)
+            if ended is not None and time.time() > ended:
+                raise NovaError("Spark: cannot keep up; its tuples are long due")
+            return True
+
         try:
-            join.prepare(PREPARE_S)
-            _say(f"first micro-batch: {time.monotonic() - begin:.1f} s")
+            join.prepare()
             start = max(workload.start_ms, int(time.time() + LEAD_S) * 1000)
             join.begin(start)
             _say(f"tuples flow from {start}")
@@ -65,29 +71,10 @@ def run(
             if workload.count is not None:
                 slowest = min(one.rate for one in workload.sources)
                 ended = start / 1000 + workload.count / slowest + PATIENCE_S
-            while join.flowing:
-                join.check()
-                write_record(record, placement)
-                if ended is not None and time.time() > ended:
-                    raise NovaError("Spark: cannot keep up; its tuples are long due")
-                time.sleep(RECORD_S)
+            join.follow(look, RECORD_S)
+            look()
         finally:
             join.stop()
-        write_record(record, placement)
-
-
-def write_record(path: Path, placement: Placement) -> None:
-    """Write what ``nova cluster verify`` reads."""
-    context = placement.spark.sparkContext
-    stages = placement.stages
-    record = Record(
-        str(context.uiWebUrl),
-        str(context.applicationId),
-        tuple(Step(name, node, tuple(stages[name])) for name, node in placement.nodes.items()),
-    )
-    unfinished = path.with_name(f"{path.name}.part")
-    unfinished.write_text(record.to_json(), "utf-8")
-    unfinished.replace(path)
 
 
 def _say(line: str) -> None:
@@ -97,12 +84,12 @@ def _say(line: str) -> None:
 def main() -> int:
     """What ``run.sh`` runs."""
     parser = argparse.ArgumentParser(prog="run.sh", description="Run the job on the cluster.")
-    parser.add_argument("--directory", type=Path, required=True, help="that holds flow.json")
+    parser.add_argument("--directory", type=Path, required=True, help="that holds dataflow.json")
     parser.add_argument("--master", required=True, help="spark://HOST:PORT")
     parser.add_argument("--results", required=True, help="directory on the sinks' hosts")
     parser.add_argument("--checkpoints", required=True, help="directory on all hosts; new")
     parser.add_argument("--record", type=Path, default=Path("record.json"))
-    parser.add_argument("--slots", type=int, default=SLOTS)
+    parser.add_argument("--heap", type=int, required=True, help="of an executor, MiB")
     parser.add_argument("--count", type=int, help="tuples per source, after which the job ends")
     parser.add_argument(
         "--set", dest="settings", action="append", default=[], metavar="spark.NAME=VALUE"
@@ -110,16 +97,17 @@ def main() -> int:
     given = parser.parse_args()
     try:
         workload = Workload.read(given.directory / "workload.json")
+        clients = sorted(given.directory.glob("kafka-clients-*.jar"))
+        own = settings(given.heap, clients[0] if clients else None)
         run(
-            Flow.read(given.directory / "flow.json"),
+            Dataflow.read(given.directory / "dataflow.json"),
             workload if given.count is None else replace(workload, count=given.count),
             master=given.master,
+            addresses=json.loads((given.directory / "addresses.json").read_text("utf-8")),
             results=given.results,
             checkpoints=f"{given.checkpoints}/{int(time.time())}",
             record=given.record,
-            heaps=json.loads((given.directory / "heaps.json").read_text("utf-8")),
-            slots=given.slots,
-            settings=dict(one.split("=", 1) for one in given.settings if "=" in one),
+            chosen={**own, **dict(one.split("=", 1) for one in given.settings if "=" in one)},
         )
     except (NovaError, OSError) as error:
         _say(f"run.sh: {error}")

@@ -74,7 +74,6 @@ class Placement:
     ) -> None:
         from importlib import import_module
 
-        from nova_core.model import partitioner
         from nova_spark import tasks
 
         self.spark, self.slots = spark, slots
@@ -89,8 +88,7 @@ class Placement:
                 )
         # Which has no types.
         cloudpickle = import_module("pyspark.cloudpickle")
-        for module in (tasks, partitioner):
-            cloudpickle.register_pickle_by_value(module)
+        cloudpickle.register_pickle_by_value(tasks)
         self._nodes: dict[str, str] = {}
         self._seen = spark.sparkContext.accumulator({}, tasks.StagesSeen())
 

@@ -2,8 +2,10 @@
 
 Real-Time Mode refuses stream-stream joins, resource profiles and Python, so a plan becomes a union
 of all sources, one stateful join of its two sides (``transformWithState``) and a sink, in Scala
-(`nova_spark.extension`): three stages, whose tasks are the plan's sources, joins and sink. All of
-them run at once, from the begin of a batch to its end; a batch only bounds what a failure repeats.
+(`nova_spark.extension`): stages whose tasks are the plan's sources, joins and sink. Where a plan
+has relays, every hop of the longest route is a stage between them, which rows of shorter routes
+pass where they are. All stages run at once, from the begin of a batch to its end; a batch only
+bounds what a failure repeats.
 
 Where tasks run is a preference that Spark is told to wait for: `SETTINGS`, one executor a host.
 """
@@ -13,28 +15,34 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from nova_core.errors import NovaError
+from nova_engines.dataflow import FILTER, RELAY, SELECT, Dataflow, Operator
 from nova_spark.extension import EXTENSIONS, build
-from nova_spark.flow import Flow, Input
 from nova_spark.rest import Rest
-from nova_spark.streaming_join import POLL_S, PREPARE_S, values_of, wait_while
 from nova_spark.tasks import KEPT
 from nova_spark.verification import Step
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from nova_engines.workload import Workload
 
 # Tasks of all stages run at once, so a host needs a slot for each; they are no more than a number.
-SLOTS = 32
+SLOTS = 128
 # Of a batch, seconds; the least that Spark takes. Its end and the next one's begin hold tuples up.
 BATCH_S = 5
+# From when sources may begin, with the next batch, to the first tuple.
+LEAD_S = 2.0 + BATCH_S
 READY_S = 150.0
+PREPARE_S = 180.0
+POLL_S = 0.1
 # What any session needs, in place of `nova_spark.place.SETTINGS` where they differ.
 SETTINGS: Mapping[str, str] = {
     "spark.dynamicAllocation.enabled": "false",
@@ -51,61 +59,60 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
-def settings(heap: int) -> dict[str, str]:
+def settings(heap: int, kafka: Path | None = None) -> dict[str, str]:
     """All that a session needs.
 
     Args:
         heap: of every executor, MiB.
+        kafka: the jar of Kafka's client, for jobs that read Kafka.
 
     Raises:
         NovaError: when Nova's Scala cannot be compiled.
     """
     return {
         **SETTINGS,
-        "spark.jars": str(build()),
+        "spark.jars": ",".join(map(str, build(kafka=kafka))),
         "spark.executor.memory": f"{heap}m",
     }
 
 
 class RealTimeJoin:
-    """The queries of a flow, in Real-Time Mode: one for every sink.
+    """The queries of a dataflow: one for every sink.
 
     Args:
         spark: a session with `settings`, made by a Python that had none before, on a cluster with
             one executor per node.
         addresses: of the nodes, as their executors have them.
-        flow: what runs where; without relays.
-        workload: what the sources emit and how it is joined.
-        results: as of `nova_spark.streaming_join.StreamingJoin`.
-        checkpoints: likewise.
+        dataflow: what runs where.
+        workload: what the sources emit, or where they read, and how it is joined.
+        results: directory that sinks write to on their nodes: one within it for each, in the order
+            of the dataflow (`nova_spark.results`).
+        checkpoints: directory for offsets and state, on the driver and on every node; must be new.
+            State is read and written where its join runs, and nowhere else.
         batch_s: length of a batch.
 
     Raises:
-        NovaError: for relays, sources that do not replay, and nodes without address.
+        NovaError: for sources of sockets, and nodes without address.
     """
 
     def __init__(
         self,
         spark: SparkSession,
         addresses: Mapping[str, str],
-        flow: Flow,
+        dataflow: Dataflow,
         workload: Workload,
         results: str,
         checkpoints: str,
         *,
         batch_s: float = BATCH_S,
     ) -> None:
-        self.spark, self.addresses, self.flow, self.workload = spark, addresses, flow, workload
+        self.spark, self.addresses = spark, addresses
+        self.dataflow, self.workload = dataflow, workload
         self.results, self.checkpoints, self.batch_s = results, checkpoints, batch_s
         context: Any = spark.sparkContext
         self._scala = context._jvm.org.apache.spark.sql.nova
-        self._jobs = [
-            job_of(flow, number, workload, addresses) for number in range(len(flow.sinks))
-        ]
+        self._jobs = [job_of(dataflow, one, workload, addresses) for one in dataflow.sinks]
         self._ids = [f"{uuid4()}" for _ in self._jobs]
-        self._texts = [
-            json.dumps({"id": one, **job}) for one, job in zip(self._ids, self._jobs, strict=True)
-        ]
         self._seen: list[Any] = []
         self._queries: list[Any] = []
 
@@ -116,21 +123,25 @@ class RealTimeJoin:
             NovaError: when a query fails, or after so many seconds.
         """
         session: Any = self.spark
-        for number, text in enumerate(self._texts):
+        for number, (one, job) in enumerate(zip(self._ids, self._jobs, strict=True)):
             seen = self._scala.RealTimeJoin.accumulator(session._jsparkSession)
             self._seen.append(seen)
             self._queries.append(
                 self._scala.RealTimeJoin.start(
                     session._jsparkSession,
-                    text,
+                    json.dumps({"id": one, **job.document}),
                     f"{self.results}/{number}",
                     f"{self.checkpoints}/{number}",
                     f"{math.ceil(self.batch_s * 1000)} milliseconds",
                     seen,
                 )
             )
-        begun = self._scala.Progress.positions
-        wait_while(lambda: not all(map(begun, self._ids)), self.check, timeout_s)
+        begun, until = self._scala.Progress.positions, time.monotonic() + timeout_s
+        while not all(map(begun, self._ids)):
+            self.check()
+            if time.monotonic() > until:
+                raise NovaError(f"Spark: no batch has ended after {timeout_s:g} s")
+            time.sleep(POLL_S)
 
     def begin(self, start_ms: int | None = None) -> None:
         """Have tuples flow: from the first batch that begins from now on.
@@ -142,27 +153,55 @@ class RealTimeJoin:
         for one in self._ids:
             self._scala.Progress.begin(one, start)
 
-    def wait(self, timeout_s: float) -> None:
+    def follow(self, look: Callable[[], bool], every_s: float = POLL_S) -> bool:
         """Wait until everything that is due, of a workload that ends, is through.
 
+        Args:
+            look: called now and then; whether to go on.
+            every_s: how often.
+
+        Returns:
+            Whether it is through.
+
         Raises:
-            NovaError: with Spark's reason when a query fails, or after so many seconds.
+            NovaError: with Spark's reason when a query fails.
         """
-        wait_while(lambda: self.flowing, self.check, timeout_s)
+        while self.flowing:
+            self.check()
+            if not look():
+                return False
+            time.sleep(every_s)
+        self.check()
+        return True
 
     @property
     def flowing(self) -> bool:
         """Whether something is still to come, or in a batch that has not ended."""
-        return not all(map(self._finished, self._ids, self._jobs))
+        for number, job in zip(self._ids, self._jobs, strict=True):
+            positions = self._positions(number)
+            if not positions or any(
+                not 0 <= one["count"] * len(one["outputs"]) <= position
+                for one, position in zip(job.document["sources"], positions, strict=True)
+            ):
+                return True
+        return False
 
-    def _finished(self, number: str, job: dict[str, Any]) -> bool:
-        """Whether the batches that have ended hold all tuples of all sources."""
-        told = self._scala.Progress.positions(number)
-        # A source counts a position for each tuple and output.
-        return bool(told) and all(
-            0 <= one["count"] * len(one["outputs"]) <= int(position)
-            for one, position in zip(job["sources"], told.split(","), strict=True)
-        )
+    @property
+    def read(self) -> dict[str, int]:
+        """Tuples of every source that batches which have ended hold."""
+        found: dict[str, int] = {}
+        for number, job in zip(self._ids, self._jobs, strict=True):
+            rows = job.document["sources"]
+            for one, position in zip(rows, self._positions(number), strict=False):
+                source = self.workload.sources[one["number"]].source
+                count = position // len(one["outputs"])
+                found[source] = min(found.get(source, count), count)
+        return found
+
+    def _positions(self, number: str) -> list[int]:
+        """Of each source: one for each tuple and output. None before the first batch has ended."""
+        reported = str(self._scala.Progress.positions(number))
+        return [int(one) for one in reported.split(",")] if reported else []
 
     def check(self) -> None:
         """Whether all queries run.
@@ -170,7 +209,7 @@ class RealTimeJoin:
         Raises:
             NovaError: with Spark's reason for one that has failed.
         """
-        for sink, query in zip(self.flow.sinks, self._queries, strict=False):
+        for sink, query in zip(self.dataflow.sinks, self._queries, strict=False):
             error = query.exception()
             if error.isDefined():
                 lines = str(error.get().getMessage()).strip().splitlines()
@@ -185,28 +224,20 @@ class RealTimeJoin:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Every stage of the flow: which of Spark's stages it ran in, and as which task."""
+        """Every operator of the dataflow: which of Spark's stages it ran in, and as which task.
+
+        One that results at several sinks come from is there once for each.
+        """
+        nodes = {one.name: one.node for one in self.dataflow.operators}
         found = []
-        for number, sink in enumerate(self.flow.sinks):
-            stages: dict[str, set[int]] = {"source": set(), "join": set(), "sink": set()}
-            if number < len(self._seen):
-                for line in self._scala.RealTimeJoin.stages(self._seen[number]).splitlines():
-                    name, _, stage = line.partition(" ")
-                    stages[name].add(int(stage))
-            sources = [one["number"] for one in self._jobs[number]["sources"]]
-
-            def step(part: str, task: int, name: str, node: str) -> Step:
-                ran = tuple(sorted(stages[part])[-KEPT:])  # noqa: B023  (called within the loop)
-                return Step(name, node, ran, task, self.addresses[node])
-
-            joins = [join for join in self.flow.joins if join.sink == sink.name]
-            for task, join in enumerate(joins):
-                for side in (join.left, join.right):
-                    first = side.stages[0]
-                    index = sources.index(self.workload.index(side.source))
-                    found.append(step("source", index, first.name, first.node))
-                found.append(step("join", task, join.name, join.stages[0].node))
-            found.append(step("sink", 0, sink.name, sink.node))
+        for job, seen in zip(self._jobs, self._seen, strict=False):
+            stages: dict[str, set[int]] = {}
+            for line in self._scala.RealTimeJoin.stages(seen).splitlines():
+                part, _, stage = line.rpartition(" ")
+                stages.setdefault(part, set()).add(int(stage))
+            for name, (part, task) in job.tasks.items():
+                ran = tuple(sorted(stages.get(part, ()))[-KEPT:])
+                found.append(Step(name, nodes[name], ran, task, self.addresses[nodes[name]]))
         return tuple(found)
 
 
@@ -233,76 +264,187 @@ def await_executors(spark: SparkSession, addresses: Mapping[str, str], timeout_s
         time.sleep(POLL_S)
 
 
+@dataclass(frozen=True)
+class Job:
+    """All that ends at one sink.
+
+    Attributes:
+        document: what `Job.scala` reads, but for its id.
+        tasks: the stage and the number of the task that every operator is part of.
+    """
+
+    document: dict[str, Any]
+    tasks: dict[str, tuple[str, int]]
+
+
 def job_of(
-    flow: Flow, sink: int, workload: Workload, addresses: Mapping[str, str]
-) -> dict[str, Any]:
-    """What ends at one sink, as ``Job.scala`` reads it.
+    dataflow: Dataflow, sink: Operator, workload: Workload, addresses: Mapping[str, str]
+) -> Job:
+    """What ends at a sink of a dataflow.
+
+    Joins of one pair on one node are one task, as they share what arrives there. A path is the way
+    of what one operator of the dataflow hands to a side of those.
 
     Raises:
-        NovaError: for what this mode cannot run.
+        NovaError: for sources of sockets, nodes without address, and more tasks on a node than a
+            Worker has slots.
     """
-    own = flow.sinks[sink]
-    joins = [join for join in flow.joins if join.sink == own.name]
-    for join in joins:
-        if any(len(part.stages) > 1 for part in (join, join.left, join.right)):
-            raise NovaError(f"{join.name}: Real-Time Mode has no relays; plan without routes")
+    return _Builder(dataflow, sink, workload, addresses).job()
 
-    def host(node: str) -> str:
-        if node not in addresses:
+
+class _Builder:
+    """Numbers the sources, paths and groups of joins whose results arrive at a sink."""
+
+    def __init__(
+        self,
+        dataflow: Dataflow,
+        sink: Operator,
+        workload: Workload,
+        addresses: Mapping[str, str],
+    ) -> None:
+        self.sink, self.workload, self.addresses = sink, workload, addresses
+        self.known = {one.name: one for one in dataflow.operators}
+        self.instances = {one.name: number for number, one in enumerate(dataflow.joins)}
+        self.tasks: dict[str, tuple[str, int]] = {sink.name: ("sink", 0)}
+        self.sources: dict[str, dict[str, Any]] = {}
+        self.groups: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self.paths: dict[tuple[str, int, bool], int] = {}
+        self.path_rows: list[dict[str, Any]] = []
+        # Of every path and of every instance: where its rows come from, and relays on the way.
+        self.ways: list[tuple[str, list[Operator]]] = []
+        self.result_ways: list[tuple[str, list[Operator]]] = [(sink.node, [])] * len(self.instances)
+
+    def host(self, node: str) -> str:
+        """Where a node's executor is."""
+        if node not in self.addresses:
             raise NovaError(f"node {node!r}: it has no address")
-        return addresses[node]
+        return self.addresses[node]
 
-    outputs: dict[str, tuple[str, list[dict[str, Any]]]] = {}
-    for number, join in enumerate(joins):
-        for left, side in ((True, join.left), (False, join.right)):
-            entry = outputs.setdefault(side.source, (side.stages[0].node, []))
-            entry[1].append({"join": number, "left": left, **_shares(side)})
-    sources = []
-    for source, (node, sent) in outputs.items():
-        number = workload.index(source)
-        stream = workload.sources[number]
-        if stream.kind != "replay":
-            raise NovaError(f"source {source!r}: kind {stream.kind!r}: Real-Time Mode replays only")
-        sources.append(
-            {
-                "number": number,
-                "host": host(node),
+    def job(self) -> Job:
+        """Everything."""
+        for name in self.sink.inputs:
+            join, relays = self.chain(name)
+            self.result_ways[self.instances[join.name]] = join.node, relays
+            self.join(join)
+        inputs = self.hops("to joins", self.ways)
+        results = self.hops("to the sink", self.result_ways)
+        tasks = [one["host"] for one in (*self.sources.values(), *self.groups.values())]
+        tasks += [host for hop in (*inputs, *results) for host in hop["hosts"]]
+        most = max(set(tasks), key=tasks.count)
+        if tasks.count(most) >= SLOTS:
+            raise NovaError(
+                f"host {most}: {tasks.count(most)} tasks of Spark's; it has {SLOTS} slots: place "
+                "less there"
+            )
+        document = {
+            "host": self.host(self.sink.node),
+            "window_ms": self.workload.window_ms,
+            "keys": self.workload.keys,
+            "every": self.workload.every,
+            "sources": list(self.sources.values()),
+            "paths": self.path_rows,
+            "inputs": inputs,
+            "groups": list(self.groups.values()),
+            "results": results,
+        }
+        return Job(document, self.tasks)
+
+    def chain(self, name: str) -> tuple[Operator, list[Operator]]:
+        """What hands an operator's rows to relays at first, and these, in the order they pass."""
+        relays: list[Operator] = []
+        while (one := self.known[name]).kind == RELAY:
+            relays.insert(0, one)
+            (name,) = one.inputs
+        return one, relays
+
+    def join(self, join: Operator) -> None:
+        """An instance, with the paths it receives."""
+        key = join.left_source, join.right_source, join.node
+        empty = {"host": self.host(join.node), "paths": [], "pieces": []}
+        group = self.groups.setdefault(key, empty)
+        number = list(self.groups).index(key)
+        self.tasks[join.name] = "join", number
+        piece: dict[str, Any] = {"instance": self.instances[join.name]}
+        for side, names in (("left", join.inputs), ("right", join.right)):
+            intervals: tuple[tuple[float, float], ...] = ()
+            first = self.known[names[0]]
+            if first.kind == SELECT:
+                self.tasks[first.name] = "join", number
+                names, intervals = first.inputs, first.intervals
+            piece[side] = [self.path(one, number, side == "left") for one in names]
+            piece |= _bounds(intervals, f"{side}_")
+        group["paths"] = sorted({*group["paths"], *piece["left"], *piece["right"]})
+        group["pieces"].append(piece)
+
+    def path(self, name: str, group: int, left: bool) -> int:
+        """The number of a path."""
+        key = name, group, left
+        if key not in self.paths:
+            self.paths[key] = number = len(self.paths)
+            self.path_rows.append({"group": group, "left": left})
+            first, relays = self.chain(name)
+            self.ways.append((first.node, relays))
+            source = self.source(first)
+            source["outputs"].append({"path": number, **_bounds(first.intervals)})
+        return self.paths[key]
+
+    def source(self, first: Operator) -> dict[str, Any]:
+        """A source, of which all or what a filter passes is sent."""
+        name = first.source
+        stream = self.workload.sources[self.workload.index(name)]
+        if name not in self.sources:
+            if stream.kind == "socket":
+                raise NovaError(f"source {name!r}: kind 'socket': Spark replays, or reads Kafka")
+            topic = None
+            if stream.kind == "kafka":
+                topic = {
+                    "servers": stream.address,
+                    "name": stream.topic,
+                    "partition": stream.partition,
+                    "strict": self.workload.strict,
+                }
+            count = self.workload.count
+            self.sources[name] = {
+                "number": self.workload.index(name),
+                "host": self.host(first.node),
                 "rate": stream.rate,
-                "count": -1 if workload.count is None else workload.count,
-                "values": list(values_of(stream)),
-                "outputs": sent,
+                "count": -1 if count is None else count,
+                "values": [] if topic else list(stream.replayed_values()),
+                **({"topic": topic} if topic else {}),
+                "outputs": [],
             }
-        )
+        task = "source", list(self.sources).index(name)
+        self.tasks[first.name] = task
+        for before in first.inputs if first.kind == FILTER else ():
+            self.tasks[before] = task
+        return self.sources[name]
+
+    def hops(self, called: str, ways: Sequence[tuple[str, list[Operator]]]) -> list[dict[str, Any]]:
+        """The stages between, each with the task that rows of every way pass."""
+        found = []
+        for number in range(max(len(relays) for _, relays in ways)):
+            name = f"hop {number + 1} {called}"
+            hosts: list[str] = []
+            slots: list[int] = []
+            waiting: dict[str, int] = {}
+            for begin, relays in ways:
+                if number < len(relays):
+                    relay = relays[number]
+                    self.tasks[relay.name] = name, len(hosts)
+                    slots.append(len(hosts))
+                    hosts.append(self.host(relay.node))
+                    continue
+                at = relays[-1].node if relays else begin
+                if at not in waiting:
+                    waiting[at] = len(hosts)
+                    hosts.append(self.host(at))
+                slots.append(waiting[at])
+            found.append({"name": name, "hosts": hosts, "slots": slots})
+        return found
+
+
+def _bounds(intervals: Sequence[tuple[float, float]], prefix: str = "") -> dict[str, list[float]]:
     return {
-        "host": host(own.node),
-        "window_ms": workload.window_ms,
-        "keys": workload.keys,
-        "every": workload.every,
-        "sources": sources,
-        "joins": [
-            {
-                "host": host(join.stages[0].node),
-                "pieces": [
-                    {
-                        "instance": piece.instance,
-                        **dict(zip(("left_begin", "left_end"), piece.left, strict=True)),
-                        **dict(zip(("right_begin", "right_end"), piece.right, strict=True)),
-                    }
-                    for piece in join.pieces
-                ],
-            }
-            for join in joins
-        ],
+        f"{prefix}low": [low for low, _ in intervals],
+        f"{prefix}high": [high for _, high in intervals],
     }
-
-
-def _shares(side: Input) -> dict[str, Any]:
-    """Where a source's partitions end by the rule ``sequence-share``, and which are sent."""
-    import numpy as np
-
-    rates = np.array(side.rates)
-    passes = np.zeros(len(rates), bool)
-    for begin, end in side.ranges:
-        passes[begin:end] = True
-    reached = np.cumsum(rates / rates.sum())
-    return {"reached": reached.tolist(), "passes": passes.tolist()}

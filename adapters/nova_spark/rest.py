@@ -74,3 +74,18 @@ class Rest:
         """Tasks of an attempt at a stage."""
         found: list[dict[str, Any]] = self.get(f"/stages/{stage}/{attempt}/taskList?length={TASKS}")
         return found
+
+
+def registered(master: str) -> list[str]:
+    """Addresses of the Workers that a Master knows; none while it does not answer.
+
+    Args:
+        master: URL of its pages.
+    """
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{master}/json/", timeout=TIMEOUT_S) as answer:
+            found: dict[str, Any] = json.load(answer)
+    except (OSError, ValueError):
+        return []
+    return [str(one["host"]) for one in found["workers"] if one["state"] == "ALIVE"]

@@ -1,4 +1,4 @@
-"""Results that a sink has written: a file for every micro-batch that had any."""
+"""Results that a sink has written: a file for every batch that had any."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def read(directory: Path) -> NDArray[np.void]:
-    """All results of a sink so far, in the order of the micro-batches.
+    """All results of a sink so far, in the order of the batches.
 
     Args:
         directory: of the sink: ``0`` within the job's for the first.

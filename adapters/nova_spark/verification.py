@@ -7,7 +7,7 @@ its own tasks (`nova_spark.tasks.seen_in`), as Spark has no names for stages.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,7 +27,7 @@ class Step:
     """What a job says of one of its steps.
 
     Attributes:
-        name: as in the flow, or as the user called it.
+        name: as in the dataflow, or as the user called it; may be several steps'.
         node: where it is to run.
         stages: ids of Spark's stages it has been part of, ascending.
         task: number of its task in those; None where they have no other.
@@ -93,7 +93,9 @@ def verify(
     Raises:
         SparkError: when nothing answers, or there is no step to look at.
     """
-    told = {step.name: step for step in steps}
+    parts: dict[str, list[Step]] = {}
+    for step in steps:
+        parts.setdefault(step.name, []).append(step)
     if planned is None:
         planned = {step.name: step.node for step in steps}
     at_address = {step.host: step.node for step in steps if step.host}
@@ -113,10 +115,10 @@ def verify(
     # Steps may share a stage.
     tasks_of = cache(rest.tasks)
 
-    def row(name: str, node: str | None, stages: Sequence[int], number: int | None = None) -> Row:
+    def row(name: str, node: str | None, ran: Iterable[tuple[int, int | None]]) -> Row:
         on = [
             homes.get(str(task["executorId"]), (f"executor {task['executorId']}", "?"))
-            for stage in stages
+            for stage, number in ran
             for attempt in attempts.get(stage, ())
             for task in tasks_of(stage, attempt)
             if number is None or int(task["index"]) == number
@@ -125,15 +127,18 @@ def verify(
         status = f"{len(on)} tasks on {', '.join(sorted({host for _, host in on}))}"
         return Row(name, node, nodes or None, status if on else "no task yet")
 
-    rows = []
-    for name, node in planned.items():
-        known = [stage for stage in told[name].stages if stage in attempts] if name in told else []
-        rows.append(row(name, node, known[-LAST:], told[name].task if name in told else None))
+    def last(step: Step) -> list[tuple[int, int | None]]:
+        return [(one, step.task) for one in step.stages if one in attempts][-LAST:]
+
+    rows = [
+        row(name, node, (one for step in parts.get(name, ()) for one in last(step)))
+        for name, node in planned.items()
+    ]
     claimed = {stage for step in steps for stage in step.stages}
     strays = (step for step in steps if step.name not in planned)
-    rows += [row(step.name, None, step.stages[-LAST:], step.task) for step in strays]
+    rows += [row(step.name, None, last(step)) for step in strays]
     for stage in sorted(set(attempts) - claimed):
-        found = row(f"stage {stage}: {titles[stage]}", None, [stage])
+        found = row(f"stage {stage}: {titles[stage]}", None, [(stage, None)])
         # Stages that only have an executor started, or that a step has not reported yet, run in a
         # node's executor like any other; what runs in one of no node is nobody's.
         if any(one.startswith(("host ", "executor ")) for one in (found.actual or "").split(", ")):

@@ -47,7 +47,7 @@ def place(
     Components are called like the plan's sources, operators and queries. Exit code 1 when one does
     not run where the plan has it.
     """
-    from nova_engines.bundle import addresses
+    from nova_engines.nodes import addresses
     from nova_storm import own_topologies as own
 
     answered = shared.load_problem(problem, None, queries=True)

@@ -9,6 +9,7 @@ from nova_engines.dataflow import FILTER, JOIN, RELAY, SELECT, SINK, SOURCE, Dat
 from nova_storm.configuration import PLACEMENT
 
 if TYPE_CHECKING:
+    from nova_engines.query_flow import QueryFlow
     from nova_engines.workload import Workload
 
 # Submitting replaces it: a made-up stream begins some time after that.
@@ -39,38 +40,53 @@ def topology(
     Raises:
         NovaError: for sources other than replays, or a name that Storm does not take.
     """
-    if not name or any(sign in name for sign in FORBIDDEN):
-        raise NovaError(f"topology {name!r}: expected a name without any of {' '.join(FORBIDDEN)}")
     known = {one.name: one for one in dataflow.operators}
     files = dataflow.result_files(results)
     numbers = {one.name: number for number, one in enumerate(dataflow.joins)}
     spouts = [
-        _component(one.name, "PacedSpout", _source(one, workload))
+        component(one.name, "PacedSpout", _source(one, workload))
         for one in dataflow.of_kind(SOURCE)
     ]
     bolts = []
     for one in dataflow.operators:
         if one.kind in (FILTER, SELECT):
             low, high = zip(*one.intervals, strict=True)
-            bolts.append(_component(one.name, "PartitionFilter", [list(low), list(high)]))
+            bolts.append(component(one.name, "PartitionFilter", [list(low), list(high)]))
         elif one.kind == RELAY:
-            bolts.append(_component(one.name, "Relay", [_carries_results(one, known)]))
+            bolts.append(component(one.name, "Relay", [_carries_results(one, known)]))
         elif one.kind == JOIN:
             window, keys, every = workload.window_ms, workload.keys, workload.every
             arguments = [numbers[one.name], list(one.inputs), window, keys, every]
-            bolts.append(_component(one.name, "WindowJoin", arguments))
+            bolts.append(component(one.name, "WindowJoin", arguments))
         elif one.kind == SINK:
-            bolts.append(_component(one.name, "ResultSink", [files[one.name]]))
+            bolts.append(component(one.name, "ResultSink", [files[one.name]]))
+    return document(name, dataflow, spouts, bolts, configuration or {})
+
+
+def document(
+    name: str,
+    flow: Dataflow | QueryFlow,
+    spouts: list[dict[str, Any]],
+    bolts: list[dict[str, Any]],
+    configuration: dict[str, Any],
+) -> dict[str, Any]:
+    """A topology of components that are there, each with one executor on its node.
+
+    Raises:
+        NovaError: for a name that Storm does not take.
+    """
+    if not name or any(sign in name for sign in FORBIDDEN):
+        raise NovaError(f"topology {name!r}: expected a name without any of {' '.join(FORBIDDEN)}")
     streams = [
-        {"from": name, "to": one.name, "grouping": {"type": "GLOBAL"}}
-        for one in dataflow.operators
-        for name in (*one.inputs, *one.right)
+        {"from": sender, "to": one.name, "grouping": {"type": "GLOBAL"}}
+        for one in flow.operators
+        for sender in (*one.inputs, *one.right)
     ]
     return {
         "name": name,
         "config": {
-            PLACEMENT: {one.name: one.node for one in dataflow.operators},
-            "topology.workers": len(dataflow.nodes),
+            PLACEMENT: {one.name: one.node for one in flow.operators},
+            "topology.workers": len(flow.nodes),
             # Nothing is replayed, so nobody has to keep account of tuples.
             "topology.acker.executors": 0,
             "topology.eventlogger.executors": 0,
@@ -78,7 +94,7 @@ def topology(
             "topology.spout.wait.park.microsec": PARK_US["spout"],
             "topology.bolt.wait.strategy": "org.apache.storm.policy.WaitStrategyPark",
             "topology.bolt.wait.park.microsec": PARK_US["bolt"],
-            **(configuration or {}),
+            **configuration,
         },
         "spouts": spouts,
         "bolts": bolts,
@@ -86,7 +102,8 @@ def topology(
     }
 
 
-def _component(name: str, kind: str, arguments: list[Any]) -> dict[str, Any]:
+def component(name: str, kind: str, arguments: list[Any]) -> dict[str, Any]:
+    """A spout or bolt of Nova's."""
     return {
         "id": name,
         "className": f"nova.storm.{kind}",

@@ -7,29 +7,23 @@ so that nodes are configured as real hosts are.
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from nova_engines.installing import java
+from nova_engines.local_processes import LocalProcesses, free_ports, loopback
 from nova_storm.configuration import SLOTS, ClusterConfiguration, Node
 from nova_storm.home import StormHome
 from nova_storm.nimbus import Nimbus, StormError
 
 START_S = 90.0
-STOP_S = 15.0
 POLL_S = 0.3
-# Below what Linux hands out for outgoing connections.
-PORTS = range(20000, 32000, 128)
-QUOTED = 200
 # Storm's own values are for clusters that live long: half a minute passes until a loss is seen.
 QUICK = {
     "nimbus.monitor.freq.secs": 2,
@@ -41,14 +35,14 @@ QUICK = {
 }
 
 
-class LocalCluster:
+class LocalCluster(LocalProcesses):
     """ZooKeeper, nimbus, and a supervisor for every node, as processes of this machine.
 
     As a context manager it starts on entry and ends what it started on exit, workers included.
 
     Args:
         home: the engine home; must be installed.
-        node_names: one supervisor for each; at most 20.
+        node_names: one supervisor for each.
         directory: for configuration, state and logs: a subdirectory for every process.
         settings: of storm.yaml, added or replaced.
 
@@ -68,10 +62,9 @@ class LocalCluster:
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         home.check()
+        super().__init__()
         self.home, self.directory = home, directory.absolute()
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        network = f"127.{random.randrange(1, 255)}.{random.randrange(256)}"
-        first = _free_ports(2 + (SLOTS + 1) * len(node_names))
+        network, first = loopback(), free_ports(2 + (SLOTS + 1) * len(node_names))
         # Netty listens on all addresses, so nodes on one machine need ports of their own.
         nodes = [
             Node(name, f"{network}.{i}", first + 2 + (SLOTS + 1) * (i - 2))
@@ -91,39 +84,18 @@ class LocalCluster:
         self.addresses = {node.name: node.address for node in nodes}
         self.nimbus = Nimbus(home, f"{network}.1", first + 1, self.configuration.java)
 
-    def __enter__(self) -> LocalCluster:
-        self.start()
-        return self
+    def launch(self) -> None:
+        """Start everything and wait until all supervisors have registered."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.launch_one("zookeeper")
+        self._await_port(self.configuration.zookeeper_port)
+        self.launch_one("nimbus")
+        for node in self.configuration.nodes:
+            self.launch_one(node.name)
+        self._await_port(self.configuration.nimbus_port)
+        self.await_supervisors()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    def start(self) -> None:
-        """Start everything and wait until all supervisors have registered.
-
-        Raises:
-            StormError: when a process ends at once or does not register in time; nothing of the
-                cluster is left running then.
-        """
-        try:
-            shutil.rmtree(self.directory, ignore_errors=True)
-            self.launch("zookeeper")
-            self._await_port(self.configuration.zookeeper_port)
-            self.launch("nimbus")
-            for node in self.configuration.nodes:
-                self.launch(node.name)
-            self._await_port(self.configuration.nimbus_port)
-            self.await_supervisors()
-        except BaseException:
-            self.stop()
-            raise
-
-    def launch(self, name: str) -> None:
+    def launch_one(self, name: str) -> None:
         """Start one process: ``zookeeper``, ``nimbus``, or a node's supervisor."""
         node = next((n for n in self.configuration.nodes if n.name == name), None)
         process = name if node is None else "supervisor"
@@ -131,35 +103,11 @@ class LocalCluster:
         work = self.directory / f"{process}{number}"
         configuration = replace(self.configuration, work=str(work))
         configuration.write(process, node, work)
-        with (work / "out").open("ab") as out:
-            # A session of its own: Ctrl-C is for whoever uses the cluster, who then stops it.
-            self.processes[name] = subprocess.Popen(
-                ["/bin/sh", "-c", configuration.command(process)],
-                cwd=work,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    def kill(self, name: str) -> None:
-        """End one process without warning, as a crash would; workers of a supervisor go on."""
-        process = self.processes.pop(name)
-        process.kill()
-        process.wait()
+        self.run(name, configuration.command(process), work / "out")
 
     def stop(self) -> None:
-        """End all processes of this cluster."""
-        for name in reversed(list(self.processes)):
-            self.processes[name].send_signal(signal.SIGTERM)
-        until = time.monotonic() + STOP_S
-        for process in self.processes.values():
-            try:
-                process.wait(max(0.0, until - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        self.processes.clear()
+        """End all processes of this cluster, workers included."""
+        super().stop()
         self._end_workers()
 
     def _end_workers(self) -> None:
@@ -181,7 +129,7 @@ class LocalCluster:
         wanted = len(self.configuration.nodes) if count is None else count
         until, there = time.monotonic() + START_S, 0
         while time.monotonic() < until:
-            self._check()
+            self.check(StormError)
             try:
                 there = len(self.nimbus.status()["supervisors"])
             except StormError:
@@ -195,7 +143,7 @@ class LocalCluster:
     def _await_port(self, port: int) -> None:
         until = time.monotonic() + START_S
         while time.monotonic() < until:
-            self._check()
+            self.check(StormError)
             try:
                 socket.create_connection((self.configuration.coordinator, port), 1).close()
             except OSError:
@@ -203,35 +151,3 @@ class LocalCluster:
             else:
                 return
         raise StormError(f"nothing listens on port {port}; logs: {self.directory}")
-
-    def _check(self) -> None:
-        for name, process in self.processes.items():
-            if process.poll() is not None:
-                raise StormError(
-                    f"{name} ended with code {process.returncode}: {self._last_words(name)}"
-                )
-
-    def _last_words(self, name: str) -> str:
-        names = [node.name for node in self.configuration.nodes]
-        process = f"supervisor{names.index(name)}" if name in names else name
-        path = self.directory / process / "out"
-        text = path.read_text(errors="replace").strip()
-        return f"{text[-QUOTED:].strip() or 'it wrote nothing'} ({path})"
-
-
-def _free_ports(count: int) -> int:
-    """The first of some ports in a row that nothing on this machine listens on."""
-    if count > PORTS.step:
-        raise StormError(f"{count} ports: at most {PORTS.step}")
-    for first in random.sample(PORTS, len(PORTS)):
-        sockets = [socket.socket() for _ in range(count)]
-        try:
-            for port, one in enumerate(sockets, first):
-                one.bind(("", port))
-            return first
-        except OSError:
-            continue
-        finally:
-            for one in sockets:
-                one.close()
-    raise StormError(f"no {count} ports in a row are free from {PORTS.start} to {PORTS.stop}")

@@ -60,18 +60,18 @@ class Nimbus:
         """
         self._ask("kill", topology)
 
-    def rebalance(self, topology: str, configuration: Mapping[str, Any], workers: int) -> None:
-        """Have a running topology scheduled anew.
+    def rebalance(self, topology: str, placement: Mapping[str, str], workers: int) -> None:
+        """Have a running topology scheduled anew, by a placement that nimbus keeps.
 
         Args:
             topology: its name.
-            configuration: what is replaced in the topology's.
+            placement: node of every component.
             workers: how many it gets.
 
         Raises:
             StormError: when there is none of that name, or nimbus refuses.
         """
-        self._ask("rebalance", topology, json.dumps(configuration), str(workers))
+        self._ask("rebalance", topology, json.dumps(dict(placement)), str(workers))
 
     def submit(self, document: Path, start_ms: int | None = None) -> None:
         """Submit a topology of Flux.

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
-from nova_storm.configuration import PLACEMENT
 from nova_storm.verification import POLL_S, held_against, of_name
 
 if TYPE_CHECKING:
@@ -124,9 +123,12 @@ def _nodes(plan: Path) -> dict[str, set[str]]:
 
 
 def components(status: Mapping[str, Any], topology: str) -> list[str]:
-    """Names of a running topology's components, Storm's own included."""
-    rows = of_name(status, topology)["executors"]
-    return list(dict.fromkeys(str(one["component"]) for one in rows))
+    """Names of a topology's components, Storm's own included, whether it is scheduled yet or not.
+
+    Raises:
+        NovaError: for a topology that nimbus does not know.
+    """
+    return [str(one) for one in of_name(status, topology)["components"]]
 
 
 def move(nimbus: Nimbus, topology: str, nodes: Mapping[str, str]) -> None:
@@ -135,7 +137,7 @@ def move(nimbus: Nimbus, topology: str, nodes: Mapping[str, str]) -> None:
     Raises:
         StormError: when nimbus refuses, or does not answer.
     """
-    nimbus.rebalance(topology, {PLACEMENT: dict(nodes)}, len(set(nodes.values())))
+    nimbus.rebalance(topology, nodes, len(set(nodes.values())))
 
 
 def await_placed(

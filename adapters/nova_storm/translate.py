@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,18 +9,12 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from nova_core.errors import NovaError
-from nova_engines.bundle import (
-    HERE,
-    addresses,
-    comment,
-    read_options,
-    words,
-    write_processes,
-    write_script,
-)
-from nova_engines.dataflow import Dataflow, from_plan
+from nova_engines import bundle
+from nova_engines.bundle import HERE, StreamOptions, comment, words
+from nova_engines.dataflow import Dataflow
 from nova_engines.names import sanitised
-from nova_engines.workload import SourceStream, Workload
+from nova_engines.nodes import nodes_of
+from nova_engines.workload import Workload
 from nova_storm.configuration import ClusterConfiguration, Node
 from nova_storm.flux import topology
 from nova_storm.home import EXTENSION, StormHome
@@ -47,14 +40,10 @@ WORKERS = (
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(StreamOptions):
     """How a plan is translated.
 
     Attributes:
-        workload: JSON file of a `nova_engines.workload.Workload`; without, every source of the plan
-            repeats a few values at its rate, without end.
-        window_ms: length of the windows, without a workload.
-        keys: sequence numbers have to be equal modulo this, without a workload.
         home: the engine home as hosts see it.
         work: where a host keeps configuration, state and logs.
         coordinator: the node whose host runs nimbus and ZooKeeper; the first sink's, if not given.
@@ -62,9 +51,6 @@ class Options:
         name: of the topology.
     """
 
-    workload: str = ""
-    window_ms: int = 1000
-    keys: int = 1
     home: str = ""
     work: str = "/tmp/nova-storm"
     coordinator: str = ""
@@ -90,72 +76,35 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
         NovaError: for an option that is unknown or of the wrong type, a directory that holds
             something, or a plan of another problem.
     """
-    chosen = _options(options)
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise NovaError(f"{directory}: is there already; give a directory to be made")
-    workload = _workload(chosen, problem)
-    dataflow = from_plan(plan, problem, workload)
-    if not dataflow.operators:
-        raise NovaError("plan: nothing runs in it")
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=f".{directory.name}.") as scratch:
-        made = Path(scratch) / "made"
-        _write(made, dataflow, workload, problem, chosen)
-        written = sorted(path.relative_to(made) for path in made.rglob("*") if path.is_file())
-        if directory.exists():
-            directory.rmdir()
-        made.rename(directory)
-    return [directory / path for path in written]
-
-
-def _options(given: dict[str, Any]) -> Options:
-    options = read_options(Options, given, "Storm")
+    chosen = bundle.read_options(Options, options, "Storm")
     for name in ("work", "results"):
-        value = getattr(options, name)
+        value = getattr(chosen, name)
         if value and not Path(value).is_absolute():
             raise NovaError(f"option {name}: {value!r}: expected an absolute path")
-    return options
-
-
-def _workload(options: Options, problem: Problem) -> Workload:
-    if options.workload:
-        path = Path(options.workload)
-        try:
-            return Workload.read(path)
-        except OSError as error:
-            raise NovaError(f"{path}: {error.strerror}") from error
-    s, m = problem.sources, problem.matrix
-    streams = tuple(
-        SourceStream(
-            source=str(s.ids[i]),
-            rate=float(s.rate[i]),
-            values=tuple(float(value) for value in range(10)),
-        )
-        for i in sorted({*m.left.tolist(), *m.right.tolist()})
-    )
-    return Workload(streams, options.window_ms, start_ms=0, keys=options.keys)
-
-
-def _write(
-    made: Path, dataflow: Dataflow, workload: Workload, problem: Problem, options: Options
-) -> None:
-    coordinator = options.coordinator or dataflow.sinks[0].node
-    if coordinator not in problem.node_index:
-        raise NovaError(f"option coordinator: {coordinator!r} is no node of the problem")
-    reached = addresses(problem, (coordinator, *dataflow.nodes))
+    workload = bundle.workload_of(chosen, problem)
+    dataflow = bundle.dataflow_of(plan, problem, workload)
+    coordinator = chosen.coordinator or dataflow.sinks[0].node
+    hosts = {one.name: one for one in nodes_of(problem, coordinator, dataflow.nodes)}
     configuration = ClusterConfiguration(
-        [Node(name, reached[name]) for name in dataflow.nodes],
-        options.home or str(StormHome.default().path),
-        reached[coordinator],
-        options.work,
+        [Node(name, hosts[name].address) for name in dataflow.nodes],
+        chosen.home or str(StormHome.default().path),
+        hosts[coordinator].address,
+        chosen.work,
     )
-    results = options.results or f"{options.work}/results"
-    _write_process(made / "coordinator", configuration, ("zookeeper", "nimbus"), None)
-    for node in configuration.nodes:
-        _write_process(made / "nodes" / sanitised(node.name), configuration, ("supervisor",), node)
-    _write_job(made / "job", dataflow, workload, configuration, results, options.name)
-    text = _readme(dataflow, configuration, coordinator, results, options.name)
-    (made / "README.md").write_text(text, "utf-8")
+    results = chosen.results or f"{chosen.work}/results"
+
+    def write(made: Path) -> None:
+        _write_process(made / "coordinator", configuration, ("zookeeper", "nimbus"), None)
+        for node in configuration.nodes:
+            directory = made / "nodes" / sanitised(node.name)
+            _write_process(directory, configuration, ("supervisor",), node)
+        _write_job(made / "job", dataflow, workload, configuration, results, chosen.name)
+        own = [hosts[name] for name in dataflow.nodes]
+        text = bundle.heading("Apache Storm", dataflow, own)
+        text += _readme(dataflow, configuration, coordinator, results, chosen.name)
+        (made / "README.md").write_text(text, "utf-8")
+
+    return bundle.write_bundle(directory, write)
 
 
 def _write_process(
@@ -166,7 +115,7 @@ def _write_process(
 ) -> None:
     for name in processes:
         configuration.write(name, node, directory)
-    write_processes(
+    bundle.write_processes(
         directory,
         f"{' and '.join(processes)}; logs are in {configuration.work}/log",
         configuration.work,
@@ -202,10 +151,10 @@ def _write_job(
         "export NOVA_START_MS",
         f'exec {words(*client, *flux)} "$here/topology.yaml"',
     ]
-    write_script(directory / "submit.sh", submit)
+    bundle.write_script(directory / "submit.sh", submit)
     ask = ["nova.storm.Ask", configuration.coordinator, configuration.nimbus_port, "kill", name]
     lines = [comment(f"Ends topology {name}."), f"exec {words(*client, *ask)}"]
-    write_script(directory / "kill.sh", lines)
+    bundle.write_script(directory / "kill.sh", lines)
 
 
 def _readme(
@@ -215,20 +164,7 @@ def _readme(
     results: str,
     name: str,
 ) -> str:
-    rows = "\n".join(
-        f"| {node.name} | {node.address} | {sanitised(node.name)} | "
-        f"{', '.join(one.name for one in dataflow.operators if one.node == node.name)} |"
-        for node in configuration.nodes
-    )
     return f"""\
-# A plan by {dataflow.strategy or "hand"} for Apache Storm
-
-Problem {dataflow.problem}: {len(dataflow.joins)} join instances, {len(dataflow.operators)}
-components on {len(dataflow.nodes)} nodes.
-
-| node | address | directory in `nodes` | runs |
-|---|---|---|---|
-{rows}
 
 1. Every host needs Java 17 or later and `{configuration.home}` at the same path. `nova engines
    install storm` makes that directory; copying it is enough.

@@ -11,13 +11,17 @@ from nova_engines.verification import RUNNING, STARTING, Verification, compare
 
 if TYPE_CHECKING:
     from nova_engines.dataflow import Dataflow
+    from nova_engines.query_flow import QueryFlow
     from nova_storm.nimbus import Nimbus
 
 POLL_S = 0.5
 
 
 def verify(
-    status: Mapping[str, Any], topology: str, dataflow: Dataflow, addresses: Mapping[str, str]
+    status: Mapping[str, Any],
+    topology: str,
+    dataflow: Dataflow | QueryFlow,
+    addresses: Mapping[str, str],
 ) -> Verification:
     """Compare where a topology's executors are with a dataflow.
 
@@ -81,7 +85,7 @@ def of_name(status: Mapping[str, Any], topology: str) -> Mapping[str, Any]:
 def await_running(
     nimbus: Nimbus,
     topology: str,
-    dataflow: Dataflow,
+    dataflow: Dataflow | QueryFlow,
     addresses: Mapping[str, str],
     timeout_s: float = 60.0,
 ) -> Verification:

@@ -66,6 +66,42 @@ Table = Rows | Columns
 Locate = Callable[[Strings, Floats | None, PairLatencies | None, str], tuple[Floats, Floats | None]]
 
 
+def joins_of(operators: list[OperatorRow], nodes: Mapping[str, int], path: Path) -> Joins:
+    """A document's joins of logical streams.
+
+    Args:
+        operators: as the document has them.
+        nodes: name to index, of sinks at least.
+        path: the document, which errors name.
+
+    Raises:
+        ProblemError: for names that are no names or used twice, and unknown sinks.
+    """
+    table = Rows(path, "query.operators", operators)
+    ids = table.text("id")
+    check_ids("query.operators", ids, str(path))
+    required = Rows(path, "query.operators.requires", [o.requires for o in operators])
+    return Joins(
+        ids=ids,
+        left=table.text("left"),
+        right=table.text("right"),
+        sink=_find(table, "sink", nodes, "node"),
+        tags=required.text("tags", "") if "tags" in required else None,
+        memory=required.floats("memory") if "memory" in required else None,
+    )
+
+
+def _find(table: Table, column: str, index: Mapping[str, int], what: str) -> Ints:
+    """(k,) rows that names mean."""
+    codes, names = table.coded(column)
+    rows = np.array([index.get(name, -1) for name in names], np.int64)
+    found = rows[codes] if len(codes) else np.empty(0, np.int64)
+    if (found < 0).any():
+        row = int(np.argmax(found < 0))
+        raise table.fail(column, unknown(what, names[int(codes[row])], index), row)
+    return found
+
+
 class Assembly:
     """Builds a problem from a document and the files it names."""
 
@@ -146,15 +182,6 @@ class Assembly:
         self._files["latency.pairs" if name == "latency_pairs" else name] = str(columns.path)
         return columns
 
-    def _find(self, table: Table, column: str, index: Mapping[str, int], what: str) -> Ints:
-        codes, names = table.coded(column)
-        rows = np.array([index.get(name, -1) for name in names], np.int64)
-        found = rows[codes] if len(codes) else np.empty(0, np.int64)
-        if (found < 0).any():
-            row = int(np.argmax(found < 0))
-            raise table.fail(column, unknown(what, names[int(codes[row])], index), row)
-        return found
-
     # --- nodes, sources, query --------------------------------------------------------------------
 
     @cached_property
@@ -220,7 +247,7 @@ class Assembly:
         check_ids("sources", ids, str(table.path))
         return Sources(
             ids=ids,
-            node=self._find(table, "node", self._node_index, "node"),
+            node=_find(table, "node", self._node_index, "node"),
             stream=table.text("stream"),
             rate=table.floats("rate"),
             tuple_bytes=table.floats("tuple_bytes", np.nan) if "tuple_bytes" in table else None,
@@ -234,20 +261,7 @@ class Assembly:
 
     @cached_property
     def _joins(self) -> Joins:
-        table = Rows(self._path, "query.operators", self._operators)
-        ids = table.text("id")
-        check_ids("query.operators", ids, str(self._path))
-        required = Rows(
-            self._path, "query.operators.requires", [o.requires for o in self._operators]
-        )
-        return Joins(
-            ids=ids,
-            left=table.text("left"),
-            right=table.text("right"),
-            sink=self._find(table, "sink", self._node_index, "node"),
-            tags=required.text("tags", "") if "tags" in required else None,
-            memory=required.floats("memory") if "memory" in required else None,
-        )
+        return joins_of(self._operators, self._node_index, self._path)
 
     @property
     def _sinks(self) -> Ints:
@@ -265,9 +279,9 @@ class Assembly:
         sources = self._sources
         source_index = {name: row for row, name in enumerate(sources.ids.tolist())}
         join_index = {name: row for row, name in enumerate(self._joins.ids.tolist())}
-        join = self._find(table, "join", join_index, "join")
-        left = self._find(table, "left", source_index, "source")
-        right = self._find(table, "right", source_index, "source")
+        join = _find(table, "join", join_index, "join")
+        left = _find(table, "left", source_index, "source")
+        right = _find(table, "right", source_index, "source")
         rate = np.full(len(table), np.nan)
         derived = np.ones(len(table), bool)
         if "output_rate" in table:
@@ -334,8 +348,8 @@ class Assembly:
 
     def _ends(self, table: Table) -> tuple[Ints, Ints]:
         return (
-            self._find(table, "from", self._node_index, "node"),
-            self._find(table, "to", self._node_index, "node"),
+            _find(table, "from", self._node_index, "node"),
+            _find(table, "to", self._node_index, "node"),
         )
 
     @cached_property

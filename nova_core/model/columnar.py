@@ -236,6 +236,9 @@ def read_columns(
 ) -> Columns:
     """Read a table by its suffix: ``.parquet``, ``.arrow`` or ``.csv`` (also ``.csv.gz``).
 
+    A directory of ``.parquet`` files, as Spark writes them, is one table: the files follow each
+    other in the order of their names.
+
     Args:
         path: the file.
         kinds: what the known columns hold; None accepts any columns.
@@ -247,15 +250,18 @@ def read_columns(
     """
     import pyarrow as pa
 
-    if not path.is_file():
-        reason = "no file; pipes and devices are not read" if path.exists() else "no such file"
-        raise error(f"{path}: cannot be read: {reason}")
-    if path.stat().st_size == 0:
-        raise error(f"{path}: empty; a table is expected")
+    parts = part_files(path, error) if path.is_dir() else [path]
+    for part in parts:
+        if not part.is_file():
+            reason = "no file; pipes and devices are not read" if part.exists() else "no such file"
+            raise error(f"{part}: cannot be read: {reason}")
+        if part.stat().st_size == 0:
+            raise error(f"{part}: empty; a table is expected")
     try:
         if path.suffix == ".gz":
             check_packed(path)
-        table = _read(path, kinds or {}, error)
+        tables = [_read(part, kinds or {}, error) for part in parts]
+        table = pa.concat_tables(tables) if len(tables) > 1 else tables[0]
         # What Arrow decodes without a look at it would end the process where it is used.
         table.validate(full=True)
         names = table.column_names
@@ -274,6 +280,18 @@ def read_columns(
             if name not in kinds:
                 raise error(f"{path}: unknown column {name!r}; {suggestion(name, known)}")
     return Columns(path, table, error)
+
+
+def part_files(directory: Path, error: type[NovaError]) -> list[Path]:
+    """The files of a table that is a directory, in the order of their rows.
+
+    Raises:
+        NovaError: of the given class, for a directory without any.
+    """
+    files = sorted(path for path in directory.glob("*.parquet") if path.name[0] not in "._")
+    if not files:
+        raise error(f"{directory}: holds no .parquet file; a table's parts are expected")
+    return files
 
 
 def _read(path: Path, kinds: Mapping[str, Kind], error: type[NovaError]) -> Any:

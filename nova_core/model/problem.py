@@ -8,7 +8,7 @@ Units throughout: latencies and coordinates in ms, rates and capacities in tuple
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
@@ -302,15 +302,13 @@ class Problem:
     def digest(self) -> str:
         """Digest of everything a placement depends on; the name does not count."""
         h = hashlib.blake2b(digest_size=16)
-        tables = (self.nodes, self.sources, self.joins, self.matrix, self.links)
-        for table in tables:
-            for column in _column_names(table):
-                _hash_array(h, f"{type(table).__name__}.{column}", getattr(table, column))
+        for table in (self.nodes, self.sources, self.joins, self.matrix, self.links):
+            hash_table(h, table)
         h.update(f"metrics:{self.metrics};".encode())
-        _hash_array(h, "latency", self.latency)
+        hash_array(h, "latency", self.latency)
         for column in _column_names(PairLatencies):
             values = None if self.measured is None else getattr(self.measured, column)
-            _hash_array(h, f"measured.{column}", values)
+            hash_array(h, f"measured.{column}", values)
         if self.queries:
             import msgspec
 
@@ -368,14 +366,40 @@ def _escaped(names: list[str], separator: str) -> list[str]:
     return names
 
 
-def _hash_array(h: hashlib.blake2b, name: str, array: NDArray[np.generic] | None) -> None:
+def hash_table(h: hashlib.blake2b, table: Nodes | Sources | Joins | JoinMatrix | Links) -> None:
+    """Let all columns of a table that is in memory count in a `Problem.digest`."""
+    for column in _column_names(table):
+        hash_array(h, f"{type(table).__name__}.{column}", getattr(table, column))
+
+
+def hash_array(h: hashlib.blake2b, name: str, array: NDArray[np.generic] | None) -> None:
+    """Let a column that is in memory count in a `Problem.digest`; None is one that is not there."""
     if array is None:
-        h.update(f"{name}:none;".encode())
-        return
-    if array.dtype.kind == "U":
-        # The width of a fixed-width string column is an accident of its longest value.
-        h.update(f"{name}:U{array.shape};".encode())
-        h.update("\0".join(array.tolist()).encode())
-        return
-    h.update(f"{name}:{array.dtype.str}{array.shape};".encode())
-    h.update(np.ascontiguousarray(array).data)
+        hash_column(h, name, None, (), ())
+    elif array.dtype.kind == "U":
+        hash_column(h, name, "U", array.shape, ["\0".join(array.tolist()).encode()])
+    else:
+        chunk = np.ascontiguousarray(array).data
+        hash_column(h, name, array.dtype.str, array.shape, [chunk])
+
+
+def hash_column(
+    h: hashlib.blake2b,
+    name: str,
+    kind: str | None,
+    shape: tuple[int, ...],
+    chunks: Iterable[bytes | memoryview],
+) -> None:
+    """Let a column count in a `Problem.digest`.
+
+    Args:
+        h: of the problem.
+        name: of the table and the column, as in ``Nodes.capacity``.
+        kind: numpy's name of its type, ``U`` for text of any width, None for no column.
+        shape: of the whole column.
+        chunks: its bytes, in order; of text, UTF-8 with a NUL between two rows.
+    """
+    # The width of a fixed-width string column is an accident of its longest value.
+    h.update(f"{name}:none;".encode() if kind is None else f"{name}:{kind}{shape};".encode())
+    for chunk in chunks:
+        h.update(chunk)

@@ -17,7 +17,7 @@ from nova_core.model.queries import check_queries
 UNUSABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 # Of host names in use: underscores are, though no standard has them.
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?")
-_SINK_SLACK = 1e-9
+SINK_SLACK = 1e-9
 
 
 def is_host(text: str) -> bool:
@@ -416,7 +416,7 @@ def _sinks(problem: Problem, check: _Check) -> None:
         problem.sink_node, problem.matrix.output_rate, minlength=len(problem.nodes)
     )
     capacity = problem.nodes.capacity
-    good = output <= capacity * (1 + _SINK_SLACK)
+    good = output <= capacity * (1 + SINK_SLACK)
     if not good.all():
         sink = int(np.argmin(good))
         check.fail(

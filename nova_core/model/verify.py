@@ -28,7 +28,7 @@ CONSTRAINTS: Mapping[str, str] = {
     "capacity": "no node receives more than its capacity C_a (paper, Eq. 2)",
     "worker": "operators run on nodes that may host them",
     "requirement": "joins run on nodes with the tags and the memory they require",
-    "minimum-capacity": "no chosen node has less capacity than C_min (paper, Eq. 3)",
+    "minimum-capacity": "every node had C_min available when it was chosen (paper, Eq. 3)",
     "replica-bandwidth": "no instance needs more than the threshold t_b (paper, Eq. 4)",
     "link": "no link carries more than its budget",
 }
@@ -393,22 +393,22 @@ def _requirement(plan: Plan) -> _Finding:
 
 
 def _minimum_capacity(plan: Plan) -> _Finding:
-    nodes, minimum = plan.problem.nodes, _parameter(plan, "c_min")
+    nodes, minimum = plan.problem.nodes, _parameter(plan, "c_min") or 0.0
+    # In which order a node was chosen, a plan does not say. If any order is right, that is in which
+    # the greatest instance comes last: so much was available when a node was chosen at the latest.
+    greatest = np.zeros(len(nodes))
+    np.maximum.at(greatest, plan.instances.node, plan.required_capacity)
+    available = nodes.capacity - plan.load + greatest
     chosen = np.zeros(len(nodes), bool)
     chosen[plan.instances.node] = True
-    wrong = np.flatnonzero(chosen & (nodes.capacity < (minimum or 0.0)))
+    wrong = np.flatnonzero(chosen & (available < minimum - TOLERANCE * nodes.capacity))
 
     def describe(row: int) -> tuple[str, str]:
         where = str(nodes.ids[wrong[row]])
-        has = f"has a capacity of {nodes.capacity[wrong[row]]:.6g} tuples/s"
-        return where, f"node {where} {has}, chosen nodes need {minimum:.6g}"
+        had = f"had {available[wrong[row]]:.6g} tuples/s available at most when last chosen"
+        return where, f"node {where} {had}, C_min is {minimum:.6g}"
 
-    return _Finding(
-        "minimum-capacity",
-        nodes.capacity[wrong],
-        np.full(len(wrong), minimum or 0.0),
-        describe,
-    )
+    return _Finding("minimum-capacity", available[wrong], np.full(len(wrong), minimum), describe)
 
 
 def _replica_bandwidth(plan: Plan) -> _Finding:

@@ -22,7 +22,7 @@ def refused(*arguments: str, home: Path | None = None) -> str:
 
 def test_engines_are_found() -> None:
     assert "Apache Storm 2" in load("storm").describe()
-    assert {"flink", "spark", "spark-realtime", "storm"} <= set(names())
+    assert {"flink", "spark", "storm"} <= set(names())
     for name in names():
         assert runner(name).name == name
     with pytest.raises(NovaError, match=r"engine: unknown 'heron'; there are .*flink"):

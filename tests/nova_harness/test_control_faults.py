@@ -27,6 +27,8 @@ from nova_harness.control.sensing import HostView
 from nova_harness.engines.base import JobState
 from nova_harness.experiment.problem import problem_document, problem_of
 from nova_testbed.inventory import read_inventory
+from nova_workloads.base import Traffic
+from nova_workloads.debs import DebsWorkload
 
 INVENTORY = """
 inventory: 1
@@ -146,7 +148,12 @@ def placed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Problem, Plan]:
     directory = tmp_path_factory.mktemp("faults")
     (directory / "rack.yaml").write_text(INVENTORY)
     capacity = dict.fromkeys(HOSTS, 600.0) | {"left": 10.0, "right": 10.0, "hub": 300.0}
-    document = problem_document(read_inventory(directory / "rack.yaml"), capacity, 200, 1)
+    document = problem_document(
+        read_inventory(directory / "rack.yaml"),
+        capacity,
+        DebsWorkload(regions=1),
+        Traffic(200, WINDOW_MS),
+    )
     for row, x in zip(document["nodes"], (0, 20, 20, 18, 15), strict=True):
         row["position"] = [float(x), 0.0]
     del document["latency"]

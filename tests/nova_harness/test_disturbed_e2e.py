@@ -10,9 +10,11 @@ import pytest
 from needs import skip_or_fail
 
 from nova_core.errors import NovaError
+from nova_harness.commands.experiment import succeeded
 from nova_harness.engines.flink import ready_home
 from nova_harness.experiment.document import read_experiment
 from nova_harness.experiment.runner import Watcher, run_experiment
+from nova_harness.report import make_report, write_report
 from nova_testbed.inventory import read_inventory
 from nova_testbed.rack import VirtualRack
 from nova_testbed.rack.requirements import missing
@@ -50,6 +52,7 @@ warm_up_s: 6
 drain_s: 8
 capacity: {seconds: 2, warm_up_s: 4}
 """
+HOSTS = {"hub", "left", "right", "near", "far"}
 
 
 @pytest.fixture
@@ -76,9 +79,27 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def test_a_worker_is_killed(folder: Path) -> None:
     experiment = read_experiment(folder / "experiment.yaml")
     cells = run_experiment(experiment, folder, folder / "run", Watcher(phase=print))
-    by = {cell.facts.strategy: cell for cell in cells}
-    assert len(by) == 3
-    for cell in cells:
-        print(cell.name, cell.check, cell.summary.latency_ms, cell.facts.restarts)
-        for event in cell.facts.events:
-            print(event.at - cell.facts.measured_us[0] / 1e6, event.kind, event.text)
+    assert succeeded(experiment, cells)
+    report = make_report([folder / "run"], subject="controlled")
+    by = {course.cell.facts.strategy: course for course in report.courses}
+    assert by.keys() == {"controlled", "top-c", "engine-default"}
+    for name, course in by.items():
+        (one,) = course.recoveries
+        print(name, one, course.cell.check, course.cell.facts.restarts)
+        assert one.text == "the worker on near is killed, for 6 s" and 4 < one.at_s < 7
+        assert course.cell.check.lost == course.cell.check.wrong == 0
+        assert course.cell.facts.events[-1].kind in ("over", "restarted")
+    (felt,) = by["controlled"].recoveries
+    assert felt.noticed_s is not None and felt.noticed_s < 3
+    assert by["controlled"].cell.good and by["controlled"].cell.facts.restarts == 0
+    # Pinned to the host that is gone, it has to wait for it, and Flink repeats some results.
+    (waited,) = by["top-c"].recoveries
+    assert by["top-c"].cell.facts.restarts > 0 and by["top-c"].cell.check.duplicated > 0
+    assert waited.results_s is not None and felt.results_s is not None
+    assert waited.results_s > felt.results_s
+    # Where Flink has put the join is not known before.
+    rows = by["engine-default"].cell.verification.rows
+    assert {row.actual for row in rows if row.operator.startswith("join")} <= HOSTS
+    page = folder / "report.html"
+    write_report(report, page)
+    assert "What hosts went through" in page.read_text()

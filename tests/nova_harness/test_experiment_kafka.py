@@ -14,23 +14,25 @@ from nova_engines.results import FIELDS
 from nova_harness.engines.kafka import BROKER, KafkaDeployment
 from nova_harness.experiment.cells import cells_of
 from nova_harness.experiment.document import Experiment, check_experiment
-from nova_harness.experiment.kafka_measures import kafka_figures
+from nova_harness.experiment.measured import kafka_figures
 from nova_harness.experiment.runner import default_folder
 from nova_harness.report import make_report, tables
 from nova_kafka.measures import Sample
 from nova_testbed.hosts import Hosts
 from nova_testbed.inventory import read_inventory
 
-THROUGH = Experiment(name="a", strategies=["sink"], transport="kafka")
+THROUGH = Experiment(
+    name="a", strategies=["sink"], transport="kafka", windows_ms=[100], rates=[1000.0]
+)
 
 
 def test_an_experiment_says_how_readings_come() -> None:
     check_experiment(THROUGH, "x.yaml")
     assert cells_of(THROUGH)[0].facts(THROUGH).transport == "kafka"
     assert default_folder(THROUGH) == Path("runs/a-kafka")
-    spark = Experiment(name="a", strategies=["sink"], transport="kafka", engine="spark")
-    with pytest.raises(NovaError, match=r"x\.yaml: transport: engine 'spark' cannot read"):
-        check_experiment(spark, "x.yaml")
+    storm = Experiment(name="a", strategies=["sink"], transport="kafka", engine="storm")
+    with pytest.raises(NovaError, match=r"x\.yaml: transport: engine 'storm' cannot read"):
+        check_experiment(storm, "x.yaml")
     with pytest.raises(NovaError, match="broker: only transport kafka has one"):
         check_experiment(Experiment(name="a", strategies=["sink"], broker="hub"), "x.yaml")
 

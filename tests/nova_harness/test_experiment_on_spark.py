@@ -11,9 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from random_plans import random_plan, workload_of
 
+from nova_engines.dataflow import from_plan
 from nova_harness.engines.spark import SparkDeployment, SparkEngine, SparkJob
 from nova_spark.driver import FLOWING, READY, State
-from nova_spark.flow import from_plan
+from nova_spark.realtime import job_of
 from nova_spark.verification import Step
 from nova_testbed.hosts import Hosts
 from nova_testbed.inventory import read_inventory
@@ -25,8 +26,8 @@ ADDRESSES = {f"n_{i}.x": f"127.194.65.{i + 1}" for i in range(3)}
 EXECUTORS = {"0": "n_2.x", "1": "n_1.x", "2": "n_0.x"}
 EARLIER = {9: "22200", 10: "2001", 11: "1"}
 LATER = {12: "222", 13: "22", 14: "2"}
-# Of the second plan's steps, in its order: their stage, and their task there.
-STEPS = ((12, 0), (12, 1), (13, 0), (12, 2), (12, 1), (13, 1), (14, 0))
+# Where the second plan's sources, joins and sink ran.
+STAGES = {"source": 12, "join": 13, "sink": 14}
 
 
 def answers(stages: dict[int, str]) -> dict[str, object]:
@@ -93,20 +94,20 @@ def job_on_the_first_node(url: str) -> SparkJob:
         replace(host, name=name, address=address)
         for host, (name, address) in zip(found.hosts, ADDRESSES.items(), strict=False)
     ]
-    deployment = Told(Hosts(replace(found, hosts=tuple(hosts))), real_time=True)
+    deployment = Told(Hosts(replace(found, hosts=tuple(hosts))))
     plan = random_plan(1, nodes=1, regions=1)
     workload = workload_of(plan.problem, 0, seconds=1, window_ms=100)
-    flow = from_plan(plan, plan.problem, workload)
+    dataflow = from_plan(plan, plan.problem, workload)
     host = ADDRESSES["n_0.x"]
+    tasks = job_of(dataflow, dataflow.sinks[0], workload, ADDRESSES).tasks
     steps = tuple(
-        Step(one.name, one.node, (stage,), task, host)
-        for one, (stage, task) in zip(flow.stages, STEPS, strict=True)
+        Step(name, "n_0.x", (STAGES[part],), task, host) for name, (part, task) in tasks.items()
     )
     deployment.states = {
         "driver.json": State(READY, url=url, application=APPLICATION),
         "0.state.json": State(FLOWING, steps=steps),
     }
-    return SparkJob(SparkEngine(deployment), 0, flow, workload)
+    return SparkJob(SparkEngine(deployment), 0, dataflow, workload)
 
 
 def test_what_an_earlier_strategy_ran_elsewhere_is_not_held_against_a_later_one(
@@ -116,11 +117,15 @@ def test_what_an_earlier_strategy_ran_elsewhere_is_not_held_against_a_later_one(
     told |= answers(EARLIER | LATER)
     placed = job.verify()
     assert placed.ok, placed
-    assert [row.actual for row in placed.rows] == ["n_0.x"] * len(job.flow.stages)
+    assert [row.actual for row in placed.rows] == ["n_0.x"] * len(job.dataflow.operators)
     # Its own tasks elsewhere are noticed still.
     told |= answers(EARLIER | LATER | {13: "12"})
-    (wrong,) = (row for row in job.verify().rows if not row.ok)
-    assert (wrong.operator, wrong.actual) == (job.flow.stages[2].name, "n_1.x")
+    wrong = [row for row in job.verify().rows if not row.ok]
+    # Instances of one pair on one node, and what selects for them, are one task.
+    assert {row.operator.split("#0")[0].split("#1")[0].split(" ", 1)[1] for row in wrong} == {
+        "climate/pressure-0*humidity-1"
+    }
+    assert {row.actual for row in wrong} == {"n_1.x"}
     # As are tasks on a host that is no node's.
     told["/allexecutors"] = [
         {"id": number, "hostPort": "127.194.66.9:1" if number == "0" else f"{ADDRESSES[node]}:1"}

@@ -3,56 +3,142 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
+from typing import Any
 
-import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from random_plans import NODES, flowing, random_plan
 
 from nova_core.errors import NovaError
-from nova_core.model.partitioner import partition_of
-from nova_spark.flow import from_plan
-from nova_spark.realtime import job_of
+from nova_engines.dataflow import FILTER, RELAY, SELECT, Dataflow, Operator, from_plan
+from nova_engines.workload import Workload
+from nova_spark.realtime import Job, job_of
 
 ADDRESSES = {f"n_{i}.x": f"10.0.0.{i}" for i in range(NODES)}
+SEQUENCES = range(300)
 
 
-def test_every_join_gets_its_partitions_from_its_sources_hosts() -> None:
-    plan = random_plan(1, nodes=NODES)
-    workload = flowing(1, plan.problem, 0)
-    flow = from_plan(plan, plan.problem, workload)
-    job = job_of(flow, 0, workload, ADDRESSES)
-    assert job["host"] == ADDRESSES[flow.sinks[0].node]
-    assert [one["host"] for one in job["joins"]] == [
-        ADDRESSES[join.stages[0].node] for join in flow.joins
-    ]
-    outputs = {
-        (output["join"], output["left"]): (source, output)
-        for source in job["sources"]
-        for output in source["outputs"]
+def place(sequence: int) -> float:
+    """By the text of the rule ``sequence-share``."""
+    return float((sequence * 0x9E3779B97F4A7C15 % 2**64) >> 11) / float(2**53)
+
+
+def passes(sequence: int, low: list[float], high: list[float]) -> bool:
+    at = place(sequence)
+    return not low or any(a <= at < b for a, b in zip(low, high, strict=True))
+
+
+def sent_by(dataflow: Dataflow, name: str) -> tuple[str, set[int]]:
+    """The source, and the tuples of it that an operator hands on."""
+    one = {each.name: each for each in dataflow.operators}[name]
+    if not one.inputs:
+        return one.source, set(SEQUENCES)
+    before = [sent_by(dataflow, each) for each in one.inputs]
+    tuples = set(chain.from_iterable(each for _, each in before))
+    if one.kind in (FILTER, SELECT):
+        low, high = (list(each) for each in zip(*one.intervals, strict=True))
+        tuples = {each for each in tuples if passes(each, low, high)}
+    return before[0][0], tuples
+
+
+def received(
+    job: Job, piece: dict[str, Any], side: str, workload: Workload
+) -> tuple[str, set[int]]:
+    """The same, of a side of a piece of a job."""
+    document, tuples, names = job.document, [], set()
+    for source in document["sources"]:
+        for output in source["outputs"]:
+            if output["path"] in piece[side]:
+                assert document["paths"][output["path"]]["left"] == (side == "left")
+                names.add(workload.sources[source["number"]].source)
+                tuples += [one for one in SEQUENCES if passes(one, output["low"], output["high"])]
+    (name,) = names
+    # None comes twice: what instances share is sent once.
+    assert len(tuples) == len(set(tuples))
+    bounds = piece[f"{side}_low"], piece[f"{side}_high"]
+    return name, {one for one in tuples if passes(one, *bounds)}
+
+
+@given(st.integers(0, 10**6), st.booleans(), st.integers(1, 2))
+@settings(max_examples=30, deadline=None)
+def test_a_job_is_what_the_dataflow_is(seed: int, routes: bool, sinks: int) -> None:
+    plan = random_plan(seed, nodes=NODES, routes=routes, sinks=sinks)
+    workload = flowing(seed, plan.problem, 0)
+    dataflow = from_plan(plan, plan.problem, workload)
+    jobs = [job_of(dataflow, sink, workload, ADDRESSES) for sink in dataflow.sinks]
+    instances = []
+    for job, sink in zip(jobs, dataflow.sinks, strict=True):
+        assert job.document["host"] == ADDRESSES[sink.node]
+        for group in job.document["groups"]:
+            for piece in group["pieces"]:
+                instances.append(piece["instance"])
+                join = dataflow.joins[piece["instance"]]
+                assert group["host"] == ADDRESSES[join.node]
+                for side, inputs in (("left", join.inputs), ("right", join.right)):
+                    sent = [sent_by(dataflow, one) for one in inputs]
+                    wanted = sent[0][0], set(chain.from_iterable(each for _, each in sent))
+                    assert received(job, piece, side, workload) == wanted
+        _tasks_are_at_their_nodes(job, dataflow)
+    assert sorted(instances) == list(range(len(dataflow.joins)))
+    assert {name for job in jobs for name in job.tasks} == {one.name for one in dataflow.operators}
+
+
+def _tasks_are_at_their_nodes(job: Job, dataflow: Dataflow) -> None:
+    d = job.document
+    hosts = {
+        "source": [one["host"] for one in d["sources"]],
+        "join": [one["host"] for one in d["groups"]],
+        "sink": [d["host"]],
+        **{hop["name"]: hop["hosts"] for hop in (*d["inputs"], *d["results"])},
     }
-    assert len(outputs) == 2 * len(flow.joins)
-    sequence = np.arange(500)
-    for number, join in enumerate(flow.joins):
-        for left, side in ((True, join.left), (False, join.right)):
-            source, output = outputs[number, left]
-            assert source["number"] == workload.index(side.source)
-            assert source["host"] == ADDRESSES[side.stages[0].node]
-            part = partition_of(sequence, np.array(side.rates))
-            wanted = [any(a <= one < b for a, b in side.ranges) for one in part.tolist()]
-            assert np.array(output["passes"])[part].tolist() == wanted
-            assert len(output["reached"]) == len(side.rates)
+    nodes = {one.name: one for one in dataflow.operators}
+    for name, (part, task) in job.tasks.items():
+        assert hosts[part][task] == ADDRESSES[nodes[name].node], name
+        assert part.startswith("hop ") == (nodes[name].kind == RELAY)
+    # Rows pass the relays of their way in its order, and wait where they are when it has no more.
+    for number, path in enumerate(d["paths"]):
+        begin = next(
+            one["host"]
+            for one in d["sources"]
+            if any(output["path"] == number for output in one["outputs"])
+        )
+        _passes(dataflow, begin, [hop["hosts"][hop["slots"][number]] for hop in d["inputs"]])
+        assert 0 <= path["group"] < len(d["groups"])
+
+
+def _passes(dataflow: Dataflow, begin: str, hosts: list[str]) -> None:
+    if not hosts:
+        return
+    known = {each.name: each for each in dataflow.operators}
+
+    def walk(one: Operator) -> list[str]:
+        if one.kind != RELAY:
+            return [ADDRESSES[one.node]]
+        (before,) = one.inputs
+        return [*walk(known[before]), ADDRESSES[one.node]]
+
+    ways = [walk(one) for one in dataflow.operators]
+    assert any(
+        way[0] == begin and way[1:] + [way[-1]] * (len(hosts) - len(way) + 1) == hosts
+        for way in ways
+    )
 
 
 def test_what_cannot_run_is_refused() -> None:
-    plan = random_plan(2, nodes=NODES, routes=True)
-    workload = flowing(2, plan.problem, 0)
-    flow = from_plan(plan, plan.problem, workload)
-    with pytest.raises(NovaError, match="Real-Time Mode has no relays; plan without routes"):
-        job_of(flow, 0, workload, ADDRESSES)
     plan = random_plan(2, nodes=NODES)
-    flow = from_plan(plan, plan.problem, workload)
+    workload = flowing(2, plan.problem, 0)
+    dataflow = from_plan(plan, plan.problem, workload)
     with pytest.raises(NovaError, match=r"node 'n_\d\.x': it has no address"):
-        job_of(flow, 0, workload, {})
+        job_of(dataflow, dataflow.sinks[0], workload, {})
     sockets = tuple(replace(one, kind="socket", address="a:1") for one in workload.sources)
-    with pytest.raises(NovaError, match="kind 'socket': Real-Time Mode replays only"):
-        job_of(flow, 0, replace(workload, sources=sockets), ADDRESSES)
+    with pytest.raises(NovaError, match="kind 'socket': Spark replays, or reads Kafka"):
+        job_of(dataflow, dataflow.sinks[0], replace(workload, sources=sockets), ADDRESSES)
+    crowded = random_plan(3, nodes=1, regions=60)
+    workload = flowing(3, crowded.problem, 0)
+    dataflow = from_plan(crowded, crowded.problem, workload)
+    with pytest.raises(
+        NovaError, match=r"host 10\.0\.0\.0: \d+ tasks of Spark's; it has 128 slots"
+    ):
+        job_of(dataflow, dataflow.sinks[0], workload, ADDRESSES)

@@ -1,4 +1,4 @@
-"""Random plans in Real-Time Mode deliver what the reference join must, from the plan's nodes."""
+"""Random plans deliver what the reference join must, from where the plan says."""
 
 from __future__ import annotations
 
@@ -8,22 +8,26 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
 import pytest
 from needs import skip_or_fail
 from random_plans import NODES as NUMBER
-from random_plans import flowing, random_plan, seeds, workload_of
-from test_spark_e2e import QUICK, compare
+from random_plans import flowing, plan_of, random_plan, seeds, workload_of
+from spark_reference import compare
 
 from nova_core.model import Plan
+from nova_engines.dataflow import Dataflow, from_plan
 from nova_engines.workload import Workload
-from nova_spark import realtime
-from nova_spark.driver import FAILED, FINISHED, READY, State
+from nova_kafka import topics
+from nova_kafka.broker import local_broker
+from nova_kafka.home import broker_home
+from nova_spark import realtime, results
+from nova_spark.driver import ENDED, FAILED, FINISHED, FLOWING, READY, State
 from nova_spark.engine import SPARK
-from nova_spark.flow import Flow, from_plan
+from nova_spark.extension import kafka_client
 from nova_spark.local_cluster import LocalCluster
 from nova_spark.rest import Rest
 from nova_spark.verification import verify
@@ -31,6 +35,8 @@ from nova_spark.verification import verify
 pytestmark = pytest.mark.e2e
 NODES = [f"n_{i}.x" for i in range(NUMBER)]
 DONE_S = 150.0
+# Code that runs for seconds only is not worth optimizing.
+QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 @dataclass
@@ -54,28 +60,34 @@ class Driver:
             assert time.monotonic() < until, found
             time.sleep(0.1)
 
-    def run(self, plan: Plan, workload: Workload, *states: str) -> tuple[Flow, State, Path]:
+    def order(self, dataflow: Dataflow, workload: Workload) -> tuple[str, Path]:
+        """Its state's file, and the directory of results."""
         number = next(self.numbers)
-        flow = from_plan(plan, plan.problem, workload)
-        results = self.orders / f"results-{number}"
         order = {
-            "flow": flow.to_json(),
+            "dataflow": dataflow.to_json(),
             "workload": workload.to_json(),
-            "results": str(results),
+            "results": str(self.orders / f"results-{number}"),
             "checkpoints": str(self.orders / f"state-{number}"),
-            "heaps": {},
         }
         unfinished = self.orders / "order.part"
         unfinished.write_text(json.dumps(order))
         unfinished.replace(self.orders / f"{number}.order.json")
-        return flow, self.await_state(f"{number}.state.json", *states), results
+        return f"{number}.state.json", self.orders / f"results-{number}"
+
+    def run(self, plan: Plan, workload: Workload, *states: str) -> tuple[Dataflow, State, Path]:
+        dataflow = from_plan(plan, plan.problem, workload)
+        name, directory = self.order(dataflow, workload)
+        return dataflow, self.await_state(name, *states), directory
 
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     if not SPARK.installed() and not os.environ.get("CI"):
         skip_or_fail("PySpark and Java are missing: pip install 'nova-placement[spark]'")
-    settings = realtime.settings(512)
+    home = broker_home()
+    if os.environ.get("CI"):
+        home.install()
+    settings = realtime.settings(512, kafka_client() if home.installed else None)
     directory = tmp_path_factory.mktemp("cluster")
     slots = realtime.SLOTS
     with LocalCluster(NODES, directory, python=sys.executable, slots=slots) as cluster:
@@ -88,8 +100,8 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
         orders = tmp_path_factory.mktemp("orders")
         command = [
             *(sys.executable, "-m", "nova_spark.driver", "--directory", str(orders)),
-            *("--master", cluster.configuration.master_url, "--heaps", "{}"),
-            *("--set", json.dumps(settings), "--real-time", json.dumps(addresses)),
+            *("--master", cluster.configuration.master_url, "--set", json.dumps(settings)),
+            *("--addresses", json.dumps(addresses)),
         ]
         with (orders / "log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -102,22 +114,20 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
             process.wait(30)
 
 
-@pytest.mark.parametrize("seed", seeds(1))
-def test_random_plans_without_relays_deliver_the_reference_from_their_nodes(
-    driver: Driver, seed: int
-) -> None:
-    plan = random_plan(seed, nodes=NUMBER, sinks=1 + seed % 3 // 2)
+@pytest.mark.parametrize("seed", seeds(2))
+def test_random_plans_deliver_the_reference_from_their_nodes(driver: Driver, seed: int) -> None:
+    plan = plan_of(seed)
     workload = flowing(seed, plan.problem, 0)
-    flow, state, results = driver.run(plan, workload, FINISHED)
-    compared = compare(plan, flow, workload, state.start_ms, results, on_time=False)
-    assert compared.same, compared
+    dataflow, state, results = driver.run(plan, workload, FINISHED)
+    compared = compare(plan, dataflow, workload, state.start_ms, results)
+    assert compared.ok, compared
     assert compared.expected > 0
 
     told = driver.await_state("driver.json", READY)
-    rest, planned = Rest(told.url, told.application), {s.name: s.node for s in flow.stages}
+    rest, planned = Rest(told.url, told.application), _nodes(dataflow)
     found = verify(rest, state.steps, planned)
     assert found.ok, found
-    assert len(found.rows) == len(flow.stages)
+    assert len(found.rows) == len(dataflow.operators)
     assert all(row.actual for row in found.rows)
     # A wrong expectation is noticed.
     name, node = next(iter(planned.items()))
@@ -128,19 +138,92 @@ def test_random_plans_without_relays_deliver_the_reference_from_their_nodes(
     # A plan that leaves nodes out is not blamed for what the one before it ran there.
     alone = random_plan(seed, nodes=1, regions=1)
     assert alone.problem.nodes.ids.tolist() == NODES[:1] != sorted(set(planned.values()))
-    flow, state, _ = driver.run(
-        alone, workload_of(alone.problem, 0, seconds=1, window_ms=100), FINISHED
-    )
-    planned = {stage.name: stage.node for stage in flow.stages}
+    one_second = workload_of(alone.problem, 0, seconds=1, window_ms=100)
+    dataflow, state, _ = driver.run(alone, one_second, FINISHED)
+    planned = _nodes(dataflow)
     found = verify(rest, state.steps, planned, driver.addresses)
     assert found.ok, found
-    assert len(found.rows) == len(flow.stages)
+    assert len(found.rows) == len(dataflow.operators)
     assert all(row.actual for row in found.rows)
     assert not verify(rest, state.steps, planned).ok
 
 
+def _nodes(dataflow: Dataflow) -> dict[str, str]:
+    return {one.name: one.node for one in dataflow.operators}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_plans_through_kafka(driver: Driver, tmp_path: Path, seed: int) -> None:
+    if not broker_home().installed:
+        skip_or_fail("needs Kafka: run `nova engines install kafka`")
+    plan = plan_of(seed)
+    with local_broker(tmp_path / "broker") as broker:
+        start_ms = int(time.time() * 1000)
+        workload = topics.through(flowing(seed, plan.problem, start_ms), broker.servers)
+        topics.create(broker.servers, topics.topics_of(workload.sources))
+        dataflow = from_plan(plan, plan.problem, workload)
+        # What is due before Spark is ready waits in the broker.
+        (tmp_path / "workload.json").write_text(workload.to_json())
+        ids = [one.source for one in workload.sources]
+        produce = [sys.executable, "-m", "nova_kafka.produce", str(tmp_path / "workload.json")]
+        with subprocess.Popen([*produce, *ids], stdout=subprocess.DEVNULL) as sending:
+            name, results = driver.order(dataflow, workload)
+            state = driver.await_state(name, FINISHED)
+            assert sending.wait(30) == 0
+    compared = compare(plan, dataflow, workload, start_ms, results)
+    assert compared.ok, compared
+    assert compared.expected > 0
+    assert state.read == dict.fromkeys(ids, workload.count)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_message_that_is_no_tuple(driver: Driver, tmp_path: Path, strict: bool) -> None:
+    if not broker_home().installed:
+        skip_or_fail("needs Kafka: run `nova engines install kafka`")
+    from kafka import KafkaProducer
+
+    from nova_kafka.produce import MESSAGE
+
+    plan = random_plan(1, nodes=1, regions=1)
+    given = flowing(1, plan.problem, 0)
+    given = replace(given, strict=strict, window_ms=1000, keys=1, every=1, count=3)
+    with local_broker(tmp_path / "broker") as broker:
+        workload = topics.through(given, broker.servers)
+        topics.create(broker.servers, topics.topics_of(workload.sources))
+        producer = KafkaProducer(bootstrap_servers=broker.servers)
+        for one in workload.sources:
+            for number in range(3):
+                good = MESSAGE.pack(number, 1000, 1.0)
+                message = b"short" if number == 1 and one.stream == "pressure" else good
+                producer.send(one.topic, message, partition=one.partition, timestamp_ms=1000)
+        producer.flush()
+        producer.close()
+        dataflow = from_plan(plan, plan.problem, workload)
+        name, directory = driver.order(dataflow, workload)
+        if strict:
+            with pytest.raises(AssertionError, match="offset 1: 5 bytes are no tuple"):
+                driver.await_state(name, FINISHED)
+            return
+        driver.await_state(name, FINISHED)
+    found = results.read(directory / "0")
+    assert set(found["left_sequence"].tolist()) == {0, 2}
+    assert set(found["right_sequence"].tolist()) == {0, 1, 2}
+
+
 def test_an_order_that_cannot_run_leaves_the_driver(driver: Driver) -> None:
-    plan = random_plan(2, nodes=NUMBER, routes=True)
-    _, state, _ = driver.run(plan, flowing(2, plan.problem, 0), FAILED)
-    assert "Real-Time Mode has no relays" in state.why
+    plan = random_plan(2, nodes=NUMBER)
+    given = flowing(2, plan.problem, 0)
+    sockets = tuple(replace(one, kind="socket", address="a:1") for one in given.sources)
+    _, state, _ = driver.run(plan, replace(given, sources=sockets), FAILED)
+    assert "Spark replays, or reads Kafka" in state.why
     assert driver.process.poll() is None
+
+
+def test_an_order_is_ended(driver: Driver) -> None:
+    plan = random_plan(1, nodes=1, regions=1)
+    dataflow = from_plan(plan, plan.problem)
+    endless = replace(flowing(1, plan.problem, 0), count=None)
+    name, _ = driver.order(dataflow, endless)
+    driver.await_state(name, FLOWING)
+    (driver.orders / name.replace("state.json", "end")).touch()
+    driver.await_state(name, ENDED)

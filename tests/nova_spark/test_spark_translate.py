@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import skip_or_fail
 from random_plans import random_plan, workload_of
 
 from nova_core.engines import load
 from nova_core.errors import NovaError
+from nova_engines.dataflow import Dataflow, from_plan
 from nova_engines.workload import Workload
-from nova_spark.flow import Flow, from_plan
+from nova_kafka.home import broker_home
 from nova_spark.translate import translate
 
 
@@ -24,18 +26,14 @@ def test_a_directory_for_every_node_and_the_job(tmp_path: Path) -> None:
     options = {"window_ms": "20", "spark_home": "/opt/spark"}
     written = load("spark").translate(plan, plan.problem, target, options)
     assert sorted(p for p in target.rglob("*") if p.is_file()) == written
-    flow = Flow.read(target / "job" / "flow.json")
+    flow = Dataflow.read(target / "job" / "dataflow.json")
     assert flow == from_plan(plan, plan.problem)
     assert Workload.read(target / "job" / "workload.json").window_ms == 20
     assert len(list((target / "nodes").iterdir())) == len(flow.nodes)
     assert len(list(target.rglob("master.sh"))) == 1
     for script in target.rglob("*.sh"):
         subprocess.run(["sh", "-n", script], check=True)
-    hints = json.loads((target / "job" / "hints.json").read_text())
-    assert hints["kind"] == "best-effort"
-    assert set(hints["preferred_hosts"]) == {stage.name for stage in flow.stages}
     readme = (target / "README.md").read_text()
-    assert "best-effort" in readme
     assert all(f"| {node} |" in readme for node in flow.nodes)
 
 
@@ -48,11 +46,12 @@ modules = sys.argv[1]
 sys.path = [modules] + [p for p in sys.path if "site-packages" in p or "python3" in p]
 # An editable install finds the checkout before the path is looked at.
 sys.meta_path = [f for f in sys.meta_path if "ditable" not in repr(f)]
-import nova_spark.job, nova_spark.tasks, nova_spark.place, nova_spark.streaming_join, nova_core
+import nova_spark.job, nova_spark.tasks, nova_spark.place, nova_core
 from nova_spark.verification import Record
 assert nova_core.__file__.startswith(modules), nova_core.__file__
-from nova_core.model import partitioner
-assert partitioner.__file__.startswith(modules)
+from importlib.resources import files
+sources = sorted(one.name for one in (files("nova_spark") / "scala").iterdir())
+assert "RealTimeJoin.scala" in sources, sources
 """
     modules = tmp_path / "out" / "job" / "modules"
     subprocess.run([sys.executable, "-c", script, modules], check=True, cwd=tmp_path)
@@ -64,6 +63,26 @@ def test_a_given_workload_is_used(tmp_path: Path) -> None:
     (tmp_path / "w.json").write_text(workload.to_json())
     translate(plan, plan.problem, tmp_path / "out", workload=tmp_path / "w.json")
     assert Workload.read(tmp_path / "out" / "job" / "workload.json") == workload
+
+
+def test_sources_read_kafka(tmp_path: Path) -> None:
+    if not broker_home().installed:
+        skip_or_fail("needs Kafka: run `nova engines install kafka`")
+    plan = random_plan(2)
+    topics = {"kafka": "10.0.0.9:9092", "topics": "pressure-0=mine:3", "strict": "yes"}
+    translate(plan, plan.problem, tmp_path / "out", **topics)
+    job = tmp_path / "out" / "job"
+    workload = Workload.read(job / "workload.json")
+    assert workload.strict
+    read = {
+        one.source: (one.kind, one.address, one.topic, one.partition) for one in workload.sources
+    }
+    assert read["pressure-0"] == ("kafka", "10.0.0.9:9092", "mine", 3)
+    assert read["humidity-1"] == ("kafka", "10.0.0.9:9092", "humidity", 0)
+    assert len(list(job.glob("kafka-clients-*.jar"))) == 1
+    assert (
+        "| pressure-0 | 10.0.0.9:9092 | mine | 3 |" in (tmp_path / "out" / "README.md").read_text()
+    )
 
 
 def test_hosts_have_the_problem_s_addresses_and_memory(tmp_path: Path) -> None:
@@ -79,10 +98,10 @@ def test_hosts_have_the_problem_s_addresses_and_memory(tmp_path: Path) -> None:
     sink = int(problem.joins.sink[0])
     job = tmp_path / "out" / "job"
     assert f"spark://10.0.0.{sink}:7077" in (job / "run.sh").read_text()
-    heaps = json.loads((job / "heaps.json").read_text())
-    name = str(nodes.ids[sink])
-    assert heaps.pop(name) == 2048 - 864
-    assert set(heaps.values()) <= {2048 - 624}
+    # All executors are alike; the least is beside the Master.
+    assert f"--heap {2048 - 864}" in (job / "run.sh").read_text()
+    addresses = json.loads((job / "addresses.json").read_text())
+    assert addresses[str(nodes.ids[sink])] == f"10.0.0.{sink}"
 
 
 @pytest.mark.parametrize(
@@ -94,7 +113,8 @@ def test_hosts_have_the_problem_s_addresses_and_memory(tmp_path: Path) -> None:
         ({"coordinator": "x"}, "option coordinator: 'x' is no node"),
         ({"workload": "/nowhere.json"}, r"/nowhere\.json: no such file"),
         ({"work": "here"}, "work_directory: 'here': expected an absolute path"),
-        ({"slots": 0}, "slots: 0: expected 1 or more"),
+        ({"slots": 0}, "option 'slots': unknown"),
+        ({"topics": "a=b:0"}, "option topics: there is no broker"),
     ],
 )
 def test_wrong_options_leave_nothing(

@@ -76,7 +76,9 @@ def test_what_is_no_plan_of_queries_is_refused(tmp_path: Path, text: str) -> Non
         placement(tmp_path / "plan.json", BOLTS)
 
 
-def test_components_are_those_that_run() -> None:
-    rows: list[dict[str, Any]] = [{"component": one} for one in ("a", "b", "b", "__acker")]
-    status = {"topologies": [{"name": "words", "executors": rows}]}
-    assert components(status, "words") == ["a", "b", "__acker"]
+def test_components_are_known_before_they_are_scheduled() -> None:
+    names = ["a", "b", "__acker"]
+    status = {"topologies": [{"name": "words", "executors": [], "components": names}]}
+    assert components(status, "words") == names
+    with pytest.raises(NovaError, match="topology 'other': nimbus does not know it"):
+        components(status, "other")

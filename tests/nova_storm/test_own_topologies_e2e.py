@@ -61,7 +61,9 @@ SETTLED_S = 90.0
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     directory = tmp_path_factory.mktemp("storm") / "cluster"
-    with LocalCluster(require(), NODES, directory) as running:
+    # As often as Storm itself looks for what to schedule: a topology is placed before that.
+    settings = {"nimbus.monitor.freq.secs": 10}
+    with LocalCluster(require(), NODES, directory, settings=settings) as running:
         yield running
 
 

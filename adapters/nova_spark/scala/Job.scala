@@ -8,8 +8,11 @@ import org.json4s.jackson.JsonMethods
 import org.apache.spark.sql.catalyst.expressions.Murmur3HashFunction
 import org.apache.spark.sql.types.LongType
 
-/** Partitions of a source that one side of a join gets: ends of their shares, and which pass. */
-case class Output(join: Int, left: Boolean, reached: Array[Double], passes: Array[Boolean])
+/** What a path of the job takes of a source's tuples: intervals of their u, all where there are none. */
+case class Output(path: Int, low: Array[Double], high: Array[Double])
+
+/** Where a source reads Kafka, and whether a message that is no tuple ends the job. */
+case class Topic(servers: String, name: String, partition: Int, strict: Boolean)
 
 /** A source; number is its index in the workload, count -1 for no end. */
 case class Origin(
@@ -18,17 +21,27 @@ case class Origin(
     rate: Double,
     count: Long,
     values: Array[Double],
+    topic: Option[Topic],
     outputs: Array[Output])
 
-/** What one instance of the plan joins: ranges of partitions. */
+/** The way of some of a source's tuples to one side of a group of joins. */
+case class Path(group: Int, left: Boolean)
+
+/** What one instance of the plan joins: the paths its sides receive, and intervals of their u. */
 case class Piece(
     instance: Int,
-    left_begin: Int,
-    left_end: Int,
-    right_begin: Int,
-    right_end: Int)
+    left: Array[Int],
+    right: Array[Int],
+    left_low: Array[Double],
+    left_high: Array[Double],
+    right_low: Array[Double],
+    right_high: Array[Double])
 
-case class Join(host: String, pieces: Array[Piece])
+/** Instances that one task joins, as they share what arrives on their host. */
+case class Group(host: String, paths: Array[Int], pieces: Array[Piece])
+
+/** A hop of all rows: hosts of its tasks, and which of them a path's (or an instance's) rows pass. */
+case class Hop(name: String, hosts: Array[String], slots: Array[Int])
 
 /** All that ends at one sink; as nova_spark.realtime writes it. */
 case class Job(
@@ -38,15 +51,23 @@ case class Job(
     keys: Long,
     every: Long,
     sources: Array[Origin],
-    joins: Array[Join]) {
+    paths: Array[Path],
+    inputs: Array[Hop],
+    groups: Array[Group],
+    results: Array[Hop])
+
+object Job {
+  private implicit val formats: Formats = DefaultFormats
+
+  def read(text: String): Job = JsonMethods.parse(text).extract[Job]
 
   /** Keys to group by, of which Spark sends number i to partition i of as many. */
-  def salts: Array[Long] = {
-    val found = Array.fill(joins.length)(-1L)
+  def salts(partitions: Int): Array[Long] = {
+    val found = Array.fill(partitions)(-1L)
     var salt = 0L
     while (found.contains(-1L)) {
       val hash = Murmur3HashFunction.hash(salt, LongType, 42L).toInt
-      val partition = Math.floorMod(hash, joins.length)
+      val partition = Math.floorMod(hash, partitions)
       if (found(partition) < 0) found(partition) = salt
       salt += 1
     }
@@ -54,10 +75,24 @@ case class Job(
   }
 }
 
-object Job {
-  private implicit val formats: Formats = DefaultFormats
+/** The rule sequence-share. */
+object Share {
+  private val Step = 0x9E3779B97F4A7C15L
+  private val Unit = 1.0 / (1L << 53)
 
-  def read(text: String): Job = JsonMethods.parse(text).extract[Job]
+  /** Where a tuple is in [0, 1). */
+  def place(sequence: Long): Double = ((sequence * Step) >>> 11) * Unit
+
+  /** Whether a place is in one of some intervals; in all, where there are none. */
+  def holds(place: Double, low: Array[Double], high: Array[Double]): Boolean = {
+    if (low.isEmpty) return true
+    var i = 0
+    while (i < low.length) {
+      if (low(i) <= place && place < high(i)) return true
+      i += 1
+    }
+    false
+  }
 }
 
 /** What the driver knows of a job that runs; asked and told from Python. */

@@ -5,7 +5,8 @@ import java.nio.{ByteBuffer, ByteOrder}
 
 import scala.collection.mutable.ArrayBuffer
 
-import org.apache.spark.sql.{Encoder, Encoders, ForeachWriter, SparkSession}
+import org.apache.spark.sql.{DataFrame, Encoder, Encoders, ForeachWriter, SparkSession}
+import org.apache.spark.sql.functions.{col, element_at, typedLit}
 import org.apache.spark.sql.streaming.{
   MapState,
   OutputMode,
@@ -24,6 +25,7 @@ case class Result(
     instance: Int,
     left_source: Int,
     right_source: Int,
+    waited_us: Int,
     window_ms: Long,
     left_sequence: Long,
     right_sequence: Long,
@@ -32,18 +34,29 @@ case class Result(
     left_value: Double,
     right_value: Double)
 
-/** Begins of the last windows that tuples have come of, by side. */
-case class Reached(left: Long, right: Long)
+/** Begins of the last windows that tuples have come of, by path. */
+case class Reached(windows: Seq[Long])
+
+/** What is kept of a tuple until its window ends. */
+private class Kept(
+    val path: Int,
+    val source: Int,
+    val waitedUs: Int,
+    val sequence: Long,
+    val emitUs: Long,
+    val value: Double)
 
 /**
- * Symmetric join of a key's two sides by window and sequence number modulo `keys`.
+ * Symmetric join of a group's two sides by window and sequence number modulo `keys`.
  *
- * State is what came of a side, by window and number. A source's tuples come in order, so a window
- * is dropped when both sides are past it.
+ * State is what came of a side, by window and number. Tuples of a path come in order, so a window
+ * is dropped when all paths of the group are past it.
  */
 class Joiner(job: Job) extends StatefulProcessor[Long, Reading, Result] {
   @transient private var tuples: MapState[String, Array[Byte]] = _
   @transient private var reached: ValueState[Reached] = _
+  // Of the one key that a task has; null until it is read.
+  @transient private var windows: Array[Long] = _
 
   override def init(mode: OutputMode, time: TimeMode): Unit = {
     val handle = getHandle
@@ -57,57 +70,72 @@ class Joiner(job: Job) extends StatefulProcessor[Long, Reading, Result] {
       timers: TimerValues): Iterator[Result] = {
     val found = new ArrayBuffer[Result]
     rows.foreach { one =>
+      val left = job.paths(one.path).left
       val window = Math.floorDiv(one.time_ms, job.window_ms) * job.window_ms
       val key = one.sequence % job.keys
-      val other = Joiner.slot(window, key, !one.left)
-      if (tuples.containsKey(other)) join(one, window, key, tuples.getValue(other), found)
-      val own = Joiner.slot(window, key, one.left)
+      val other = Joiner.slot(window, key, !left)
+      if (tuples.containsKey(other)) join(one, left, window, tuples.getValue(other), found)
+      val own = Joiner.slot(window, key, left)
       val before = if (tuples.containsKey(own)) tuples.getValue(own) else Array.emptyByteArray
       tuples.updateValue(own, Joiner.append(before, one))
-      forget(one.left, window)
+      forget(one.path, window)
     }
     found.iterator
   }
 
   private def join(
-      one: Reading,
+      reading: Reading,
+      left: Boolean,
       window: Long,
-      key: Long,
       others: Array[Byte],
       found: ArrayBuffer[Result]): Unit = {
-    if (key % job.every != 0) return
-    val pieces = job.joins(one.join).pieces
+    if (reading.sequence % job.keys % job.every != 0) return
+    val own = new Kept(
+      reading.path,
+      reading.source,
+      reading.waited_us,
+      reading.sequence,
+      reading.emit_us,
+      reading.value)
+    val place = Share.place(own.sequence)
+    val pieces = job.groups(job.paths(own.path).group).pieces.filter { p =>
+      if (left) p.left.contains(own.path) && Share.holds(place, p.left_low, p.left_high)
+      else p.right.contains(own.path) && Share.holds(place, p.right_low, p.right_high)
+    }
     val buffer = ByteBuffer.wrap(others)
-    while (buffer.hasRemaining) {
-      val source = buffer.getInt
-      val part = buffer.getInt
-      val sequence = buffer.getLong
-      val emitUs = buffer.getLong
-      val value = buffer.getDouble
-      val (left, right) = if (one.left) (one.part, part) else (part, one.part)
+    while (pieces.nonEmpty && buffer.hasRemaining) {
+      val other = Joiner.next(buffer)
+      val at = Share.place(other.sequence)
       pieces
-        .find(p =>
-          p.left_begin <= left && left < p.left_end && p.right_begin <= right &&
-            right < p.right_end)
-        .foreach { piece =>
-          found += (if (one.left)
-                      Result(piece.instance, one.source, source, window, one.sequence, sequence,
-                        one.emit_us, emitUs, one.value, value)
-                    else
-                      Result(piece.instance, source, one.source, window, sequence, one.sequence,
-                        emitUs, one.emit_us, value, one.value))
+        .find { p =>
+          if (left) p.right.contains(other.path) && Share.holds(at, p.right_low, p.right_high)
+          else p.left.contains(other.path) && Share.holds(at, p.left_low, p.left_high)
+        }
+        .foreach { p =>
+          val (l, r) = if (left) (own, other) else (other, own)
+          val taken = Math.min(l.emitUs + l.waitedUs, r.emitUs + r.waitedUs)
+          val waited = (taken - Math.min(l.emitUs, r.emitUs)).toInt
+          found += Result(p.instance, l.source, r.source, waited, window, l.sequence, r.sequence,
+            l.emitUs, r.emitUs, l.value, r.value)
         }
     }
   }
 
-  /** Drop what no tuple will match any more, where a side has come to a new window. */
-  private def forget(left: Boolean, window: Long): Unit = {
-    val before = if (reached.exists()) reached.get() else Reached(Long.MinValue, Long.MinValue)
-    val now = if (left) before.copy(left = window) else before.copy(right = window)
-    if (now != before) {
-      reached.update(now)
-      val least = Math.min(now.left, now.right)
-      if (least > Math.min(before.left, before.right)) {
+  /** Drop what no tuple will match any more, where a path has come to a new window. */
+  private def forget(path: Int, window: Long): Unit = {
+    val paths = job.groups(job.paths(path).group).paths
+    if (windows == null) {
+      windows =
+        if (reached.exists()) reached.get().windows.toArray
+        else Array.fill(paths.length)(Long.MinValue)
+    }
+    val index = paths.indexOf(path)
+    if (windows(index) != window) {
+      val before = windows.min
+      windows(index) = window
+      reached.update(Reached(windows.toSeq))
+      val least = windows.min
+      if (least > before) {
         val old = tuples.keys().filter(Joiner.windowOf(_) < least).toArray
         old.foreach(tuples.removeKey)
       }
@@ -116,7 +144,7 @@ class Joiner(job: Job) extends StatefulProcessor[Long, Reading, Result] {
 }
 
 private object Joiner {
-  private val TupleBytes = 32
+  private val TupleBytes = 36
 
   def slot(window: Long, key: Long, left: Boolean): String =
     s"$window $key ${if (left) "l" else "r"}"
@@ -125,9 +153,18 @@ private object Joiner {
 
   def append(before: Array[Byte], one: Reading): Array[Byte] = {
     val buffer = ByteBuffer.allocate(before.length + TupleBytes)
-    buffer.put(before).putInt(one.source).putInt(one.part).putLong(one.sequence)
-    buffer.putLong(one.emit_us).putDouble(one.value).array()
+    buffer.put(before).putInt(one.path).putInt(one.source).putInt(one.waited_us)
+    buffer.putLong(one.sequence).putLong(one.emit_us).putDouble(one.value).array()
   }
+
+  def next(buffer: ByteBuffer): Kept =
+    new Kept(
+      buffer.getInt,
+      buffer.getInt,
+      buffer.getInt,
+      buffer.getLong,
+      buffer.getLong,
+      buffer.getDouble)
 }
 
 /**
@@ -149,9 +186,10 @@ class ResultWriter(directory: String) extends ForeachWriter[Result] {
 
   override def process(r: Result): Unit = {
     record.clear()
-    record.putInt(r.instance).putInt(r.left_source).putInt(r.right_source).putInt(0)
+    record.putInt(r.instance).putInt(r.left_source).putInt(r.right_source)
+    record.putInt(r.waited_us)
     record.putLong(r.window_ms).putLong(r.left_sequence).putLong(r.right_sequence)
-    record.putLong(r.left_emit_us).putLong(r.right_emit_us).putLong(PacedReader.nowUs())
+    record.putLong(r.left_emit_us).putLong(r.right_emit_us).putLong(TupleReader.nowUs())
     record.putDouble(r.left_value).putDouble(r.right_value)
     stream.write(record.array())
   }
@@ -177,7 +215,7 @@ object RealTimeJoin {
   def accumulator(spark: SparkSession): CollectionAccumulator[String] =
     spark.sparkContext.collectionAccumulator[String]("nova stages")
 
-  /** Have a job run: sources, joins and sink are three stages, each task at its host. */
+  /** Have a job run: sources, joins, sink and each hop between are a stage, each task at its host. */
   def start(
       spark: SparkSession,
       text: String,
@@ -186,20 +224,31 @@ object RealTimeJoin {
       batch: String,
       seen: CollectionAccumulator[String]): StreamingQuery = {
     val job = Job.read(text)
-    val salts = job.salts
+    val salts = Job.salts(job.groups.length)
+    val groups = job.paths.map(_.group)
     implicit val ofReadings: Encoder[Reading] = Encoders.product[Reading]
     implicit val ofResults: Encoder[Result] = Encoders.product[Result]
     implicit val ofKeys: Encoder[Long] = Encoders.scalaLong
-    spark.conf.set("spark.sql.shuffle.partitions", job.joins.length.toString)
+    spark.conf.set("spark.sql.shuffle.partitions", job.groups.length.toString)
+
+    def passed(frame: DataFrame, hop: Hop, by: String): DataFrame = {
+      val salts = Job.salts(hop.hosts.length)
+      val slot = element_at(typedLit(hop.slots.map(salts(_)).toSeq), col(by) + 1)
+      val there = frame.repartition(hop.hosts.length, slot)
+      Located.at(there, Place(hop.name, hop.hosts.toSeq, seen))
+    }
+
     val sources = spark.readStream.format(classOf[Sources].getName).option("job", text).load()
-    val joined = Located
-      .at(sources, Place("source", job.sources.map(_.host).toSeq, seen))
+    val sent = Located.at(sources, Place("source", job.sources.map(_.host).toSeq, seen))
+    val joined = job.inputs
+      .foldLeft(sent)(passed(_, _, "path"))
       .as[Reading]
-      .groupByKey(one => salts(one.join))
+      .groupByKey(one => salts(groups(one.path)))
       .transformWithState(new Joiner(job), TimeMode.None(), OutputMode.Update())
-    val atJoins = Located.at(joined.toDF(), Place("join", job.joins.map(_.host).toSeq, seen))
+    val atJoins = Located.at(joined.toDF(), Place("join", job.groups.map(_.host).toSeq, seen))
+    val arriving = job.results.foldLeft(atJoins)(passed(_, _, "instance"))
     Located
-      .at(atJoins.repartition(1), Place("sink", Seq(job.host), seen))
+      .at(arriving.repartition(1), Place("sink", Seq(job.host), seen))
       .as[Result]
       .writeStream
       .foreach(new ResultWriter(results))

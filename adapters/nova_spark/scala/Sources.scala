@@ -25,20 +25,18 @@ import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead.Record
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
-/** A tuple on its way to one side of a join. */
+/** A tuple on its way to one side of a group of joins. */
 case class Reading(
-    join: Int,
-    left: Boolean,
+    path: Int,
     source: Int,
     sequence: Long,
     time_ms: Long,
     emit_us: Long,
-    value: Double,
-    part: Int)
+    waited_us: Int,
+    value: Double)
 
 /**
- * All sources of a job, one partition each, which emit tuple k when it is due: k/rate after the
- * start, or as soon after as they can. A tuple goes to each join that gets its partition.
+ * All sources of a job, one partition each. A tuple goes on each path that takes it.
  *
  * A source counts positions: tuple k has position k times the number of its outputs, and one more
  * for each output.
@@ -86,7 +84,7 @@ private class SourcesStream(job: Job) extends MicroBatchStream with SupportsReal
     new Positions(json.split(',').map(_.toLong))
   override def commit(end: Offset): Unit = {}
   override def stop(): Unit = {}
-  override def createReaderFactory(): PartitionReaderFactory = PacedReaders
+  override def createReaderFactory(): PartitionReaderFactory = Readers
 
   override def planInputPartitions(start: Offset, end: Offset): Array[InputPartition] =
     throw new UnsupportedOperationException("real-time mode only")
@@ -104,58 +102,66 @@ private class SourcesStream(job: Job) extends MicroBatchStream with SupportsReal
   }
 }
 
-private object PacedReaders extends PartitionReaderFactory {
-  override def createReader(partition: InputPartition): PartitionReader[InternalRow] =
-    new PacedReader(partition.asInstanceOf[Span])
+private object Readers extends PartitionReaderFactory {
+  override def createReader(partition: InputPartition): PartitionReader[InternalRow] = {
+    val span = partition.asInstanceOf[Span]
+    if (span.source.topic.isEmpty) new PacedReader(span) else kafka(span)
+  }
+
+  /** By name: Kafka's client is not there where nothing reads from it. */
+  private def kafka(span: Span): TupleReader =
+    Class
+      .forName("org.apache.spark.sql.nova.KafkaReader")
+      .getDeclaredConstructor(classOf[Span])
+      .newInstance(span)
+      .asInstanceOf[TupleReader]
 }
 
-private class PacedReader(span: Span) extends SupportsRealTimeRead[InternalRow] {
-  private val source = span.source
+/** A source's next tuple; what is no tuple has no sequence number. */
+private class Next(
+    val number: Long,
+    val sequence: Long,
+    val timeMs: Long,
+    val emitUs: Long,
+    val waitedUs: Int,
+    val value: Double) {
+  val place: Double = Share.place(sequence)
+}
+
+/** Hands on each tuple of a source to each of its outputs that takes it. */
+abstract private class TupleReader(span: Span) extends SupportsRealTimeRead[InternalRow] {
+  protected val source: Origin = span.source
   private val outputs = source.outputs
   private val last = if (source.count < 0) Long.MaxValue else source.count * outputs.length
   private var position = span.from
+  private var held: Next = _
   private var row: InternalRow = _
+
+  /** Wait for a tuple, until then at most, in ns of System.nanoTime; null where it has not come. */
+  protected def await(number: Long, untilNs: Long): Next
 
   override def nextWithTimeout(timeoutMs: java.lang.Long): RecordStatus = {
     val until = System.nanoTime() + timeoutMs * 1000000L
-    while (true) {
-      val wait = if (span.startMs > 0 && position < last) sinceDueUs() else Long.MinValue
-      if (wait >= 0) {
-        if (emit()) return RecordStatus.newStatusWithoutArrivalTime(true)
-      } else {
-        val left = until - System.nanoTime()
-        if (left <= 0) return RecordStatus.newStatusWithoutArrivalTime(false)
-        val needed = if (wait == Long.MinValue) left else -wait * 1000L
-        LockSupport.parkNanos(Math.min(left, needed))
-        if (Thread.interrupted()) throw new InterruptedException
+    while (span.startMs > 0 && position < last) {
+      val number = position / outputs.length
+      if (held == null || held.number != number) held = await(number, until)
+      if (held == null) return RecordStatus.newStatusWithoutArrivalTime(false)
+      val output = outputs((position % outputs.length).toInt)
+      position += 1
+      if (held.sequence >= 0 && Share.holds(held.place, output.low, output.high)) {
+        row = InternalRow(
+          output.path,
+          source.number,
+          held.sequence,
+          held.timeMs,
+          held.emitUs,
+          held.waitedUs,
+          held.value)
+        return RecordStatus.newStatusWithoutArrivalTime(true)
       }
     }
-    throw new IllegalStateException
-  }
-
-  /** How long the next tuple has been due. */
-  private def sinceDueUs(): Long =
-    PacedReader.nowUs() - (span.startMs * 1000L + dueUs(position / outputs.length))
-
-  private def dueUs(sequence: Long): Long = Math.floor(sequence * 1e6 / source.rate).toLong
-
-  /** Take one step; whether there is a row, or the output does not get this tuple. */
-  private def emit(): Boolean = {
-    val sequence = position / outputs.length
-    val output = outputs((position % outputs.length).toInt)
-    position += 1
-    val part = PacedReader.partition(sequence, output.reached)
-    if (!output.passes(part)) return false
-    row = InternalRow(
-      output.join,
-      output.left,
-      source.number,
-      sequence,
-      span.startMs + dueUs(sequence) / 1000,
-      PacedReader.nowUs(),
-      source.values((sequence % source.values.length).toInt),
-      part)
-    true
+    TupleReader.pause(until)
+    RecordStatus.newStatusWithoutArrivalTime(false)
   }
 
   override def next(): Boolean = nextWithTimeout(0L).hasRecord
@@ -164,20 +170,38 @@ private class PacedReader(span: Span) extends SupportsRealTimeRead[InternalRow] 
   override def close(): Unit = {}
 }
 
-private object PacedReader {
-  private val Step = 0x9E3779B97F4A7C15L
-  private val Unit = 1.0 / (1L << 53)
-
-  /** By the rule sequence-share: the first partition whose end lies above u. */
-  def partition(sequence: Long, reached: Array[Double]): Int = {
-    val u = ((sequence * Step) >>> 11) * Unit
-    var found = 0
-    while (found < reached.length - 1 && reached(found) <= u) found += 1
-    found
+private object TupleReader {
+  def pause(untilNs: Long): Unit = {
+    var left = untilNs - System.nanoTime()
+    while (left > 0) {
+      LockSupport.parkNanos(left)
+      if (Thread.interrupted()) throw new InterruptedException
+      left = untilNs - System.nanoTime()
+    }
   }
 
   def nowUs(): Long = {
     val now = java.time.Instant.now()
     now.getEpochSecond * 1000000L + now.getNano / 1000
+  }
+}
+
+/** Emits tuple k when it is due: k/rate after the start, or as soon after as it can. */
+private class PacedReader(span: Span) extends TupleReader(span) {
+  override protected def await(number: Long, untilNs: Long): Next = {
+    val dueUs = Math.floor(number * 1e6 / source.rate).toLong
+    val wait = span.startMs * 1000L + dueUs - TupleReader.nowUs()
+    if (wait > 0) {
+      val due = System.nanoTime() + wait * 1000L
+      TupleReader.pause(Math.min(due, untilNs))
+      if (due > untilNs) return null
+    }
+    new Next(
+      number,
+      number,
+      span.startMs + dueUs / 1000,
+      TupleReader.nowUs(),
+      0,
+      source.values((number % source.values.length).toInt))
   }
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from nova_core import console, paths
 from nova_core.choices import LazyChoice
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
     from nova_core.model.problem import Problem
     from nova_engines.verification import Verification
     from nova_engines.workload import Workload
-    from nova_harness.engines.base import Cluster, Engine
+    from nova_harness.engines.base import Cluster, Engine, Job
+    from nova_harness.engines.queries import Replay
     from nova_harness.experiment.limits import Limits
 
 JOB_NAME = f"{OWN_JOBS}plan"
@@ -68,6 +71,34 @@ flow_options = shared.together(
 )
 
 
+# What sources of queries with columns replay.
+query_options = shared.together(
+    "query",
+    {
+        "readings": click.option(
+            "--readings",
+            type=paths.InputPath(exists=True, file_okay=False),
+            metavar="DIR",
+            help="Of a plan of queries: SOURCE.csv or .parquet for every source, as `nova query "
+            "reference` reads them.",
+        ),
+        "speed": click.option(
+            "--speed",
+            type=NumberRange(min=0),
+            default=1.0,
+            show_default=True,
+            help="ms of readings' time per ms; 0 is as fast as they are taken.",
+        ),
+        "check": click.option(
+            "--check",
+            is_flag=True,
+            help="Wait for the end of the readings, and compare what the queries delivered with "
+            "what `nova query reference` says.",
+        ),
+    },
+)
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cluster() -> None:
     """Run plans with an engine on the hosts of a test bed, and verify where they run."""
@@ -106,6 +137,7 @@ def up(name: str, place: str, as_json: bool) -> None:
     metavar="SECONDS",
     help="After which the job ends by itself [default: it does not].",
 )
+@query_options
 @testbed.json_option
 def deploy(
     plan: Path,
@@ -114,31 +146,89 @@ def deploy(
     place: str,
     flow: dict[str, Any],
     seconds: float | None,
+    query: dict[str, Any],
     as_json: bool,
 ) -> None:
     """Run PLAN on the hosts, in place of the plan that runs there.
 
     The engine is brought up unless it runs; jobs that Nova did not start go on. Exit code 1 when an
-    operator is not where the plan has it.
+    operator is not where the plan has it, or a query has delivered other results than it must.
     """
-    answered = shared.load_problem(problem, None)
-    decided = shared.load_plan(plan, answered)
-    flows = workload_for(answered, **flow, seconds=seconds)
-    with on_hosts(name, place, prepare=True) as (engine, limits):
-        refuse_unknown(decided, engine)
-        with limits.off():
-            engine.up(console.say)
-            try:
-                replaced = [job for job in _running_jobs(engine) if engine.stop(job)]
-                job = engine.start(decided, flows, JOB_NAME)
-                job.await_running()
-            finally:
-                engine.close()
-        found = job.verify()
-        results = engine.deployment.result_file("results")
+    from nova_engines.query_flow import QueryFlow
+    from nova_harness.engines.queries import await_end, query_engine
+
+    with tempfile.TemporaryDirectory(prefix="nova-readings-") as scratch:
+        start, replay = _what_runs(plan, problem, flow, seconds, query, Path(scratch))
+        with on_hosts(name, place, prepare=True) as (engine, limits):
+            with limits.off():
+                job, replaced = _started(engine, start)
+            found = job.verify()
+            compared = {}
+            if replay is not None and query["check"]:
+                console.say("waiting for the end of the readings")
+                await_end(job)
+                compared = replay.compare(query_engine(engine), QueryFlow.from_json(job.document))
+            results = engine.deployment.result_file("results")
     _remember(name, engine, job.name, job.document)
     answer = {"job": job.name, "address": engine.address, "replaced": replaced, "results": results}
-    _show(found, answer, as_json)
+    if query["check"]:
+        answer["queries"] = {
+            one: {"ok": it.ok, **msgspec.to_builtins(it)} for one, it in compared.items()
+        }
+    wrong = [one for one, it in compared.items() if not it.ok]
+    for one, it in compared.items():
+        console.say(
+            f"{one}: {it.delivered:,} results came: {it.lost:,} lost, {it.duplicated:,} twice, "
+            f"{it.wrong:,} wrong"
+        )
+    _show(found, answer, as_json, ok=not wrong)
+
+
+def _what_runs(
+    plan: Path,
+    problem: Path,
+    flow: dict[str, Any],
+    seconds: float | None,
+    query: dict[str, Any],
+    scratch: Path,
+) -> tuple[Callable[[Engine], Job], Replay | None]:
+    """What starts a plan on an engine; and the readings that a plan of queries replays."""
+    from nova_core.model.query_plan import QueryPlan
+    from nova_harness.engines.queries import Replay, query_engine
+
+    answered = shared.load_problem(problem, None, queries=True)
+    decided = shared.load_plan(plan, answered)
+    if not isinstance(decided, QueryPlan):
+        if query["readings"] is not None or query["check"]:
+            raise NovaError("--readings, --check: are for plans of queries with columns")
+        flows = workload_for(answered, **flow, seconds=seconds)
+
+        def start(engine: Engine) -> Job:
+            refuse_unknown(decided, engine)
+            return engine.start(decided, flows, JOB_NAME)
+
+        return start, None
+    if query["readings"] is None:
+        raise NovaError("--readings is missing: sources of queries with columns replay readings")
+    replay = Replay(answered, query["readings"], scratch, query["speed"])
+
+    def start_queries(engine: Engine) -> Job:
+        refuse_unknown(decided, engine)
+        return query_engine(engine).start_queries(decided, replay.begin, JOB_NAME)
+
+    return start_queries, replay
+
+
+def _started(engine: Engine, start: Callable[[Engine], Job]) -> tuple[Job, list[str]]:
+    """A job that runs, and those that ran before."""
+    engine.up(console.say)
+    try:
+        replaced = [job for job in _running_jobs(engine) if engine.stop(job)]
+        job = start(engine)
+        job.await_running()
+    finally:
+        engine.close()
+    return job, replaced
 
 
 @cluster.command()
@@ -178,7 +268,7 @@ def verify(
         return
     if plan is not None and problem is None:
         raise NovaError("--plan and --problem: give both, or neither")
-    answered = None if problem is None else shared.load_problem(problem, None)
+    answered = None if problem is None else shared.load_problem(problem, None, queries=True)
     decided = None if plan is None or answered is None else shared.load_plan(plan, answered)
     with _cluster(name, place, at, answered) as reached:
         document = _recall(name, reached, job) if decided is None else reached.document(decided)
@@ -287,9 +377,10 @@ def workload_for(
     from dataclasses import replace
 
     from nova_engines.workload import Workload
-    from nova_harness.experiment.document import EnginePart
-    from nova_harness.experiment.engine_run import workload_of
-    from nova_harness.experiment.problem import streams_of
+    from nova_workloads.base import Traffic
+    from nova_workloads.debs import measured_by
+    from nova_workloads.joined_streams import JoinedStreams
+    from nova_workloads.streams import synthetic
 
     if file is not None:
         written = Workload.read(file)
@@ -297,19 +388,13 @@ def workload_for(
     if problem.sources.key is None:
         raise NovaError("the problem's sources have no key to make readings for; give --workload")
     rate = float(problem.sources.rate.max())
-    streams = streams_of(problem, None, 0)
     own = problem.sources.rate.tolist()
+    traffic = Traffic(rate, window, keys or max(1, round(rate * window / 1000)))
+    made_up = synthetic(len(own), regions=len(own) // 2)
+    streams = JoinedStreams(problem, measured_by(problem, made_up), traffic)
 
     def flows(start_ms: int) -> Workload:
-        made = workload_of(
-            streams,
-            rate=rate,
-            window_ms=window,
-            keys=keys or max(1, round(rate * window / 1000)),
-            start_ms=start_ms,
-            count=None if seconds is None else round(seconds * rate),
-            settings=EnginePart(),
-        )
+        made = streams.flow(start_ms, seconds)
         sources = tuple(replace(s, rate=r) for s, r in zip(made.sources, own, strict=True))
         return replace(made, sources=sources)
 
@@ -322,10 +407,10 @@ def refuse_unknown(plan: Plan, engine: Engine) -> None:
     Raises:
         NovaError: naming them.
     """
-    from nova_harness.experiment.engine_run import busy_hosts
+    from nova_engines.query_flow import flow_of
 
     hosts = engine.deployment.hosts
-    unknown = sorted(busy_hosts(plan) - {host.name for host in hosts})
+    unknown = sorted(set(flow_of(plan).nodes) - {host.name for host in hosts})
     if unknown:
         raise NovaError(
             f"inventory {hosts.inventory.name}: has no host {', '.join(unknown)}, which the plan "
@@ -362,7 +447,7 @@ def _recall(name: str, reached: Cluster, job: str) -> str:
     raise NovaError(f"job {job}: not deployed from here; give --plan and --problem")
 
 
-def _show(found: Verification, answer: dict[str, Any], as_json: bool) -> None:
+def _show(found: Verification, answer: dict[str, Any], as_json: bool, *, ok: bool = True) -> None:
     if as_json:
         console.print_json({**answer, **found.to_plain()})
     else:
@@ -377,4 +462,4 @@ def _show(found: Verification, answer: dict[str, Any], as_json: bool) -> None:
         console.show(table)
         if found.note:
             console.say(f"the scheduler says: {found.note}")
-    click.get_current_context().exit(0 if found.ok else 1)
+    click.get_current_context().exit(0 if found.ok and ok else 1)

@@ -195,12 +195,12 @@ def _outcome(
 def _answer(found: Outcome, jobs: int) -> dict[str, Any]:
     compared, latency = found.compared, found.latency
     return {
-        "exact": compared.same,
+        "exact": compared.ok,
         "results": compared.delivered,
         "expected": compared.expected,
         "lost": compared.lost,
         "doubled": compared.duplicated,
-        "wrong": compared.unexpected,
+        "wrong": compared.wrong,
         "dropped": found.dropped,
         "jobs": jobs,
         "p50_ms": latency.p50,

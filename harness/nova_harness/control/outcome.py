@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nova_flink.handover import Ledger
     from nova_harness.results.schema import Percentiles
     from nova_testbed.hosts import Hosts
-    from nova_workloads.reference import Comparison
+    from nova_workloads.comparison import Comparison
 
 NEAR_US = 2_000_000
 COLUMNS = (

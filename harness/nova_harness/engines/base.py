@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
+    from nova_core.model.query_plan import QueryPlan
+    from nova_engines.query_flow import QueryFlow, Readings
     from nova_engines.results import ResultRecords
     from nova_engines.verification import Verification
     from nova_engines.workload import Workload
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from nova_testbed.hosts import Hosts
 
 GROUP = "nova.runners"
-DIRECT = "direct"
+DIRECT, KAFKA = "direct", "kafka"
 # How an operator is to come to run, before a run is given up.
 RUNNING_SECONDS = 90.0
 # From submitting the first job to its first tuple: time to deploy it on hosts without limits, with
@@ -49,7 +51,7 @@ class Job(Protocol):
         ...
 
     @property
-    def workload(self) -> Workload:
+    def workload(self) -> Workload | Readings:
         """What flows, from when on."""
         ...
 
@@ -221,6 +223,32 @@ class Engine(Cluster, Protocol):
         ...
 
 
+class QueryEngine(Engine, Protocol):
+    """An engine that also runs queries with columns."""
+
+    def start_queries(self, plan: QueryPlan, readings: Callable[[int], Readings], name: str) -> Job:
+        """Have a plan of queries run.
+
+        Args:
+            plan: what runs where.
+            readings: what sources replay, that begin at that time, ms since the epoch.
+            name: of the job.
+
+        Raises:
+            NovaError: when the engine refuses it; nothing of it runs then.
+        """
+        ...
+
+    def query_results(self, flow: QueryFlow, scratch: Path) -> dict[str, Path]:
+        """What the sinks of a job have written, by query (`nova_engines.query_results`).
+
+        Args:
+            flow: what it runs.
+            scratch: directory for the copies.
+        """
+        ...
+
+
 class Runner(Protocol):
     """An engine that plans can be run with: what an entry point of ``nova.runners`` names."""
 
@@ -232,6 +260,11 @@ class Runner(Protocol):
     @property
     def transports(self) -> Sequence[str]:
         """How readings may come to it: ``direct``, from its own sources, and others."""
+        ...
+
+    @property
+    def queries(self) -> bool:
+        """Whether it runs plans of whole queries, with `nova_engines.query_flow.Readings`."""
         ...
 
     def prepare(self, tell: Tell, transport: str) -> None:

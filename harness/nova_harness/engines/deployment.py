@@ -25,6 +25,7 @@ from nova_testbed.connection import HostError
 from nova_testbed.jobs import own_directory
 
 if TYPE_CHECKING:
+    from nova_engines.query_flow import QueryFlow
     from nova_engines.results import ResultRecords
     from nova_testbed.host import Host
     from nova_testbed.hosts import Hosts
@@ -370,6 +371,21 @@ class EngineDeployment(ABC):
             local = Path(directory) / "results"
             self.fetch_results(name, local)
             return results.read(local)
+
+    def query_results(self, flow: QueryFlow, name: str, scratch: Path) -> dict[str, Path]:
+        """Copies of what the sinks of a job of queries have written on their hosts, by query.
+
+        Args:
+            flow: what the job runs.
+            name: of the first sink's file.
+            scratch: directory for the copies.
+        """
+        files = flow.result_files(self.result_file(name))
+        found = {}
+        for one in flow.of_kind("sink"):
+            found[one.query] = local = scratch / f"{len(found)}.rows"
+            self.hosts[one.node].get(files[one.name], local)
+        return found
 
     def fetch_results(self, name: str, local: Path) -> None:
         """Copy a job's results from the sink's host, with the files beside; an empty file for none.

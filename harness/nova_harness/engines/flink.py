@@ -11,22 +11,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nova_core.errors import NovaError
+from nova_engines import query_flow
 from nova_engines.dataflow import Dataflow, from_plan
 from nova_engines.names import is_own_job
-from nova_flink.configuration import ClusterConfiguration, Node
+from nova_engines.nodes import Node
+from nova_engines.query_flow import QueryFlow, Readings, flow_of, read_flow
+from nova_engines.workload import Workload
+from nova_flink.configuration import ClusterConfiguration
 from nova_flink.names import node_of_task_manager, task_manager
 from nova_flink.rest import ENDED, Rest
 from nova_flink.verification import await_running, verify
-from nova_harness.engines.base import DIRECT, RUNNING_SECONDS, JobState, Lead, RunError
+from nova_harness.engines.base import (
+    DIRECT,
+    KAFKA,
+    RUNNING_SECONDS,
+    Engine,
+    JobState,
+    Lead,
+    RunError,
+)
 from nova_harness.engines.deployment import EngineDeployment
+from nova_harness.engines.queries import query_records
 from nova_harness.results.schema import OperatorCounts
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
+    from nova_core.model.query_plan import QueryPlan
     from nova_engines.results import ResultRecords
     from nova_engines.verification import Verification
-    from nova_engines.workload import Workload
     from nova_flink.client import Client
     from nova_flink.home import FlinkHome
     from nova_harness.engines.deployment import Tell
@@ -37,9 +50,10 @@ COORDINATOR, TASK_MANAGER = "nova_flink_coordinator", "nova_flink_task_manager"
 # The first job warms up: its sources may as well begin before it runs.
 FIRST_LEAD_SECONDS = 5.0
 BUSY = "accumulated-busy-time"
+# Through Kafka nothing warms up before the first job.
+FIRST_READING_SECONDS = 20.0
 RESULTS = "results"
 FAILING = ("FAILING", "RESTARTING")
-KAFKA = "kafka"
 
 
 def ready_home(tell: Tell) -> FlinkHome:
@@ -61,6 +75,7 @@ class FlinkRunner:
 
     name = "flink"
     transports = (DIRECT, KAFKA)
+    queries = True
 
     def prepare(self, tell: Tell, transport: str) -> None:
         """Flink, and Kafka where readings come through it."""
@@ -75,18 +90,19 @@ class FlinkRunner:
         """The one whose REST interface has that URL."""
         return FlinkCluster(Rest(address if "://" in address else f"http://{address}"))
 
-    def engine(self, hosts: Hosts, transport: str, broker: str) -> FlinkEngine:
+    def engine(self, hosts: Hosts, transport: str, broker: str) -> Engine:
         """Flink whose sources make readings, or take them from Kafka."""
         from nova_flink.home import FlinkHome
 
         home = FlinkHome.default()
-        if transport == KAFKA:
-            from nova_harness.engines.kafka import KafkaDeployment, KafkaFlinkEngine
-            from nova_kafka.home import connectors_home
+        if transport != KAFKA:
+            return FlinkEngine(FlinkDeployment(hosts, home))
+        from nova_harness.engines.kafka import KafkaDeployment, through_kafka
+        from nova_kafka.home import connectors_home
 
-            deployment = FlinkDeployment(hosts, home, extra_jars=connectors_home().jars)
-            return KafkaFlinkEngine(deployment, KafkaDeployment(hosts, broker))
-        return FlinkEngine(FlinkDeployment(hosts, home))
+        found = FlinkEngine(FlinkDeployment(hosts, home, extra_jars=connectors_home().jars))
+        found.lead = Lead(FIRST_READING_SECONDS)
+        return through_kafka(found, KafkaDeployment(hosts, broker))
 
 
 RUNNER = FlinkRunner()
@@ -233,11 +249,11 @@ class FlinkCluster:
 
     def document(self, plan: Plan) -> str:
         """Its operators."""
-        return from_plan(plan, plan.problem).to_json()
+        return flow_of(plan).to_json()
 
     def verify(self, job: str, document: str) -> Verification:
         """Where a job's subtasks run."""
-        return verify(self.rest, job, Dataflow.from_json(document))
+        return verify(self.rest, job, read_flow(document))
 
     def hosts(self) -> dict[str, bool]:
         """TaskManagers."""
@@ -301,7 +317,11 @@ class FlinkEngine(FlinkCluster):
 
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> FlinkJob:
         """Submit a job."""
-        return self.submit(plan, workload(self.lead.start_ms()), name, RESULTS)
+        made: Any = workload(self.lead.start_ms())
+        if isinstance(made, Readings):
+            queries: Any = plan
+            return self.start_queries(queries, lambda start_ms: made, name)
+        return self.submit(plan, made, name, RESULTS)
 
     def start_unpinned(
         self, plan: Plan, workload: Callable[[int], Workload], name: str
@@ -312,7 +332,7 @@ class FlinkEngine(FlinkCluster):
     def submit(
         self, plan: Plan, workload: Workload, name: str, results: str, *, pinned: bool = True
     ) -> FlinkJob:
-        """Submit a job with a file of results of its own.
+        """Submit a job of joins with a file of results of its own.
 
         Args:
             plan: what runs.
@@ -330,6 +350,19 @@ class FlinkEngine(FlinkCluster):
         job = self.client.submit(dataflow, workload, self.deployment.result_file(results), name)
         return FlinkJob(self, job, dataflow, workload, results)
 
+    def start_queries(
+        self, plan: QueryPlan, readings: Callable[[int], Readings], name: str
+    ) -> FlinkJob:
+        """Submit a job of queries with columns."""
+        made = readings(self.lead.start_ms())
+        flow = query_flow.from_plan(plan)
+        job = self.client.submit_queries(flow, made, self.deployment.result_file(RESULTS), name)
+        return FlinkJob(self, job, flow, made)
+
+    def query_results(self, flow: QueryFlow, scratch: Path) -> dict[str, Path]:
+        """Copies of what the sinks of a job have written, by query."""
+        return self.deployment.query_results(flow, RESULTS, scratch)
+
     def hosts(self) -> dict[str, bool]:
         """Hosts by their TaskManagers."""
         there = self.rest.task_managers()
@@ -343,8 +376,8 @@ class FlinkJob:
         self,
         engine: FlinkEngine,
         name: str,
-        dataflow: Dataflow,
-        workload: Workload,
+        dataflow: Dataflow | QueryFlow,
+        workload: Workload | Readings,
         file: str = RESULTS,
     ) -> None:
         self.engine, self.name, self.file = engine, name, file
@@ -370,7 +403,8 @@ class FlinkJob:
     def look(self) -> bool:
         """Whether it has finished."""
         state = str(self.rest.job(self.name)["state"])
-        starts_again = self.workload.checkpoint_ms and state in FAILING
+        again = isinstance(self.workload, Workload) and self.workload.checkpoint_ms > 0
+        starts_again = again and state in FAILING
         if state in (*FAILING, "FAILED", "CANCELED", "CANCELLING") and not starts_again:
             raise RunError(f"the job {state.lower()}: {self._why()}")
         return state == "FINISHED"
@@ -411,6 +445,10 @@ class FlinkJob:
             )
         return found
 
+    def read_offsets(self) -> dict[tuple[str, int], int]:
+        """Per topic and partition, how much it has read."""
+        return self.rest.read_offsets(self.name)
+
     def end(self) -> None:
         """Cancel it; a coordinator that is gone has no job any more."""
         try:
@@ -421,6 +459,8 @@ class FlinkJob:
             return
 
     def results(self, scratch: Path) -> ResultRecords:
-        """What its sink has written."""
+        """What its sinks have written."""
+        if isinstance(self.dataflow, QueryFlow):
+            return query_records(self.engine, self.dataflow, scratch)
         found = self.engine.deployment.read_results(self.file, scratch)
         return replace(found, dead_letters=self.engine.deployment.dead_letters(self.name))

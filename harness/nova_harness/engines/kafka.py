@@ -1,6 +1,6 @@
-"""Kafka on the hosts of a test bed: a broker on one of them, producers where the sensors are.
+"""Kafka on the hosts of a test bed, as a transport of engines that can read it.
 
-And Flink that reads from it.
+A broker on one of the hosts, producers where the sensors are.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from nova_core.errors import NovaError
-from nova_engines.dataflow import Dataflow, from_plan
-from nova_harness.engines.base import Lead, RunError
+from nova_harness.engines.base import Job, RunError
 from nova_harness.engines.deployment import EngineDeployment
-from nova_harness.engines.flink import RESULTS, FlinkDeployment, FlinkEngine, FlinkJob
 from nova_kafka import topics
 from nova_kafka.broker import Broker
 from nova_kafka.home import VERSION, broker_home
@@ -30,13 +28,12 @@ if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_engines.results import ResultRecords
     from nova_engines.workload import Workload
+    from nova_harness.engines.base import Engine
     from nova_harness.engines.deployment import Tell
     from nova_testbed.hosts import Hosts
 
 BROKER, PRODUCER = "nova_kafka_broker", "nova_kafka_producer"
 COMPLAINT = "nova_kafka.produce: "
-# Nothing warms up before the first job.
-FIRST_LEAD_SECONDS = 20.0
 # Looks at the broker are so far apart at least; each costs broker and coordinator some CPU.
 SAMPLE_SECONDS = 2.0
 
@@ -166,119 +163,121 @@ class KafkaDeployment(EngineDeployment):
         ]
 
 
-class KafkaFlinkEngine(FlinkEngine):
-    """Flink, with sources that read what producers on their hosts send to a broker."""
+class ReadingJob(Job, Protocol):
+    """A job of an engine that can read Kafka."""
+
+    def read_offsets(self) -> Mapping[tuple[str, int], int]:
+        """Per topic and partition, how many messages it has read."""
+        ...
+
+
+def through_kafka(engine: Engine, kafka: KafkaDeployment) -> Engine:
+    """An engine whose sources read what producers on their hosts send to a broker.
+
+    Args:
+        engine: whose jobs can read Kafka (`ReadingJob`).
+        kafka: the broker.
+    """
+    return cast("Engine", _KafkaEngine(engine, kafka))
+
+
+class _KafkaEngine:
+    """Everything that is not here is the engine's."""
 
     # Producers would have to send, too.
     stays_warm = False
 
-    def __init__(self, deployment: FlinkDeployment, kafka: KafkaDeployment) -> None:
-        super().__init__(deployment)
-        self.kafka = kafka
-        self.lead = Lead(FIRST_LEAD_SECONDS)
+    def __init__(self, engine: Engine, kafka: KafkaDeployment) -> None:
+        self._engine, self.kafka = engine, kafka
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
 
     def up(self, tell: Tell) -> None:
-        """Bring Flink and the broker up side by side."""
+        """Bring the engine and the broker up side by side."""
         self.kafka.up(tell, wait=False)
-        super().up(tell)
+        self._engine.up(tell)
         self.kafka.await_up(tell)
 
     def close(self) -> None:
-        """End the client, and producers that still send."""
-        super().close()
+        """Let go of the engine, and end producers that still send."""
+        self._engine.close()
         self.kafka.end_producers()
 
     def down(self) -> list[str]:
-        """End Flink and the broker."""
-        return sorted({*super().down(), *self.kafka.down()})
+        """End the engine and the broker."""
+        return sorted({*self._engine.down(), *self.kafka.down()})
 
-    def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> KafkaFlinkJob:
-        """Make topics, submit a job and start producers."""
-        made = self._from_topics(workload(self.lead.start_ms()))
-        dataflow = from_plan(plan, plan.problem, made)
-        topics.create(self.kafka.broker.servers, topics.topics_of(made.sources))
-        job = self.client.submit(dataflow, made, self.deployment.result_file(RESULTS), name)
-        started = KafkaFlinkJob(self, job, dataflow, made)
+    def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> Job:
+        """Make topics of its own, start a job and then producers."""
+        servers, suffix = self.kafka.broker.servers, f"-{time.time_ns() // 1_000_000}"
+
+        def read(start_ms: int) -> Workload:
+            return topics.through(workload(start_ms), servers, suffix=suffix)
+
+        topics.create(servers, topics.topics_of(read(0).sources))
         sources = plan.problem.sources
         hosts: dict[str, list[str]] = {}
         for source, node in zip(sources.ids.tolist(), sources.node.tolist(), strict=True):
             hosts.setdefault(str(plan.problem.nodes.ids[node]), []).append(source)
+        job = cast("ReadingJob", self._engine.start(plan, read, name))
+        started = _KafkaJob(job, self.kafka)
         try:
-            self.kafka.produce(made, hosts)
+            self.kafka.produce(job.workload, hosts)
             started.watch()
         except BaseException:
             started.end()
             raise
-        return started
-
-    def _from_topics(self, workload: Workload) -> Workload:
-        """The workload from topics of its own."""
-        placed = topics.partitions_of([one.stream for one in workload.sources])
-        run, servers = workload.start_ms, self.kafka.broker.servers
-        return replace(
-            workload,
-            sources=tuple(
-                replace(
-                    one, kind="kafka", address=servers, topic=f"{topic}-{run}", partition=number
-                )
-                for one, (topic, number) in zip(workload.sources, placed, strict=True)
-            ),
-        )
+        return cast("Job", started)
 
 
-class KafkaFlinkJob(FlinkJob):
-    """A job that reads from Kafka.
+class _KafkaJob:
+    """A job that reads from Kafka; everything that is not here is the engine's.
 
     Attributes:
         samples: looks at the broker while producers send, on the clock of the epoch.
     """
 
-    engine: KafkaFlinkEngine
-
-    def __init__(
-        self, engine: KafkaFlinkEngine, name: str, dataflow: Dataflow, workload: Workload
-    ) -> None:
-        super().__init__(engine, name, dataflow, workload)
+    def __init__(self, job: ReadingJob, kafka: KafkaDeployment) -> None:
+        self._job, self._kafka = job, kafka
         self.samples: list[Sample] = []
         self._over = threading.Event()
         self._watching = threading.Thread(target=self._watch, daemon=True)
 
-    @property
-    def _partitions(self) -> Sequence[tuple[str, int]]:
-        return [(one.topic, one.partition) for one in self.workload.sources]
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._job, name)
 
     def watch(self) -> None:
         """Look at the broker from now on, until producers are done or the job is ended."""
         self._watching.start()
 
     def _watch(self) -> None:
-        w = self.workload
+        w = self._job.workload
+        partitions = [(one.topic, one.partition) for one in w.sources]
         begin = w.start_ms / 1000
         end = math.inf if w.count is None else begin + w.count / w.sources[0].rate
         while not self._over.wait(SAMPLE_SECONDS) and time.time() < end:
             if time.time() < begin:
                 continue
             try:
-                read = self.rest.read_offsets(self.name)
-                had = end_offsets(self.engine.kafka.broker.servers, self._partitions)
+                read = self._job.read_offsets()
+                had = end_offsets(self._kafka.broker.servers, partitions)
             except NovaError:
                 continue  # whoever waits for the job is told
             self.samples.append(Sample(time.time(), had, read))
 
     def end(self) -> None:
         """End the job and its producers, and drop its topics."""
-        super().end()
+        self._job.end()
         if self._over.is_set():
             return
         self._over.set()
         if self._watching.is_alive():
             self._watching.join()
-        self.engine.kafka.end_producers()
-        try:
-            names = sorted(topics.topics_of(self.workload.sources))
-            topics.delete(self.engine.kafka.broker.servers, names)
-        except NovaError:
-            return
+        self._kafka.end_producers()
+        with suppress(NovaError):
+            names = sorted(topics.topics_of(self._job.workload.sources))
+            topics.delete(self._kafka.broker.servers, names)
 
     def results(self, scratch: Path) -> ResultRecords:
         """What its sink has written.
@@ -286,7 +285,7 @@ class KafkaFlinkJob(FlinkJob):
         Raises:
             RunError: when a producer could not send all.
         """
-        complaints = self.engine.kafka.complaints()
+        complaints = self._kafka.complaints()
         if complaints:
             raise RunError(f"producer on {complaints[0]}")
-        return super().results(scratch)
+        return self._job.results(scratch)

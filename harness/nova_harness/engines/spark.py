@@ -1,4 +1,4 @@
-"""Spark on the hosts of a virtual rack: in micro-batches, or in Real-Time Mode.
+"""Spark on the hosts of a virtual rack, in Real-Time Mode.
 
 A Master, the driver and a Worker run on the sink's host, a Worker on every other; executors are
 processes of the Workers' jobs. Hosts use this machine's PySpark and Python.
@@ -12,24 +12,24 @@ import shutil
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nova_core.errors import NovaError
+from nova_engines.dataflow import Dataflow, from_plan
+from nova_engines.nodes import MB, Node
 from nova_engines.results import ResultRecords
-from nova_harness.engines.base import DIRECT, JobState, RunError
+from nova_harness.engines.base import DIRECT, KAFKA, Engine, JobState, RunError
 from nova_harness.engines.deployment import EngineDeployment
 from nova_harness.results.schema import OperatorCounts
 from nova_spark import realtime, results
-from nova_spark.configuration import MB, ClusterConfiguration, Node
+from nova_spark.configuration import ClusterConfiguration
 from nova_spark.driver import ENDED, FAILED, FINISHED, READY, State
 from nova_spark.engine import check, spark_home
-from nova_spark.flow import Flow, from_plan
-from nova_spark.place import SLOTS
-from nova_spark.rest import Rest
+from nova_spark.extension import build, kafka_client
+from nova_spark.rest import Rest, registered
 from nova_spark.verification import Record, verify
 from nova_testbed.connection import HostError
 
@@ -51,55 +51,46 @@ REGISTER_SECONDS = 90.0
 READY_SECONDS = 170.0
 # The quick compiler alone: hosts have part of a core, and runs take a minute.
 QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-# Until a plan's first micro-batch is through: classes are loaded, code is made and compiled.
+# Until a plan's first batch is through: classes are loaded, code is made and compiled.
 PREPARE_SECONDS = 200.0
 END_SECONDS = 60.0
 RESULTS = "results"
-METRICS = {
-    "records_in": "shuffleReadRecords",
-    "records_out": "shuffleWriteRecords",
-    "busy_ms": "executorRunTime",
-}
 
 
 class SparkRunner:
-    """See `nova_harness.engines.base.Runner`.
+    """See `nova_harness.engines.base.Runner`."""
 
-    Args:
-        real_time: whether jobs run in Real-Time Mode.
-    """
-
-    transports = (DIRECT,)
-
-    def __init__(self, *, real_time: bool) -> None:
-        self.real_time = real_time
-        self.name = "spark-realtime" if real_time else "spark"
+    name = "spark"
+    transports = (DIRECT, KAFKA)
+    queries = False
 
     def prepare(self, tell: Tell, transport: str) -> None:
-        """PySpark; for Real-Time Mode with Nova's classes."""
+        """PySpark, with Nova's classes."""
         check()
-        if self.real_time:
-            from nova_spark.extension import build
-
-            build(tell)
+        build(tell, kafka_client() if transport == KAFKA else None)
 
     def cluster(self, address: str, problem: Problem | None) -> SparkRecords:
         """The application that a job's record tells of."""
         return SparkRecords("" if address == "record" else address)
 
-    def engine(self, hosts: Hosts, transport: str, broker: str) -> SparkEngine:
-        """Spark on the hosts."""
-        return SparkEngine(SparkDeployment(hosts, real_time=self.real_time))
+    def engine(self, hosts: Hosts, transport: str, broker: str) -> Engine:
+        """Spark whose sources make readings, or take them from Kafka."""
+        if transport != KAFKA:
+            return SparkEngine(SparkDeployment(hosts))
+        from nova_harness.engines.kafka import KafkaDeployment, through_kafka
+
+        found = SparkEngine(SparkDeployment(hosts, kafka=True))
+        return through_kafka(found, KafkaDeployment(hosts, broker))
 
 
-MICRO_BATCH, REAL_TIME = SparkRunner(real_time=False), SparkRunner(real_time=True)
+RUNNER = SparkRunner()
 
 
 class SparkDeployment(EngineDeployment):
     """A standalone cluster with one session on the hosts of an inventory.
 
     Attributes:
-        real_time: whether jobs run in Real-Time Mode.
+        kafka: whether jobs may read Kafka.
         configuration: of the cluster.
     """
 
@@ -107,12 +98,12 @@ class SparkDeployment(EngineDeployment):
     NAME = "spark"
     PROCESSES = (DRIVER, WORKER, MASTER)
 
-    def __init__(self, hosts: Hosts, *, real_time: bool = False) -> None:
+    def __init__(self, hosts: Hosts, *, kafka: bool = False) -> None:
         """Configure it.
 
         Args:
             hosts: connected; of a virtual rack.
-            real_time: whether jobs run in Real-Time Mode.
+            kafka: whether jobs may read Kafka.
 
         Raises:
             NovaError: for real hosts, or hosts with too little memory.
@@ -130,16 +121,16 @@ class SparkDeployment(EngineDeployment):
             memory, role = host.memory, "worker"
             if host.name == self.sink:
                 memory, role = memory and memory - DRIVER_MB * MB, "coordinator"
-            nodes.append(Node(host.name, host.address, memory, role))
+            nodes.append(Node(host.name, host.address, memory, role=role))
         self._home = Path(str(spark_home()))
-        self.real_time = real_time
+        self.kafka = kafka
         self.configuration = ClusterConfiguration(
             nodes,
             str(self._home),
             sys.executable,
             # All virtual hosts have the same users.
             self.work(self.sink),
-            slots=realtime.SLOTS if real_time else SLOTS,
+            slots=realtime.SLOTS,
         )
 
     @property
@@ -207,9 +198,9 @@ class SparkDeployment(EngineDeployment):
             # A run on hosts with part of a core is slow, not dead.
             "spark.network.timeout": "300s",
         }
-        if self.real_time:
-            # All executors are alike.
-            settings |= realtime.settings(min(c.heaps.values()))
+        # All executors are alike.
+        client = kafka_client() if self.kafka else None
+        settings |= realtime.settings(min(c.heaps.values()), client)
         environment = {
             "SPARK_HOME": c.spark_home,
             "SPARK_CONF_DIR": f"{work}/conf",
@@ -220,10 +211,8 @@ class SparkDeployment(EngineDeployment):
         }
         words = [f"{name}={value}" for name, value in environment.items()]
         words += [c.python, "-m", "nova_spark.driver", "--directory", self.orders]
-        words += ["--master", c.master_url, "--slots", str(c.slots)]
-        words += ["--heaps", json.dumps(c.heaps), "--set", json.dumps(settings)]
-        if self.real_time:
-            words += ["--real-time", json.dumps(c.addresses)]
+        words += ["--master", c.master_url, "--addresses", json.dumps(c.addresses)]
+        words += ["--set", json.dumps(settings)]
         return f"mkdir -p {self.orders} {work}/tmp && cd {work} && exec env {shlex.join(words)}"
 
     def launch(self) -> None:
@@ -243,7 +232,7 @@ class SparkDeployment(EngineDeployment):
         until = time.monotonic() + REGISTER_SECONDS
         while True:
             missing = {node.address: node.name for node in self.configuration.nodes}
-            for address in self.registered():
+            for address in registered(self.configuration.master_ui):
                 missing.pop(address, None)
             if not missing:
                 return
@@ -253,19 +242,6 @@ class SparkDeployment(EngineDeployment):
                     f"{REGISTER_SECONDS:g} s{self.last_words()}"
                 )
             time.sleep(POLL_SECONDS)
-
-    def registered(self) -> list[str]:
-        """Addresses of the Workers that the Master knows; none while it does not answer."""
-        c = self.configuration
-        url = f"http://{c.coordinator.address}:{c.master_ui_port}/json/"
-        # Hosts of a cluster are near: no proxy stands between.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        try:
-            with opener.open(url, timeout=10) as answer:
-                told: dict[str, Any] = json.load(answer)
-        except (OSError, ValueError):
-            return []
-        return [str(one["host"]) for one in told["workers"] if one["state"] == "ALIVE"]
 
     def wait(self, timeout_s: float) -> None:
         """Until the driver has an executor on every host."""
@@ -301,16 +277,16 @@ class SparkRecords:
         self.address = address
 
     def document(self, plan: Plan) -> str:
-        """Its stages."""
+        """Its operators."""
         return from_plan(plan, plan.problem).to_json()
 
     def verify(self, job: str, document: str) -> Verification:
-        """Where the tasks of the job whose record is that file ran in its last micro-batches."""
+        """Where the tasks of the job whose record is that file ran in its last batches."""
         record = Record.read(Path(job))
         planned = None
         if document:
-            stages = Flow.from_json(document, "flow").stages
-            planned = {stage.name: stage.node for stage in stages}
+            operators = Dataflow.from_json(document).operators
+            planned = {one.name: one.node for one in operators}
         rest = Rest(self.address or record.url, record.application)
         return verify(rest, record.steps, planned)
 
@@ -330,19 +306,18 @@ class SparkRecords:
 class SparkEngine:
     """See `nova_harness.engines.base.Engine`."""
 
-    # A Worker, an executor and Python.
+    name = "spark"
+    # A Worker and an executor.
     engine_bytes = 900 << 20
     stays_warm = False
 
     def __init__(self, deployment: SparkDeployment) -> None:
         self.deployment = deployment
-        self.name = "spark-realtime" if deployment.real_time else "spark"
 
     @property
     def address(self) -> str:
         """Of the Master's pages."""
-        c = self.deployment.configuration
-        return f"http://{c.coordinator.address}:{c.master_ui_port}"
+        return self.deployment.configuration.master_ui
 
     def up(self, tell: Tell) -> None:
         """Bring Spark up, with its driver."""
@@ -356,23 +331,22 @@ class SparkEngine:
         return self.deployment.down()
 
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> SparkJob:
-        """Give the driver an order, and wait until its first micro-batch is through."""
+        """Give the driver an order, and wait until its first batch is through."""
         d = self.deployment
         number = 1 + max((int(job.job) for job in self.jobs()), default=-1)
-        flow = from_plan(plan, plan.problem, workload(0))
+        dataflow = from_plan(plan, plan.problem, workload(0))
         order = {
             "name": name,
-            "flow": flow.to_json(),
+            "dataflow": dataflow.to_json(),
             "workload": workload(0).to_json(),
             "results": d.result_file(RESULTS),
             "checkpoints": f"{d.configuration.work_directory}/checkpoints/{number}",
-            "heaps": d.configuration.heaps,
         }
         with tempfile.TemporaryDirectory(prefix="nova-spark-") as directory:
             path = Path(directory) / "order.json"
             path.write_text(json.dumps(order), "utf-8")
             d.hosts[d.sink].put(path, f"{d.orders}/{number}.order.json")
-        job = SparkJob(self, number, flow, workload(0))
+        job = SparkJob(self, number, dataflow, workload(0))
         try:
             job.workload = workload(job.await_state().start_ms)
         except BaseException:
@@ -382,13 +356,13 @@ class SparkEngine:
         return job
 
     def document(self, plan: Plan) -> str:
-        """Its stages."""
+        """Its operators."""
         return from_plan(plan, plan.problem).to_json()
 
     def verify(self, job: str, document: str) -> Verification:
-        """Where the tasks of an order's last micro-batches ran."""
+        """Where the tasks of an order's last batches ran."""
         number = int(self._known(job).job)
-        return SparkJob(self, number, Flow.from_json(document, "flow")).verify()
+        return SparkJob(self, number, Dataflow.from_json(document)).verify()
 
     def jobs(self) -> list[JobState]:
         """The driver's orders."""
@@ -416,7 +390,7 @@ class SparkEngine:
 
     def hosts(self) -> dict[str, bool]:
         """Hosts by their Workers."""
-        there = self.deployment.registered()
+        there = registered(self.deployment.configuration.master_ui)
         return {one.name: one.address in there for one in self.deployment.configuration.nodes}
 
 
@@ -427,19 +401,19 @@ class SparkJob:
         self,
         engine: SparkEngine,
         number: int,
-        flow: Flow | None = None,
+        dataflow: Dataflow | None = None,
         workload: Workload | None = None,
     ) -> None:
         self.deployment, self.number, self.name = engine.deployment, number, str(number)
-        self._flow, self._workload = flow, workload
+        self._dataflow, self._workload = dataflow, workload
         driver = self.deployment.state("driver.json")
         self._rest = Rest(driver.url, driver.application) if driver else None
 
     @property
-    def flow(self) -> Flow:
+    def dataflow(self) -> Dataflow:
         """What it is held against."""
-        assert self._flow is not None
-        return self._flow
+        assert self._dataflow is not None
+        return self._dataflow
 
     @property
     def workload(self) -> Workload:
@@ -453,8 +427,8 @@ class SparkJob:
 
     @property
     def document(self) -> str:
-        """Its stages."""
-        return self.flow.to_json()
+        """Its operators."""
+        return self.dataflow.to_json()
 
     @property
     def rest(self) -> Rest:
@@ -484,7 +458,7 @@ class SparkJob:
         while (found := self.state()) is None:
             self._all_run()
             if time.monotonic() > until:
-                raise RunError(f"Spark: no micro-batch within {PREPARE_SECONDS:g} s")
+                raise RunError(f"Spark: no batch within {PREPARE_SECONDS:g} s")
             time.sleep(POLL_SECONDS)
         return found
 
@@ -494,17 +468,14 @@ class SparkJob:
             raise RunError(f"Spark{gone}")
 
     def await_running(self) -> None:
-        """All stages have run once before any tuple flows."""
+        """All stages run before any tuple flows."""
         self.await_state()
 
     def verify(self) -> Verification:
-        """Where the tasks of its last micro-batches ran, as Spark tells it."""
+        """Where the tasks of its last batches ran, as Spark tells it."""
         state = self.await_state()
-        planned = {stage.name: stage.node for stage in self.flow.stages}
-        # Executors of micro-batches hold their node's resource, which says more.
-        d = self.deployment
-        addresses = d.configuration.addresses if d.real_time else None
-        return verify(self.rest, state.steps, planned, addresses)
+        planned = {one.name: one.node for one in self.dataflow.operators}
+        return verify(self.rest, state.steps, planned, self.deployment.configuration.addresses)
 
     def look(self) -> bool:
         """Whether all that was due is through."""
@@ -512,26 +483,19 @@ class SparkJob:
         state = self.state()
         return state is not None and state.state == FINISHED
 
-    def counters(self) -> dict[int, dict[str, Any]]:
-        """Spark's stages by id: the last thousand."""
-        return {int(one["stageId"]): one for one in self.rest.stages()}
+    def counters(self) -> None:
+        """Nothing: Spark counts by stage, which holds several operators and lasts for a batch."""
 
-    def operators(
-        self, before: dict[int, dict[str, Any]], after: dict[int, dict[str, Any]]
-    ) -> list[OperatorCounts]:
-        """What each step's stages did that came between two answers."""
-        new = {number: one for number, one in after.items() if number not in before}
-        rows = []
-        for step in self.await_state().steps:
-            mine = [new[number] for number in step.stages if number in new]
-            # In Real-Time Mode stages are several steps', and last as long as a batch.
-            counts = (
-                {name: sum(int(one[metric]) for one in mine) for name, metric in METRICS.items()}
-                if step.task is None
-                else {}
-            )
-            rows.append(OperatorCounts(name=step.name, node=step.node, **counts))
-        return rows
+    def operators(self, before: None, after: None) -> list[OperatorCounts]:
+        """Where operators run; what they did is not known."""
+        return [OperatorCounts(name=one.name, node=one.node) for one in self.dataflow.operators]
+
+    def read_offsets(self) -> dict[tuple[str, int], int]:
+        """Per topic and partition, how much the batches that have ended have read."""
+        read = self.await_state().read
+        return {
+            (one.topic, one.partition): read.get(one.source, 0) for one in self.workload.sources
+        }
 
     def end(self) -> None:
         """Have the driver stop its queries."""
@@ -545,14 +509,14 @@ class SparkJob:
             time.sleep(POLL_SECONDS)
 
     def results(self, scratch: Path) -> ResultRecords:
-        """What its sink has written: a file for every micro-batch."""
+        """What its sink has written: a file for every batch."""
         local = scratch / "results"
         d = self.deployment
         d.hosts[d.sink].run(f"mkdir -p {d.result_file(RESULTS)}/0")
         d.hosts[d.sink].get(d.result_file(RESULTS), local)
         try:
             found = results.read(local / "0")
-            # A micro-batch whose file cannot be written fails, and its job with it.
+            # A batch whose file cannot be written fails, and its job with it.
             return ResultRecords(found, 0, announced=len(found))
         finally:
             shutil.rmtree(local)

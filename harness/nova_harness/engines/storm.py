@@ -19,13 +19,16 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from nova_core.errors import NovaError
-from nova_engines import results
+from nova_engines import query_flow, results
 from nova_engines.dataflow import Dataflow, from_plan
 from nova_engines.installing import java
 from nova_engines.names import is_own_job
+from nova_engines.query_flow import QueryFlow, flow_of, read_flow
 from nova_harness.engines.base import DIRECT, RUNNING_SECONDS, JobState, Lead, RunError
 from nova_harness.engines.deployment import EngineDeployment
+from nova_harness.engines.queries import query_records
 from nova_harness.results.schema import OperatorCounts
+from nova_storm import query_flux
 from nova_storm.configuration import ClusterConfiguration, Node
 from nova_storm.flux import topology
 from nova_storm.home import VERSION, StormHome
@@ -35,6 +38,8 @@ from nova_storm.verification import await_running, of_name, verify
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
+    from nova_core.model.query_plan import QueryPlan
+    from nova_engines.query_flow import Readings
     from nova_engines.results import ResultRecords
     from nova_engines.verification import Verification
     from nova_engines.workload import Workload
@@ -79,6 +84,7 @@ class StormRunner:
 
     name = "storm"
     transports = (DIRECT,)
+    queries = False
 
     def prepare(self, tell: Tell, transport: str) -> None:
         """Storm, with Nova's classes."""
@@ -88,7 +94,7 @@ class StormRunner:
 
     def cluster(self, address: str, problem: Problem | None) -> StormCluster:
         """The one whose nimbus answers at HOST[:PORT]."""
-        from nova_engines.bundle import addresses
+        from nova_engines.nodes import addresses
 
         host, _, port = address.partition(":")
         if not host or (port and not port.isdigit()):
@@ -270,11 +276,11 @@ class StormCluster:
 
     def document(self, plan: Plan) -> str:
         """Its components."""
-        return from_plan(plan, plan.problem).to_json()
+        return flow_of(plan).to_json()
 
     def verify(self, job: str, document: str) -> Verification:
         """Where nimbus has a topology's executors."""
-        dataflow = Dataflow.from_json(document)
+        dataflow = read_flow(document)
         return verify(self.nimbus.status(), job, dataflow, self._addresses(dataflow.nodes))
 
     def hosts(self) -> dict[str, bool]:
@@ -328,14 +334,29 @@ class StormEngine(StormCluster):
         """Submit a topology."""
         made = workload(self.lead.start_ms())
         dataflow = from_plan(plan, plan.problem, made)
-        called = name.replace(" ", "-").replace(".", "-")
+        called = _called(name)
+        self._submit(topology(dataflow, made, self.deployment.result_file(RESULTS), called))
+        return StormJob(self, called, dataflow, made)
+
+    def start_queries(
+        self, plan: QueryPlan, readings: Callable[[int], Readings], name: str
+    ) -> StormJob:
+        """Submit a topology of queries with columns."""
+        made = readings(self.lead.start_ms())
+        flow, called = query_flow.from_plan(plan), _called(name)
         file = self.deployment.result_file(RESULTS)
-        document = topology(dataflow, made, file, called)
+        self._submit(query_flux.topology(flow, made, file, called))
+        return StormJob(self, called, flow, made)
+
+    def query_results(self, flow: QueryFlow, scratch: Path) -> dict[str, Path]:
+        """Copies of what the sinks of a topology have written, by query."""
+        return self.deployment.query_results(flow, RESULTS, scratch)
+
+    def _submit(self, document: dict[str, Any]) -> None:
         with tempfile.TemporaryDirectory(prefix="nova-storm-") as directory:
             path = Path(directory) / "topology.yaml"
             path.write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), "utf-8")
             self.nimbus.submit(path)
-        return StormJob(self, called, dataflow, made)
 
     def stop(self, job: str) -> str:
         """Kill a topology, and wait until its workers have ended."""
@@ -353,7 +374,11 @@ class StormJob:
     """See `nova_harness.engines.base.Job`."""
 
     def __init__(
-        self, engine: StormEngine, name: str, dataflow: Dataflow, workload: Workload
+        self,
+        engine: StormEngine,
+        name: str,
+        dataflow: Dataflow | QueryFlow,
+        workload: Workload | Readings,
     ) -> None:
         self.engine, self.name = engine, name
         self.dataflow, self.workload = dataflow, workload
@@ -387,14 +412,13 @@ class StormJob:
         gone = self.deployment.last_words()
         if gone:
             raise RunError(f"Storm{gone}")
-        file, hub = (
-            self.deployment.result_file(RESULTS),
-            self.deployment.hosts[self.deployment.sink],
-        )
+        files = self.dataflow.result_files(self.deployment.result_file(RESULTS))
+        return all(self._ended(one.node, files[one.name]) for one in self.dataflow.of_kind("sink"))
+
+    def _ended(self, node: str, file: str) -> bool:
         end, failed = shlex.quote(file + results.END), shlex.quote(file + results.FAILED)
-        told = hub.run(
-            f"if [ -e {failed} ]; then cat {failed} >&2; exit 2; fi; test -e {end}", check=False
-        )
+        look = f"if [ -e {failed} ]; then cat {failed} >&2; exit 2; fi; test -e {end}"
+        told = self.deployment.hosts[node].run(look, check=False)
         if told.returncode == 2:
             raise RunError(f"the sink cannot write its results: {told.last_words}")
         return told.returncode == 0
@@ -432,5 +456,12 @@ class StormJob:
         self.engine.stop(self.name)
 
     def results(self, scratch: Path) -> ResultRecords:
-        """What its sink has written."""
+        """What its sinks have written."""
+        if isinstance(self.dataflow, QueryFlow):
+            return query_records(self.engine, self.dataflow, scratch)
         return self.deployment.read_results(RESULTS, scratch)
+
+
+def _called(name: str) -> str:
+    """A job's name as Storm takes it."""
+    return name.replace(" ", "-").replace(".", "-")

@@ -161,8 +161,8 @@ def _engines(groups: Sequence[Group]) -> list[Note]:
         made.append(
             Note(
                 "plain",
-                "Spark joins in micro-batches: its results come about 0.6 s after their readings "
-                "at the least, wherever the join is done, and later the more a micro-batch costs.",
+                "Spark ends a batch every 5 s and keeps its state: readings that are due meanwhile "
+                "wait, wherever they are joined.",
             )
         )
     return made
@@ -250,13 +250,13 @@ def _loads(runs: Sequence[RunFolder]) -> list[Note]:
         if any(cell.facts.stress for cell in run.cells):
             where = f"{run.name}: " if len(runs) > 1 else ""
             left = run.calibrations.left
-            told = (
+            meaning = (
                 "Strategies placed them as if hosts were calm."
                 if left is None
                 else f"Load leaves the engine {100 * left:.0f} % of a host's CPU limit, measured "
                 "before the first strategy ran; every strategy was told."
             )
-            made.append(Note("plain", f"{where}Some runs were under artificial load. {told}"))
+            made.append(Note("plain", f"{where}Some runs were under artificial load. {meaning}"))
     return made
 
 

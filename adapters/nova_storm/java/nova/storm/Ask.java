@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Map;
 import net.minidev.json.JSONValue;
 import org.apache.storm.Config;
+import org.apache.storm.daemon.StormCommon;
 import org.apache.storm.generated.BoltStats;
 import org.apache.storm.generated.ClusterSummary;
 import org.apache.storm.generated.ExecutorStats;
@@ -14,6 +15,7 @@ import org.apache.storm.generated.GlobalStreamId;
 import org.apache.storm.generated.KillOptions;
 import org.apache.storm.generated.Nimbus;
 import org.apache.storm.generated.RebalanceOptions;
+import org.apache.storm.generated.StormTopology;
 import org.apache.storm.generated.SupervisorSummary;
 import org.apache.storm.generated.TopologyInfo;
 import org.apache.storm.generated.TopologySummary;
@@ -22,7 +24,7 @@ import org.apache.storm.utils.Utils;
 
 /**
  * Asks nimbus by Thrift and writes its answer as JSON: HOST PORT status, HOST PORT kill NAME, or HOST
- * PORT rebalance NAME CONFIGURATION WORKERS.
+ * PORT rebalance NAME PLACEMENT WORKERS.
  */
 public final class Ask {
   private static final String ALL = ":all-time";
@@ -36,13 +38,20 @@ public final class Ask {
     conf.put(Config.NIMBUS_THRIFT_PORT, Integer.parseInt(arguments[1]));
     try (NimbusClient client = NimbusClient.Builder.withConf(conf).build()) {
       if (arguments[2].equals("kill")) {
+        String id = id(client.getClient(), arguments[3]);
         KillOptions options = new KillOptions();
         options.set_wait_secs(0);
         client.getClient().killTopologyWithOpts(arguments[3], options);
+        if (id != null) {
+          Placements.drop(conf, id);
+        }
       } else if (arguments[2].equals("rebalance")) {
+        String id = id(client.getClient(), arguments[3]);
+        if (id != null) {
+          Placements.write(conf, id, arguments[4]);
+        }
         RebalanceOptions options = new RebalanceOptions();
         options.set_wait_secs(0);
-        options.set_topology_conf_overrides(arguments[4]);
         options.set_num_workers(Integer.parseInt(arguments[5]));
         client.getClient().rebalance(arguments[3], options);
       } else {
@@ -51,6 +60,16 @@ public final class Ask {
     }
     // Threads of the client may outlive it.
     System.exit(0);
+  }
+
+  /** Of a topology that runs, or null: nimbus says what is wrong when it is asked for more. */
+  private static String id(Nimbus.Iface nimbus, String name) throws Exception {
+    for (TopologySummary one : nimbus.getClusterInfo().get_topologies()) {
+      if (one.get_name().equals(name)) {
+        return one.get_id();
+      }
+    }
+    return null;
   }
 
   private static Map<String, Object> status(Nimbus.Iface nimbus) throws Exception {
@@ -94,9 +113,20 @@ public final class Ask {
     row.put("status", one.get_status());
     row.put("scheduling", info.get_sched_status());
     row.put("executors", executors);
-    Object conf = JSONValue.parse(nimbus.getTopologyConf(one.get_id()));
-    row.put("placement", ((Map<?, ?>) conf).get(PlanScheduler.PLACEMENT));
+    // Executors are of what has been scheduled; a topology may wait for that.
+    row.put("components", components(nimbus.getTopology(one.get_id())));
     return row;
+  }
+
+  /** Names of all components that have executors, Storm's own included. */
+  private static List<String> components(StormTopology topology) throws Exception {
+    List<String> names = new ArrayList<>();
+    for (Map.Entry<String, Object> one : StormCommon.allComponents(topology).entrySet()) {
+      if (StormCommon.numStartExecutors(one.getValue()) > 0) {
+        names.add(one.getKey());
+      }
+    }
+    return names;
   }
 
   /** What an executor has done since it started; Storm looks at one tuple in twenty. */

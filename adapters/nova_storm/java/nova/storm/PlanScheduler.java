@@ -27,8 +27,9 @@ import org.slf4j.LoggerFactory;
  * per node, and leaves every other topology to another scheduler: Storm's default one, or that which
  * {@code nova.scheduler.others} names in nimbus' configuration.
  *
- * <p>The plan is in the topology's configuration: {@code nova.placement}, from components to nodes.
- * Nimbus keeps that for as long as the topology, so there is nothing here that a restart could lose.
+ * <p>The plan is in the topology's configuration: {@code nova.placement}, from components to nodes; of
+ * one that was placed while it ran, in nimbus' blob store ({@link Placements}). Nimbus keeps both, so
+ * there is nothing here that a restart could lose.
  * A supervisor is a node's by {@code nova.node} in its {@code supervisor.scheduler.meta}.
  *
  * <p>A topology is placed as a whole or, with the reason in nimbus' log and in the topology's
@@ -50,6 +51,7 @@ public final class PlanScheduler implements IScheduler {
   private final Map<String, String> said = new HashMap<>();
 
   private IScheduler rest = new DefaultScheduler();
+  private Placements placements;
 
   @Override
   public void prepare(Map<String, Object> conf, StormMetricsRegistry metricsRegistry) {
@@ -66,6 +68,7 @@ public final class PlanScheduler implements IScheduler {
       }
     }
     rest.prepare(conf, metricsRegistry);
+    placements = new Placements(conf);
     LOG.info("Topologies with {} are placed by it, others by {}", PLACEMENT, rest.getClass());
   }
 
@@ -74,7 +77,8 @@ public final class PlanScheduler implements IScheduler {
     Map<String, List<SupervisorDetails>> nodes = nodes(cluster);
     Set<String> planned = new HashSet<>();
     for (TopologyDetails topology : topologies) {
-      Object placement = topology.getConf().get(PLACEMENT);
+      Object later = placements.of(topology.getId());
+      Object placement = later == null ? topology.getConf().get(PLACEMENT) : later;
       if (placement != null) {
         planned.add(topology.getId());
         String problem = place(topology, placement, nodes, cluster);

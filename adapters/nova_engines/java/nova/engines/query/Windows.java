@@ -29,6 +29,31 @@ public abstract class Windows<W> {
     this.kept = kept;
   }
 
+  /**
+   * Those of a join or an aggregate.
+   *
+   * @param window length and distance, ms
+   * @param kept whether the left and right input keep their windows
+   * @param columns of a join the keys of its left and right input; of an aggregate its groups
+   * @param programs of a join its condition or none; of an aggregate what it adds up
+   * @param functions of an aggregate; null for a join
+   * @param partial whether partial results are emitted
+   */
+  public static Windows<?> of(
+      long[] window,
+      boolean[] kept,
+      int[][] columns,
+      Program[] programs,
+      String[] functions,
+      boolean partial) {
+    if (functions == null) {
+      Program condition = programs.length == 0 ? null : programs[0];
+      return new JoinWindows(window[0], window[1], kept, columns[0], columns[1], condition);
+    }
+    return new AggregateWindows(
+        window[0], window[1], kept, columns[0], functions, programs, partial);
+  }
+
   /** Takes a tuple. */
   public final void add(Row row) {
     if (row.input == Row.PARTIAL || kept[row.input]) {

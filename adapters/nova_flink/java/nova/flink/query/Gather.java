@@ -1,7 +1,5 @@
 package nova.flink.query;
 
-import nova.engines.query.AggregateWindows;
-import nova.engines.query.JoinWindows;
 import nova.engines.query.Program;
 import nova.engines.query.Windows;
 import org.apache.flink.streaming.api.operators.AbstractStreamOperator;
@@ -23,14 +21,7 @@ public final class Gather extends AbstractStreamOperator<FlinkRow>
   private final boolean partial;
   private transient Windows<?> windows;
 
-  /**
-   * @param window length and distance, ms
-   * @param kept whether the left and right input keep their windows
-   * @param columns of a join the keys of its left and right input; of an aggregate its groups
-   * @param programs of a join its condition or none; of an aggregate what it adds up
-   * @param functions of an aggregate; null for a join
-   * @param partial whether partial results are emitted
-   */
+  /** See {@link Windows#of}. */
   public Gather(
       long[] window,
       boolean[] kept,
@@ -49,15 +40,7 @@ public final class Gather extends AbstractStreamOperator<FlinkRow>
   @Override
   public void open() throws Exception {
     super.open();
-    if (functions == null) {
-      Program condition = programs.length == 0 ? null : programs[0];
-      windows =
-          new JoinWindows(window[0], window[1], kept, columns[0], columns[1], condition);
-    } else {
-      windows =
-          new AggregateWindows(
-              window[0], window[1], kept, columns[0], functions, programs, partial);
-    }
+    windows = Windows.of(window, kept, columns, programs, functions, partial);
   }
 
   @Override

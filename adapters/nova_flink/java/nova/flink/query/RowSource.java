@@ -2,12 +2,12 @@ package nova.flink.query;
 
 import java.util.concurrent.locks.LockSupport;
 import nova.engines.RealClock;
-import nova.engines.query.ReadingTable;
+import nova.engines.query.Replay;
 import nova.engines.query.Row;
 import org.apache.flink.streaming.api.functions.source.legacy.SourceFunction;
 import org.apache.flink.streaming.api.watermark.Watermark;
 
-/** Replays readings: each when its event time has come, or as soon after as it is taken. */
+/** Replays readings. */
 public final class RowSource implements SourceFunction<FlinkRow> {
   private static final long serialVersionUID = 1L;
   private static final long LONGEST_WAIT_US = 100_000;
@@ -21,14 +21,7 @@ public final class RowSource implements SourceFunction<FlinkRow> {
   private final long watermarkMs;
   private volatile boolean running = true;
 
-  /**
-   * @param readings as {@link ReadingTable} reads them
-   * @param types of the columns
-   * @param firstMs event time of the first reading of all sources
-   * @param startMs when that is emitted, ms since the epoch
-   * @param speed ms of event time per ms; 0 waits for nothing
-   * @param watermarkMs watermarks are at its multiples
-   */
+  /** See {@link Replay}. */
   public RowSource(
       byte[] readings,
       String[] types,
@@ -44,42 +37,30 @@ public final class RowSource implements SourceFunction<FlinkRow> {
     this.watermarkMs = watermarkMs;
   }
 
-  private long dueUs(long timeMs) {
-    return speed == 0 ? 0 : startMs * 1_000 + (long) ((timeMs - firstMs) * 1_000 / speed);
-  }
-
   @Override
   public void run(SourceContext<FlinkRow> context) {
-    ReadingTable table = new ReadingTable(readings, types);
+    Replay replay = new Replay(readings, types, firstMs, startMs, speed, watermarkMs);
     FlinkRow out = new FlinkRow();
-    long sequence = 0;
-    long last = Long.MIN_VALUE;
-    while (running && table.more()) {
+    while (running && replay.more()) {
       long nowUs = RealClock.nowUs();
       synchronized (context.getCheckpointLock()) {
-        for (int i = 0; i < BATCH && table.more() && dueUs(table.time()) <= nowUs; i++) {
-          Row row = table.next(sequence++, nowUs);
+        for (int i = 0; i < BATCH && replay.more() && replay.waitUs(nowUs) <= 0; i++) {
+          Row row = replay.next(nowUs);
           out.row = row;
           context.collectWithTimestamp(out, row.timeMs);
         }
-        if (!table.more()) {
+        if (!replay.more()) {
           return; // what follows is the end of the stream, and its watermark
         }
-        // Nothing earlier than the next reading will come, and nothing that is not due yet.
-        long reached = table.time();
-        if (speed > 0) {
-          reached = Math.min(reached, firstMs + (long) ((nowUs / 1e3 - startMs) * speed));
-        }
-        long mark = Math.floorDiv(reached, watermarkMs) * watermarkMs - 1;
-        if (mark > last) {
-          last = mark;
+        Long mark = replay.mark(nowUs);
+        if (mark != null) {
           context.emitWatermark(new Watermark(mark));
         }
       }
-      long waitUs = dueUs(table.time()) - nowUs;
+      long waitUs = replay.waitUs(nowUs);
       if (waitUs > 0) {
-        long stepUs = Math.max(1_000, (long) (watermarkMs * 1_000 / speed));
-        LockSupport.parkNanos(Math.min(Math.min(waitUs, stepUs), LONGEST_WAIT_US) * 1_000);
+        long stepUs = Math.min(replay.stepUs(), LONGEST_WAIT_US);
+        LockSupport.parkNanos(Math.min(waitUs, stepUs) * 1_000);
       }
     }
   }

@@ -1,0 +1,81 @@
+"""A translated plan is started by its own scripts and delivers results."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from needs import skip_or_fail
+from random_plans import random_plan, workload_of
+from spark_reference import compare
+
+from nova_engines.dataflow import Dataflow
+from nova_spark import results
+from nova_spark.engine import SPARK
+from nova_spark.rest import registered
+from nova_spark.translate import translate
+from nova_spark.verification import Record
+
+pytestmark = pytest.mark.e2e
+UP_S = 90
+
+
+def test_scripts_start_the_plan(tmp_path: Path) -> None:
+    if not SPARK.installed() and not os.environ.get("CI"):
+        skip_or_fail("PySpark and Java are missing: pip install 'nova-placement[spark]'")
+    plan = random_plan(8, nodes=3, regions=1, routes=True)
+    network = f"127.{random.randrange(1, 255)}.{random.randrange(256)}"
+    host = np.array([f"{network}.{i + 1}" for i in range(3)])
+    problem = replace(plan.problem, nodes=replace(plan.problem.nodes, host=host))
+    plan = replace(plan, problem=problem)
+    workload = workload_of(problem, 0, seconds=2, window_ms=100)
+    (tmp_path / "w.json").write_text(workload.to_json())
+    target = tmp_path / "out"
+    translate(
+        plan,
+        problem,
+        target,
+        workload=tmp_path / "w.json",
+        work=str(tmp_path / "work" / "{node}"),
+        results=str(tmp_path / "results"),
+    )
+    dataflow = Dataflow.read(target / "job" / "dataflow.json")
+    sink = host[int(problem.joins.sink[0])]
+    nodes = sorted((target / "nodes").iterdir(), key=lambda one: not (one / "master.sh").exists())
+    try:
+        for node in nodes:
+            subprocess.run([node / "start.sh"], check=True, timeout=30)
+        until = time.monotonic() + UP_S
+        while len(registered(f"http://{sink}:8080")) < len(nodes):
+            assert time.monotonic() < until
+            time.sleep(0.2)
+        address = [f"spark.driver.host={sink}", f"spark.driver.bindAddress={sink}"]
+        options = [word for one in address for word in ("--set", one)]
+        done = subprocess.run(
+            [target / "job" / "run.sh", "--record", tmp_path / "record.json", *options],
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+    finally:
+        for node in nodes:
+            subprocess.run([node / "stop.sh"], check=True, timeout=30)
+    start_ms = int(done.stderr.partition("tuples flow from ")[2].split()[0])
+    compared = compare(plan, dataflow, workload, start_ms, tmp_path / "results")
+    assert compared.ok, compared
+    assert compared.expected > 0
+    assert len(results.read(tmp_path / "results" / "0"))
+    steps = Record.read(tmp_path / "record.json").steps
+    assert {step.name: step.node for step in steps if step.stages} == {
+        one.name: one.node for one in dataflow.operators
+    }
+    assert sys.executable in (target / "job" / "run.sh").read_text()

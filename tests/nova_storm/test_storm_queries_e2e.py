@@ -1,0 +1,68 @@
+"""Random queries under random plans on a real cluster deliver what DuckDB does, row by row."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from needs_storm import require
+from random_queries import START_MS, random_problem, random_query_plan, seeds
+
+from nova_engines.query_flow import Readings, from_plan
+from nova_engines.query_results import read_rows
+from nova_storm.local_cluster import LocalCluster
+from nova_storm.query_flux import topology
+from nova_storm.verification import await_running
+from nova_workloads.queries.readings import connection, load, write_encoded
+from nova_workloads.queries.reference import compare, expected
+
+pytestmark = pytest.mark.e2e
+NODES = ["n_0.x", "n_1.x", "n_2.x"]
+DONE_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    directory = tmp_path_factory.mktemp("storm") / "cluster"
+    with LocalCluster(require(), NODES, directory) as running:
+        yield running
+
+
+# Every worker is two processes: ten queries take minutes.
+@pytest.mark.parametrize("seed", seeds(3))
+def test_random_queries_deliver_the_reference(
+    cluster: LocalCluster, tmp_path: Path, seed: int
+) -> None:
+    problem = random_problem(seed, tmp_path)
+    flow = from_plan(random_query_plan(seed, problem))
+    database = connection()
+    load(database, problem, tmp_path)
+    files = write_encoded(database, problem, tmp_path)
+    # As fast as it is taken, or at twice the speed it was read.
+    start_ms, speed = int(time.time() * 1000) + 15_000, 2.0 * (seed % 2)
+    readings = Readings(files, first_ms=START_MS, start_ms=start_ms, speed=speed)
+    name, file = f"queries-{seed}", tmp_path / "out" / "results"
+    document = tmp_path / "topology.yaml"
+    made = topology(flow, readings, str(file), name)
+    document.write_text(yaml.safe_dump(made, sort_keys=False, allow_unicode=True), "utf-8")
+    cluster.nimbus.submit(document)
+    try:
+        placed = await_running(cluster.nimbus, name, flow, cluster.addresses, DONE_S)
+        assert placed.ok, placed
+        written = {
+            one.query: flow.result_files(str(file))[one.name] for one in flow.of_kind("sink")
+        }
+        until = time.monotonic() + DONE_S
+        while not all(Path(f"{path}.end").exists() for path in written.values()):
+            assert time.monotonic() < until
+            time.sleep(0.2)
+    finally:
+        cluster.nimbus.kill(name)
+    for query in problem.queries:
+        compared = compare(
+            expected(database, problem, query), read_rows(Path(written[query.id])).rows
+        )
+        assert compared.ok, compared
