@@ -40,6 +40,7 @@ SHARE_OVERDUE = 0.05
 ATTEMPTS = 3
 
 Tell = Callable[[str], None]
+Starter = Callable[["Plan", Callable[[int], Workload], str], "Job"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Bed:
         limits: the hosts' CPU limits.
         settings: of the engine.
         disturbances: what happens to hosts in the measured time.
+        starter: has a plan run, instead of `Engine.start`.
         events: what has happened since the job was started.
     """
 
@@ -73,6 +75,7 @@ class Bed:
     limits: Limits
     settings: EnginePart
     disturbances: Sequence[Disturbance] = ()
+    starter: Starter | None = None
     events: list[CellEvent] = field(default_factory=list)
 
     @property
@@ -83,12 +86,18 @@ class Bed:
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> Job:
         """Have a plan run; see `Engine.start`."""
         self.events.clear()
-        return self.engine.start(plan, workload, name)
+        return (self.starter or self.engine.start)(plan, workload, name)
 
     def flowing(self, streams: Streams, seconds: float | None) -> Callable[[int], Workload]:
         """What the engine is given of streams that begin at a time, for so many seconds."""
         settings = msgspec.structs.asdict(self.settings)
-        return lambda start_ms: streams.flow(start_ms, seconds, **settings)
+        checkpoint_ms = round(1000 * settings.pop("checkpoint_s"))
+
+        def flow(start_ms: int) -> Workload:
+            workload: Any = streams.flow(start_ms, seconds, **settings)
+            return replace(workload, checkpoint_ms=checkpoint_ms) if checkpoint_ms else workload
+
+        return flow
 
     def note(self, kind: str, text: str) -> None:
         """Something has happened."""
@@ -96,10 +105,9 @@ class Bed:
 
     def disturbing(self) -> Disturbing:
         """Have disturbances happen from now on, until it is closed."""
-        hosts = self.deployment.hosts
-        found = Disturbing(self.disturbances, hosts, lambda text: self.note("disturbed", text))
-        found.start()
-        return found
+        begun = Disturbing(self.disturbances, self.deployment, self.note)
+        begun.start()
+        return begun
 
     def recorder(self, *, stress: bool) -> UsageRecorder:
         """What notes the hosts' use of CPU, and of it that of the inventory's load."""
