@@ -170,7 +170,8 @@ def deploy(
                 compared = replay.compare(query_engine(engine), QueryFlow.from_json(job.document))
             results = engine.deployment.result_file("results")
     _remember(name, engine, job.name, job.document)
-    answer = {"job": job.name, "address": engine.address, "replaced": replaced, "results": results}
+    answer: dict[str, Any] = {"job": job.name, "address": engine.address, "replaced": replaced}
+    answer["results"] = results
     if query["check"]:
         answer["queries"] = {one: {"same": it.same, **asdict(it)} for one, it in compared.items()}
     wrong = [one for one, it in compared.items() if not it.same]

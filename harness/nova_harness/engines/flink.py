@@ -345,12 +345,12 @@ class FlinkJob:
         self,
         engine: FlinkEngine,
         name: str,
-        dataflow: Dataflow | QueryFlow,
+        flow: Dataflow | QueryFlow,
         workload: Workload | None,
         file: str = RESULTS,
     ) -> None:
         self.engine, self.name, self.file = engine, name, file
-        self.dataflow, self._workload = dataflow, workload
+        self.flow, self._workload = flow, workload
         self.rest = engine.rest
         self._seen: Verification | None = None
 
@@ -361,18 +361,24 @@ class FlinkJob:
         return self._workload
 
     @property
+    def dataflow(self) -> Dataflow:
+        """The operators of a plan of pairs."""
+        assert isinstance(self.flow, Dataflow)
+        return self.flow
+
+    @property
     def document(self) -> str:
         """Its operators."""
-        return self.dataflow.to_json()
+        return self.flow.to_json()
 
     def await_running(self) -> None:
         """Until every vertex runs."""
-        await_running(self.rest, self.name, self.dataflow, RUNNING_SECONDS)
+        await_running(self.rest, self.name, self.flow, RUNNING_SECONDS)
         self.engine.lead.runs()
 
     def verify(self) -> Verification:
         """Where its vertices run."""
-        self._seen = verify(self.rest, self.name, self.dataflow)
+        self._seen = verify(self.rest, self.name, self.flow)
         return self._seen
 
     def look(self) -> bool:
