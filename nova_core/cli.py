@@ -14,7 +14,6 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,6 +21,7 @@ import click
 
 from nova_core.console import fail
 from nova_core.errors import NovaError
+from nova_core.lazy_commands import load_command
 
 ENTRY_POINTS = "nova.commands"
 INTERRUPTED = 130
@@ -58,17 +58,6 @@ def _entry_points() -> dict[str, str]:
     return {entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)}
 
 
-def _load(name: str, place: str) -> click.Command:
-    module, _, attribute = place.partition(":")
-    try:
-        command = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise NovaError(f"command {name}: cannot load {place}: {error}") from error
-    if not isinstance(command, click.Command):
-        raise NovaError(f"command {name}: {place} is no click command")
-    return command
-
-
 class TerminatedError(KeyboardInterrupt):
     """SIGTERM has come: whatever cleans up after Ctrl-C, hosts taken down first of all, does so."""
 
@@ -89,15 +78,15 @@ class LazyGroup(click.Group):
         """The command of that name, or None; a broken one tells so when it is run."""
         place = COMMANDS.get(cmd_name) or LAST_COMMANDS.get(cmd_name)
         if place is not None:
-            return _load(cmd_name, place)
+            return load_command(cmd_name, place)
         place = _entry_points().get(cmd_name)
         if place is None:
             return None
         try:
-            return _load(cmd_name, place)
+            return load_command(cmd_name, place)
         except NovaError as error:
             # One broken package must not take `nova --help` down with it.
-            return _broken(cmd_name, error)
+            return broken_command(cmd_name, error)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; end quietly when whoever reads the output has left."""
@@ -131,7 +120,9 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _broken(name: str, error: NovaError) -> click.Command:
+def broken_command(name: str, error: NovaError) -> click.Command:
+    """A command that cannot be loaded; it says why when it is run."""
+
     def callback(arguments: tuple[str, ...]) -> NoReturn:
         raise error
 

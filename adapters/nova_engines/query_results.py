@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,32 @@ class QueryResults:
     emit_us: list[int]
     arrive_us: list[int]
     complete: bool
+
+
+@dataclass(frozen=True)
+class QueryRows:
+    """What all sinks of a job received; its columns are those of the queries, one after the other.
+
+    Attributes:
+        of_query: by the query's id.
+    """
+
+    of_query: dict[str, QueryResults]
+
+    def __len__(self) -> int:
+        return sum(len(one.rows) for one in self.of_query.values())
+
+    def __getitem__(self, column: str) -> NDArray[Any]:
+        """``emit_us`` or ``arrive_us``."""
+        import numpy as np
+
+        parts = [np.array(getattr(one, column), np.int64) for one in self.of_query.values()]
+        return np.concatenate(parts)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every sink said that no more will come."""
+        return all(one.complete for one in self.of_query.values())
 
 
 def read_rows(path: Path) -> QueryResults:

@@ -3,9 +3,10 @@
 Its placement is an integer program over the topology of the call (bottom-up): sources and sinks sit
 on their hosts and take no room, every other operator takes one unit of its worker's
 ``max_operators``, an operator's input is on its worker or upstream of it, and operators are drawn
-towards their sources. In a view the join's worker is the only one with room, besides one unit for
-each partition filter on a source's worker. Below a join there are more operators than that (each
-input brings a projection and a watermark assigner), so that it fits nowhere else.
+towards their sources. Below a join, each input has a watermark assigner, and a selection where it
+is cut, in either order. In a view the join's worker has room, and a source's worker with a cut
+input has room for just the operators of its inputs: the uncut stream is not sent, and the join fits
+nowhere else.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ GRPC_PORT = 8080
 DATA_PORT = 9090
 # What the engine's own examples give workers that are to take everything.
 ROOM = 10_000
-SINK = "nova_results"
 SCHEMA = Path(__file__).with_name("schema") / "topology.schema.json"
 
 
@@ -36,19 +36,22 @@ class Streams:
         source: ``generator`` for synthetic tuples at the source's rate, or ``file``.
         file: CSV file on the source's node, for ``file``; ``{source}`` stands for its name.
         results: file on the sink's node; ``{instance}`` stands for the instance.
-        qualified: whether fields in the sink's schema carry their stream's name.
     """
 
     window_ms: int
     source: str
     file: str
     results: str
-    qualified: bool
 
 
 def stream_name(one: Input) -> str:
     """The logical source of an input; never a word of the language."""
     return f"{one.side}_{identifier(one.source)}"
+
+
+def sink_name(view: View) -> str:
+    """The sink of an instance's results, by which the hook in ``cpp/`` knows the query."""
+    return f"nova_results_{view.number}"
 
 
 def query(view: View, window_ms: int) -> str:
@@ -59,14 +62,14 @@ def query(view: View, window_ms: int) -> str:
         where = f" WHERE {condition}" if condition else ""
         inputs.append(f"(SELECT * FROM {stream_name(one)}{where})")
     return (
-        "SELECT start, end, left_key, left_sequence, left_value, right_sequence, right_value\n"
+        f"SELECT {', '.join(_RESULT)}\n"
         "FROM (\n"
         f"  SELECT * FROM {inputs[0]}\n"
         f"  INNER JOIN {inputs[1]}\n"
         "  ON left_key = right_key\n"
-        f"  WINDOW TUMBLING (timestamp, size {window_ms} ms)\n"
+        f"  WINDOW TUMBLING (left_timestamp, right_timestamp, size {window_ms} ms)\n"
         ")\n"
-        f"INTO {SINK};\n"
+        f"INTO {sink_name(view)};\n"
     )
 
 
@@ -84,9 +87,9 @@ def topology(view: View, addresses: Mapping[str, str], streams: Streams) -> dict
         "query": query(view, streams.window_ms),
         "sinks": [
             {
-                "name": SINK,
+                "name": sink_name(view),
                 "host": hosts[view.sink],
-                "schema": _result_schema(view, streams.qualified),
+                "schema": _fields(_RESULT),
                 "type": "File",
                 "config": {"file_path": results, "output_format": "CSV"},
                 "parser_config": {},
@@ -112,7 +115,7 @@ def file_name(view: View) -> str:
 
 def _schema(side: str) -> dict[str, str]:
     return {
-        "timestamp": "UINT64",
+        f"{side}_timestamp": "UINT64",
         f"{side}_sequence": "UINT64",
         f"{side}_key": "UINT64",
         f"{side}_value": "FLOAT64",
@@ -123,15 +126,16 @@ def _fields(schema: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"name": name, "type": kind} for name, kind in schema.items()]
 
 
-def _result_schema(view: View, qualified: bool) -> list[dict[str, str]]:
-    left, right = (stream_name(one) for one in view.inputs)
-    kinds = _schema("left") | _schema("right")
-    start, end = (f"{left}{right}$START", f"{left}{right}$END") if qualified else ("start", "end")
-    schema = {start: "UINT64", end: "UINT64"}
-    for name in ("left_key", "left_sequence", "left_value", "right_sequence", "right_value"):
-        stream = left if name.startswith("left") else right
-        schema[f"{stream}${name}" if qualified else name] = kinds[name]
-    return _fields(schema)
+# In the order of the query's SELECT.
+_RESULT = {
+    "start": "UINT64",
+    "end": "UINT64",
+    "left_key": "UINT64",
+    "left_sequence": "UINT64",
+    "left_value": "FLOAT64",
+    "right_sequence": "UINT64",
+    "right_value": "FLOAT64",
+}
 
 
 def _physical(one: Input, host: str, streams: Streams) -> dict[str, Any]:
@@ -164,7 +168,7 @@ def _worker(
     worker: dict[str, Any] = {
         "host": hosts[node],
         "data_address": f"{addresses[node]}:{DATA_PORT}",
-        "max_operators": ROOM if node == view.node else view.filters.get(node, 0),
+        "max_operators": ROOM if node == view.node else view.room.get(node, 0),
     }
     downstream = [hosts[target] for source, target in view.links if source == node]
     if downstream:

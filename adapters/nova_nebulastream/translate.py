@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 VERSIONS = ("current", "0.x")
 SOURCES = ("generator", "file")
-FIELD_NAMES = ("qualified", "plain")
 LONGEST_MS = 2**31 - 1
 # Paths stand in C++ texts, YAML and shell scripts.
 PATH = re.compile(r"/?[A-Za-z0-9._{}/-]+")
@@ -48,8 +47,6 @@ class Options:
         file: CSV file of a source on its node, ``{source}`` stands for its name: lines of
             timestamp (ms), sequence number (from 0), key (all UINT64) and value.
         results: file on the sink's node; ``{instance}`` stands for the instance.
-        field_names: ``qualified`` or ``plain``: whether fields of the sink's schema carry their
-            stream's name, as most versions of the current generation want it.
     """
 
     nes_version: str = "current"
@@ -57,7 +54,6 @@ class Options:
     source: str = ""
     file: str = "/tmp/nova-nebulastream/{source}.csv"
     results: str = "/tmp/nova-nebulastream/results-{instance}.csv"
-    field_names: str = "qualified"
 
 
 def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> list[Path]:
@@ -97,7 +93,6 @@ def _options(given: dict[str, Any]) -> Options:
     for name, accepted in (
         ("nes_version", VERSIONS),
         ("source", SOURCES if options.nes_version == "current" else ("file",)),
-        ("field_names", FIELD_NAMES),
     ):
         value = getattr(options, name)
         if value not in accepted:
@@ -126,13 +121,7 @@ def _distinct_files(sources: Sequence[str]) -> None:
 
 
 def _current(found: Sequence[View], hosts: dict[str, str], options: Options) -> dict[str, str]:
-    streams = current.Streams(
-        options.window_ms,
-        options.source,
-        options.file,
-        options.results,
-        options.field_names == "qualified",
-    )
+    streams = current.Streams(options.window_ms, options.source, options.file, options.results)
     results = Path(options.results.replace("{instance}", "")).parent
     files = {
         f"topologies/{current.file_name(view)}.yaml": current.text(
@@ -140,6 +129,11 @@ def _current(found: Sequence[View], hosts: dict[str, str], options: Options) -> 
         )
         for view in found
     }
+    # For the hook in `cpp/`; the engine writes names in capitals.
+    files["placement.txt"] = "".join(
+        f"{current.sink_name(view).upper()} {hosts[view.node]}:{current.GRPC_PORT}\n"
+        for view in found
+    )
     for node, host in hosts.items():
         command = words(
             "nes-single-node-worker",
@@ -273,7 +267,8 @@ _CURRENT = """\
    stops them.
 
 Each file in `topologies` shows NebulaStream only what its instance may use: the join's worker has
-room, the sources' and the sink's have none (besides the partition filters).
+room, the sources' and the sink's have none (besides that for the partition filters).
+`placement.txt` is for engines built with `NovaOperatorPlacer` (docs/nebulastream.md).
 """
 _LEGACY = """\
 1. Start `nesCoordinator --configPath=coordinator.yaml` on the sink's host, then

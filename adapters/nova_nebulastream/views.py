@@ -89,13 +89,17 @@ class View:
         return tuple(dict.fromkeys(pairs))
 
     @property
-    def filters(self) -> dict[str, int]:
-        """How many partition filters run on which node, in front of the network."""
-        count: dict[str, int] = {}
-        for one in self.inputs:
-            if not one.share.whole and one.node != self.node:
-                count[one.node] = count.get(one.node, 0) + 1
-        return count
+    def room(self) -> dict[str, int]:
+        """Operators that run on nodes of cut inputs, in front of the network, other than sources.
+
+        Of each input on such a node, these are its watermark assigner and, where it is cut, the
+        selection of its partitions.
+        """
+        cut = {one.node for one in self.inputs if not one.share.whole} - {self.node}
+        return {
+            node: sum(2 - one.share.whole for one in self.inputs if one.node == node)
+            for node in sorted(cut)
+        }
 
     @property
     def one_producer(self) -> bool:

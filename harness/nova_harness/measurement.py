@@ -1,4 +1,4 @@
-"""What the kernel benchmark measures, and on what."""
+"""A problem to measure on: a generated one, or one from a file."""
 
 from __future__ import annotations
 
@@ -10,14 +10,6 @@ from nova_core.errors import NovaError
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
-
-MEDIAN = "geometric median"
-TREE = "capacity tree"
-PLACE = "optimize"
-REFINE = "optimize, refined"
-VERIFY = "verify"
-EVALUATE = "evaluate"
-STEPS = (MEDIAN, TREE, PLACE, REFINE, VERIFY, EVALUATE)
 
 
 @dataclass(frozen=True)
@@ -65,42 +57,3 @@ class Case:
 
         made = generate(self.nodes, heterogeneity=self.heterogeneity, seed=self.seed)
         return made if self.capacity is None else made.with_capacity(np.full(self.nodes, np.inf))
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One step on one problem.
-
-    Attributes:
-        problem: the case's label.
-        synthetic: whether it was generated; only such sizes scale alike.
-        nodes: size of the topology.
-        joins: pairs of sources to join.
-        step: name of the step, one of `STEPS`.
-        median: seconds, median of the runs.
-        best: seconds of the fastest run.
-        cpu: seconds of processor time, median; less than ``median`` on a busy machine.
-        runs: how often it ran.
-        peak_bytes: greatest memory in use beyond what the inputs take, or None where the system
-            does not tell. Of ``verify`` and ``evaluate`` it includes the plan.
-        objective: sum over joins of d(left, node) + d(right, node) + d(node, sink), ms; of a cut
-            join the mean over its replicas. None for a step that yields no plan, as the following.
-        p90: 90th percentile of the sources' latency, ms.
-        overloaded: nodes above their capacity.
-        joins_cut: joins that run in more than one piece.
-    """
-
-    problem: str
-    synthetic: bool
-    nodes: int
-    joins: int
-    step: str
-    median: float
-    best: float
-    cpu: float
-    runs: int
-    peak_bytes: int | None
-    objective: float | None = None
-    p90: float | None = None
-    overloaded: int | None = None
-    joins_cut: int | None = None

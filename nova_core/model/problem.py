@@ -1,14 +1,14 @@
 """The placement problem in memory: columns of nodes, sources, joins and the join matrix.
 
 Everything is an array, so that a million nodes cost megabytes; people write the same thing as YAML
-(`nova_core.model.document`), machines as CSV, Arrow or Parquet (`nova_core.model.tables`).
+(`nova_core.model.problem_document`), machines as CSV, Arrow or Parquet.
 Units throughout: latencies and coordinates in ms, rates and capacities in tuples/s, sizes in bytes.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
@@ -234,6 +234,11 @@ class Problem:
         return np.array([self.node_index[query.sink] for query in self.queries], np.int64)
 
     @cached_property
+    def pair_ends(self) -> Ints:
+        """(p, 3) nodes at the ends of each pair's legs: left source, right source, sink."""
+        return np.stack([self.left_node, self.right_node, self.sink_node], axis=1)
+
+    @cached_property
     def left_rate(self) -> Floats:
         """(p,) dr(s) of each pair, tuples/s."""
         return self.sources.rate[self.matrix.left]
@@ -280,14 +285,9 @@ class Problem:
         return {str(name): i for i, name in enumerate(self.nodes.ids)}
 
     def pair_name(self, pair: int) -> str:
-        """The name of a pair, such as ``tw/t1*w1``; no two pairs have the same.
-
-        A ``/`` in the join's id is written ``%2F``, a ``*`` in the left source's ``%2A``, and a
-        ``%`` in either ``%25``.
-        """
+        """The name of a pair, see `pair_name`; no two pairs have the same."""
         m, s = self.matrix, self.sources.ids
-        join, left = [str(self.joins.ids[m.join[pair]])], [str(s[m.left[pair]])]
-        return f"{_escaped(join, '/')[0]}/{_escaped(left, '*')[0]}*{s[m.right[pair]]}"
+        return pair_name(self.joins.ids[m.join[pair]], s[m.left[pair]], s[m.right[pair]])
 
     def pair_names(self) -> list[str]:
         """(p,) names of all pairs, see `pair_name`."""
@@ -302,15 +302,13 @@ class Problem:
     def digest(self) -> str:
         """Digest of everything a placement depends on; the name does not count."""
         h = hashlib.blake2b(digest_size=16)
-        tables = (self.nodes, self.sources, self.joins, self.matrix, self.links)
-        for table in tables:
-            for column in _column_names(table):
-                _hash_array(h, f"{type(table).__name__}.{column}", getattr(table, column))
+        for table in (self.nodes, self.sources, self.joins, self.matrix, self.links):
+            hash_table(h, table)
         h.update(f"metrics:{self.metrics};".encode())
-        _hash_array(h, "latency", self.latency)
+        hash_array(h, "latency", self.latency)
         for column in _column_names(PairLatencies):
             values = None if self.measured is None else getattr(self.measured, column)
-            _hash_array(h, f"measured.{column}", values)
+            hash_array(h, f"measured.{column}", values)
         if self.queries:
             import msgspec
 
@@ -359,6 +357,15 @@ class Problem:
         return self
 
 
+def pair_name(join: str, left: str, right: str) -> str:
+    """The name of a pair of sources of a join, such as ``tw/t1*w1``.
+
+    A ``/`` in the join's id is written ``%2F``, a ``*`` in the left source's ``%2A``, and a ``%``
+    in either ``%25``.
+    """
+    return f"{_escaped([str(join)], '/')[0]}/{_escaped([str(left)], '*')[0]}*{right}"
+
+
 def _escaped(names: list[str], separator: str) -> list[str]:
     """Names in which a separator that follows them is escaped."""
     text = "".join(names)
@@ -368,14 +375,40 @@ def _escaped(names: list[str], separator: str) -> list[str]:
     return names
 
 
-def _hash_array(h: hashlib.blake2b, name: str, array: NDArray[np.generic] | None) -> None:
+def hash_table(h: hashlib.blake2b, table: Nodes | Sources | Joins | JoinMatrix | Links) -> None:
+    """Let all columns of a table that is in memory count in a `Problem.digest`."""
+    for column in _column_names(table):
+        hash_array(h, f"{type(table).__name__}.{column}", getattr(table, column))
+
+
+def hash_array(h: hashlib.blake2b, name: str, array: NDArray[np.generic] | None) -> None:
+    """Let a column that is in memory count in a `Problem.digest`; None is one that is not there."""
     if array is None:
-        h.update(f"{name}:none;".encode())
-        return
-    if array.dtype.kind == "U":
-        # The width of a fixed-width string column is an accident of its longest value.
-        h.update(f"{name}:U{array.shape};".encode())
-        h.update("\0".join(array.tolist()).encode())
-        return
-    h.update(f"{name}:{array.dtype.str}{array.shape};".encode())
-    h.update(np.ascontiguousarray(array).data)
+        hash_column(h, name, None, (), ())
+    elif array.dtype.kind == "U":
+        hash_column(h, name, "U", array.shape, ["\0".join(array.tolist()).encode()])
+    else:
+        chunk = np.ascontiguousarray(array).data
+        hash_column(h, name, array.dtype.str, array.shape, [chunk])
+
+
+def hash_column(
+    h: hashlib.blake2b,
+    name: str,
+    kind: str | None,
+    shape: tuple[int, ...],
+    chunks: Iterable[bytes | memoryview],
+) -> None:
+    """Let a column count in a `Problem.digest`.
+
+    Args:
+        h: of the problem.
+        name: of the table and the column, as in ``Nodes.capacity``.
+        kind: numpy's name of its type, ``U`` for text of any width, None for no column.
+        shape: of the whole column.
+        chunks: its bytes, in order; of text, UTF-8 with a NUL between two rows.
+    """
+    # The width of a fixed-width string column is an accident of its longest value.
+    h.update(f"{name}:none;".encode() if kind is None else f"{name}:{kind}{shape};".encode())
+    for chunk in chunks:
+        h.update(chunk)

@@ -177,6 +177,12 @@ class Assigner:
         order = position[first_to_last]
         assign.assign_whole(self.tree, self.links, self.pairs, self.items, order, nearby, exact)
 
+    def free(self) -> Floats:
+        """(n,) capacity left on every node, tuples/s; 0 on those that may not host."""
+        free = np.zeros(len(self.problem.nodes))
+        free[self.tree.node] = self.items.free[:-1]
+        return free
+
     def score(self) -> tuple[float, float]:
         """What found no room, tuples/s, and the objective of the rest; less is better."""
         placed = ~self.unplaced
@@ -250,11 +256,12 @@ class Assigner:
         return float(self.items.size[: len(unplaced)][unplaced].sum())
 
     def finish(self) -> Assignment:
-        """Merge pieces that met and write partitions and instances."""
+        """Merge pieces that met; write partitions, and instances with node -1 if unplaced."""
+        hosts = np.append(self.tree.node, -1)
         items, count, pairs = self.items, int(self.items.used[0]), len(self.pairs.rate)
         if count == pairs:
             node = np.empty(count, np.int64)
-            node[self.order] = self.tree.node[items.slot[:count]]
+            node[self.order] = hosts[items.slot[:count]]
             instances = Instances.whole(node)
             return Assignment(Partitions.whole(self.problem), instances, 0)
         rectangle = items.rectangle
@@ -278,9 +285,7 @@ class Assigner:
         is_cut = np.bincount(pair, minlength=pairs) > 1
         whole = ~is_cut[pair]
         bounds[whole] = (0, 1, 0, 1)
-        instances = Instances(
-            pair, self.tree.node[slot], *(np.ascontiguousarray(c) for c in bounds.T)
-        )
+        instances = Instances(pair, hosts[slot], *(np.ascontiguousarray(c) for c in bounds.T))
         back = np.argsort(self.order)
         partitions = _partitions(
             self.pairs.rate[back], self.pairs.maximum[back], self.pairs.grid[back], is_cut

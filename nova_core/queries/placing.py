@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nova_core.errors import InfeasibleError, ProblemError
+from nova_core.model.objectives import link_cost
 from nova_core.model.plan import Instances, Partitions
 from nova_core.model.plan_delta import assemble_partitions
 from nova_core.model.problem import Bools, Floats, Ints, Problem
@@ -342,18 +343,26 @@ class _Attempt:
         most = min(max(1.0, sigma * required), limit)
         count = max(1, min(int(self._graph.parts[operator]), math.ceil(required / most)))
         self._cuts[operator] = [np.full(count, required / count), np.zeros(1)]
-        each, begin = required / count, 0
-        while begin < count:
-            node = self._take(operator, each)
-            if node < 0:
-                end = count
-                node = self._nowhere(operator, each * (end - begin))
-            else:
-                fits = int(min(self._room(node), limit) * (1 + 1e-12) / each)
-                end = min(count, begin + max(1, fits))
-                self._charge(node, each * (end - begin))
+        for begin, end, node in self._runs(operator, self._cuts[operator][0], limit):
             self.instances.append(_Instance(operator, node, (begin, end)))
+
+    def _runs(self, operator: int, rates: Floats, limit: float) -> list[tuple[int, int, int]]:
+        """Begin, end and node of runs of an input's partitions, each as long as its node allows."""
+        runs: list[tuple[int, int, int]] = []
+        begin, end = 0, len(rates)
+        while begin < len(rates):
+            node = self._take(operator, float(rates[begin]))
+            if node < 0:
+                end = len(rates)
+                node = self._nowhere(operator, float(rates[begin:].sum()))
+            else:
+                room = min(self._room(node), limit) * (1 + 1e-12)
+                fits = int(np.searchsorted(np.cumsum(rates[begin:]), room, side="right"))
+                end = begin + max(1, fits)
+                self._charge(node, float(rates[begin:end].sum()))
+            runs.append((begin, end, node))
             begin = end
+        return runs
 
     def _combine(self, operator: int, limit: float) -> None:
         """Partial instances over ranges of the inputs, and one that combines them."""
@@ -364,22 +373,10 @@ class _Attempt:
             node = self._nowhere(operator, total)
             self.instances.append(_Instance(operator, node))
             return
-        self._cuts[operator] = [np.array(inputs), np.zeros(1)]
-        ranges: list[tuple[int, int, int]] = []
-        begin, arriving = 0, 0.0
-        while begin < len(inputs):
-            node = self._take(operator, inputs[begin])
-            if node < 0:
-                end = len(inputs)
-                node = self._nowhere(operator, float(sum(inputs[begin:])))
-            else:
-                room = min(self._room(node), limit) * (1 + 1e-12)
-                sums = np.cumsum(inputs[begin:])
-                end = begin + max(1, int(np.searchsorted(sums, room, side="right")))
-                self._charge(node, float(sum(inputs[begin:end])))
-            arriving += min(float(sum(inputs[begin:end])), most)
-            ranges.append((begin, end, node))
-            begin = end
+        rates = np.array(inputs)
+        self._cuts[operator] = [rates, np.zeros(1)]
+        runs = self._runs(operator, rates, limit)
+        arriving = sum(min(float(rates[begin:end].sum()), most) for begin, end, _ in runs)
         node = self._take(operator, arriving) if arriving <= limit else -1
         if node < 0:
             node = self._nowhere(operator, arriving)
@@ -388,7 +385,7 @@ class _Attempt:
         root = len(self.instances)
         self.instances.append(_Instance(operator, node, (0, 0)))
         self.instances += [
-            _Instance(operator, place, (begin, end), feeds=root) for begin, end, place in ranges
+            _Instance(operator, place, (begin, end), feeds=root) for begin, end, place in runs
         ]
 
     # --- result ---------------------------------------------------------------------------------
@@ -409,9 +406,7 @@ class _Attempt:
         """The objective, with all metrics and penalties of nodes."""
         plan, nodes = self.plan(), self._problem.nodes
         links, (start, stop) = plan.links, plan.ends
-        way = np.linalg.norm(nodes.position[start] - nodes.position[stop], axis=1)
-        if nodes.height is not None:
-            way = way + np.where(start == stop, 0.0, nodes.height[start] + nodes.height[stop])
+        way = link_cost(self._problem, start, stop)
         if nodes.penalty is not None:
             way = way + np.where(links.producer >= 0, nodes.penalty[start], 0.0)
             way = way + np.where(links.consumer >= 0, nodes.penalty[stop], 0.0)

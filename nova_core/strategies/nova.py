@@ -107,7 +107,7 @@ class Nova(Strategy):
         weights = leg_weights(problem, p.objective)
         anchors = pair_anchors(problem)
         points = geometric_median(anchors, weights)
-        maximum = self._maximum_partition_rate(problem)
+        maximum = self.maximum_partition_rate(problem)
         starts = 1
         if p.refine is not False and p.index == "capacity-tree":
             # A small problem affords many orders, and a single one may dead-end.
@@ -115,7 +115,7 @@ class Nova(Strategy):
             starts = max(1, min(tuning.MOST_STARTS, afforded))
         best: Assigner | None = None
         for start in range(starts):
-            state = self._assign(problem, anchors, points, weights, maximum, start)
+            state = self.assign(problem, anchors, points, weights, maximum, start)
             if best is None or state.score() < best.score():
                 best = state
         assert best is not None  # there is at least one start
@@ -148,16 +148,27 @@ class Nova(Strategy):
 
         return place_queries(problem, self.parameters)
 
-    def _assign(
+    def assign(
         self,
         problem: Problem,
         anchors: Floats,
         points: Floats,
         weights: Floats,
         maximum: Floats,
-        start: int,
+        start: int = 0,
+        whole: bool = False,
     ) -> Assigner:
-        """Phase III once: assign, refine, cut; what found no room is unplaced."""
+        """Phase III once: assign, refine, cut; what found no room is unplaced.
+
+        Args:
+            problem: what is placed.
+            anchors: (p, 3, d) coordinates of each pair's sources and sink, ms.
+            points: (p, d) virtual positions, ms.
+            weights: (p, 3) objective weights of each pair's legs.
+            maximum: (p,) p_max of each pair, tuples/s (Eq. 7).
+            start: number of the order in which joins choose; 0 is largest first.
+            whole: whether a join that fits nowhere whole stays unplaced.
+        """
         from nova_core.placement.assignment import Assigner
         from nova_core.placement.kernels import tuning
 
@@ -191,18 +202,19 @@ class Nova(Strategy):
             width = tuning.CANDIDATES_FEW if few else tuning.CANDIDATES
             state.list_candidates(p.neighbours or width)
             state.improve(deep=bool(waiting))
-        if waiting and (p.index == "capacity-tree" or p.on_full == "expand"):
+        if waiting and not whole and (p.index == "capacity-tree" or p.on_full == "expand"):
             state.cut_to_fit()
         if refined:
             state.cut_where_cheaper(p.cut_gain)
             state.improve()
-        if waiting and state.unplaced.any():
+        if waiting and not whole and state.unplaced.any():
             # Last resort: make room for what is left by moving others.
-            state.list_candidates(len(problem.nodes))
+            width = tuning.LAST_CANDIDATES // len(state.unplaced)
+            state.list_candidates(min(len(problem.nodes), max(width, tuning.CANDIDATES)))
             state.improve(deep=True, only_unplaced=True)
         return state
 
-    def _maximum_partition_rate(self, problem: Problem) -> Floats:
+    def maximum_partition_rate(self, problem: Problem) -> Floats:
         """p_max of every pair (Eq. 7), sigma given or from t_b (Eq. 8)."""
         from nova_core.placement.partitioning import (
             DEFAULT_SIGMA,

@@ -86,8 +86,8 @@ def install_command(findings: list[Finding]) -> str:
 
 
 def _python(host: Host) -> Finding:
-    told = host.run("python3 -c 'import sys; print(*sys.version_info[:2])'", check=False)
-    words = told.stdout.split()
+    output = host.run("python3 -c 'import sys; print(*sys.version_info[:2])'", check=False)
+    words = output.stdout.split()
     ok = len(words) == 2 and (int(words[0]), int(words[1])) >= LEAST_PYTHON
     version = ".".join(words) or "none"
     least = ".".join(map(str, LEAST_PYTHON))
@@ -95,8 +95,8 @@ def _python(host: Host) -> Finding:
 
 
 def _disk(host: Host) -> Finding:
-    told = host.run("df -Pk /tmp | tail -n 1").stdout.split()
-    free = 1024 * int(told[3])
+    output = host.run("df -Pk /tmp | tail -n 1").stdout.split()
+    free = 1024 * int(output[3])
     ok = free >= LEAST_FREE
     return Finding(
         host.name,
@@ -132,10 +132,10 @@ def _netem(host: Host) -> Finding:
 
 
 def _memory_limits(host: Host) -> Finding:
-    told = host.run("cat /sys/fs/cgroup/cgroup.controllers /proc/cgroups", check=False).stdout
+    output = host.run("cat /sys/fs/cgroup/cgroup.controllers /proc/cgroups", check=False).stdout
     ok = any(
         "memory" in line.split() or (line.split()[:1] == ["memory"] and line.split()[-1] == "1")
-        for line in told.splitlines()
+        for line in output.splitlines()
     )
     return Finding(
         host.name,

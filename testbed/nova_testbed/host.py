@@ -344,8 +344,8 @@ class Host:
     def programs(self) -> frozenset[str]:
         """Which of the programs that Nova may use on a host it has."""
         names = " ".join(PROGRAMS)
-        told = self.run(f"for p in {names}; do command -v $p >/dev/null && echo $p; done; true")
-        return frozenset(told.stdout.split())
+        output = self.run(f"for p in {names}; do command -v $p >/dev/null && echo $p; done; true")
+        return frozenset(output.stdout.split())
 
     # --- the end --------------------------------------------------------------------------------
 

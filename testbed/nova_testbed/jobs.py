@@ -136,8 +136,8 @@ class BackgroundJob:
 
     def processes(self) -> list[int]:
         """Process ids of all that it consists of now."""
-        told = self.host.run(f"{MEMBERS}\nmembers {self.job}", root=self.root)
-        return [int(word) for word in told.stdout.split()]
+        output = self.host.run(f"{MEMBERS}\nmembers {self.job}", root=self.root)
+        return [int(word) for word in output.stdout.split()]
 
     def wait(self, timeout: float | None = 60.0) -> int:
         """Wait until the command has ended by itself.
@@ -149,8 +149,8 @@ class BackgroundJob:
             HostTimeoutError: when it still runs after ``timeout`` s; it goes on.
         """
         variables = f"mark={self.job.mark} pid={self.job.pid} begun={self.job.begun}\n"
-        told = self.host.run(DIRECTORY + variables + WAIT, timeout=timeout, root=self.root)
-        return int(told.stdout)
+        output = self.host.run(DIRECTORY + variables + WAIT, timeout=timeout, root=self.root)
+        return int(output.stdout)
 
     def output(self, last_bytes: int = 1 << 20) -> str:
         """What it has printed so far."""
@@ -216,8 +216,8 @@ def find(host: Host, name: str | None) -> list[BackgroundJob]:
 
 
 def _found(host: Host, *, root: bool) -> list[BackgroundJob]:
-    told = host.run(DIRECTORY + MEMBERS + FIND, root=root)
-    return [_job(host, line, root) for line in told.stdout.splitlines()]
+    output = host.run(DIRECTORY + MEMBERS + FIND, root=root)
+    return [_job(host, line, root) for line in output.stdout.splitlines()]
 
 
 def stop(host: Host, job: Job, *, root: bool, grace: float) -> None:

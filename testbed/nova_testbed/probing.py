@@ -146,7 +146,7 @@ def measure_rtt(
         pairs: who asks and who answers.
         count: packets per pair; half as many messages on a TCP connection follow.
         rate: packets/s each host sends.
-        done: told the name of each host that has measured all its pairs.
+        done: progress callback; gets the name of each host that has measured all its pairs.
 
     Returns:
         One per pair, in their order.
@@ -169,11 +169,11 @@ def measure_rtt(
             expected = count * (len(peers) / rate + longest / 1000)
             ping = tools.command("echo", "ping", token, str(count), str(rate))
             timeout = 60 + 5 * expected
-            told = _python(host, ping, timeout=timeout, stdin=json.dumps(targets).encode())
-            answer: dict[str, dict[str, list[float]]] = json.loads(told)
+            text = _python(host, ping, timeout=timeout, stdin=json.dumps(targets).encode())
+            answer: dict[str, dict[str, list[float]]] = json.loads(text)
             return answer
 
-        told = hosts.map(ask, list(asking), done=done)
+        answers = hosts.map(ask, list(asking), done=done)
     finally:
         hosts.map(lambda host: servers[host.name].end(), answering)
     return [
@@ -182,8 +182,8 @@ def measure_rtt(
             b,
             hosts.inventory.link(a, b).rtt_ms,
             count,
-            tuple(sorted(told[a][b]["udp"])),
-            tuple(sorted(told[a][b]["tcp"])),
+            tuple(sorted(answers[a][b]["udp"])),
+            tuple(sorted(answers[a][b]["tcp"])),
         )
         for a, b in pairs
     ]
@@ -213,7 +213,7 @@ def measure_capacity(
         hosts: connected.
         operator: ``window-join`` or ``filter``.
         seconds: how long on each host.
-        done: told the name of each host as it is finished.
+        done: progress callback; gets the name of each host as it is finished.
 
     Raises:
         InventoryError: for an unknown operator.

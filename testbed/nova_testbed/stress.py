@@ -112,8 +112,8 @@ def command(host: Host, profile: StressProfile, at: float | None = None) -> str:
     Raises:
         HostError: when the host cannot tell how much it has.
     """
-    told = host.run("nproc; grep MemTotal /proc/meminfo").stdout.split()
-    cores, memory = int(told[0]), 1024 * int(told[2])
+    output = host.run("nproc; grep MemTotal /proc/meminfo").stdout.split()
+    cores, memory = int(output[0]), 1024 * int(output[2])
     cpu = min(cores, host.spec.cpu or cores)
     workers = math.ceil(cpu)
     # A worker that is asked for 100 % does not pause; a limit then keeps it at its share.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,36 @@ from nova_core.model.files import write_text
 from nova_core.model.syntax import Row, dump, number
 from nova_testbed.inventory import Inventory, InventoryError
 from nova_testbed.probing import Capacity, PairRtt
+from nova_workloads.debs import regional_join
 
 # ms of latency and tuples/s with this many digits after the point.
 DIGITS = 3
-STREAMS = ("pressure", "humidity")
 # Tuples/s of a sensor.
 RATE = 1000.0
+
+
+def hosts_document(
+    inventory: Inventory, capacity: Mapping[str, float], latency: Iterable[tuple[str, str, float]]
+) -> dict[str, Any]:
+    """Nodes and latencies of a problem document; the sink hosts no joins.
+
+    Args:
+        inventory: of the hosts.
+        capacity: C_a by host, tuples/s; a host without one is unlimited.
+        latency: pairs of hosts and ms.
+    """
+    nodes = []
+    for host in inventory.hosts:
+        found = capacity.get(host.name)
+        limit = "unlimited" if found is None else number(round(found, 1))
+        row: dict[str, Any] = {"id": host.name, "capacity": limit}
+        if host.role == "sink":
+            row["worker"] = False
+        if host.memory is not None:
+            row["memory"] = host.memory
+        nodes.append(Row(row | {"tags": [host.role]}))
+    pairs = [Row({"from": a, "to": b, "ms": number(round(ms, DIGITS))}) for a, b, ms in latency]
+    return {"nodes": nodes, "latency": {"pairs": pairs}}
 
 
 def problem_document(
@@ -26,11 +50,7 @@ def problem_document(
     capacities: Sequence[Capacity],
     rate: float = RATE,
 ) -> dict[str, Any]:
-    """The plain content of a problem document.
-
-    The sources are those of the paper's end-to-end run (section 4.1): hosts in the role of a source
-    measure pressure and humidity in turn, two and two in a region, joined by region at the sink's
-    behest. The sink hosts no joins.
+    """The plain content of a problem document: pressure joined with humidity, region by region.
 
     Args:
         inventory: of the hosts.
@@ -44,51 +64,22 @@ def problem_document(
     Raises:
         InventoryError: with fewer than two sources.
     """
-    capacity = {entry.host: number(round(entry.tuples_per_second, 1)) for entry in capacities}
-    nodes = []
-    for host in inventory.hosts:
-        row: dict[str, Any] = {"id": host.name, "capacity": capacity.get(host.name, "unlimited")}
-        if host.role == "sink":
-            row["worker"] = False
-        if host.memory is not None:
-            row["memory"] = host.memory
-        nodes.append(Row(row | {"tags": [host.role], "host": host.address}))
     sources = inventory.with_role("source")
     if len(sources) < 2 or not inventory.with_role("sink"):
         raise InventoryError(
             f"inventory {inventory.name}: {len(sources)} hosts with the role source; a problem "
             "needs at least two, and a sink"
         )
-    pairs = [
-        Row({"from": rtt.source, "to": rtt.target, "ms": number(round(rtt.median_ms, DIGITS))})
-        for rtt in _answered(rtts)
-    ]
-    join = {
-        "id": "join",
-        "left": STREAMS[0],
-        "right": STREAMS[1],
-        "sink": inventory.with_role("sink")[0].name,
-        "match": "key",
-    }
-    return {
-        "nova": 1,
-        "name": inventory.name,
-        "query": {"operators": [Row(join)]},
-        "nodes": nodes,
-        "sources": [
-            Row(
-                {
-                    "id": f"{STREAMS[i % 2]}{i // 2 + 1}",
-                    "node": host.name,
-                    "stream": STREAMS[i % 2],
-                    "rate": number(rate),
-                    "key": f"region{i // 2 + 1}",
-                }
-            )
-            for i, host in enumerate(sources[: len(sources) // 2 * 2])
-        ],
-        "latency": {"pairs": pairs},
-    }
+    document = hosts_document(
+        inventory,
+        {entry.host: entry.tuples_per_second for entry in capacities},
+        ((rtt.source, rtt.target, rtt.median_ms) for rtt in _answered(rtts)),
+    )
+    for node, host in zip(document["nodes"], inventory.hosts, strict=True):
+        node["host"] = host.address
+    sink = inventory.with_role("sink")[0].name
+    joined = regional_join([host.name for host in sources], sink, rate)
+    return {"nova": 1, "name": inventory.name} | joined | document
 
 
 def write_problem(

@@ -152,14 +152,9 @@ HUMIDITIES = (
     "142;DHT22;62;48.806;11.158;2025-01-01T00:02:58;5.0;61.3\n"
 )
 FIGURES: dict[str, Any] = {
-    "fig6": {"experiment": 1, "instance": "sim1000", "capacities": ["capacity_0"],
-             "synthetic_nodes": 12, "seed": 0, "seeds": 1},
-    "fig7": {"experiment": 1},
-    "fig8": {"experiment": 1},
-    "fig9": {"experiment": 1},
-    "fig10": {"experiment": 1, "nodes": [12], "heterogeneity": 1.0, "seed": 0},
-    "sbon": {"experiment": 1},
-    "whitewater": {"experiment": 1},
+    "fig6": {"figure": "fig6", "instance": "sim1000", "capacities": ["capacity_0"],
+             "nodes": 12, "seed": 0, "seeds": 1},
+    "fig10": {"figure": "fig10", "nodes": [12], "heterogeneity": 1.0, "seed": 0},
 }  # fmt: skip
 INSTANCE_NODES = """node,x,y,role,capacity_0,capacity_1
 0,1.5,2,sink,100,90

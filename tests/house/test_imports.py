@@ -38,13 +38,21 @@ ALLOWED: dict[str, tuple[str, set[str]]] = {
         "adapters/nova_flink",
         CORE | SHARED | {"nova_kafka.home", "nova_kafka.topics"},
     ),
-    "nova_workloads": ("workloads/nova_workloads", CORE),
+    # What flows in an experiment is handed on to an engine.
+    "nova_workloads": (
+        "workloads/nova_workloads",
+        CORE | {"nova_engines.workload", "nova_engines.query_flow", "nova_engines.query_results"},
+    ),
     "nova_testbed": (
         "testbed/nova_testbed",
         {
             f"nova_core.{name}"
-            for name in ("model", "errors", "console", "numbers", "paths", "programs")
-        },
+            for name in (
+                *("model", "errors", "console", "numbers", "paths", "programs"),
+                *("commands.shared", "lazy_commands"),
+            )
+        }
+        | {"nova_workloads.debs"},
     ),
     "nova_harness": ("harness/nova_harness", ALL),
 }

@@ -19,7 +19,6 @@ from nova_core.strategies.base import create
 from nova_harness.results.run_folder import CellFolder, write_json
 from nova_harness.results.schema import (
     CellFacts,
-    Check,
     HostRow,
     HostUse,
     OperatorCounts,
@@ -29,6 +28,7 @@ from nova_harness.results.schema import (
     Verification,
     VerifiedRow,
 )
+from nova_workloads.comparison import Comparison
 from nova_workloads.debs import Debs
 
 START_US = 1_700_000_000_000_000
@@ -175,7 +175,7 @@ def _write_cell(
         results=int(columns["measured"].sum()),
         hosts=host_use,
     )
-    check = Check(
+    check = Comparison(
         expected=expected,
         delivered=int(came.sum()),
         lost=0,

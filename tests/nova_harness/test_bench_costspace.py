@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from nova_harness import measure_costspace as measure
-from nova_harness.cli import bench
+from nova_harness.bench import costspace as measure
+from nova_harness.bench.commands import bench
 
 
 def test_every_step_is_measured() -> None:
@@ -32,7 +32,7 @@ def test_command(tmp_path: Path) -> None:
     rows = list(csv.DictReader(table.open()))
     assert [row["step"] for row in rows] == [m["step"] for m in shown]
     assert float(rows[0]["mae"]) == shown[0]["mae"]
-    assert "embedding 100 nodes x 12 neighbours" in done.stderr
+    assert "measuring 100 nodes x 12 neighbours" in done.stderr
 
 
 def test_table_has_a_row_per_step() -> None:

@@ -10,8 +10,18 @@ from click.testing import CliRunner
 from nova_core import console
 from nova_core.cli import cli
 from nova_core.errors import NovaError
-from nova_harness.bench import exponents, instance_cases, run_case, summary_table, write_plot
-from nova_harness.measurement import PLACE, REFINE, STEPS, Case, Measurement
+from nova_harness.bench.base import measured as measure
+from nova_harness.bench.kernels import (
+    PLACE,
+    REFINE,
+    STEPS,
+    Case,
+    Measurement,
+    exponents,
+    instance_cases,
+    summary_table,
+    write_plot,
+)
 
 
 def measurement(nodes: int, median: float, *, synthetic: bool = True) -> Measurement:
@@ -27,6 +37,10 @@ def measurement(nodes: int, median: float, *, synthetic: bool = True) -> Measure
         runs=1,
         peak_bytes=None,
     )
+
+
+def run_case(case: Case) -> list[Measurement]:
+    return measure("kernels", [case], Measurement)
 
 
 @pytest.fixture(scope="module")

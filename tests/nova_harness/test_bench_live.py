@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from oracles.live_placement import BrokenPromiseError, check, main
 
 from nova_core.cli import cli
-from nova_harness.measure_live import BUSY_NODE, LiveMeasurement, summary_table
+from nova_harness.bench.live import BUSY_NODE, Measurement, summary_table
 from nova_workloads.live_events import SHARES, RandomEvents
 from nova_workloads.topology import generate
 
@@ -24,7 +24,7 @@ def test_every_kind_of_event_is_timed() -> None:
     measured = json.loads(result.stdout)["measurements"]
     assert [m["event"] for m in measured] == [*SHARES, BUSY_NODE]
     assert all(0 < m["median"] <= m["p99"] for m in measured)
-    found = [msgspec.convert(m, LiveMeasurement) for m in measured]
+    found = [msgspec.convert(m, Measurement) for m in measured]
     table = summary_table([*found, *(replace(m, nodes=2000) for m in found)])
     assert [column.header for column in table.columns] == [
         "event",

@@ -6,7 +6,7 @@ import json
 
 from click.testing import CliRunner
 
-from nova_harness.cli import bench
+from nova_harness.bench.commands import bench
 
 
 def test_figures() -> None:

@@ -20,6 +20,8 @@ from nova_testbed.hosts import connect
 from nova_testbed.inventory import read_inventory
 from nova_testbed.rack import VirtualRack
 from nova_testbed.rack.requirements import missing
+from nova_workloads.base import Traffic
+from nova_workloads.debs import DebsWorkload
 
 pytestmark = pytest.mark.e2e
 
@@ -61,7 +63,9 @@ def test_a_changed_plan_reuses_the_cluster(inventory: Path, tmp_path: Path) -> N
     spec = read_inventory(inventory)
     capacity = {host.name: 10_000.0 for host in spec.hosts}
     file = tmp_path / "problem.yaml"
-    problem = problem_of(problem_document(spec, capacity, 200, 1), file)
+    problem = problem_of(
+        problem_document(spec, capacity, DebsWorkload(regions=1), Traffic(200, 100)), file
+    )
     for strategy in ("sink", "source"):
         write_plan(place(problem, strategy), tmp_path / f"{strategy}.json")
 
@@ -99,7 +103,7 @@ def test_queries_with_columns_are_deployed_and_checked(inventory: Path, tmp_path
     where = {row["operator"]: row["actual"] for row in done["rows"]}
     assert {node for name, node in where.items() if name.startswith("hot/join")} == {"between"}
     compared = done["queries"]["hot"]
-    assert compared["same"]
+    assert compared["ok"]
     assert compared["delivered"] == 16
     # What it was is remembered.
     assert ask("flink", inventory, "verify", done["job"])["ok"]

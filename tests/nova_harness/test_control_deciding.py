@@ -15,6 +15,8 @@ from nova_harness.control.joins_watch import BUSY, RECEIVED, JoinsWatch
 from nova_harness.control.sensing import Processes
 from nova_harness.experiment.problem import problem_document, problem_of
 from nova_testbed.inventory import read_inventory
+from nova_workloads.base import Traffic
+from nova_workloads.debs import DebsWorkload
 
 INVENTORY = """
 inventory: 1
@@ -40,7 +42,9 @@ def placed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Problem, Plan]:
     directory = tmp_path_factory.mktemp("decided")
     (directory / "i.yaml").write_text(INVENTORY)
     capacity = dict.fromkeys(HOSTS, 600.0) | {"left": 10.0, "right": 10.0}
-    document = problem_document(read_inventory(directory / "i.yaml"), capacity, 200, 1)
+    document = problem_document(
+        read_inventory(directory / "i.yaml"), capacity, DebsWorkload(regions=1), Traffic(200, 100)
+    )
     for row, x in zip(document["nodes"], (0, 20, 20, 18, 15, 60), strict=True):
         row["position"] = [float(x), 0.0]
     del document["latency"]

@@ -28,6 +28,8 @@ from nova_testbed.hosts import connect
 from nova_testbed.inventory import Inventory, read_inventory
 from nova_testbed.rack import VirtualRack
 from nova_testbed.rack.requirements import missing
+from nova_workloads.base import Traffic
+from nova_workloads.debs import DebsWorkload
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 180.0
@@ -112,7 +114,7 @@ def test_load_a_killed_worker_and_a_killed_controller(
     file, reachable = rack
     capacity = dict.fromkeys(("hub", "left", "right", "near"), 600.0) | {"far": 590.0}
     capacity |= {"left": 10.0, "right": 10.0}
-    document = problem_document(reachable, capacity, 200, 1)
+    document = problem_document(reachable, capacity, DebsWorkload(regions=1), Traffic(200, 100))
     problem = problem_of(document, tmp_path / "problem.yaml")
     plan = place(problem, "nova")
     write_plan(plan, tmp_path / "plan.json")

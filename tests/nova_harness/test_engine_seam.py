@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -17,14 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import cluster_commands
+import msgspec
 import pytest
 from needs import skip_or_fail
+from own_packages import installed
 
 from nova_core.errors import NovaError
 from nova_core.model.files import write_plan
 from nova_core.strategies.base import place
 from nova_harness.engines.base import names, runner
-from nova_harness.experiment.document import CapacityPart, Experiment, StrategyPart, WorkloadPart
+from nova_harness.experiment.document import CapacityPart, Experiment, StrategyPart
 from nova_harness.experiment.problem import problem_document, problem_of
 from nova_harness.experiment.runner import Watcher, run_experiment
 from nova_harness.report import make_report
@@ -33,9 +33,10 @@ from nova_testbed.hosts import connect
 from nova_testbed.inventory import read_inventory
 from nova_testbed.rack import VirtualRack
 from nova_testbed.rack.requirements import missing
+from nova_workloads.base import Traffic
+from nova_workloads.debs import DebsWorkload
 
 pytestmark = pytest.mark.e2e
-TINY = Path(__file__).parents[1] / "tiny_engine"
 INVENTORY = """
 inventory: 1
 name: {name}
@@ -53,16 +54,9 @@ network: {{rtt_ms: 10}}
 
 @pytest.fixture(scope="module", autouse=True)
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The engine's package, installed where this process finds it."""
-    target = tmp_path_factory.mktemp("installed")
-    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index"]
-    install += ["--no-build-isolation", "--disable-pip-version-check", "--target", str(target)]
-    subprocess.run([*install, str(TINY)], check=True)
-    sys.path.append(str(target))
-    try:
+    """The engine's package, and one with a workload."""
+    with installed(tmp_path_factory.mktemp("installed"), "tiny_engine", "tiny_workload"):
         yield
-    finally:
-        sys.path.remove(str(target))
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +83,7 @@ def experiment(*strategies: StrategyPart) -> Experiment:
         inventory="five.yaml",
         engine="tiny",
         strategies=list(strategies),
-        workload=WorkloadPart(regions=1),
+        workload={"regions": 1},
         windows_ms=[50],
         rates=[100.0],
         duration_s=2,
@@ -147,6 +141,17 @@ def test_an_engine_from_another_package_runs_experiments(base: Path, run: Path) 
     (again,) = (cell for cell in cells if cell.facts.strategy == "sink")
     assert again.facts.start_ms == before.facts.start_ms
     assert not any("calibrating" in line for line in said)
+
+
+def test_a_workload_from_another_package_runs_on_it(base: Path, tmp_path: Path) -> None:
+    asked = msgspec.structs.replace(
+        experiment(StrategyPart(name="nova")), workload={"kind": "machines", "machines": 2}
+    )
+    (cell,) = run_experiment(asked, base, tmp_path / "run", Watcher())
+    check_exact([cell])
+    assert cell.facts.sources == 4 and cell.facts.expected_rate == 200
+    joins = [row.operator for row in cell.verification.rows if row.operator.startswith("join")]
+    assert sorted(joins) == [f"join wear/vibration-{n}*temperature-{n}#0" for n in (1, 2)]
 
 
 def test_a_worker_that_ends_fails_the_run_which_can_go_on(base: Path, run: Path) -> None:
@@ -236,7 +241,9 @@ def test_the_commands_of_a_cluster(base: Path, tmp_path: Path) -> None:
     spec = read_inventory(inventory)
     capacity = {host.name: 10_000.0 for host in spec.hosts}
     file = tmp_path / "problem.yaml"
-    problem = problem_of(problem_document(spec, capacity, 100, 1), file)
+    problem = problem_of(
+        problem_document(spec, capacity, DebsWorkload(regions=1), Traffic(100, 100)), file
+    )
     for strategy in ("sink", "source"):
         write_plan(place(problem, strategy), tmp_path / f"{strategy}.json")
     up = ask("up")

@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 
 from nova_core.model.plan import Instances, Partitions, Plan
 from nova_core.model.problem import Problem
-from nova_harness.experiment.check import check, instances_of, reference_of
-from nova_harness.experiment.problem import problem_document, problem_of, streams_of
-from nova_harness.experiment.samples import samples_table, summary
+from nova_harness.experiment.measured import summary
+from nova_harness.experiment.problem import problem_document, problem_of
 from nova_testbed.inventory import HostSpec, Inventory, Link
+from nova_workloads.base import Traffic
+from nova_workloads.debs import DebsWorkload
+from nova_workloads.joined_streams import JoinedStreams, instances_of
+from nova_workloads.joined_streams import compare as check
 from nova_workloads.reference import Reference
 
 RATE, START, COUNT, WINDOW, KEYS = 500.0, 1_700_000_000_000, 400, 100, 10
@@ -37,7 +40,7 @@ def small_inventory() -> Inventory:
 def problem(tmp_path_factory: pytest.TempPathFactory) -> Problem:
     inventory = small_inventory()
     capacity = {host.name: 5000.0 for host in inventory.hosts}
-    document = problem_document(inventory, capacity, RATE, 2)
+    document = problem_document(inventory, capacity, DebsWorkload(regions=2), Traffic(RATE, 100))
     return problem_of(document, tmp_path_factory.mktemp("problem") / "problem.yaml")
 
 
@@ -58,16 +61,12 @@ def cut_plan(problem: Problem) -> Plan:
     return Plan(problem, "test", "latency", partitions, instances)
 
 
+def streams_of(problem: Problem) -> JoinedStreams:
+    return DebsWorkload(regions=2).streams(problem, Traffic(RATE, WINDOW, KEYS), seed=0)
+
+
 def the_reference(problem: Problem) -> Reference:
-    return reference_of(
-        problem,
-        streams_of(problem, None, 0),
-        rate=RATE,
-        start_ms=START,
-        count=COUNT,
-        window_ms=WINDOW,
-        keys=KEYS,
-    )
+    return streams_of(problem).reference(START, COUNT)
 
 
 def everything(plan: Plan, reference: Reference) -> dict[str, Any]:
@@ -172,9 +171,10 @@ def test_latency_counts_from_the_later_due_time(problem: Problem) -> None:
         "arrive_us": due + 7000,
     }
     measured = (START * 1000 + 100_000, START * 1000 + 200_000)
-    table = samples_table(records, plan, rate=RATE, start_ms=START, measured_us=measured)
+    streams = streams_of(problem)
+    table = streams.samples(plan, streams.flow(START, None), records, measured)
     assert table.column("pair").to_pylist() == [1] * 100
-    found = summary(table, measured)
+    found = summary(table, streams.tuples_per_s(table, measured), measured)
     assert found.results == 50
     assert found.latency_ms.mean == pytest.approx(7.0)
     assert found.latency_ms.p9999 == pytest.approx(7.0, rel=0.002)
@@ -193,10 +193,9 @@ def test_no_results_have_no_latency(problem: Problem) -> None:
             *("left_emit_us", "right_emit_us", "arrive_us"),
         )
     }
-    table = samples_table(
-        empty, cut_plan(problem), rate=RATE, start_ms=START, measured_us=(0, 1_000_000)
-    )
-    found = summary(table, (0, 1_000_000))
+    streams, measured = streams_of(problem), (0, 1_000_000)
+    table = streams.samples(cut_plan(problem), streams.flow(START, None), empty, measured)
+    found = summary(table, streams.tuples_per_s(table, measured), measured)
     assert found.latency_ms.p50 is None
     assert found.throughput_results_per_s == 0
 
@@ -205,7 +204,8 @@ def test_values_come_from_data_where_there_is_some(problem: Problem, tmp_path: P
     for name, value in (("bmp280_a.csv", 97_000.0), ("dht22_b.csv", 55.5)):
         rows = "".join(f"7,r1,{i},{value + i}\n" for i in range(10))
         (tmp_path / name).write_text(rows)
-    found = streams_of(problem, tmp_path, 0)
+    workload = DebsWorkload(regions=2, data=str(tmp_path))
+    found = workload.streams(problem, Traffic(RATE, WINDOW, KEYS), seed=0).streams
     assert [s.sensor for s in found] == [str(name) for name in problem.sources.ids]
     assert found[0].value[0] == 97_000.0
     assert found[1].value[0] == 55.5

@@ -18,7 +18,8 @@ from nova_harness.experiment.document import (
     read_experiment,
 )
 from nova_harness.results.run_folder import CellFolder
-from nova_harness.results.schema import Check, Verification
+from nova_harness.results.schema import Verification
+from nova_workloads.comparison import Comparison
 
 SMALL = "experiment: 1\nname: small\nstrategies: [nova, sink]\n"
 
@@ -34,7 +35,8 @@ def test_experiments_that_come_with_nova_can_be_read(name: str) -> None:
     found = read_experiment(find_experiment(name))
     assert found.name == name
     assert {"nova", "sink", "source", "tree", "top-c"} <= {s.called for s in found.chosen}
-    assert all(found.keys(w, 1000) == w for w in found.windows_ms)
+    traffic = found.workload_in().traffic
+    assert all(traffic(w, 1000).keys == w for w in found.windows_ms)
 
 
 @pytest.mark.parametrize(
@@ -86,8 +88,7 @@ def test_a_cell_says_what_is_expected_of_it(tmp_path: Path) -> None:
     found = read_experiment(written(tmp_path, SMALL + "windows_ms: [100]\nrates: [500]\n"))
     told = cells_of(found)[0].facts(found)
     assert told.keys == 50
-    assert told.expected_rate == 4 * 500
-    assert told.sources == 8
+    assert found.workload_in().traffic(100, 500).matches == 1
 
 
 def test_a_cell_is_done_when_its_mark_is_there(tmp_path: Path) -> None:
@@ -144,7 +145,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
 
 def test_a_cell_that_could_not_be_run_is_no_success(tmp_path: Path) -> None:
     asked = read_experiment(written(tmp_path, SMALL))
-    check = Check(expected=5, delivered=5, lost=0, duplicated=0, wrong=0, cut_off=0)
+    check = Comparison(expected=5, delivered=5)
     folders = [cell.folder(tmp_path) for cell in cells_of(asked)]
     for cell, folder in zip(cells_of(asked), folders, strict=True):
         folder.begin(cell.facts(asked))
@@ -162,7 +163,8 @@ def test_matches_of_less_than_one_in_a_tuple(tmp_path: Path) -> None:
             tmp_path, SMALL + "workload: {kind: debs, matches: 0.1}\nwindows_ms: [1, 100, 15]\n"
         )
     )
-    assert asked.every == 10
+    traffic = asked.workload_in().traffic
+    assert traffic(15, 1000).every == 10
     # However short the windows, one in ten sequence numbers may match, and each but one other.
-    assert [asked.keys(window, 1000) for window in (1, 15, 100)] == [10, 20, 100]
-    assert cells_of(asked)[0].facts(asked).expected_rate == pytest.approx(4 * 100)
+    assert [traffic(window, 1000).keys for window in (1, 15, 100)] == [10, 20, 100]
+    assert traffic(100, 1000).matches == pytest.approx(0.1)

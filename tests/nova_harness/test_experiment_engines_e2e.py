@@ -19,8 +19,8 @@ from nova_harness.engines.base import DIRECT, runner
 from nova_harness.experiment.bed import engine_bed, prepare_engine
 from nova_harness.experiment.cell_run import run_cell
 from nova_harness.experiment.cells import cells_of
-from nova_harness.experiment.document import CapacityPart, Experiment, StrategyPart, WorkloadPart
-from nova_harness.experiment.problem import problem_document, problem_of, streams_of
+from nova_harness.experiment.document import CapacityPart, Experiment, StrategyPart
+from nova_harness.experiment.problem import problem_document, problem_of
 from nova_harness.experiment.runner import Watcher, run_experiment
 from nova_harness.report import make_report
 from nova_harness.results.run_folder import CellFolder
@@ -30,6 +30,8 @@ from nova_testbed.hosts import connect
 from nova_testbed.inventory import read_inventory
 from nova_testbed.rack import VirtualRack
 from nova_testbed.rack.requirements import missing
+from nova_workloads.base import Traffic
+from nova_workloads.debs import DebsWorkload
 
 pytestmark = pytest.mark.e2e
 
@@ -79,7 +81,7 @@ def test_an_experiment_on_another_engine(base: Path, tmp_path: Path, engine: str
         engine=engine,
         # What an engine costs may leave hosts less capacity than they need.
         strategies=[StrategyPart(name="nova", parameters={"on_full": "spread"}), "sink"],
-        workload=WorkloadPart(regions=1),
+        workload={"regions": 1},
         windows_ms=[100],
         rates=[100.0],
         duration_s=5,
@@ -122,7 +124,7 @@ def test_a_cell_through_kafka(base: Path, tmp_path: Path) -> None:
         inventory="four.yaml",
         transport="kafka",
         strategies=["sink"],
-        workload=WorkloadPart(regions=1),
+        workload={"regions": 1},
         windows_ms=[100],
         rates=[100.0],
         # Flink tells how far it has read every few seconds.
@@ -137,8 +139,11 @@ def test_a_cell_through_kafka(base: Path, tmp_path: Path) -> None:
     reachable = VirtualRack(read_inventory(base / "four.yaml")).reachable()
     # Every host has room: where the join runs is not what is looked at, so nothing is calibrated.
     capacity = dict.fromkeys((host.name for host in reachable.hosts), 1e6)
-    problem = problem_of(problem_document(reachable, capacity, 100.0, 1, 1), tmp_path / "p.yaml")
-    streams = streams_of(problem, None, experiment.seed)
+    problem = problem_of(
+        problem_document(reachable, capacity, DebsWorkload(regions=1), Traffic(100.0, 100)),
+        tmp_path / "p.yaml",
+    )
+    streams = DebsWorkload(regions=1).streams(problem, Traffic(100.0, 100, 10), experiment.seed)
     (cell,) = cells_of(experiment)
     with engine_bed(experiment, reachable, engine, print, keep=False) as bed:
         folder = CellFolder(tmp_path / "cell")
@@ -163,7 +168,10 @@ def test_plans_by_command(base: Path, tmp_path: Path, engine: str) -> None:
     ask = partial(cluster_commands.ask, engine, inventory)
     spec = read_inventory(inventory)
     capacity = {host.name: 10_000.0 for host in spec.hosts}
-    problem = problem_of(problem_document(spec, capacity, 100, 1), tmp_path / "p.yaml")
+    problem = problem_of(
+        problem_document(spec, capacity, DebsWorkload(regions=1), Traffic(100, 100)),
+        tmp_path / "p.yaml",
+    )
     for strategy in ("sink", "source"):
         write_plan(place(problem, strategy), tmp_path / f"{strategy}.json")
     given = ["-p", str(tmp_path / "p.yaml")]

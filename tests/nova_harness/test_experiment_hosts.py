@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nova_core.errors import NovaError
+from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_harness.experiment.calibration import (
     Setting,
@@ -21,18 +22,22 @@ from nova_harness.experiment.calibration import (
     calibration_plan,
     capacities,
     costs,
+    find_rate,
+    strongest,
     warming_plan,
 )
 from nova_harness.experiment.document import ExperimentError
-from nova_harness.experiment.found_rate import find_rate, strongest
-from nova_harness.experiment.latencies import percentiles
 from nova_harness.experiment.limits import LEFT_CORES, Limits
+from nova_harness.experiment.measured import percentiles
 from nova_harness.experiment.problem import problem_document, problem_of, rtt_csv
 from nova_harness.experiment.stress import ROOM, profiles
 from nova_harness.experiment.usage import Reading, engine_cores, mean_cores, noted, usage_table
 from nova_harness.results.run_folder import CALIBRATIONS, read_calibrations, write_json
 from nova_harness.results.schema import CalibratedSetting, Calibration, Calibrations
 from nova_testbed.inventory import Inventory, read_inventory
+from nova_workloads.base import Traffic
+from nova_workloads.debs import DebsWorkload
+from nova_workloads.joined_streams import JoinedStreams
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +48,9 @@ def inventory() -> Inventory:
 def placed(inventory: Inventory, directory: Path, regions: int = 4) -> Problem:
     capacity = {host.name: 10_000 * (host.cpu or 1) for host in inventory.hosts}
     capacity["sink"] = 10_000.0
-    document = problem_document(inventory, capacity, 1000, regions)
+    document = problem_document(
+        inventory, capacity, DebsWorkload(regions=regions), Traffic(1000, 100)
+    )
     return problem_of(document, directory / "problem.yaml")
 
 
@@ -62,8 +69,8 @@ def test_latencies_are_one_way(inventory: Inventory, tmp_path: Path) -> None:
 
 def test_too_few_sources_are_told(inventory: Inventory) -> None:
     capacity = {host.name: 1.0 for host in inventory.hosts}
-    with pytest.raises(ExperimentError, match="8 hosts with the role source; 5 regions need 10"):
-        problem_document(inventory, capacity, 1000, 5)
+    with pytest.raises(NovaError, match="8 hosts with the role source; 5 regions need 10"):
+        problem_document(inventory, capacity, DebsWorkload(regions=5), Traffic(1000, 100))
 
 
 @given(st.lists(st.integers(1, 10_000_000), min_size=1, max_size=300))
@@ -99,6 +106,14 @@ def test_mean_use_is_of_the_measured_time() -> None:
     assert mean_cores({"h": series[:1]}, 5, 15) == {}
 
 
+def flowing(plan: Plan) -> JoinedStreams:
+    return JoinedStreams(plan.problem, [], Traffic(1000, 100, 100))
+
+
+def sources(count: int) -> list[str]:
+    return [f"source{number}" for number in range(1, count + 1)]
+
+
 def outcome(used: dict[str, float], results: int) -> Any:
     series = {
         name: [Reading(float(t), cores * t, 0.0, 0) for t in range(12)]
@@ -117,14 +132,14 @@ def test_costs_come_from_what_hosts_with_one_kind_of_operator_used(
     assert hosts == ["worker1", "worker2", "worker3", "worker4"]
     used = {h.name: {"source": 0.05, "sink": 0.1}.get(h.role, 0.06) for h in inventory.hosts}
     used["worker5"] = 0.02
-    found = costs(plan, outcome(used, 40_000), Setting(1000), 100)
+    found = costs(plan, outcome(used, 40_000), flowing(plan), Setting(1000), 100)
     assert found.idle_cores == pytest.approx(0.02)
     assert found.source_cores == pytest.approx(0.05)
     assert found.sink_cores == pytest.approx(0.1)
     assert found.join_us == pytest.approx(20.0)  # 0.04 cores for 2000 tuples/s
     assert found.results_per_s == 4000
     # What joins could not keep up with they have not used CPU for.
-    behind = costs(plan, outcome(used, 20_000), Setting(1000), 100)
+    behind = costs(plan, outcome(used, 20_000), flowing(plan), Setting(1000), 100)
     assert behind.kept_up == 0.5
     assert behind.join_us == pytest.approx(40.0)
     setting = CalibratedSetting(rate=1000, costs=found)
@@ -135,30 +150,30 @@ def test_costs_come_from_what_hosts_with_one_kind_of_operator_used(
         read_calibrations(tmp_path)
     used |= dict.fromkeys(hosts, 0.01)
     with pytest.raises(ExperimentError, match="no more CPU than one without"):
-        costs(plan, outcome(used, 40_000), Setting(1000), 100)
+        costs(plan, outcome(used, 40_000), flowing(plan), Setting(1000), 100)
     del used["source3"]
     with pytest.raises(ExperimentError, match="source3: CPU use is not known"):
-        costs(plan, outcome(used, 40_000), Setting(1000), 100)
+        costs(plan, outcome(used, 40_000), flowing(plan), Setting(1000), 100)
 
 
 def test_capacity_is_what_is_left_of_the_limit(inventory: Inventory) -> None:
     found = Calibration(0.02, 0.035, 0.16, 20.0, 1000, 4000, 100, {})
     cores = {host.name: host.cpu or 1.0 for host in inventory.hosts}
     asked = {"rate": 1000.0, "safety": 0.8}
-    capacity = capacities(found, inventory, cores, **asked, regions=4, output_rate=4000)
+    capacity = capacities(found, inventory, cores, sources(8), **asked, output_rate=4000)
     assert capacity["worker1"] == pytest.approx((0.2 - 0.02) / 20e-6)
     # Beside a source there has to be room for sending all of it once more.
     assert capacity["source1"] == pytest.approx((0.08 - 0.05) / 20e-6)
     assert capacity["source8"] == 0
     assert capacity["sink"] == 4000
     # With fewer regions the last sources' hosts have none.
-    fewer = capacities(found, inventory, cores, **asked, regions=3, output_rate=3000)
+    fewer = capacities(found, inventory, cores, sources(6), **asked, output_rate=3000)
     assert fewer["source8"] == pytest.approx((0.04 - 0.02) / 20e-6)
-    told = bottlenecks(replace(found, source_cores=0.055), inventory, cores, 4, 1000)
+    told = bottlenecks(replace(found, source_cores=0.055), inventory, cores, sources(8), 1000)
     assert [line.split(":")[0] for line in told] == ["source7", "source8", "sink"]
     # Sources that joins have held up need more than they have used.
     held_up = replace(found, kept_up=0.5)
-    capacity = capacities(held_up, inventory, cores, **asked, regions=4, output_rate=4000)
+    capacity = capacities(held_up, inventory, cores, sources(8), **asked, output_rate=4000)
     assert capacity["source1"] == 0
     assert held_up.source_at(500) == pytest.approx(0.035)
 
@@ -179,10 +194,12 @@ def test_load_leaves_hosts_less_capacity(inventory: Inventory, tmp_path: Path) -
     # Of instance 2 half of the results came, of the others all.
     found = outcome(used, 25_000)
     found.records["instance"] = np.repeat([0, 1, 2], [10_000, 10_000, 5_000])
-    told = costs(on_source, found, Setting(1000, stress=True), 100, limits=limits)
+    told = costs(
+        on_source, found, flowing(on_source), Setting(1000, stress=True), 100, limits=limits
+    )
     assert told.left == pytest.approx(0.06 / 0.08)
     assert told.join_us == pytest.approx(1e6 * (0.03 + 0.02 + 0.01) / 5000)
-    assert costs(on_source, found, Setting(1000), 100).left is None
+    assert costs(on_source, found, flowing(on_source), Setting(1000), 100).left is None
     cores = {host.name: host.cpu or 1.0 for host in inventory.hosts}
     available = told.available(inventory, cores)
     assert available["source1"] == pytest.approx(0.075)
@@ -206,7 +223,7 @@ def test_a_rate_is_found_for_a_load(
         return Calibration(0.01, 0.05, 0.1, 15.0 + rising * rate, rate, 0, 100, {})
 
     def takes(found: Calibration) -> tuple[str, float]:
-        return strongest(found, inventory, cores, regions=4)
+        return strongest(found, inventory, cores, sources(8))
 
     found = find_rate(1.2, start, measure, takes)
     assert [one.rate for one in found.calibrations] == rates

@@ -14,14 +14,16 @@ from nova_engines.results import FIELDS
 from nova_harness.engines.kafka import BROKER, KafkaDeployment
 from nova_harness.experiment.cells import cells_of
 from nova_harness.experiment.document import Experiment, check_experiment
-from nova_harness.experiment.kafka_measures import kafka_figures
+from nova_harness.experiment.measured import kafka_figures
 from nova_harness.experiment.runner import default_folder
 from nova_harness.report import make_report, tables
 from nova_kafka.measures import Sample
 from nova_testbed.hosts import Hosts
 from nova_testbed.inventory import read_inventory
 
-THROUGH = Experiment(name="a", strategies=["sink"], transport="kafka")
+THROUGH = Experiment(
+    name="a", strategies=["sink"], transport="kafka", windows_ms=[100], rates=[1000.0]
+)
 
 
 def test_an_experiment_says_how_readings_come() -> None:

@@ -5,41 +5,30 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from nova_core.cli import cli
-from nova_harness import fig8, fig9
-from nova_harness.figure_inputs import SpaceParameters, read_parameters
+from nova_harness.reproduce.base import Run
+from nova_harness.reproduce.fig8 import Fig8, Fig8Parameters
+from nova_harness.reproduce.fig9 import Fig9, Fig9Parameters
+from nova_harness.reproduce.inputs import SpaceParameters
 
 
 def nova(*arguments: str | Path) -> Result:
     return CliRunner().invoke(cli, [str(a) for a in arguments], prog_name="nova")
 
 
-def asked8(**changes: Any) -> fig8.Fig8:
-    """The project's own parameters, on fewer workloads and spaces."""
-    import msgspec
-
-    own = read_parameters("fig8", fig8.Fig8, None)
-    return msgspec.structs.replace(own, **changes)
-
-
 @pytest.mark.data
 def test_figure_8_has_the_papers_ordering(shared_data: Path) -> None:
-    spaces = [
-        SpaceParameters(dimensions=2, height=False),
-        SpaceParameters(dimensions=2, height=True),
-    ]
-    asked = asked8(
+    asked = Fig8Parameters(
         workloads=2,
-        spaces=spaces,
-        objectives=["latency"],
-        strategies=["sink", "source", "top-c", "tree"],
+        spaces=(SpaceParameters(height=False), SpaceParameters(height=True)),
+        objectives=("latency",),
+        strategies=("sink", "source", "top-c", "tree"),
     )
-    result = fig8.run(asked, shared_data)
+    result = Fig8().run(asked, Run(shared_data))
     assert result.nodes == 419
     rows = {row.strategy: row for row in result.strategies}
     for name in ("nova", "nova(p)"):
@@ -59,10 +48,7 @@ def test_figure_8_has_the_papers_ordering(shared_data: Path) -> None:
 
 @pytest.mark.data
 def test_figure_9_stays_within_5_percent(shared_data: Path) -> None:
-    import msgspec
-
-    own = read_parameters("fig9", fig9.Fig9, None)
-    result = fig9.run(msgspec.structs.replace(own, workloads=2), shared_data)
+    result = Fig9().run(Fig9Parameters(workloads=2), Run(shared_data))
     assert (result.nodes, len(result.hours)) == (631, 6)
     assert result.p90_range < 0.05
     assert result.worst_workload < 0.05
@@ -74,13 +60,13 @@ def test_figure_9_stays_within_5_percent(shared_data: Path) -> None:
 def small(tmp_path: Path) -> dict[str, Path]:
     """Parameter files of small experiments."""
     (tmp_path / "fig8.yaml").write_text(
-        "{experiment: 1, latencies: a.csv, synthetic_nodes: 40, neighbours: 12, workloads: 2,"
+        "{figure: fig8, latencies: a.csv, synthetic_nodes: 40, neighbours: 12, workloads: 2,"
         " space: {dimensions: 2, height: true}, heterogeneity: 1.0, objectives: [latency],"
         " strategies: [source, tree],"
         " spaces: [{height: false}, {heights: axis}]}"
     )
     (tmp_path / "fig9.yaml").write_text(
-        "{experiment: 1, latencies: [a.csv], synthetic_nodes: 40, synthetic_hours: 3,"
+        "{figure: fig9, latencies: [a.csv], synthetic_nodes: 40, synthetic_hours: 3,"
         " neighbours: 12, workloads: 2, space: {}, heterogeneity: 1.0, threshold: 10}"
     )
     return {name: tmp_path / f"{name}.yaml" for name in ("fig8", "fig9")}
@@ -98,7 +84,7 @@ def test_a_figure_is_written_and_told(small: dict[str, Path], tmp_path: Path, fi
     assert {file.name for file in output.iterdir()} == files
     assert (output / f"{figure}.png").read_bytes().startswith(b"\x89PNG")
     numbers = json.loads((output / f"{figure}.json").read_text())
-    rows = numbers["strategies" if figure == "fig8" else "hours"]
+    rows = numbers["result"]["strategies" if figure == "fig8" else "hours"]
     with (output / f"{figure}.csv").open() as file:
         table = list(csv.DictReader(file))
     assert len(table) == len(rows)
@@ -115,9 +101,9 @@ def test_a_figure_is_written_and_told(small: dict[str, Path], tmp_path: Path, fi
 def test_every_installed_strategy_is_shown() -> None:
     from nova_core.strategies import names
 
-    own = asked8()
+    own = Fig8Parameters()
     assert set(own.shown()) == set(names()) - {"nova", *own.leave_out}
-    assert asked8(strategies=["nova", "tree", "ilp"]).shown() == ["tree"]
+    assert Fig8Parameters(strategies=("nova", "tree", "ilp")).shown() == ["tree", "ilp"]
 
 
 def test_bad_input_is_refused(small: dict[str, Path], tmp_path: Path) -> None:

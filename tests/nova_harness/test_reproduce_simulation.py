@@ -20,11 +20,13 @@ from nova_core.errors import NovaError
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.strategies import create
-from nova_harness import fig6, fig7, simulation
-from nova_harness.figure_inputs import read_parameters
-from nova_harness.isolated import BEGIN, END, Limited, isolated
 from nova_harness.measurement import Case
-from nova_harness.simulation import Limits, Placing, place, run_cells
+from nova_harness.reproduce import cells
+from nova_harness.reproduce.base import Run
+from nova_harness.reproduce.cells import Limits, Placing, place, run_cells
+from nova_harness.reproduce.fig6 import Fig6, Fig6Parameters
+from nova_harness.reproduce.fig7 import Fig7, Fig7Parameters
+from nova_harness.reproduce.isolated import BEGIN, END, Limited, isolated
 
 
 def nova(*arguments: str | Path) -> Result:
@@ -65,8 +67,8 @@ def test_work_runs_apart() -> None:
 
 @pytest.mark.parametrize("compiles", [True, False])
 def test_compiling_is_no_part_of_the_time(monkeypatch: pytest.MonkeyPatch, compiles: bool) -> None:
-    monkeypatch.setattr(simulation, "SECOND_RUN_BELOW", 0.0)
-    monkeypatch.setattr(simulation, "MEASURED_FOR", 0.0)
+    monkeypatch.setattr(cells, "SECOND_RUN_BELOW", 0.0)
+    monkeypatch.setattr(cells, "MEASURED_FOR", 0.0)
     sink, runs = create("sink"), []
     kernel = numba.njit(lambda x: x + 1)
 
@@ -75,17 +77,18 @@ def test_compiling_is_no_part_of_the_time(monkeypatch: pytest.MonkeyPatch, compi
             runs.append(kernel(1.0) if compiles else 2.0)
             return sink.place(problem)
 
-    monkeypatch.setattr(simulation, "create", lambda *_: Strategy())
+    monkeypatch.setattr(cells, "create", lambda *_: Strategy())
     assert place(Placing(Case(30), "any", timed=True), lambda _: None)["nodes"] == 30
     assert len(runs) == 1 + compiles
 
 
 def test_kept_cells_stand_within_their_limits(tmp_path: Path) -> None:
-    kept, steps = tmp_path / "cells.jsonl", []
+    kept, steps = tmp_path / cells.CELLS, []
     wanted = [Placing(Case(n), s) for n in (30, 40) for s in ("sink", "source")]
 
     def run(seconds: float) -> list[Any]:
-        return run_cells(wanted, Limits(seconds), kept, lambda *n: steps.append(n), growing=True)
+        given = Run(kept=tmp_path, advance=lambda *n: steps.append(n))
+        return run_cells(wanted, Limits(seconds), given, growing=True)
 
     short = run(1e-6)
     assert [one.error for one in short[:2]] == ["over 1e-06 s"] * 2
@@ -137,16 +140,17 @@ def test_a_figure_is_written_and_told(
     assert {file.name for file in output.iterdir()} == {*written, "cells.jsonl"}
     assert (output / f"{figure}.png").read_bytes().startswith(b"\x89PNG")
     numbers = json.loads((output / f"{figure}.json").read_text())
-    assert len(numbers["rows"]) == rows
-    assert not any(row["error"] for row in numbers["rows"])
+    found_rows = numbers["result"]["rows"]
+    assert len(found_rows) == rows
+    assert not any(row["error"] for row in found_rows)
     with (output / f"{figure}.csv").open() as file:
         assert len(list(csv.DictReader(file))) == rows
-    found = {row["strategy"]: row for row in numbers["rows"]}
+    found = {row["strategy"]: row for row in found_rows}
     if figure == "fig7":
         assert found["sink"]["delta"] == 0
         assert 0 <= found["nova"]["delta"] <= found["nova(p)"]["delta"]
     else:
-        assert {row["overloaded"] for row in numbers["rows"] if row["strategy"] == "sink"} == {100}
+        assert {row["overloaded"] for row in found_rows if row["strategy"] == "sink"} == {100}
         assert found[other]["overloaded"] < 100
     if figure == "fig6":
         assert (found["sink"]["runs"], found["sink"]["spread"]) == (1, None)
@@ -163,17 +167,13 @@ def test_a_figure_is_written_and_told(
 @pytest.mark.data
 def test_published_figures_come_out_again(shared_data: Path) -> None:
     """On the published instances, of strategies that need no random numbers."""
-    import msgspec
-
-    names = ["nova", "sink", "source", "top-c", "tree"]
-    limits = Limits(120)
-    own = read_parameters("fig6", fig6.Fig6, None)
-    asked = msgspec.structs.replace(own, strategies=names, capacities=["capacity_0", "capacity_5"])
-    for row in fig6.run(asked, shared_data, limits).rows:
+    names = ("nova", "sink", "source", "top-c", "tree")
+    ends = ("capacity_0", "capacity_5")
+    asked = Fig6Parameters(strategies=names, capacities=ends, limit=120)
+    for row in Fig6().run(asked, Run(shared_data)).rows:
         assert row.overloaded == pytest.approx(row.published, abs=1.05), row
-    seven = read_parameters("fig7", fig7.Fig7, None)
-    asked7 = msgspec.structs.replace(seven, strategies=names, instances=["sim1000"])
-    for seventh in fig7.run(asked7, shared_data, limits).rows:
+    asked7 = Fig7Parameters(strategies=names, instances=("sim1000",), limit=120)
+    for seventh in Fig7().run(asked7, Run(shared_data)).rows:
         if seventh.strategy == "nova(p)":  # better than published
             assert seventh.delta is not None
             assert seventh.delta < 28
@@ -191,4 +191,4 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
     assert "unknown 'best'; installed are" in refused("fig10", "--strategy", "best")
     assert "sim1000: no such instance" in refused("fig6", "--data", tmp_path)
     assert "exclude each other" in refused("fig7", "--data", tmp_path, "--nodes", "40")
-    assert "'--limit'" in refused("fig10", "--limit", "0")
+    assert "reproduce fig10: limit: 0.0 is not" in refused("fig10", "--limit", "0")

@@ -12,15 +12,14 @@ from click.testing import CliRunner, Result
 
 from nova_core.cli import cli
 from nova_core.errors import ProblemError
-from nova_harness import whitewater
-from nova_harness.figure_inputs import read_parameters
+from nova_harness.reproduce.whitewater import WhitewaterParameters
 from nova_workloads.operator_queries import LARGE, SMALL, QueryShape, random_query
 
-PARAMETERS = """{experiment: 1,
- small: {queries: 3, sources: [1, 2], operators: 6, nodes: 4, options: 2,
-         searches: [exhaustive, greedy, random]},
- large: {queries: 2, sources: [2, 3], operators: 9, nodes: 4, options: 2,
-         searches: [reactive-tabu, reactive-tabu 2-phase, tabu, annealing]}}
+PARAMETERS = """{figure: whitewater, small: 3, large: 2,
+ small_shape: {sources: [1, 2], operators: 6, nodes: 4, options: 2},
+ large_shape: {sources: [2, 3], operators: 9, nodes: 4, options: 2},
+ small_searches: [exhaustive, greedy, random],
+ large_searches: [reactive-tabu, reactive-tabu 2-phase, tabu, annealing]}
 """
 
 
@@ -41,7 +40,8 @@ def test_tables_and_figure_are_written_and_runs_kept(parameters: Path, tmp_path:
     done = nova(*asked)
     assert done.exit_code == 0, done.output
     assert "times as fast as tabu (published: 23)" in " ".join(done.stdout.split())
-    names = ["whitewater-small.csv", "whitewater-large.csv", "whitewater.json", "whitewater.png"]
+    parts = ("small", "large", "ratios")
+    names = [*(f"whitewater-{p}.csv" for p in parts), "whitewater.json", "whitewater.png"]
     assert {file.name for file in output.iterdir()} == {*names, "runs.jsonl"}
     assert (output / "whitewater.png").read_bytes().startswith(b"\x89PNG")
     numbers = json.loads((output / "whitewater.json").read_text())
@@ -49,10 +49,10 @@ def test_tables_and_figure_are_written_and_runs_kept(parameters: Path, tmp_path:
         rows = list(csv.DictReader(file))
     assert [row["search"] for row in rows] == ["exhaustive", "greedy", "random"]
     assert rows[0]["optimal"] == "100.0"
-    for row in numbers["small"]:
+    for row in numbers["result"]["small"]:
         parts = [row[name] for name in ("optimal", "up_to_1_5", "up_to_2", "up_to_4", "worse")]
         assert sum(parts) == pytest.approx(100)
-    reference = numbers["large"][0]
+    reference = numbers["result"]["large"][0]
     assert (reference["same"], reference["ratio"]) == (100, 1)
     # Again, with one run missing and one cut short: these are done, the others kept.
     kept = output / "runs.jsonl"
@@ -63,12 +63,12 @@ def test_tables_and_figure_are_written_and_runs_kept(parameters: Path, tmp_path:
     assert again.exit_code == 0, again.output
     told = json.loads(again.stdout)
     assert told["written"] == names
-    assert told["small"] == numbers["small"]
+    assert told["result"]["small"] == numbers["result"]["small"]
     assert kept.read_bytes().splitlines()[: len(lines) - 2] == [
         line.rstrip(b"\n") for line in lines[:-2]
     ]
     quality = ("search", "better", "same", "worse", "evaluations")
-    for one, other in zip(told["large"], numbers["large"], strict=True):
+    for one, other in zip(told["result"]["large"], numbers["result"]["large"], strict=True):
         assert [one[name] for name in quality] == [other[name] for name in quality]
 
 
@@ -85,7 +85,7 @@ def test_bad_input_is_refused(parameters: Path, tmp_path: Path) -> None:
     assert "unknown search 'climbing'" in refused(PARAMETERS.replace("greedy", "climbing"))
     assert "exhaustive is missing" in refused(PARAMETERS.replace("[exhaustive, ", "["))
     assert "options is 9" in refused(PARAMETERS.replace("options: 2", "options: 9"))
-    assert "small.queries is 0" in refused(PARAMETERS.replace("queries: 3", "queries: 0"))
+    assert "small: 0 is not" in refused(PARAMETERS.replace("small: 3", "small: 0"))
     kept = tmp_path / "out" / "runs.jsonl"
     kept.parent.mkdir(exist_ok=True)
     kept.write_text("{}\n")
@@ -93,9 +93,9 @@ def test_bad_input_is_refused(parameters: Path, tmp_path: Path) -> None:
 
 
 def test_the_projects_own_parameters_are_the_texts() -> None:
-    own = read_parameters("whitewater", whitewater.Whitewater, None)
-    assert (own.small.shape(), own.small.queries) == (SMALL, 100)
-    assert (own.large.shape(), own.large.queries) == (LARGE, 1000)
+    own = WhitewaterParameters()
+    assert (own.small_shape, own.small) == (SMALL, 100)
+    assert (own.large_shape, own.large) == (LARGE, 1000)
 
 
 def test_queries_are_of_the_size_asked_for() -> None:

@@ -15,14 +15,20 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 Operators = dict[str, tuple[str, ...]]
 
 
-def operators_of(topology: dict[str, Any]) -> Operators:
-    """Operators with their inputs, as the parser and the optimizer make them of the query."""
+ORDERS = (("filter", "watermark"), ("watermark", "filter"))
+
+
+def operators_of(topology: dict[str, Any], order: tuple[str, str] = ORDERS[0]) -> Operators:
+    """Operators with their inputs, as the parser and the optimizer make them of the query.
+
+    Which of an input's two comes first differs between revisions.
+    """
     found: Operators = {}
     ends = []
     for line, side in zip(topology["query"].splitlines()[2:4], ("left", "right"), strict=True):
         last = f"source {side}"
         found[last] = ()
-        for kind in ("filter", "projection", "watermark"):
+        for kind in order:
             if kind != "filter" or "WHERE" in line:
                 found[f"{kind} {side}"] = (last,)
                 last = f"{kind} {side}"
@@ -33,10 +39,12 @@ def operators_of(topology: dict[str, Any]) -> Operators:
 
 
 def place(
-    topology: dict[str, Any], forbidden: tuple[str, str] | None = None
+    topology: dict[str, Any],
+    forbidden: tuple[str, str] | None = None,
+    order: tuple[str, str] = ORDERS[0],
 ) -> tuple[float, dict[str, str]] | None:
     """Cost and placement; None where there is none. ``forbidden``: an operator and a host."""
-    operators = operators_of(topology)
+    operators = operators_of(topology, order)
     room = {one["host"]: one["max_operators"] for one in topology["workers"]}
     down = {one["host"]: one.get("downstream", []) for one in topology["workers"]}
     hosts, names = list(room), list(operators)

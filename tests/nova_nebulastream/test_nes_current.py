@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from nes_placer import place
+from nes_placer import ORDERS, place
 from nes_plans import moved, nes_plan
 
 from nova_core.model.examples import load_example
@@ -39,33 +39,34 @@ def check_document(document: dict[str, Any]) -> None:
     assert f"INTO {document['sinks'][0]['name']};" in document["query"]
     assert all(f"FROM {name}" in document["query"] for name in logical)
     fields = {f["name"] for one in document["logical"] for f in one["schema"]}
-    assert len(fields) == 7  # only the timestamp is on both sides
+    assert len(fields) == 8  # joined inputs share no name
 
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(("routes", "together"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("order", ORDERS)
 def test_only_the_planned_placement_is_possible(
-    seed: int, routes: bool, together: bool, tmp_path: Path
+    seed: int, routes: bool, together: bool, order: tuple[str, str], tmp_path: Path
 ) -> None:
     plan = nes_plan(seed, routes=routes, together=together)
     for view, document in topologies(plan, tmp_path / "out"):
         check_document(document)
         host = {node: f"10.0.0.{node.removeprefix('n ')}:8080" for node in view.nodes}
-        best = place(document)
+        best = place(document, order=order)
         assert best is not None
         cost, chosen = best
         for name in ("join", "all", "select"):
             assert chosen[name] == host[view.node]
-            assert place(document, forbidden=(name, host[view.node])) is None
+            assert place(document, (name, host[view.node]), order) is None
         assert chosen["sink"] == host[view.sink]
         for one in view.inputs:
             assert chosen[f"source {one.side}"] == host[one.node]
-            if one.share.whole or view.one_producer:
+            if one.share.whole:
                 continue
             crossing = one.node != view.node
             through = any(one.node in o.route[1:] for o in view.inputs if o is not one)
             if crossing and not through:
-                other = place(document, forbidden=(f"filter {one.side}", host[one.node]))
+                other = place(document, (f"filter {one.side}", host[one.node]), order)
                 assert chosen[f"filter {one.side}"] == host[one.node]
                 assert other is None or other[0] > cost + 0.5
 
@@ -95,7 +96,7 @@ def test_the_running_example(tmp_path: Path) -> None:
 
 
 def test_files_instead_of_generators(tmp_path: Path) -> None:
-    options = {"source": "file", "file": "/data/{source}.csv", "field_names": "plain"}
+    options = {"source": "file", "file": "/data/{source}.csv"}
     _, document = topologies(nes_plan(1), tmp_path / "out", **options)[0]
     check_document(document)
     assert document["physical"][0]["source_config"] == {"file_path": "/data/p_1.csv"}

@@ -35,7 +35,6 @@ def test_files_are_those_told_and_scripts_are_shell(version: str, tmp_path: Path
         ({"nes_version": "1"}, "option nes_version: '1': expected current or 0.x"),
         ({"source": "tcp"}, "option source: 'tcp': expected generator or file"),
         ({"nes_version": "0.x", "source": "generator"}, "source: 'generator': expected file"),
-        ({"field_names": "long"}, "field_names: 'long': expected qualified or plain"),
         ({"file": "/data/x.csv"}, r"file: '/data/x.csv': expected a path with \{source\} in it"),
         ({"results": '/d"{instance}'}, "option results: .*expected a path"),
     ],

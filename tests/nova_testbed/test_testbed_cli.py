@@ -22,8 +22,6 @@ from needs import need_namespaces, skip_or_fail
 
 from nova_core.cli import cli
 from nova_core.model.files import read_problem
-from nova_testbed.commands import measure
-from nova_testbed.tools.operators import OPERATORS
 
 NOVA = [str(Path(sys.executable).parent / "nova")]
 
@@ -226,10 +224,6 @@ def sleeping() -> list[str]:
         except OSError:
             continue
     return found
-
-
-def test_operators_named_by_the_command_line_are_there() -> None:
-    assert set(measure.OPERATORS) == set(OPERATORS)
 
 
 def test_an_extra_that_is_missing(place: str) -> None:

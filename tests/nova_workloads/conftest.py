@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from small_spark import SETTINGS
@@ -19,3 +20,21 @@ def spark() -> Iterator[SparkSession]:
 
     with spark_session(SparkOptions("local[2]", "1g", tuple(SETTINGS.items()))) as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def small(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A problem of 3,000 nodes at 60 % load: some joins find no room in their cell."""
+    place = tmp_path_factory.mktemp("scale") / "problem"
+    from nova_workloads.scale.generate import Shape, generate
+
+    generate(spark, Shape(3000, rate_max=110), place)
+    return place
+
+
+@pytest.fixture(scope="session")
+def small_plan(spark: SparkSession, small: Path) -> tuple[Path, dict[str, Any]]:
+    from scale_runs import placed
+
+    output = small.parent / "plan"
+    return output, placed(spark, small, output)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nova_workloads.archive import SCHEMAS, TYPES, described
-from nova_workloads.archive_lines import (
+from nova_workloads.sensor_archive.files import SCHEMAS, TYPES, described
+from nova_workloads.sensor_archive.parse import (
     BadFileError,
     Lines,
     _parse_by_value,
@@ -150,7 +150,7 @@ def test_fast_and_careful_parsing_agree(files: list[list[str]]) -> None:
 BOMB = """
 import gzip, io, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (3 * 2**30, 3 * 2**30))
-from nova_workloads.archive_lines import BadFileError, body_of, parse
+from nova_workloads.sensor_archive.parse import BadFileError, body_of, parse
 content = io.BytesIO()
 with gzip.GzipFile(fileobj=content, mode="wb") as file:
     file.write({header!r})

@@ -17,7 +17,7 @@ from latency_series import filtered_series
 
 from nova_core.costspace.latency_files import read_measurements
 from nova_core.errors import NovaError
-from nova_workloads.latency_pipeline import Filter, filter_latencies
+from nova_workloads.latencies.pipeline import Filter, filter_latencies
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

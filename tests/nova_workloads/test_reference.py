@@ -144,9 +144,9 @@ def test_comparison_counts_exactly(
     assert compared.expected == len(expected) and compared.delivered == len(came)
     assert compared.lost == len(expected - set(good)) == sum(compared.lost_per_pair.values())
     assert compared.duplicated == good.total() - len(good)
-    assert compared.unexpected == len(came) - good.total()
-    assert compared.same is (good == Counter(expected) and len(came) == len(expected))
-    for what in ("lost", "duplicated", "unexpected"):
+    assert compared.wrong == len(came) - good.total()
+    assert compared.ok is (good == Counter(expected) and len(came) == len(expected))
+    for what in ("lost", "duplicated", "wrong"):
         assert len(compared.examples[what]) == min(5, getattr(compared, what)) or (
             what == "duplicated" and 0 < len(compared.examples[what]) <= compared.duplicated
         )
@@ -201,7 +201,7 @@ def test_written_results_compare_as_the_same(tmp_path: Path, join: Reference, su
     path = tmp_path / f"results{suffix}"
     write_results(join, path)
     compared = join.compare(read_results([path], join))
-    assert compared.same and compared.delivered == compared.expected == 4 * 20 * 100
+    assert compared.ok and compared.delivered == compared.expected == 4 * 20 * 100
 
 
 ARGUMENTS = ["--synthetic", "8", "--rate", "1000", "--duration", "0.2", "--start", "1000000",
@@ -236,7 +236,7 @@ def test_command_tells_what_differs(tmp_path: Path, join: Reference, suffix: str
     done = reference("--check", str(broken), "--json")
     assert done.exit_code == 1, done.output
     answer = json.loads(done.stdout)["comparison"]
-    assert (answer["lost"], answer["duplicated"], answer["unexpected"]) == (2, 2, 1)
+    assert (answer["lost"], answer["duplicated"], answer["wrong"]) == (2, 2, 1)
     assert answer["examples"]["lost"] == [join.describe(1), join.describe(7)]
     assert answer["examples"]["duplicated"] == [join.describe(3)]
     assert answer["lost_per_pair"] == {"pressure-1*humidity-1": 2}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from nova_core.errors import NovaError
-from nova_workloads.preparation import Preparation
-from nova_workloads.regions import Grid, read_regions
+from nova_workloads.sensor_archive.pipeline import Preparation
+from nova_workloads.sensor_archive.regions import Grid, read_regions
 from nova_workloads.spark import SparkOptions, default_memory, spark_session
 
 SQUARE = [[11, 48], [12, 48], [12, 49], [11, 48]]

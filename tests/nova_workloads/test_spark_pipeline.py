@@ -10,8 +10,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from nova_core.errors import NovaError
-from nova_workloads.pipeline import prepare
-from nova_workloads.preparation import Preparation
+from nova_workloads.sensor_archive.pipeline import Preparation, prepare
 from nova_workloads.streams import read_streams
 from nova_workloads.synth import Faults, Settings, write_archive
 

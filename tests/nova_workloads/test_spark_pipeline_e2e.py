@@ -21,14 +21,13 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow.dataset as ds
 import pytest
+from oracles import duckdb_pipeline
+from oracles.pipeline_benchmark import differences
 from small_spark import OPTIONS
 
 from nova_core.errors import NovaError
-from nova_harness import duckdb_pipeline
-from nova_harness.measure_pipeline import differences
-from nova_workloads.pipeline import prepare
-from nova_workloads.preparation import Preparation
-from nova_workloads.regions import Grid, read_regions
+from nova_workloads.sensor_archive.pipeline import Preparation, prepare
+from nova_workloads.sensor_archive.regions import Grid, read_regions
 from nova_workloads.synth import Faults, Settings, write_archive
 
 if TYPE_CHECKING:
@@ -388,7 +387,7 @@ def test_an_interrupted_or_killed_run_leaves_nothing_half(tmp_path: Path) -> Non
 def test_a_commit_that_was_broken_off_is_finished_by_the_next_run(
     spark: SparkSession, pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nova_workloads.store import Store
+    from nova_workloads.sensor_archive.store import Store
 
     output, whole = tmp_path / "out", tmp_path / "whole"
     prepare(spark, [str(pair)], str(whole), Preparation())

@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import json
 from collections import Counter
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 
 from nova_core.cli import cli
 from nova_core.errors import NovaError
-from nova_workloads.commands import data
 from nova_workloads.synth import Faults, Settings, sensors_for, write_archive
 from nova_workloads.synth_rows import IMPOSSIBLE, TYPES
 
@@ -332,9 +330,3 @@ def test_an_interrupted_run_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         write_archive(tmp_path / "a", Settings(10, interval=3600), interrupt)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_command_says_the_real_defaults() -> None:
-    real = {f.name.replace("_", "-"): f.default for f in fields(Faults)}
-    assert {name: share for name, (_, share) in data.FAULTS.items()} == real
-    assert tuple(TYPES) == data.TYPES

@@ -1,15 +1,209 @@
-"""The DEBS-style workload of the paper's end-to-end runs, as a problem and as a query."""
+"""The DEBS-style workload of the paper's end-to-end runs: on hosts, as a problem and as a query."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from nova_core.errors import ProblemError
-from nova_core.model.syntax import Row, dump
-from nova_workloads.streams import HUMIDITY, PRESSURE
+import msgspec
+from msgspec import Meta
+
+from nova_core.errors import NovaError, ProblemError
+from nova_core.model.syntax import Row, dump, number
+from nova_workloads.base import Traffic, Workload
+
+if TYPE_CHECKING:
+    from nova_core.model.problem import Problem
+    from nova_workloads.joined_streams import JoinedStreams
+    from nova_workloads.streams import Stream
+
+PRESSURE, HUMIDITY = STREAMS = ("pressure", "humidity")
+JOIN = "join"
+
+
+def regional_join(
+    hosts: Sequence[str],
+    sink: str,
+    rate: float,
+    *,
+    selectivity: float = 1.0,
+    regions: Sequence[str] = (),
+    join: str = JOIN,
+    **facts: Any,
+) -> dict[str, Any]:
+    """Sources and query of a problem: pressure joined with humidity by region.
+
+    Hosts measure pressure and humidity in turn, two and two in a region, as in the paper's
+    end-to-end run (section 4.1).
+
+    Args:
+        hosts: two for each region; the last one of an odd number has no source.
+        sink: node of the result.
+        rate: of each source, tuples/s.
+        selectivity: results per tuple.
+        regions: what regions are called; by default ``region-1`` and so on.
+        join: id of the operator.
+        facts: what all sources have besides.
+    """
+    operator = Row(id=join, left=PRESSURE, right=HUMIDITY, sink=sink, match="key")
+    if selectivity != 1:
+        operator["selectivity"] = number(selectivity)
+    return {
+        "query": {"operators": [operator]},
+        "sources": [
+            Row(
+                id=f"{STREAMS[i % 2]}-{i // 2 + 1}",
+                node=host,
+                stream=STREAMS[i % 2],
+                rate=number(rate),
+                key=regions[i // 2] if regions else f"region-{i // 2 + 1}",
+                **facts,
+            )
+            for i, host in enumerate(hosts[: len(hosts) // 2 * 2])
+        ],
+    }
+
+
+class DebsWorkload(Workload, frozen=True, kw_only=True):
+    """Pressure joined with humidity by region (Nova paper, section 4.1).
+
+    Attributes:
+        regions: with a pressure and a humidity sensor each, on the inventory's sources in order.
+        matches: results per tuple; where a window holds more tuples of a sensor, sequence numbers
+            have to be equal modulo a number of keys as well. Below 1, only tuples of one in so
+            many keys match.
+        data: files or directory of readings to replay, relative to the experiment's file; None
+            for made-up ones. Regions are those of the readings, as far as enough of them have both
+            sensors; experiments without rates take the sensors' mean rate.
+    """
+
+    regions: Annotated[int, Meta(ge=1, le=10_000)] = 4
+    matches: Annotated[float, Meta(ge=0.001, le=1000)] = 1
+    data: Annotated[str, Meta(min_length=1)] | None = None
+
+    def at(self, base: Path) -> Self:
+        """With readings relative to a directory."""
+        if self.data is None:
+            return self
+        return msgspec.structs.replace(self, data=str(base / Path(self.data).expanduser()))
+
+    def rates(self) -> list[float]:
+        """Of the readings, where there are any."""
+        if self.data is None:
+            return super().rates()
+        chosen = self._chosen()
+        seconds = [float(s.time[-1] - s.time[0]) / 1000 for s in chosen]
+        rates = [(len(s) - 1) / t for s, t in zip(chosen, seconds, strict=True) if t > 0]
+        return [float(f"{sum(rates) / len(rates):.3g}")] if rates else super().rates()
+
+    def check(self, windows_ms: Sequence[int]) -> None:
+        """Whether there are readings of both streams."""
+        if self.data is not None:
+            self._chosen()
+
+    def traffic(self, window_ms: int, rate: float) -> Traffic:
+        """What makes so many matches per tuple."""
+        tuples, every = rate * window_ms / 1000, max(1, round(1 / self.matches))
+        if every > 1:
+            return Traffic(rate, window_ms, math.ceil(tuples / every) * every, every)
+        return Traffic(rate, window_ms, max(1, round(tuples / self.matches)))
+
+    def problem(self, hosts: Sequence[str], sink: str, traffic: Traffic) -> dict[str, Any]:
+        """A pressure and a humidity sensor per region, joined by region."""
+        if len(hosts) < 2 * self.regions:
+            raise NovaError(
+                f"workload: {len(hosts)} hosts with the role source; {self.regions} regions need "
+                f"{2 * self.regions}"
+            )
+        regions = [stream.region for stream in self._chosen()[::2]] if self.data else []
+        if len(set(regions)) < self.regions:
+            regions = []
+        return regional_join(
+            hosts[: 2 * self.regions],
+            sink,
+            traffic.rate,
+            selectivity=self.matches,
+            regions=regions,
+        )
+
+    def streams(self, problem: Problem, traffic: Traffic, seed: int) -> JoinedStreams:
+        """Readings, or made-up values, in the order of the problem's sources."""
+        from nova_workloads.joined_streams import JoinedStreams
+        from nova_workloads.streams import synthetic
+
+        made_up = self.data is None
+        found = synthetic(2 * self.regions, regions=self.regions, seed=seed)
+        return JoinedStreams(
+            problem, measured_by(problem, found if made_up else self._chosen()), traffic
+        )
+
+    def _chosen(self) -> list[Stream]:
+        """Readings of pressure and humidity in turn, region by region.
+
+        Where there are fewer regions with both than are asked for, sensors of each stream in turn;
+        they serve more than one region where there are too few.
+        """
+        from nova_workloads.streams import read_streams
+
+        assert self.data is not None
+        data = Path(self.data)
+        if not data.exists():
+            raise NovaError(f"workload.data: {data}: there is no such file or directory")
+        try:
+            found = read_streams(_files(data))
+        except NovaError as error:
+            raise NovaError(f"workload.data: {error}") from None
+        sides = [[one for one in found if one.stream == name] for name in STREAMS]
+        for name, side in zip(STREAMS, sides, strict=True):
+            if not side:
+                raise NovaError(
+                    f"workload.data: {data}: no readings of {name!r}; the workload joins "
+                    f"{PRESSURE} with {HUMIDITY}"
+                )
+        first, second = ({one.region: one for one in reversed(side)} for side in sides)
+        both = [region for region in dict.fromkeys(s.region for s in sides[0]) if region in second]
+        if len(both) >= self.regions:
+            sides = [[side[region] for region in both] for side in (first, second)]
+        return [side[n % len(side)] for n in range(self.regions) for side in sides]
+
+
+def measured_by(problem: Problem, readings: Sequence[Stream]) -> list[Stream]:
+    """What each source of a problem measures, its values dealt from readings of its stream.
+
+    Args:
+        problem: whose sources have a key, which becomes the region.
+        readings: of its streams; one that is not among them gets any values.
+    """
+    from nova_workloads.streams import Stream
+
+    s = problem.sources
+    assert s.key is not None
+    by_stream: dict[str, list[Stream]] = {}
+    for one in readings:
+        by_stream.setdefault(one.stream, []).append(one)
+    streams, used = [], Counter[str]()
+    for source, name, key in zip(s.ids.tolist(), s.stream.tolist(), s.key.tolist(), strict=True):
+        some = by_stream.get(name, readings)
+        values = some[used[name] % len(some)]
+        used[name] += 1
+        streams.append(Stream(source, key, name, values.time, values.value))
+    return streams
+
+
+def _files(data: Path) -> list[Path]:
+    """The four-column files of a directory, or what was named itself."""
+    if data.is_dir():
+        inside = data / "sensors" if (data / "sensors").is_dir() else data
+        files = sorted(p for p in inside.iterdir() if p.name.endswith((".csv", ".csv.gz")))
+        if files:
+            return files
+    return [data]
+
 
 WINDOWS_MS = (1, 1000)
 REGION_DISTANCE = 45.0  # ms from the sink to the middle of a region
@@ -71,11 +265,8 @@ class Debs:
 
     @property
     def selectivity(self) -> float:
-        """Results per tuple of a sensor: how many of the other's share its window and key.
-
-        Sensors emit at the same moments, so that there is always one.
-        """
-        return max(1.0, self.rate * self.window_ms / 1000 / self.keys)
+        """Results per tuple of a sensor; sensors emit at the same moments, so there is one."""
+        return Traffic(self.rate, self.window_ms, self.keys).matches
 
     @property
     def output_rate(self) -> float:
@@ -92,11 +283,12 @@ class Debs:
                 worker=False,
             )
         ]
-        sources = []
-        for number in range(1, self.regions + 1):
-            angle = 2 * math.pi * (number - 0.5) / self.regions
+        sensors = []
+        for region in range(1, self.regions + 1):
+            angle = 2 * math.pi * (region - 0.5) / self.regions
             for stream, side in ((PRESSURE, -1), (HUMIDITY, 1)):
-                name = f"{stream}-{number}"
+                name = f"{stream}-{region}"
+                sensors.append(name)
                 nodes.append(
                     Row(
                         id=name,
@@ -105,50 +297,37 @@ class Debs:
                         tags=["edge"],
                     )
                 )
-                sources.append(
-                    Row(
-                        id=name,
-                        node=name,
-                        stream=stream,
-                        rate=_plain(self.rate),
-                        key=f"region-{number}",
-                        tuple_bytes=TUPLE_BYTES,
-                    )
-                )
             nodes.append(
                 Row(
-                    id=f"fog-{number}",
+                    id=f"fog-{region}",
                     position=_polar(FOG_DISTANCE, angle, 0),
                     capacity=self._capacity(FOG_CAPACITY),
                     tags=["fog"],
                 )
             )
         cloud = self.nodes - self.least_nodes
-        for number in range(1, cloud + 1):
-            angle = 2 * math.pi * (number - 1) / cloud
+        for other in range(1, cloud + 1):
+            angle = 2 * math.pi * (other - 1) / cloud
             nodes.append(
                 Row(
-                    id=f"cloud-{number}",
+                    id=f"cloud-{other}",
                     position=_polar(2 * REGION_DISTANCE, angle, 0),
                     capacity=self._capacity(CLOUD_CAPACITY),
                     tags=["cloud"],
                 )
             )
-        join = Row(
-            id="climate",
-            kind="join",
-            left=PRESSURE,
-            right=HUMIDITY,
-            sink="sink",
-            match="key",
-            selectivity=_plain(self.selectivity),
-        )
         return {
             "nova": 1,
             "name": f"DEBS-style, {self.regions} regions, windows of {self.window_ms} ms",
             "nodes": nodes,
-            "sources": sources,
-            "query": {"operators": [join]},
+            **regional_join(
+                sensors,
+                "sink",
+                self.rate,
+                selectivity=self.selectivity,
+                join="climate",
+                tuple_bytes=TUPLE_BYTES,
+            ),
         }
 
     def text(self, suffix: str = ".yaml") -> str:
@@ -162,7 +341,7 @@ class Debs:
         return template.format(window_ms=self.window_ms, keys=keys if self.keys > 1 else "")
 
     def _capacity(self, share: float) -> float:
-        return _plain(max(1.0, share * self.rate))
+        return number(max(1.0, share * self.rate))
 
 
 def _polar(distance: float, angle: float, aside: float) -> list[float]:
@@ -170,8 +349,3 @@ def _polar(distance: float, angle: float, aside: float) -> list[float]:
     x = distance * math.cos(angle) - aside * math.sin(angle)
     y = distance * math.sin(angle) + aside * math.cos(angle)
     return [round(x, 1) + 0.0, round(y, 1) + 0.0]
-
-
-def _plain(value: float) -> float:
-    """A whole number without a decimal point."""
-    return int(value) if value == int(value) else value

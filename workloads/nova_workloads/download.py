@@ -115,7 +115,7 @@ class Fetcher:
         backoff: seconds before the second attempt; doubles each time. A server's Retry-After counts
             where it is longer.
         timeout: seconds without a byte.
-        say: told why an attempt failed.
+        say: progress callback; gets why an attempt failed.
     """
 
     per_second: float = 4.0
@@ -169,9 +169,9 @@ class Fetcher:
         def attempt() -> bool:
             with self._open(url, headers, method="HEAD") as answer:
                 length = answer.headers.get("Content-Length")
-                told = answer.headers.get("ETag"), answer.headers.get("Last-Modified")
-                same = told == (entry.etag, entry.modified) and told != (None, None)
-                return not same and (told != (None, None) or length != str(entry.bytes))
+                answered = answer.headers.get("ETag"), answer.headers.get("Last-Modified")
+                same = answered == (entry.etag, entry.modified) and answered != (None, None)
+                return not same and (answered != (None, None) or length != str(entry.bytes))
 
         try:
             return self._retried(url, attempt)
@@ -198,12 +198,12 @@ class Fetcher:
             headers = {"Range": f"bytes={begin}-", "If-Range": validator.read_text()}
         try:
             with self._open(url, headers) as answer:
-                told = answer.headers
+                answered = answer.headers
                 if answer.status != http.client.PARTIAL_CONTENT:
                     begin = 0
-                elif not told.get("Content-Range", "").startswith(f"bytes {begin}-"):
-                    raise _DamagedError(f"another range came: {told.get('Content-Range')}")
-                etag, modified = told.get("ETag"), told.get("Last-Modified")
+                elif not answered.get("Content-Range", "").startswith(f"bytes {begin}-"):
+                    raise _DamagedError(f"another range came: {answered.get('Content-Range')}")
+                etag, modified = answered.get("ETag"), answered.get("Last-Modified")
                 version_of = etag if etag and not etag.startswith("W/") else modified
                 validator.unlink(missing_ok=True)
                 with part.open("r+b" if begin else "wb") as file:
@@ -211,7 +211,7 @@ class Fetcher:
                     file.truncate()
                     if version_of:
                         validator.write_text(version_of)
-                    expected = told.get("Content-Length")
+                    expected = answered.get("Content-Length")
                     came = self._copy(answer, file)
                 if expected is not None and came != int(expected):
                     raise _DamagedError(f"{came} of {expected} bytes came")

@@ -11,19 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nova_core.errors import NovaError
+from nova_workloads.comparison import EXAMPLES, Comparison
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Ints, Problem
     from nova_workloads.schedule import Tuples
     from nova_workloads.streams import Stream
 
-EXAMPLES = 5
 BATCH = 1 << 20  # results worked on at once
 
 
@@ -37,6 +36,7 @@ class Results:
         right: index of the right tuple's stream, or -1.
         right_sequence: number of the right tuple.
         window_ms: begin of their window, ms since the epoch, or None where it is not known.
+        instance: that delivered each, where that counts.
     """
 
     left: Ints
@@ -44,37 +44,10 @@ class Results:
     right: Ints
     right_sequence: Ints
     window_ms: Ints | None
+    instance: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.left)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What a run delivered, held against what it had to.
-
-    Attributes:
-        expected: results that had to come.
-        delivered: results that came, all counted.
-        lost: results that had to come and did not.
-        duplicated: results that came once more.
-        unexpected: results that came and had not to.
-        lost_per_pair: lost results of each pair that lost any.
-        examples: a few of each kind.
-    """
-
-    expected: int
-    delivered: int
-    lost: int
-    duplicated: int
-    unexpected: int
-    lost_per_pair: dict[str, int]
-    examples: dict[str, list[dict[str, Any]]]
-
-    @property
-    def same(self) -> bool:
-        """Whether exactly what had to come came."""
-        return not (self.lost or self.duplicated or self.unexpected)
 
 
 class Reference:
@@ -102,7 +75,8 @@ class Reference:
             right: logical stream on the right.
             keys: sequence numbers have to be equal modulo this as well.
             every: and what they are equal to, the key, a multiple of this.
-            pairs: streams to join, as indices; all of equal region when None.
+            pairs: streams to join, as indices, whatever they are called; all of equal region when
+                None.
 
         Raises:
             NovaError: when a sensor has two tuples of one number.
@@ -110,7 +84,7 @@ class Reference:
         self.streams, self.tuples, self.window_ms = streams, tuples, window_ms
         self.keys, self.every = keys, every
         self.left_stream, self.right_stream = left, right
-        for name in (left, right):
+        for name in (left, right) if pairs is None else ():
             if not any(s.stream == name for s in streams):
                 known = ", ".join(sorted({s.stream for s in streams}))
                 raise NovaError(f"no sensor is in stream {name!r}; there are {known}")
@@ -222,17 +196,25 @@ class Reference:
         """(k,) begin of the tuples' windows, ms since the epoch."""
         return self.tuples.time_ms[rows] // self.window_ms * self.window_ms
 
-    def describe(self, number: int) -> dict[str, Any]:
+    def describe(self, number: int) -> str:
         """A result, for people."""
         left, right = self.rows(np.array([number]))
         t = self.tuples
-        return {
-            "window_ms": int(self.window_of(left)[0]),
-            "left_sensor": self.streams[int(t.stream[left[0]])].sensor,
-            "left_sequence": int(t.sequence[left[0]]),
-            "right_sensor": self.streams[int(t.stream[right[0]])].sensor,
-            "right_sequence": int(t.sequence[right[0]]),
-        }
+        one = Results(
+            t.stream[left], t.sequence[left], t.stream[right], t.sequence[right],
+            self.window_of(left),
+        )  # fmt: skip
+        return self._text(one, 0)
+
+    def _text(self, results: Results, row: int) -> str:
+        ends = []
+        for index, sequence in (
+            (results.left[row], results.left_sequence[row]),
+            (results.right[row], results.right_sequence[row]),
+        ):
+            ends.append(f"{self.streams[index].sensor if index >= 0 else None} {sequence}")
+        window = "" if results.window_ms is None else f" in window {results.window_ms[row]}"
+        return " with ".join(ends) + window
 
     # --- what came ------------------------------------------------------------------------------
 
@@ -277,62 +259,69 @@ class Reference:
         number[rows] = self._first[group] + row * self._count[self._right[group]] + column
         return number
 
-    def compare(self, delivered: Iterable[Results]) -> Comparison:
-        """Hold what came against what must.
+    def compare(
+        self, delivered: Iterable[Results], *, due: Ints | None = None, finished: bool = True
+    ) -> Comparison:
+        """Compare what came with what must come.
 
-        Memory: a byte per expected result.
+        A result that did not come may have been on its way when the run was ended: it is *cut off*
+        when its instance had not delivered anything of a later window. Anything else that is
+        missing is *lost*. Memory: a byte per expected result.
 
         Args:
             delivered: all of it, in any order and in batches.
+            due: (`total`,) the instance that must deliver each result, where results say which did.
+            finished: whether the run came to its end by itself.
         """
         seen = np.zeros(self.total, np.bool_)
+        latest = np.full(0 if due is None else int(due.max(initial=-1)) + 1, -1, np.int64)
         came = twice = wrong = 0
-        examples: dict[str, list[dict[str, Any]]] = {"lost": [], "duplicated": [], "unexpected": []}
+        examples: dict[str, list[str]] = {"lost": [], "duplicated": [], "wrong": []}
         for results in delivered:
             number = self.numbers(results)
+            known = number >= 0
+            good = known.copy()
+            if due is not None and self.total:
+                assert results.instance is not None
+                assert results.window_ms is not None
+                good &= due[np.where(known, number, 0)] == results.instance
+                inside = (results.instance >= 0) & (results.instance < len(latest))
+                np.maximum.at(latest, results.instance[inside], results.window_ms[inside])
             came += len(number)
-            bad = np.flatnonzero(number < 0)
+            bad = np.flatnonzero(~good)
             wrong += len(bad)
-            for row in bad[: EXAMPLES - len(examples["unexpected"])].tolist():
-                examples["unexpected"].append(self._delivered(results, row))
-            distinct, count = np.unique(number[number >= 0], return_counts=True)
+            for row in bad[: EXAMPLES - len(examples["wrong"])].tolist():
+                where = "" if results.instance is None else f"instance {results.instance[row]}: "
+                examples["wrong"].append(where + self._text(results, row))
+            distinct, count = np.unique(number[known], return_counts=True)
             more = count - ~seen[distinct]
             twice += int(more.sum())
             again = distinct[more > 0][: EXAMPLES - len(examples["duplicated"])]
             examples["duplicated"] += [self.describe(n) for n in again.tolist()]
             seen[distinct] = True
-        lost = self.total - int(np.count_nonzero(seen))
-        per_pair: dict[str, int] = {}
-        if lost:
-            ends = np.concatenate(([0], np.cumsum(self.per_pair))).tolist()
-            for pair, (begin, end) in enumerate(pairwise(ends)):
-                missing = end - begin - int(np.count_nonzero(seen[begin:end]))
-                if missing:
-                    per_pair[self.pair_name(pair)] = missing
-            examples["lost"] = [self.describe(n) for n in self._first_unseen(seen)]
-        return Comparison(self.total, came, lost, twice, wrong, per_pair, examples)
-
-    @staticmethod
-    def _first_unseen(seen: Any) -> list[int]:
-        found: list[int] = []
-        for first in range(0, len(seen), BATCH):
-            part = np.flatnonzero(~seen[first : first + BATCH])[: EXAMPLES - len(found)]
-            found += (part + first).tolist()
-            if len(found) == EXAMPLES:
-                break
-        return found
-
-    def _delivered(self, results: Results, row: int) -> dict[str, Any]:
-        def sensor(index: int) -> str | None:
-            return self.streams[index].sensor if index >= 0 else None
-
-        return {
-            "window_ms": None if results.window_ms is None else int(results.window_ms[row]),
-            "left_sensor": sensor(int(results.left[row])),
-            "left_sequence": int(results.left_sequence[row]),
-            "right_sensor": sensor(int(results.right[row])),
-            "right_sequence": int(results.right_sequence[row]),
-        }
+        missing = np.flatnonzero(~seen)
+        lost = missing
+        if due is not None and not finished and len(missing):
+            left, _ = self.rows(missing)
+            lost = missing[self.window_of(left) < latest[due[missing]]]
+        examples["lost"] = [self.describe(n) for n in lost[:EXAMPLES].tolist()]
+        ends = np.cumsum(self.per_pair)
+        of_pair = np.bincount(np.searchsorted(ends, lost, side="right"), minlength=len(ends))
+        return Comparison(
+            expected=self.total,
+            delivered=came,
+            lost=len(lost),
+            duplicated=twice,
+            wrong=wrong,
+            cut_off=len(missing) - len(lost),
+            finished=finished,
+            lost_per_pair={
+                self.pair_name(pair): lost_here
+                for pair, lost_here in enumerate(of_pair.tolist())
+                if lost_here
+            },
+            examples=examples,
+        )
 
 
 def _equal_regions(streams: Sequence[Stream], left: str, right: str) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +67,7 @@ class SparkOptions:
 
     @classmethod
     def parsed(
-        cls, master: str, memory: str | None, settings: Sequence[str], log: Path | None
+        cls, master: str, memory: str | None, spark_conf: Sequence[str], spark_log: Path | None
     ) -> SparkOptions:
         """Options as the command line gives them; settings are ``name=value``.
 
@@ -75,12 +75,12 @@ class SparkOptions:
             NovaError: for a setting without a value.
         """
         pairs = []
-        for setting in settings:
+        for setting in spark_conf:
             name, equals, value = setting.partition("=")
             if not equals or not name.startswith("spark."):
                 raise NovaError(f"--spark-conf {setting!r}: expected spark.NAME=VALUE")
             pairs.append((name, value))
-        return cls(master, memory, tuple(pairs), log)
+        return cls(master, memory, tuple(pairs), spark_log)
 
 
 def default_memory() -> str:
@@ -124,6 +124,21 @@ def _settings(options: SparkOptions, directory: Path) -> dict[str, str]:
     else:
         settings |= {"spark.executor.memory": memory}
     return settings | dict(options.settings)
+
+
+@contextmanager
+def shown_session(options: Mapping[str, Any]) -> Iterator[tuple[SparkSession, Progress]]:
+    """A session as the command line asks for it, with its progress on stderr.
+
+    Args:
+        options: of `nova_workloads.commands.spark_options`.
+
+    Raises:
+        NovaError: as `spark_session`.
+    """
+    parsed = SparkOptions.parsed(**options)
+    with spark_session(parsed) as session, progress(session) as shown:
+        yield session, shown
 
 
 @contextmanager

@@ -13,13 +13,13 @@ import numpy as np
 from nova_core.errors import NovaError
 from nova_core.model.columnar import open_input
 from nova_core.model.packed import PackedError, check_packed
+from nova_workloads.debs import HUMIDITY, PRESSURE
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from nova_core.model.problem import Floats, Ints
 
-PRESSURE, HUMIDITY = "pressure", "humidity"
 # The stream a sensor's type stands for, where a file does not say more (data of the Nova paper).
 STREAM_OF_TYPE = {"bmp280": PRESSURE, "bme280": PRESSURE, "dht22": HUMIDITY}
 FOUR_COLUMNS = ("sensor", "region", "sequence", "value")

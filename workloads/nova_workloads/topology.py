@@ -69,7 +69,7 @@ def generate(
 
     from nova_core.model.problem import JoinMatrix, Joins, Nodes, Problem, Sources
 
-    _check(nodes, heterogeneity, seed, dimensions, clusters, rate_min, rate_max)
+    check(nodes, heterogeneity, seed, dimensions, clusters, rate_min, rate_max)
     random = np.random.default_rng(seed)
     joins = max(1, round((nodes - 1) * SOURCE_SHARE / 2))
 
@@ -79,9 +79,9 @@ def generate(
 
     greatest = np.full(nodes, float(WORKER_CAPACITY))
     greatest[left] = greatest[right] = SOURCE_CAPACITY
-    capacity = _capacities(random, greatest, heterogeneity)
+    capacity = draw_capacities(random, greatest, heterogeneity)
     rate = random.integers(int(rate_min), int(rate_max), 2 * joins, endpoint=True)
-    output_rate = _output_rates(random, joins)
+    output_rate = draw_output_rates(random, joins)
     capacity[sink] = np.ceil(SINK_HEADROOM * output_rate.sum())
 
     worker = np.ones(nodes, bool)
@@ -106,7 +106,7 @@ def generate(
     )
 
 
-def _check(
+def check(
     nodes: int,
     heterogeneity: float,
     seed: int,
@@ -115,6 +115,11 @@ def _check(
     rate_min: float,
     rate_max: float,
 ) -> None:
+    """Check the arguments of `generate`.
+
+    Raises:
+        ProblemError: for one out of range.
+    """
     for name, value, least in (
         ("nodes", nodes, MIN_NODES),
         ("seed", seed, 0),
@@ -134,12 +139,22 @@ def _positions(random: Generator, nodes: int, dimensions: int, clusters: int) ->
 
     Rounded to a tenth of a microsecond, which documents can show.
     """
+    centre, spread = draw_clusters(random, dimensions, clusters)
+    return draw_positions(random, centre, spread, nodes)
+
+
+def draw_clusters(random: Generator, dimensions: int, clusters: int) -> tuple[Floats, Floats]:
+    """((c, d), (c,)) centres and widths of the clusters, ms."""
+    centre = random.uniform(0.1 * WIDTH, 0.9 * WIDTH, (clusters, dimensions))
+    return centre, random.uniform(0.05 * WIDTH, 0.15 * WIDTH, clusters)
+
+
+def draw_positions(random: Generator, centre: Floats, spread: Floats, nodes: int) -> Floats:
+    """(n, d) positions in the clusters, ms."""
     import numpy as np
 
-    centre = random.uniform(0.1 * WIDTH, 0.9 * WIDTH, (clusters, dimensions))
-    spread = random.uniform(0.05 * WIDTH, 0.15 * WIDTH, clusters)
-    cluster = random.integers(0, clusters, nodes)
-    position = random.standard_normal((nodes, dimensions))
+    cluster = random.integers(0, len(centre), nodes)
+    position = random.standard_normal((nodes, centre.shape[1]))
     position *= spread[cluster, None]
     position += centre[cluster]
     position %= 2 * WIDTH
@@ -148,7 +163,7 @@ def _positions(random: Generator, nodes: int, dimensions: int, clusters: int) ->
     return np.round(position, 4, out=position)
 
 
-def _capacities(random: Generator, greatest: Floats, heterogeneity: float) -> Floats:
+def draw_capacities(random: Generator, greatest: Floats, heterogeneity: float) -> Floats:
     """(n,) whole tuples/s; ``greatest`` is each node's limit at heterogeneity 0."""
     import numpy as np
 
@@ -158,7 +173,7 @@ def _capacities(random: Generator, greatest: Floats, heterogeneity: float) -> Fl
     return np.asarray(np.clip(np.rint(mixed), 1, CAPACITY_LIMIT))
 
 
-def _output_rates(random: Generator, joins: int) -> Floats:
+def draw_output_rates(random: Generator, joins: int) -> Floats:
     """(p,) whole tuples/s: 1 for half of the joins, a long tail for the others, mean 10."""
     import numpy as np
 

@@ -174,8 +174,8 @@ def _routes(position: Floats, links: Ints, weight: Floats) -> tuple[Floats, Ints
     count = len(position)
     length = np.linalg.norm(position[links[:, 0]] - position[links[:, 1]], axis=1)
     # Lengths of a whole route weigh less than the least difference of policy weights.
-    told = weight + length / (2 * max(float(length.sum()), 1e-300))
-    graph = csr_array((told, (links[:, 0], links[:, 1])), shape=(count, count))
+    distinct = weight + length / (2 * max(float(length.sum()), 1e-300))
+    graph = csr_array((distinct, (links[:, 0], links[:, 1])), shape=(count, count))
     towards = dijkstra(graph, directed=False, return_predecessors=True)[1].astype(np.int64)
     node = np.arange(count)
     towards[node, node] = node

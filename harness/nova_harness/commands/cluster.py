@@ -6,11 +6,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from nova_core import console, paths
 from nova_core.choices import LazyChoice
@@ -173,11 +173,13 @@ def deploy(
     answer: dict[str, Any] = {"job": job.name, "address": engine.address, "replaced": replaced}
     answer["results"] = results
     if query["check"]:
-        answer["queries"] = {one: {"same": it.same, **asdict(it)} for one, it in compared.items()}
-    wrong = [one for one, it in compared.items() if not it.same]
+        answer["queries"] = {
+            one: {"ok": it.ok, **msgspec.to_builtins(it)} for one, it in compared.items()
+        }
+    wrong = [one for one, it in compared.items() if not it.ok]
     for one, it in compared.items():
         console.say(
-            f"{one}: {it.delivered:,} results came: {it.lost:,} lost, {it.twice:,} twice, "
+            f"{one}: {it.delivered:,} results came: {it.lost:,} lost, {it.duplicated:,} twice, "
             f"{it.wrong:,} wrong"
         )
     _show(found, answer, as_json, ok=not wrong)
@@ -195,7 +197,7 @@ def _what_runs(
     from nova_core.model.query_plan import QueryPlan
     from nova_harness.engines.queries import Replay, query_engine
 
-    answered = shared.load_problem(problem, None, queries=True)
+    answered = shared.load_problem(problem, None)
     decided = shared.load_plan(plan, answered)
     if not isinstance(decided, QueryPlan):
         if query["readings"] is not None or query["check"]:
@@ -267,7 +269,7 @@ def verify(
         return
     if plan is not None and problem is None:
         raise NovaError("--plan and --problem: give both, or neither")
-    answered = None if problem is None else shared.load_problem(problem, None, queries=True)
+    answered = None if problem is None else shared.load_problem(problem, None)
     decided = None if plan is None or answered is None else shared.load_plan(plan, answered)
     with _cluster(name, place, at, answered) as reached:
         document = _recall(name, reached, job) if decided is None else reached.document(decided)
@@ -376,9 +378,10 @@ def workload_for(
     from dataclasses import replace
 
     from nova_engines.workload import Workload
-    from nova_harness.experiment.document import EnginePart
-    from nova_harness.experiment.engine_run import workload_of
-    from nova_harness.experiment.problem import streams_of
+    from nova_workloads.base import Traffic
+    from nova_workloads.debs import measured_by
+    from nova_workloads.joined_streams import JoinedStreams
+    from nova_workloads.streams import synthetic
 
     if file is not None:
         written = Workload.read(file)
@@ -386,19 +389,13 @@ def workload_for(
     if problem.sources.key is None:
         raise NovaError("the problem's sources have no key to make readings for; give --workload")
     rate = float(problem.sources.rate.max())
-    streams = streams_of(problem, None, 0)
     own = problem.sources.rate.tolist()
+    traffic = Traffic(rate, window, keys or max(1, round(rate * window / 1000)))
+    made_up = synthetic(len(own), regions=len(own) // 2)
+    streams = JoinedStreams(problem, measured_by(problem, made_up), traffic)
 
     def flows(start_ms: int) -> Workload:
-        made = workload_of(
-            streams,
-            rate=rate,
-            window_ms=window,
-            keys=keys or max(1, round(rate * window / 1000)),
-            start_ms=start_ms,
-            count=None if seconds is None else round(seconds * rate),
-            settings=EnginePart(),
-        )
+        made = streams.flow(start_ms, seconds)
         sources = tuple(replace(s, rate=r) for s, r in zip(made.sources, own, strict=True))
         return replace(made, sources=sources)
 

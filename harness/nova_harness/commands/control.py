@@ -147,7 +147,7 @@ def run(
     results = tell["results"]
     if results is not None and seconds is None:
         raise NovaError("--results: goes with --for, after which results are complete")
-    answered = shared.load_problem(problem, None)
+    answered = shared.load_problem(problem, None, pairs_only=True)
     decided = shared.load_plan(plan, answered)
     flows = workload_for(answered, **flow, seconds=None)(0)
     script = None if disturb is None else Script.read(disturb, testbed.read(place))
@@ -193,12 +193,12 @@ def _outcome(
 def _answer(found: Outcome, jobs: int) -> dict[str, Any]:
     compared, latency = found.compared, found.latency
     return {
-        "exact": compared.same,
+        "exact": compared.ok,
         "results": compared.delivered,
         "expected": compared.expected,
         "lost": compared.lost,
         "doubled": compared.duplicated,
-        "wrong": compared.unexpected,
+        "wrong": compared.wrong,
         "dropped": found.dropped,
         "jobs": jobs,
         "p50_ms": latency.p50,

@@ -27,7 +27,7 @@ EXPERIMENTS = ("demo", "demo-load")
     type=paths.OUTPUT,
     default=Path("nova-demo"),
     show_default=True,
-    help="Folder of results; a run that was interrupted there is gone on with.",
+    help="Folder of results; an interrupted run is resumed.",
 )
 @shared.json_option
 @click.pass_context

@@ -22,78 +22,73 @@ if TYPE_CHECKING:
 
 experiment_argument = click.argument("place", metavar="FILE|NAME", type=paths.InputPath(text=True))
 PER_CENT = 100.0
-CHANGES = (
-    *("inventory", "engine", "transport", "strategies", "windows", "rates"),
-    *("stress", "duration", "repetitions", "data"),
+# Options that change what the file says; a command gets them as ``changes``.
+changing_options = shared.together(
+    "changes",
+    {
+        "inventory": click.option(
+            "--inventory",
+            "-i",
+            metavar="FILE|NAME",
+            type=paths.InputPath(text=True),
+            help="Other hosts.",
+        ),
+        "engine": click.option(
+            "--engine",
+            type=LazyChoice("nova_harness.engines.base:names"),
+            help="What runs the plans, instead of what the file says.",
+        ),
+        "transport": click.option(
+            "--transport",
+            metavar="direct|kafka",
+            help="How readings come to the engine, instead of what the file says.",
+        ),
+        "strategies": click.option(
+            "--strategy",
+            "strategies",
+            multiple=True,
+            metavar="S",
+            help="Only this strategy of the file's, or another; may be repeated.",
+        ),
+        "windows_ms": click.option(
+            "--window",
+            "windows_ms",
+            type=click.IntRange(1, 1000),
+            multiple=True,
+            help="Only windows of so many ms; may be repeated.",
+        ),
+        "rates": click.option(
+            "--rate",
+            "rates",
+            type=NumberRange(min=0, min_open=True),
+            multiple=True,
+            help="Of each source, tuples/s, instead of the file's; may be repeated.",
+        ),
+        "stress": click.option(
+            "--stress",
+            type=click.Choice(["on", "off", "both"]),
+            help="Load on the sources, instead of what the file says.",
+        ),
+        "duration_s": click.option(
+            "--duration",
+            "duration_s",
+            type=NumberRange(min=0, min_open=True),
+            metavar="SECONDS",
+            help="Measured time of each cell, instead of the file's.",
+        ),
+        "repetitions": click.option(
+            "--repetitions", type=at_least(1), help="Instead of the file's."
+        ),
+        "data": click.option(
+            "--data", type=paths.INPUT, help="Readings to replay, instead of the file's."
+        ),
+    },
 )
-
-
-def changing_options(command: Any) -> Any:
-    """Options that change what the file says."""
-    for option in reversed(
-        (
-            click.option(
-                "--inventory",
-                "-i",
-                metavar="FILE|NAME",
-                type=paths.InputPath(text=True),
-                help="Other hosts.",
-            ),
-            click.option(
-                "--engine",
-                type=LazyChoice("nova_harness.engines.base:names"),
-                help="What runs the plans, instead of what the file says.",
-            ),
-            click.option(
-                "--transport",
-                metavar="direct|kafka",
-                help="How readings come to the engine, instead of what the file says.",
-            ),
-            click.option(
-                "--strategy",
-                "strategies",
-                multiple=True,
-                metavar="S",
-                help="Only this strategy of the file's, or another; may be repeated.",
-            ),
-            click.option(
-                "--window",
-                "windows",
-                type=click.IntRange(1, 1000),
-                multiple=True,
-                help="Only windows of so many ms; may be repeated.",
-            ),
-            click.option(
-                "--rate",
-                "rates",
-                type=NumberRange(min=0, min_open=True),
-                multiple=True,
-                help="Of each source, tuples/s, instead of the file's; may be repeated.",
-            ),
-            click.option(
-                "--stress",
-                type=click.Choice(["on", "off", "both"]),
-                help="Load on the sources, instead of what the file says.",
-            ),
-            click.option(
-                "--duration",
-                type=NumberRange(min=0, min_open=True),
-                metavar="SECONDS",
-                help="Measured time of each cell, instead of the file's.",
-            ),
-            click.option("--repetitions", type=at_least(1), help="Instead of the file's."),
-            click.option(
-                "--data", type=paths.INPUT, help="Readings to replay, instead of the file's."
-            ),
-        )
-    ):
-        command = option(command)
-    return command
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def experiment() -> None:
-    """Run strategies side by side on hosts, and keep what came of it."""
+    """Run strategies side by side on hosts, and keep the results."""
 
 
 @experiment.command()
@@ -112,7 +107,7 @@ def run(
     output: Path | None,
     keep: bool,
     as_json: bool,
-    **changes: Any,
+    changes: dict[str, Any],
 ) -> None:
     """Run an experiment: FILE, or the NAME of one that comes with Nova, such as debs2021.
 
@@ -145,7 +140,7 @@ def run(
 @experiment_argument
 @changing_options
 @shared.json_option
-def cells(place: str, as_json: bool, **changes: Any) -> None:
+def cells(place: str, as_json: bool, changes: dict[str, Any]) -> None:
     """Check an experiment and list its cells in the order they would be run."""
     asked, base = read(place, changes)
     from nova_harness.experiment.bed import find_inventory
@@ -156,8 +151,8 @@ def cells(place: str, as_json: bool, **changes: Any) -> None:
     found = [cell.name for cell in cells_of(asked)]
     seconds = len(found) * (asked.warm_up_s + asked.duration_s)
     if as_json:
-        told = {"inventory": inventory.name, "cells": found, "least_seconds": seconds}
-        console.print_json(told)
+        answer = {"inventory": inventory.name, "cells": found, "least_seconds": seconds}
+        console.print_json(answer)
         return
     for name in found:
         console.show(name)
@@ -168,7 +163,7 @@ def cells(place: str, as_json: bool, **changes: Any) -> None:
 @experiment_argument
 @changing_options
 @shared.json_option
-def calibrate(place: str, as_json: bool, **changes: Any) -> None:
+def calibrate(place: str, as_json: bool, changes: dict[str, Any]) -> None:
     """Measure what joins cost on the engine, and what capacities of hosts that means.
 
     As `run` does at its beginning, for each rate, or until the rate of a load is found.
@@ -178,8 +173,7 @@ def calibrate(place: str, as_json: bool, **changes: Any) -> None:
 
     asked, base = read(place, changes)
     from nova_harness.experiment import bed as beds
-    from nova_harness.experiment.calibrated import found_line, measure_calibrations
-    from nova_harness.experiment.calibration import capacities
+    from nova_harness.experiment.calibration import Calibrating, found_line
 
     with shared.working(), watching() as watcher:
         engine = beds.prepare_engine(asked, watcher.phase)
@@ -190,24 +184,15 @@ def calibrate(place: str, as_json: bool, **changes: Any) -> None:
         beds.hosts_up(beds.find_inventory(asked, base), watcher.phase) as inventory,
         beds.engine_bed(asked, inventory, engine, watcher.phase, keep=False) as bed,
     ):
-        found, load = measure_calibrations(bed, asked, base, Path(scratch), watcher.phase)
+        workload = asked.workload_in(base)
+        calibrating = Calibrating(bed, asked, workload, Path(scratch), watcher.phase)
+        found, load = calibrating.run()
         cores = beds.cores_of(bed)
-        capacity = {
-            setting: capacities(
-                one,
-                inventory,
-                cores,
-                rate=setting.rate,
-                safety=asked.capacity.safety,
-                regions=asked.workload.regions,
-                output_rate=0.0,
-            )
-            for setting, one in found.items()
-        }
+        capacity = {setting: calibrating.capacities(setting, one) for setting, one in found.items()}
     if as_json:
         rates = [{"costs": asdict(one), "capacity": capacity[at]} for at, one in found.items()]
-        told = {"cores": cores, "load": None if load is None else asdict(load), "rates": rates}
-        console.print_json(told)
+        answer = {"cores": cores, "load": None if load is None else asdict(load), "rates": rates}
+        console.print_json(answer)
         return
     if load is not None:
         console.show(found_line(load))
@@ -233,47 +218,33 @@ def read(place: str, changes: dict[str, Any]) -> tuple[Experiment, Path]:
     Raises:
         NovaError: naming the file or option, the value and what would be accepted.
     """
-    import msgspec
-
-    from nova_harness.experiment.document import (
-        check_experiment,
-        find_experiment,
-        read_experiment,
-    )
+    from nova_harness.experiment.document import find_experiment, read_experiment
 
     path = find_experiment(place)
-    found = read_experiment(path)
-    changes = dict.fromkeys(CHANGES) | changes
-    new: dict[str, Any] = {}
-    if changes["inventory"]:
-        given = Path(changes["inventory"])
-        new["inventory"] = str(given.resolve()) if given.is_file() else changes["inventory"]
-    if changes["engine"]:
-        new["engine"] = changes["engine"]
-    if changes["transport"]:
-        new["transport"] = changes["transport"]
-    if changes["strategies"]:
+    return read_experiment(path, lambda found: _changed(found, changes)), path.parent
+
+
+def _changed(found: Experiment, changes: dict[str, Any]) -> Experiment:
+    import msgspec
+
+    # Fields are called like options, whose values become theirs, but for a few.
+    new = {name: value for name, value in changes.items() if value}
+    if "inventory" in new and Path(new["inventory"]).is_file():
+        new["inventory"] = str(Path(new["inventory"]).resolve())
+    if "strategies" in new:
         known = {part.called: part for part in found.chosen}
-        new["strategies"] = [known.get(name, name) for name in changes["strategies"]]
-    if changes["windows"]:
-        new["windows_ms"] = list(changes["windows"])
-    if changes["rates"]:
-        new["rates"] = list(changes["rates"])
-        new["load"] = None
-    if changes["stress"]:
-        new["stress"] = {"on": True, "off": False}.get(changes["stress"], "both")
-    if changes["duration"]:
-        new["duration_s"] = changes["duration"]
-    if changes["repetitions"]:
-        new["repetitions"] = changes["repetitions"]
-    if changes["data"]:
-        if not changes["data"].exists():
-            raise NovaError(f"--data {changes['data']}: there is no such file or directory")
-        workload = msgspec.structs.replace(found.workload, data=str(changes["data"].resolve()))
-        new["workload"] = workload
-    changed = msgspec.structs.replace(found, **new)
-    check_experiment(changed, str(path))
-    return changed, path.parent
+        new["strategies"] = [known.get(name, name) for name in new["strategies"]]
+    if "windows_ms" in new:
+        new["windows_ms"] = list(new["windows_ms"])
+    if "rates" in new:
+        new |= {"rates": list(new["rates"]), "load": None}
+    if "stress" in new:
+        new["stress"] = {"on": True, "off": False}.get(new["stress"], "both")
+    if (data := new.pop("data", None)) is not None:
+        if not data.exists():
+            raise NovaError(f"--data {data}: there is no such file or directory")
+        new["workload"] = {**found.workload, "data": str(data.resolve())}
+    return msgspec.structs.replace(found, **new)
 
 
 def succeeded(asked: Experiment, reports: Sequence[CellFolder]) -> bool:

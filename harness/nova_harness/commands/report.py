@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 @click.option("--strategy", metavar="NAME", help="Whom the report is about [default: nova].")
 @click.option(
     "--spark",
+    "with_spark",
     is_flag=True,
     help="Work percentiles out in Spark, for runs larger than this machine's memory.",
 )
@@ -37,9 +38,9 @@ def report(
     runs: tuple[Path, ...],
     output: Path,
     strategy: str | None,
-    spark: bool,
+    with_spark: bool,
+    spark: dict[str, Any],
     as_json: bool,
-    **options: Any,
 ) -> None:
     """Compare the strategies of one or more runs on a page.
 
@@ -53,7 +54,7 @@ def report(
     if output.is_dir():
         raise click.UsageError(f"--output {output}: is a directory; an .html file is written")
     with shared.working():
-        made = _made(list(runs), strategy, spark, options)
+        made = _made(list(runs), strategy, spark if with_spark else None)
         beside = output.with_name(f"{output.stem}-files")
         with console.progress("drawing") as advance:
             written = write_report(made, output, beside, advance)
@@ -66,19 +67,16 @@ def report(
     console.say(f"report written to {output}, figures to {beside}")
 
 
-def _made(runs: list[Path], strategy: str | None, spark: bool, options: dict[str, Any]) -> Report:
+def _made(runs: list[Path], strategy: str | None, spark: dict[str, Any] | None) -> Report:
     from nova_harness.report import make_report
 
-    if not spark:
+    if spark is None:
         return make_report(runs, subject=strategy)
     from nova_harness import aggregate
-    from nova_workloads.spark import SparkOptions, progress, spark_session
+    from nova_workloads.spark import shown_session
 
-    asked = SparkOptions.parsed(
-        options["master"], options["memory"], options["spark_conf"], options["spark_log"]
-    )
-    with spark_session(asked) as session, progress(session) as told:
-        told.step("percentiles")
+    with shown_session(spark) as (session, shown):
+        shown.step("percentiles")
         return make_report(
             runs, subject=strategy, distribute=lambda cells: aggregate.distributions(session, cells)
         )

@@ -1,137 +1,291 @@
-"""The commands ``nova reproduce ...``: the paper's figures again, from parameters in YAML."""
+"""The commands ``nova reproduce ...``: one for every figure there is, and one for all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
+from nova_core.cli import broken_command
 from nova_core.commands import shared
-from nova_harness.commands.reproduce_sbon import sbon
-from nova_harness.commands.reproduce_shared import data_directory, figure_options, publish
-from nova_harness.commands.reproduce_simulation import fig6, fig7, fig10
-from nova_harness.commands.reproduce_whitewater import whitewater
+from nova_core.errors import NovaError
 
 if TYPE_CHECKING:
-    from nova_harness import fig8 as eighth
-    from nova_harness import fig9 as ninth
+    from nova_harness.reproduce.base import Figure
+
+QUICK = click.option(
+    "--quick", is_flag=True, help="Fewer repetitions and smaller inputs: minutes in place of hours."
+)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Figures(click.Group):
+    """A command for every figure, made from what the figure declares."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of all figures, and ``all``."""
+        from nova_harness.reproduce.base import names
+
+        return [*names(), "all"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name."""
+        from nova_harness.reproduce.base import load, names
+
+        if cmd_name == "all" or cmd_name not in names():
+            return every if cmd_name == "all" else None
+        try:
+            return _command(load(cmd_name))
+        except NovaError as error:
+            # One broken package must not take `nova reproduce --help` down with it.
+            return broken_command(cmd_name, error)
+
+
+@click.group(cls=Figures, context_settings={"help_option_names": ["-h", "--help"]})
 def reproduce() -> None:
-    """Run the paper's experiments again: tables, figures and their numbers."""
+    """Run the papers' experiments again: tables, figures and their numbers."""
 
 
-for command in (fig6, fig7, fig10, sbon, whitewater):
-    reproduce.add_command(command)
+@click.command("all")
+@click.option("--data", type=paths.INPUT, help="Directory of measured data, as of each figure.")
+@QUICK
+@click.option(
+    "--output",
+    "-o",
+    type=paths.OUTPUT,
+    default=Path("figures"),
+    show_default=True,
+    help="Directory for a directory of each figure.",
+)
+@click.pass_context
+def every(ctx: click.Context, data: Path | None, quick: bool, output: Path) -> None:
+    """Every figure in turn; those that are finished with the same parameters are left as they are.
 
-
-@reproduce.command()
-@figure_options("fig8")
-def fig8(
-    data: Path | None, synthetic: bool, parameters: Path | None, output: Path, as_json: bool
-) -> None:
-    """Every strategy on estimated latencies, judged by estimated and measured ones (Fig. 8).
-
-    With what heights and more dimensions are worth to Nova.
+    Figures without measured data at hand take generated ones in their place.
     """
-    from nova_harness import fig8 as figure
-    from nova_harness.figure_inputs import read_parameters
+    from nova_harness.reproduce.base import load, names
 
-    asked = read_parameters("fig8", figure.Fig8, parameters)
-    with shared.working(), console.progress("placing") as advance:
-        result = figure.run(asked, data_directory(data, synthetic), advance)
-    tables: dict[str, Sequence[object]] = {"fig8": result.strategies, "fig8-spaces": result.spaces}
-    shown = [strategies_table(result), "", spaces_table(result)]
-    publish(output, "fig8", result, tables, figure.draw, shown, as_json)
+    failed = []
+    for name in names():
+        console.say(f"{name} ...")
+        try:
+            figure = load(name)
+            source = _data(figure, data, synthetic=False, needed=False)
+            asked = _asked(figure, quick, None, {})
+            if _is_finished(figure, asked, source, output / name):
+                console.say(f"{name}: finished before")
+            else:
+                _reproduce(figure, asked, source, output / name)
+        except NovaError as error:
+            console.warn(f"{name}: {error}")
+            failed.append(name)
+    if failed:
+        console.fail(f"without a result: {', '.join(failed)}")
+        ctx.exit(1)
 
 
-@reproduce.command()
-@figure_options("fig9")
-def fig9(
-    data: Path | None, synthetic: bool, parameters: Path | None, output: Path, as_json: bool
-) -> None:
-    """A placement that stays while latencies change over the hours (Fig. 9)."""
-    from nova_harness import fig9 as figure
-    from nova_harness.figure_inputs import read_parameters
-
-    asked = read_parameters("fig9", figure.Fig9, parameters)
-    with shared.working(), console.progress("placing") as advance:
-        result = figure.run(asked, data_directory(data, synthetic), advance)
-    shown = [
-        hours_table(result),
-        "",
-        f"90P stays within {100 * result.p90_range:.1f} % of its mean over the hours, the mean "
-        f"within {100 * result.mean_range:.1f} %; of single workloads 90P within "
-        f"{100 * result.worst_workload:.1f} %",
+def _command(figure: Figure[Any, Any]) -> click.Command:
+    options = [
+        QUICK,
+        click.option(
+            "--parameters",
+            type=paths.INPUT,
+            help=f"A YAML file with 'figure: {figure.name}' and parameters, the others by default.",
+        ),
+        click.option(
+            "--output",
+            "-o",
+            type=paths.OUTPUT,
+            default=Path(figure.name),
+            show_default=True,
+            help="Directory for the numbers (CSV, JSON) and the figure (PNG).",
+        ),
+        shared.json_option,
     ]
-    publish(output, "fig9", result, {"fig9": result.hours}, figure.draw, shown, as_json)
+    if figure.data:
+        options[:0] = [
+            click.option(
+                "--data",
+                type=paths.INPUT,
+                help=f"Directory of {figure.data} [default: ../shared/data beside a checkout].",
+            ),
+            click.option("--synthetic", is_flag=True, help=f"Take {figure.synthetic} instead."),
+        ]
 
-
-def strategies_table(result: eighth.Result) -> Any:
-    """Figure 8 as a table."""
-    table = console.table(
-        f"Placed on estimated latencies of {result.nodes} nodes ({result.latencies}), ms",
-        ["strategy", ">mean, estimated", ">measured", ">x", ">90P, estimated", ">measured", ">x"],
-        caption="\n".join(f"{r.strategy}: {r.error}" for r in result.strategies if r.error) or None,
-    )
-    for row in result.strategies:
-        table.add_row(
-            row.strategy,
-            console.number(row.estimated_mean),
-            console.number(row.measured_mean),
-            console.number(row.measured_mean / row.estimated_mean, 2),
-            console.number(row.estimated_p90),
-            console.number(row.measured_p90),
-            console.number(row.measured_p90 / row.estimated_p90, 2),
+    def run(
+        quick: bool, parameters: Path | None, output: Path, as_json: bool,
+        data: Path | None = None, synthetic: bool = False, **own: Any,
+    ) -> None:  # fmt: skip
+        given = {key: list(v) if isinstance(v, tuple) else v for key, v in own.items()}
+        asked = _asked(
+            figure, quick, parameters, {k: v for k, v in given.items() if v not in (None, [])}
         )
-    return table
+        source = _data(figure, data, synthetic, needed=True)
+        _reproduce(figure, asked, source, output, as_json)
+
+    help_text = f"{figure.__doc__}\n\n    Reproduces: {figure.source}."
+    command = click.command(figure.name, help=help_text)(run)
+    for option in (*_own_options(figure), *options):
+        option(command)
+    assert isinstance(command, click.Command)
+    return command
 
 
-def spaces_table(result: eighth.Result) -> Any:
-    """What other cost spaces are worth, against the first one."""
-    table = console.table(
-        "nova(p) in other cost spaces, measured",
-        ["space", ">error, ms", "objective", ">mean, ms", ">%", ">90P, ms", ">%", ">usage, %"],
-    )
-    first: dict[str, eighth.SpaceRow] = {}
-    for row in result.spaces:
-        base = first.setdefault(row.objective, row)
-        table.add_row(
-            row.space,
-            console.number(row.mae),
-            row.objective,
-            console.number(row.measured_mean),
-            _change(row.measured_mean, base.measured_mean),
-            console.number(row.measured_p90),
-            _change(row.measured_p90, base.measured_p90),
-            _change(row.measured_usage, base.measured_usage),
+def _own_options(figure: Figure[Any, Any]) -> list[Any]:
+    """An option for every parameter that is a number, a text, or several of them."""
+    from msgspec import inspect
+
+    kinds: dict[type, type] = {
+        inspect.IntType: int,
+        inspect.FloatType: float,
+        inspect.StrType: str,
+    }
+    described = inspect.type_info(figure.Parameters)
+    assert isinstance(described, inspect.StructType)
+    options = []
+    for field in described.fields:
+        of_field, words = _plain(field.type)
+        several = isinstance(of_field, inspect.ListType | inspect.VarTupleType)
+        kind = kinds.get(type(_plain(of_field.item_type)[0] if several else of_field))
+        if kind is None or "description" not in words:
+            continue
+        default = "" if field.default in (None, (), "") else f"{field.default}"
+        options.append(
+            click.option(
+                f"--{words.get('title', field.name).replace('_', '-')}",
+                field.name,
+                type=kind,
+                multiple=several,
+                help=words["description"]
+                + ("; may be repeated" if several else "")
+                + (f" [default: {default}]." if default else "."),
+                shell_complete=shared.complete_strategies if field.name == "strategies" else None,
+            )
         )
-    return table
+    return options
 
 
-def _change(value: float, base: float) -> str:
-    return f"{100 * (value / base - 1):+.1f}"
+def _plain(type_: Any) -> tuple[Any, Mapping[str, str]]:
+    """A field's type without None, and what its `msgspec.Meta` says."""
+    from msgspec import inspect
+
+    words: dict[str, str] = {}
+    while isinstance(type_, inspect.Metadata | inspect.UnionType):
+        if isinstance(type_, inspect.Metadata):
+            words |= type_.extra_json_schema or {}
+            type_ = type_.type
+        else:
+            [type_] = [one for one in type_.types if not isinstance(one, inspect.NoneType)]
+    return type_, words
 
 
-def hours_table(result: ninth.Result) -> Any:
-    """Figure 9 as a table."""
-    table = console.table(
-        f"A fixed placement on {result.nodes} nodes ({result.latencies}), measured, ms",
-        [">hour", ">mean", ">90P", ">90P / its mean, lowest", ">highest", ">changed", ">by"],
-        caption="changed: entries of the matrix since the hour before, by how much (median)",
-    )
-    for row in result.hours:
-        table.add_row(
-            str(row.hour),
-            console.number(row.mean),
-            console.number(row.p90),
-            console.number(row.lowest_p90, 3),
-            console.number(row.highest_p90, 3),
-            f"{row.changed:,}",
-            console.number(row.median_change),
-        )
-    return table
+def _asked(
+    figure: Figure[Any, Any], quick: bool, path: Path | None, options: Mapping[str, Any]
+) -> Any:
+    """Parameters: by default, quick ones, those of a file, and options, the last of these first.
+
+    Raises:
+        NovaError: naming the file or the command, the parameter and what is accepted.
+    """
+    from nova_core.model.syntax import convert, parse
+
+    own: dict[str, Any] = {}
+    if path is not None:
+        own = parse(path, NovaError)
+        if not isinstance(own, dict) or own.pop("figure", None) != figure.name:
+            raise NovaError(f"{path}: 'figure: {figure.name}' is missing; its parameters are read")
+    where = path or Path(f"reproduce {figure.name}")
+    changed = {**(figure.quick if quick else {}), **own, **options}
+    return convert(changed, where, figure.Parameters, NovaError)
+
+
+def _data(
+    figure: Figure[Any, Any], data: Path | None, synthetic: bool, needed: bool
+) -> Path | None:
+    """Where measured data are; None for generated ones.
+
+    Raises:
+        UsageError: when both are asked for.
+    """
+    from nova_harness.reproduce.inputs import DATA
+
+    if synthetic and data is not None:
+        raise click.UsageError("--data and --synthetic exclude each other")
+    if synthetic or not figure.data or (data is None and not needed and not DATA.is_dir()):
+        return None
+    return data or DATA
+
+
+def _head(figure: Figure[Any, Any], asked: Any, data: Path | None) -> dict[str, Any]:
+    """What a result is of."""
+    import msgspec
+
+    return {
+        "figure": figure.name,
+        "source": figure.source,
+        "data": str(data) if data else None,
+        "parameters": msgspec.to_builtins(asked),
+    }
+
+
+def _is_finished(figure: Figure[Any, Any], asked: Any, data: Path | None, output: Path) -> bool:
+    """Whether a directory has this figure's numbers and drawing, with the same parameters."""
+    import msgspec
+
+    file = output / f"{figure.name}.json"
+    if not (file.is_file() and file.with_suffix(".png").is_file()):
+        return False
+    try:
+        document = msgspec.json.decode(file.read_bytes())
+    except msgspec.MsgspecError:
+        return False
+    head = msgspec.json.decode(msgspec.json.encode(_head(figure, asked, data)))
+    return isinstance(document, dict) and all(document.get(k) == v for k, v in head.items())
+
+
+def _reproduce(
+    figure: Figure[Any, Any], asked: Any, data: Path | None, output: Path, as_json: bool = False
+) -> None:
+    """Run, write numbers and drawing, and print the numbers."""
+    import msgspec
+
+    from nova_core.model.files import make_directory, write_text
+    from nova_core.plotting import save_figure
+    from nova_harness.reproduce.base import Run
+
+    with shared.working(), console.progress(figure.name) as advance:
+        result = figure.run(asked, Run(data, output, advance))
+    document = {**_head(figure, asked, data), "result": msgspec.to_builtins(result)}
+    make_directory(output)
+    tables = figure.tables(result)
+    for table in tables:
+        write_text(output / f"{table.name}.csv", _csv(table.rows))
+    content = msgspec.json.format(msgspec.json.encode(document), indent=2)
+    write_text(output / f"{figure.name}.json", content.decode() + "\n")
+    save_figure(lambda: figure.draw(result), output / f"{figure.name}.png")
+    names = [f"{table.name}.csv" for table in tables]
+    written = [*names, f"{figure.name}.json", f"{figure.name}.png"]
+    if as_json:
+        console.print_json({**document, "written": written})
+        return
+    for table in tables:
+        console.show(table.shown(), "")
+    words = figure.words(result)
+    if words:
+        console.show(*words, "")
+    console.say(f"written to {output}: {', '.join(written)}")
+
+
+def _csv(rows: Sequence[object]) -> str:
+    import msgspec
+
+    records = [msgspec.to_builtins(row) for row in rows]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(records[0]) if records else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue()

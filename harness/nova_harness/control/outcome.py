@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nova_engines import results
-from nova_harness.experiment.latencies import percentiles
+from nova_harness.experiment.measured import percentiles
 from nova_workloads.reference import Reference, Results
 from nova_workloads.schedule import Schedule, Tuples, all_tuples
 from nova_workloads.streams import Stream
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nova_flink.handover import Ledger
     from nova_harness.results.schema import Percentiles
     from nova_testbed.hosts import Hosts
-    from nova_workloads.reference import Comparison
+    from nova_workloads.comparison import Comparison
 
 NEAR_US = 2_000_000
 COLUMNS = (

@@ -51,7 +51,7 @@ class Job(Protocol):
         ...
 
     @property
-    def workload(self) -> Workload:
+    def workload(self) -> Workload | Readings:
         """What flows, from when on."""
         ...
 
@@ -260,6 +260,11 @@ class Runner(Protocol):
     @property
     def transports(self) -> Sequence[str]:
         """How readings may come to it: ``direct``, from its own sources, and others."""
+        ...
+
+    @property
+    def queries(self) -> bool:
+        """Whether it runs plans of whole queries, with `nova_engines.query_flow.Readings`."""
         ...
 
     def prepare(self, tell: Tell, transport: str) -> None:

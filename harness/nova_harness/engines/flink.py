@@ -15,7 +15,7 @@ from nova_engines import query_flow
 from nova_engines.dataflow import Dataflow, from_plan
 from nova_engines.names import is_own_job
 from nova_engines.nodes import Node
-from nova_engines.query_flow import QueryFlow, flow_of, read_flow
+from nova_engines.query_flow import QueryFlow, Readings, flow_of, read_flow
 from nova_flink.configuration import ClusterConfiguration
 from nova_flink.names import node_of_task_manager, task_manager
 from nova_flink.rest import ENDED, Rest
@@ -30,13 +30,13 @@ from nova_harness.engines.base import (
     RunError,
 )
 from nova_harness.engines.deployment import EngineDeployment
+from nova_harness.engines.queries import query_records
 from nova_harness.results.schema import OperatorCounts
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
     from nova_core.model.query_plan import QueryPlan
-    from nova_engines.query_flow import Readings
     from nova_engines.results import ResultRecords
     from nova_engines.verification import Verification
     from nova_engines.workload import Workload
@@ -74,6 +74,7 @@ class FlinkRunner:
 
     name = "flink"
     transports = (DIRECT, KAFKA)
+    queries = True
 
     def prepare(self, tell: Tell, transport: str) -> None:
         """Flink, and Kafka where readings come through it."""
@@ -307,10 +308,14 @@ class FlinkEngine(FlinkCluster):
 
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> FlinkJob:
         """Submit a job."""
-        return self.submit(plan, workload(self.lead.start_ms()), name, RESULTS)
+        made: Any = workload(self.lead.start_ms())
+        if isinstance(made, Readings):
+            queries: Any = plan
+            return self.start_queries(queries, lambda start_ms: made, name)
+        return self.submit(plan, made, name, RESULTS)
 
     def submit(self, plan: Plan, workload: Workload, name: str, results: str) -> FlinkJob:
-        """Submit a job with a file of results of its own.
+        """Submit a job of joins with a file of results of its own.
 
         Raises:
             NovaError: when Flink refuses it.
@@ -322,11 +327,11 @@ class FlinkEngine(FlinkCluster):
     def start_queries(
         self, plan: QueryPlan, readings: Callable[[int], Readings], name: str
     ) -> FlinkJob:
-        """Submit a job of queries with columns; its results are for `query_results`."""
+        """Submit a job of queries with columns."""
         made = readings(self.lead.start_ms())
         flow = query_flow.from_plan(plan)
         job = self.client.submit_queries(flow, made, self.deployment.result_file(RESULTS), name)
-        return FlinkJob(self, job, flow, None)
+        return FlinkJob(self, job, flow, made)
 
     def query_results(self, flow: QueryFlow, scratch: Path) -> dict[str, Path]:
         """Copies of what the sinks of a job have written, by query."""
@@ -345,40 +350,28 @@ class FlinkJob:
         self,
         engine: FlinkEngine,
         name: str,
-        flow: Dataflow | QueryFlow,
-        workload: Workload | None,
+        dataflow: Dataflow | QueryFlow,
+        workload: Workload | Readings,
         file: str = RESULTS,
     ) -> None:
         self.engine, self.name, self.file = engine, name, file
-        self.flow, self._workload = flow, workload
+        self.dataflow, self.workload = dataflow, workload
         self.rest = engine.rest
         self._seen: Verification | None = None
 
     @property
-    def workload(self) -> Workload:
-        """What flows; jobs of queries replay readings instead."""
-        assert self._workload is not None
-        return self._workload
-
-    @property
-    def dataflow(self) -> Dataflow:
-        """The operators of a plan of pairs."""
-        assert isinstance(self.flow, Dataflow)
-        return self.flow
-
-    @property
     def document(self) -> str:
         """Its operators."""
-        return self.flow.to_json()
+        return self.dataflow.to_json()
 
     def await_running(self) -> None:
         """Until every vertex runs."""
-        await_running(self.rest, self.name, self.flow, RUNNING_SECONDS)
+        await_running(self.rest, self.name, self.dataflow, RUNNING_SECONDS)
         self.engine.lead.runs()
 
     def verify(self) -> Verification:
         """Where its vertices run."""
-        self._seen = verify(self.rest, self.name, self.flow)
+        self._seen = verify(self.rest, self.name, self.dataflow)
         return self._seen
 
     def look(self) -> bool:
@@ -436,6 +429,8 @@ class FlinkJob:
             return
 
     def results(self, scratch: Path) -> ResultRecords:
-        """What its sink has written."""
+        """What its sinks have written."""
+        if isinstance(self.dataflow, QueryFlow):
+            return query_records(self.engine, self.dataflow, scratch)
         found = self.engine.deployment.read_results(self.file, scratch)
         return replace(found, dead_letters=self.engine.deployment.dead_letters(self.name))

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from nova_core.errors import NovaError
 from nova_engines.query_flow import QueryFlow, Readings
+from nova_engines.query_results import QueryRows, read_rows
+from nova_engines.results import ResultRecords
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
     from nova_harness.engines.base import Engine, Job, QueryEngine
-    from nova_workloads.query_reference import Compared
+    from nova_workloads.comparison import Comparison
 
 POLL_S = 0.5
 
@@ -44,7 +46,7 @@ class Replay:
     """
 
     def __init__(self, problem: Problem, folder: Path, scratch: Path, speed: float) -> None:
-        from nova_workloads.query_readings import connection, first_ms, load, write_encoded
+        from nova_workloads.queries.readings import connection, first_ms, load, write_encoded
 
         if not problem.streams:
             raise NovaError("problem: streams are missing: give the columns of every stream")
@@ -58,10 +60,10 @@ class Replay:
         """The readings, the first of which is emitted at that time, ms since the epoch."""
         return Readings(self.files, self.first_ms, start_ms, self.speed)
 
-    def compare(self, engine: QueryEngine, flow: QueryFlow) -> dict[str, Compared]:
+    def compare(self, engine: QueryEngine, flow: QueryFlow) -> dict[str, Comparison]:
         """What came of a job that has ended, beside what must, by query."""
         from nova_core.model.query_binding import bind
-        from nova_workloads.query_reference import compare, expected, read_delivered
+        from nova_workloads.queries.reference import compare, expected, read_delivered
 
         queries = {one.id: one for one in self.problem.queries}
         found = {}
@@ -72,6 +74,14 @@ class Replay:
                 wanted = expected(self.database, self.problem, one)
                 found[name] = compare(wanted, read_delivered(file, columns))
         return found
+
+
+def query_records(engine: QueryEngine, flow: QueryFlow, scratch: Path) -> ResultRecords:
+    """What the sinks of a job have written, as results of an experiment."""
+    with tempfile.TemporaryDirectory(dir=scratch) as directory:
+        files = engine.query_results(flow, Path(directory))
+        rows: Any = QueryRows({query: read_rows(file) for query, file in files.items()})
+    return ResultRecords(rows, 0, announced=len(rows) if rows.complete else None)
 
 
 def await_end(job: Job, look: Callable[[], None] = lambda: None) -> None:

@@ -62,6 +62,7 @@ class SparkRunner:
 
     name = "spark"
     transports = (DIRECT, KAFKA)
+    queries = False
 
     def prepare(self, tell: Tell, transport: str) -> None:
         """PySpark, with Nova's classes."""

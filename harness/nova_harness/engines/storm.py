@@ -26,6 +26,7 @@ from nova_engines.names import is_own_job
 from nova_engines.query_flow import QueryFlow, flow_of, read_flow
 from nova_harness.engines.base import DIRECT, RUNNING_SECONDS, JobState, Lead, RunError
 from nova_harness.engines.deployment import EngineDeployment
+from nova_harness.engines.queries import query_records
 from nova_harness.results.schema import OperatorCounts
 from nova_storm import query_flux
 from nova_storm.configuration import ClusterConfiguration, Node
@@ -83,6 +84,7 @@ class StormRunner:
 
     name = "storm"
     transports = (DIRECT,)
+    queries = False
 
     def prepare(self, tell: Tell, transport: str) -> None:
         """Storm, with Nova's classes."""
@@ -339,12 +341,12 @@ class StormEngine(StormCluster):
     def start_queries(
         self, plan: QueryPlan, readings: Callable[[int], Readings], name: str
     ) -> StormJob:
-        """Submit a topology of queries with columns; its results are for `query_results`."""
+        """Submit a topology of queries with columns."""
         made = readings(self.lead.start_ms())
         flow, called = query_flow.from_plan(plan), _called(name)
         file = self.deployment.result_file(RESULTS)
         self._submit(query_flux.topology(flow, made, file, called))
-        return StormJob(self, called, flow, None)
+        return StormJob(self, called, flow, made)
 
     def query_results(self, flow: QueryFlow, scratch: Path) -> dict[str, Path]:
         """Copies of what the sinks of a topology have written, by query."""
@@ -376,18 +378,12 @@ class StormJob:
         engine: StormEngine,
         name: str,
         dataflow: Dataflow | QueryFlow,
-        workload: Workload | None,
+        workload: Workload | Readings,
     ) -> None:
         self.engine, self.name = engine, name
-        self.dataflow, self._workload = dataflow, workload
+        self.dataflow, self.workload = dataflow, workload
         self.deployment = engine.deployment
         self._seen: Verification | None = None
-
-    @property
-    def workload(self) -> Workload:
-        """What flows; topologies of queries replay readings instead."""
-        assert self._workload is not None
-        return self._workload
 
     @property
     def document(self) -> str:
@@ -460,7 +456,9 @@ class StormJob:
         self.engine.stop(self.name)
 
     def results(self, scratch: Path) -> ResultRecords:
-        """What its sink has written."""
+        """What its sinks have written."""
+        if isinstance(self.dataflow, QueryFlow):
+            return query_records(self.engine, self.dataflow, scratch)
         return self.deployment.read_results(RESULTS, scratch)
 
 

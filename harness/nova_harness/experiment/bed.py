@@ -30,7 +30,6 @@ def find_inventory(experiment: Experiment, base: Path) -> Inventory:
         NovaError: where there is none, or it cannot be used; for a broker that is none of its
             hosts, and for readings that are not there.
     """
-    from nova_harness.experiment.problem import data_of, readings_in
     from nova_testbed.inventory import InventoryError, read_inventory
 
     beside = base / experiment.inventory
@@ -40,9 +39,7 @@ def find_inventory(experiment: Experiment, base: Path) -> Inventory:
             inventory.host(experiment.broker)
         except InventoryError as error:
             raise ExperimentError(f"broker: {error}") from None
-    data = data_of(experiment, base)
-    if data is not None:
-        readings_in(data)
+    experiment.workload_in(base).check(experiment.windows_ms)
     return inventory
 
 
@@ -149,5 +146,5 @@ def engine_bed(
 def cores_of(bed: Bed) -> dict[str, float]:
     """Cores each host may use: its limit, or those of the machine."""
     hosts = bed.deployment.hosts
-    told = hosts.run("nproc")
-    return {host.spec.name: host.spec.cpu or float(told[host.spec.name].stdout) for host in hosts}
+    output = hosts.run("nproc")
+    return {host.spec.name: host.spec.cpu or float(output[host.spec.name].stdout) for host in hosts}

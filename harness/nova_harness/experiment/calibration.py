@@ -1,9 +1,9 @@
-"""What hosts can take of this join on this engine: C_a from CPU time per tuple.
+"""What hosts can take of a workload on an engine: C_a from CPU time per tuple.
 
-A short run at the experiment's own rate puts every join on a worker of its own, so that each host
-runs one kind of operator, and tells from the hosts' CPU time what it costs there. At 1 kHz most of
-that is waking up, not the tuples: a cost per tuple holds for joins of about that rate, is too high
-for several on one host, and too low for small pieces of one.
+A short run at the experiment's own rate puts every operator on a worker of its own, so that each
+host runs one kind of operator. The hosts' CPU time then gives what it costs. At 1 kHz most of that
+is waking up, not the tuples: a cost per tuple holds for joins of about that rate, is too high for
+several on one host, and too low for small pieces of one.
 
 Hosts under artificial load are calibrated with that load in force: what it leaves the engine there
 is what the engine gets while it wants more.
@@ -11,23 +11,35 @@ is what the engine gets while it wants more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nova_harness.experiment.bed import cores_of
+from nova_harness.experiment.cells import loads_of
 from nova_harness.experiment.document import Experiment, ExperimentError
+from nova_harness.experiment.problem import problem_document, problem_of, rtt_csv
 from nova_harness.experiment.usage import engine_cores
-from nova_harness.results.schema import Calibration
+from nova_harness.results.run_folder import CALIBRATIONS, write_json
+from nova_harness.results.schema import (
+    CalibratedSetting,
+    Calibration,
+    Calibrations,
+    FoundRate,
+    HostRow,
+)
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
-    from nova_core.model.problem import Problem
+    from nova_core.model.problem import Floats, Ints, Problem
+    from nova_core.model.query_graph import QueryGraph
     from nova_harness.experiment.engine_run import Bed, Outcome
     from nova_testbed.inventory import Inventory
-    from nova_workloads.streams import Stream
+    from nova_workloads.base import Streams, Workload
 
 DRAIN_SECONDS = 4.0
 # A join that takes in less than this share of what it is sent would use more CPU if it got it.
@@ -36,9 +48,16 @@ HUNGRY = 0.97
 HUNGER = 1.5
 # A join that is cut has its sources send their tuples more than once. Beside a source, hosts are
 # taken to send them twice, the second time at the price of the first. On Flink, sending to four
-# pieces, every tuple twice, took 1.4 times what sending to one took (docs/experiments.md); engines
+# pieces, every tuple twice, took 1.4 times what sending to one took (docs/results.md); engines
 # with a filter for each piece need more.
 COPIES = 2
+# Of each source, tuples/s, while the engine warms up.
+WARMING_RATE = 1000.0
+# A rate is found when the next calibration would be made at one that differs by less.
+CLOSE = 0.05
+MOST_CALIBRATIONS = 3
+# Rates found are multiples of this, tuples/s.
+STEP = 100.0
 
 
 @dataclass(frozen=True)
@@ -54,8 +73,77 @@ class Setting:
     stress: bool = False
 
 
+def settings_of(experiment: Experiment) -> list[Setting]:
+    """The settings an experiment's hosts are calibrated for, the first rate's first."""
+    loads = loads_of(experiment) if experiment.capacity.stress_known else (False,)
+    return [Setting(rate, stress) for rate in experiment.rates for stress in loads]
+
+
+def known_setting(experiment: Experiment, rate: float, stress: bool) -> Setting:
+    """The setting whose capacities strategies get for a cell with that rate and load."""
+    return Setting(rate, stress and experiment.capacity.stress_known)
+
+
+# --- plans that are run for a calibration ---------------------------------------------------------
+
+
+def _plan(
+    problem: Problem, name: str, instances: Callable[[int], tuple[Ints, Ints | None]]
+) -> Plan:
+    """A plan of a problem's pairs, or of the operators of its queries.
+
+    Args:
+        problem: of the experiment.
+        name: of the strategy.
+        instances: nodes by operator in turn, for so many operators; and how many pieces each left
+            input is cut into, or None for whole operators.
+    """
+    from nova_core.model.plan import Instances, Partitions, Plan
+    from nova_core.model.query_graph import expand
+    from nova_core.model.query_plan import QueryPlan
+
+    graph: QueryGraph | None = expand(problem) if problem.queries else None
+    rate: Floats = Partitions.whole(problem).rate if graph is None else graph.input_rate
+    count = len(rate) // 2
+    node, pieces = instances(count)
+    if pieces is None:
+        pieces = np.ones(count, np.int64)
+    elif graph is not None:
+        # Only joins are cut here: what aggregates need to be cut is more than a range.
+        joins = np.array([graph.graph[body].kind == "join" for body in graph.bodies.tolist()])
+        first = np.cumsum(pieces) - pieces
+        kept = np.concatenate(
+            [
+                np.arange(b, b + (k if j else 1))
+                for b, k, j in zip(first, pieces, joins, strict=True)
+            ]
+        )
+        node, pieces = node[kept], np.where(joins, pieces, 1)
+    cuts = np.ones(2 * count, np.int64)
+    cuts[0::2] = pieces
+    left = np.concatenate([np.arange(k) for k in pieces])
+    facts: dict[str, Any] = {
+        "problem": problem,
+        "strategy": name,
+        "objective": "latency",
+        "partitions": Partitions(
+            np.concatenate([[0], np.cumsum(cuts)]), np.repeat(rate / cuts, cuts)
+        ),
+        "instances": Instances(
+            pair=np.repeat(np.arange(count), pieces),
+            node=node,
+            left_begin=left,
+            left_end=left + 1,
+            right_begin=np.zeros_like(left),
+            right_end=np.ones_like(left),
+        ),
+        "breaks": ("capacity",),
+    }
+    return Plan(**facts) if graph is None else QueryPlan(graph=graph, **facts)
+
+
 def calibration_plan(problem: Problem, loaded: Collection[str] = ()) -> Plan:
-    """Each pair's join whole on a worker of its own, the most capable first.
+    """Each operator whole on a worker of its own, the most capable first.
 
     Args:
         problem: of the experiment.
@@ -63,17 +151,14 @@ def calibration_plan(problem: Problem, loaded: Collection[str] = ()) -> Plan:
             where no others are under load.
 
     Raises:
-        ExperimentError: with fewer workers than pairs and none idle.
+        ExperimentError: with fewer workers than operators and none idle.
     """
-    from nova_core.model.plan import Instances, Partitions, Plan
-
     sources = set(problem.sources.node.tolist())
     free = [
         node
         for node in np.argsort(-problem.nodes.capacity, kind="stable").tolist()
         if problem.nodes.worker[node] and node not in sources
     ]
-    pairs = len(problem.matrix)
     if loaded:
         under_load = {
             node for node, name in enumerate(problem.nodes.ids.tolist()) if name in loaded
@@ -87,77 +172,56 @@ def calibration_plan(problem: Problem, loaded: Collection[str] = ()) -> Plan:
         ]
     if not free:
         raise ExperimentError("calibration: every host has a source or the sink; add a worker")
-    # With few workers some pairs share one: what it costs counts by what it receives.
-    hosts = np.array([free[pair % len(free)] for pair in range(pairs)])
-    return Plan(
-        problem=problem,
-        strategy="calibration",
-        objective="latency",
-        partitions=Partitions.whole(problem),
-        instances=Instances.whole(hosts),
-        breaks=("capacity",),
+    # With few workers some operators share one: what it costs counts by what it receives.
+    return _plan(
+        problem,
+        "calibration",
+        lambda count: (np.array([free[one % len(free)] for one in range(count)]), None),
     )
 
 
 def warming_plan(problem: Problem) -> Plan:
     """Joins on every host, so that each has seen all operators before anything is measured.
 
-    Hosts are dealt to the pairs in turn; a pair's left input is cut into as many pieces as it has
+    Hosts are dealt to the joins in turn; a join's left input is cut into as many pieces as it has
     hosts, and each of them gets the whole right input.
     """
-    from nova_core.model.plan import Instances, Partitions, Plan
+    nodes = len(problem.nodes.ids)
 
-    pairs, nodes = len(problem.matrix), len(problem.nodes.ids)
-    hosts = [np.arange(max(pairs, nodes))[pair::pairs] % nodes for pair in range(pairs)]
-    pieces = np.array([len(of_pair) for of_pair in hosts])
-    count = np.ones(2 * pairs, np.int64)
-    count[0::2] = pieces
-    left = np.concatenate([np.arange(k) for k in pieces])
-    whole = Partitions.whole(problem).rate
-    instances = Instances(
-        pair=np.repeat(np.arange(pairs), pieces),
-        node=np.concatenate(hosts),
-        left_begin=left,
-        left_end=left + 1,
-        right_begin=np.zeros_like(left),
-        right_end=np.ones_like(left),
-    )
-    return Plan(
-        problem=problem,
-        strategy="warming up",
-        objective="latency",
-        partitions=Partitions(
-            np.concatenate([[0], np.cumsum(count)]), np.repeat(whole / count, count)
-        ),
-        instances=instances,
-        breaks=("capacity",),
-    )
+    def dealt(count: int) -> tuple[Ints, Ints]:
+        hosts = [np.arange(max(count, nodes))[one::count] % nodes for one in range(count)]
+        return np.concatenate(hosts), np.array([len(one) for one in hosts])
+
+    return _plan(problem, "warming up", dealt)
+
+
+# --- what operators cost --------------------------------------------------------------------------
 
 
 def costs(
     plan: Plan,
     outcome: Outcome,
+    streams: Streams,
     setting: Setting,
     window_ms: int,
-    matches: float = 1.0,
     limits: Mapping[str, float] | None = None,
 ) -> Calibration:
     """Costs from a run of the calibration plan.
 
-    Joins that do not keep up count by what they have taken in, told from the results that came.
+    Joins that do not keep up count by what they have taken in, judged by the results that came.
 
     Args:
         plan: that was run.
         outcome: of the run.
+        streams: that flowed.
         setting: that it was run in.
         window_ms: of the run.
-        matches: results per tuple of a source.
         limits: cores that each host under load may use.
 
     Raises:
-        ExperimentError: where hosts did not tell what they used, or joins cost nothing.
+        ExperimentError: where hosts did not say what they used, or joins cost nothing.
     """
-    p, rate = plan.problem, setting.rate
+    p = plan.problem
     names = [str(name) for name in p.nodes.ids]
     begin, end = (moment / 1e6 for moment in outcome.measured_us)
     used = engine_cores(outcome.series, begin, end)
@@ -165,7 +229,7 @@ def costs(
     if silent:
         raise ExperimentError(f"calibration: {', '.join(silent)}: CPU use is not known")
     joins = np.bincount(plan.instances.node, minlength=len(names))
-    sink, sources = int(p.sink_node[0]), set(p.sources.node.tolist())
+    sink, sources = int(p.sinks[0]), set(p.sources.node.tolist())
     idle = [
         used[name]
         for node, name in enumerate(names)
@@ -173,7 +237,8 @@ def costs(
     ]
     # Where every host has something to do, engines' own use counts with the join's.
     base = float(np.mean(idle)) if idle else 0.0
-    source = float(np.mean([used[names[node]] for node in sources if not joins[node]]))
+    free_sources = [used[names[node]] for node in sources if not joins[node]]
+    source = float(np.mean(free_sources)) if free_sources else base
     beyond = sum(
         used[names[node]] - (source if node in sources else base)
         for node in np.flatnonzero(joins).tolist()
@@ -181,20 +246,21 @@ def costs(
     arrived = outcome.records["arrive_us"]
     inside = (arrived >= outcome.measured_us[0]) & (arrived < outcome.measured_us[1])
     results_per_s = float(inside.sum() / (end - begin))
-    kept_up = min(1.0, results_per_s / (rate * matches * float(joins.sum())))
+    kept_up = min(1.0, results_per_s / streams.expected_rate)
     if kept_up <= 0:
         raise ExperimentError("calibration: no results arrived; try a lower rate, or for longer")
-    join_us = 1e6 * beyond / (2 * rate * kept_up * float(joins.sum()))
+    join_us = 1e6 * beyond / (kept_up * float(plan.required_capacity.sum()))
     if join_us <= 0:
         raise ExperimentError(
             "calibration: hosts with joins use no more CPU than one without; is the machine busy "
             "with something else? Try again, or for longer (capacity.seconds)"
         )
     left = None
-    if limits:
-        came = np.bincount(outcome.records["instance"][inside], minlength=len(plan.instances.node))
-        hungry = came < HUNGRY * rate * matches * (end - begin)
-        hosts = {names[node] for node in plan.instances.node[hungry].tolist()} & set(limits)
+    came = streams.delivered(plan, outcome.records, inside) if limits else None
+    if limits and came is not None:
+        due = streams.expected_rate / len(plan.instances) * (end - begin)
+        hungry = plan.instances.node[came < HUNGRY * due].tolist()
+        hosts = {names[node] for node in hungry} & set(limits)
         if hosts:
             left = min(1.0, float(np.mean([used[name] / limits[name] for name in hosts])))
     return Calibration(
@@ -202,7 +268,7 @@ def costs(
         source_cores=source,
         sink_cores=used[names[sink]],
         join_us=join_us,
-        rate=rate,
+        rate=setting.rate,
         results_per_s=results_per_s,
         window_ms=window_ms,
         cores=used,
@@ -212,34 +278,38 @@ def costs(
     )
 
 
+def source_hosts(problem: Problem) -> list[str]:
+    """Names of the hosts that have a source, each once."""
+    return [str(problem.nodes.ids[node]) for node in np.unique(problem.sources.node)]
+
+
 def capacities(
     found: Calibration,
     inventory: Inventory,
     cores: Mapping[str, float],
+    sources: Collection[str],
     *,
     rate: float,
     safety: float,
-    regions: int,
     output_rate: float,
 ) -> dict[str, float]:
-    """C_a of each host, tuples/s of this join.
+    """C_a of each host, tuples/s of this workload's operators.
 
     Args:
         found: what operators cost.
         inventory: of the hosts.
         cores: each host may use.
+        sources: hosts that have one.
         rate: of each source, tuples/s.
         safety: share of them that may be planned with.
-        regions: how many; their sources are on the first hosts of that role.
         output_rate: of all joins, tuples/s, which the sink takes beside joins of its own.
     """
-    with_source = {host.name for host in inventory.with_role("source")[: 2 * regions]}
     capacity, available = {}, found.available(inventory, cores)
     for host in inventory.hosts:
         needed = found.idle_cores
         if host.role == "sink":
             needed = found.sink_cores
-        elif host.name in with_source:
+        elif host.name in sources:
             needed = found.source_at(COPIES * rate)
         left = safety * available[host.name] - needed
         capacity[host.name] = max(0.0, left) / (found.join_us * 1e-6)
@@ -253,12 +323,11 @@ def bottlenecks(
     found: Calibration,
     inventory: Inventory,
     cores: Mapping[str, float],
-    regions: int,
+    sources: Collection[str],
     rate: float,
 ) -> list[str]:
     """Hosts that need more than they get for what every strategy has there, a line each."""
-    sources = inventory.with_role("source")[: 2 * regions]
-    pinned = [(host.name, "source", found.source_at(rate)) for host in sources]
+    pinned = [(name, "source", found.source_at(rate)) for name in sources]
     pinned += [(host.name, "sink", found.sink_cores) for host in inventory.with_role("sink")]
     available = found.available(inventory, cores)
     return [
@@ -269,57 +338,257 @@ def bottlenecks(
     ]
 
 
-def calibrate(
-    bed: Bed,
-    experiment: Experiment,
-    setting: Setting,
-    problem: Problem,
-    streams: Sequence[Stream],
-    scratch: Path,
-    tell: Callable[[str], None],
-) -> Calibration:
-    """Measure what operators cost in a setting.
+# --- a rate for a load ----------------------------------------------------------------------------
 
-    The hosts' limits are off meanwhile, so that joins keep up; with a load that is asked for they
-    are in force, as what joins cost when there is too much of them is what matters then; likewise
-    under artificial load, which takes its share of what the limit allows.
+
+def strongest(
+    found: Calibration, inventory: Inventory, cores: Mapping[str, float], sources: Collection[str]
+) -> tuple[str, float]:
+    """The host with neither a source nor the sink that takes most, and what it takes, tuples/s.
 
     Raises:
-        NovaError: naming what failed.
+        ExperimentError: where every host has a source or the sink, or none is left any CPU.
     """
-    from nova_harness.experiment.engine_run import Timing, run_plan
+    taken = {host.name for host in inventory.with_role("sink")} | set(sources)
+    most = capacities(
+        found, inventory, cores, sources, rate=found.rate, safety=1.0, output_rate=0.0
+    )
+    takes = {name: amount for name, amount in most.items() if name not in taken}
+    if not any(takes.values()):
+        raise ExperimentError("load: no host without source and sink has CPU left for a join")
+    name = max(takes, key=lambda name: takes[name])
+    return name, takes[name]
 
-    inventory = bed.deployment.hosts.inventory
-    loaded = inventory.stress.hosts if setting.stress else ()
-    limits = {name: inventory.host(name).cpu or 1.0 for name in loaded}
-    plan = calibration_plan(problem, loaded)
-    # Short windows cost most per tuple.
-    window = min(experiment.windows_ms)
 
-    def measure(setting: Setting) -> Calibration:
-        rate = setting.rate
+def find_rate(
+    load: float,
+    start: float,
+    measure: Callable[[float], Calibration],
+    takes: Callable[[Calibration], tuple[str, float]],
+) -> FoundRate:
+    """The rate at which a region's join asks a multiple of what the strongest host takes.
+
+    What a host takes decides on the rate, and the rate on what a tuple costs: a few calibrations
+    find it.
+
+    Args:
+        load: the multiple.
+        start: rate of the first calibration, of each source, tuples/s.
+        measure: a calibration at a rate.
+        takes: the strongest host by a calibration, and what it can take, tuples/s.
+
+    Returns:
+        The rate by the last calibration: the first that was made within `CLOSE` of the rate it
+        leads to, or the last of `MOST_CALIBRATIONS`.
+    """
+    calibrations: list[Calibration] = []
+    rate = start
+    while True:
+        calibrations.append(measure(rate))
+        host, most = takes(calibrations[-1])
+        # A join receives the tuples of two sources.
+        before, rate = rate, max(1.0, round(load * most / 2 / STEP)) * STEP
+        if abs(rate - before) <= CLOSE * before or len(calibrations) == MOST_CALIBRATIONS:
+            return FoundRate(load, rate, host, most, 2 * rate / most, calibrations)
+
+
+def found_line(found: FoundRate) -> str:
+    """A rate that was found, in a line."""
+    tried = ", ".join(f"{one.rate:g}" for one in found.calibrations)
+    under = "under load " if found.calibrations[-1].stress else ""
+    return (
+        f"load {found.asked:g}: {found.rate:g} tuples/s of each source, whose join asks "
+        f"{found.load:.2f} times the {found.takes:,.0f} tuples/s that {found.host} takes "
+        f"({under}calibrated at {tried})"
+    )
+
+
+# --- all of an experiment -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Calibrating:
+    """Measures an experiment's calibrations on an engine, and makes its problems of them.
+
+    Attributes:
+        bed: what it runs on.
+        experiment: what is run.
+        workload: of the experiment.
+        scratch: directory for files on the way, and for what is written.
+        tell: progress callback.
+    """
+
+    bed: Bed
+    experiment: Experiment
+    workload: Workload
+    scratch: Path
+    tell: Callable[[str], None]
+
+    @property
+    def _inventory(self) -> Inventory:
+        return self.bed.deployment.hosts.inventory
+
+    def _at(self, rate: float) -> tuple[Problem, Streams, int]:
+        """A problem to calibrate with, what flows, and its windows; short ones cost most."""
+        traffic = self.workload.traffic(min(self.experiment.windows_ms), rate)
+        # Only the order of the workers' capacities matters here.
+        guess = {name: 1e6 * value for name, value in cores_of(self.bed).items()}
+        file = self.scratch / "calibration-problem.yaml"
+        problem = problem_of(problem_document(self._inventory, guess, self.workload, traffic), file)
+        file.unlink()
+        streams = self.workload.streams(problem, traffic, self.experiment.seed)
+        return problem, streams, traffic.window_ms
+
+    def warm(self, rate: float) -> None:
+        """Run joins on every host, without measuring anything."""
+        from nova_harness.experiment.engine_run import warm_up
+
+        problem, streams, _ = self._at(rate)
+        seconds = self.experiment.capacity.warm_up_s
+        warm_up(self.bed, warming_plan(problem), streams, seconds, self.tell)
+
+    def measure(self, setting: Setting) -> Calibration:
+        """What operators cost in a setting.
+
+        The hosts' limits are off meanwhile, so that joins keep up; with a load that is asked for
+        they are in force, as what joins cost when there is too much of them is what matters then;
+        likewise under artificial load, which takes its share of what the limit allows.
+
+        Raises:
+            NovaError: naming what failed.
+        """
+        inventory = self._inventory
+        loaded = inventory.stress.hosts if setting.stress else ()
+        limits = {name: inventory.host(name).cpu or 1.0 for name in loaded}
+        found = self._measured(setting, limits)
+        if limits and found.left is None and not self._at(setting.rate)[0].queries:
+            # Joins kept up: more is sent to see what they could have got.
+            most = max(limits.values()) / (2 * found.join_us * 1e-6)
+            more = Setting(round(HUNGER * most), stress=True)
+            found = replace(found, left=self._measured(more, limits).left)
+        return found
+
+    def _measured(self, setting: Setting, limits: Mapping[str, float]) -> Calibration:
+        from nova_harness.experiment.engine_run import Timing, run_plan
+
+        capacity, rate = self.experiment.capacity, setting.rate
+        problem, streams, window_ms = self._at(rate)
+        plan = calibration_plan(problem, limits)
         outcome = run_plan(
-            bed,
+            self.bed,
             plan,
             streams,
-            Timing(experiment.capacity.warm_up_s, experiment.capacity.seconds, DRAIN_SECONDS),
-            rate=rate,
-            window_ms=window,
-            keys=experiment.keys(window, rate),
-            every=experiment.every,
+            Timing(capacity.warm_up_s, capacity.seconds, DRAIN_SECONDS),
             stress=setting.stress,
-            limited=experiment.load is not None or setting.stress,
+            limited=self.experiment.load is not None or setting.stress,
             name="nova calibration",
-            scratch=scratch,
-            tell=lambda what: tell(
+            scratch=self.scratch,
+            tell=lambda what: self.tell(
                 f"calibrating at {rate:g} tuples/s{' under load' * setting.stress}: {what}"
             ),
         )
-        return costs(plan, outcome, setting, window, experiment.matches(window, rate), limits)
+        return costs(plan, outcome, streams, setting, window_ms, limits)
 
-    found = measure(setting)
-    if limits and found.left is None:
-        # Joins kept up: more is sent to tell what they could have got.
-        most = max(limits.values()) / (2 * found.join_us * 1e-6)
-        found = replace(found, left=measure(Setting(round(HUNGER * most), stress=True)).left)
-    return found
+    def run(
+        self, known: Mapping[Setting, Calibration] = MappingProxyType({})
+    ) -> tuple[dict[Setting, Calibration], FoundRate | None]:
+        """What operators cost in each setting of the experiment, once the engine is warm.
+
+        Args:
+            known: settings that need no calibration, of a resumed run.
+
+        Returns:
+            Calibrations by setting; with a load that is asked for, of the rate that was found,
+            which is the other value then.
+
+        Raises:
+            NovaError: naming what failed.
+        """
+        experiment = self.experiment
+        if self.bed.engine.stays_warm:
+            # Slowly, as every host gets all of a source.
+            self.warm(min(WARMING_RATE, *experiment.rates))
+        settings, found, load = settings_of(experiment), dict(known), None
+        if experiment.load is not None and not known:
+            stress, cores = settings[0].stress, cores_of(self.bed)
+            sources = source_hosts(self._at(experiment.rates[0])[0])
+            load = find_rate(
+                experiment.load,
+                experiment.rates[0],
+                lambda rate: self.measure(Setting(rate, stress)),
+                lambda one: strongest(one, self._inventory, cores, sources),
+            )
+            settings = [Setting(load.rate, setting.stress) for setting in settings]
+            found = {settings[0]: load.calibrations[-1]}
+        found |= {one: self.measure(one) for one in settings if one not in found}
+        most = max(setting.rate for setting in settings)
+        if self.bed.engine.stays_warm and most > WARMING_RATE:
+            # What hosts see for the first time, Java makes room and code for: not within a cell.
+            self.warm(most)
+        return found, load
+
+    def capacities(self, setting: Setting, found: Calibration) -> dict[str, float]:
+        """C_a of each host in a setting, tuples/s."""
+        problem, streams, _ = self._at(setting.rate)
+        return capacities(
+            found,
+            self._inventory,
+            cores_of(self.bed),
+            source_hosts(problem),
+            rate=setting.rate,
+            safety=self.experiment.capacity.safety,
+            output_rate=streams.expected_rate,
+        )
+
+    def write_problems(
+        self, found: Mapping[Setting, Calibration], load: FoundRate | None = None
+    ) -> dict[Setting, Problem]:
+        """Problems by setting, written with what they come from.
+
+        Args:
+            found: calibrations by setting.
+            load: where the rate was found for one.
+
+        Raises:
+            NovaError: for an inventory that does not suit, or when something cannot be written.
+        """
+        from nova_core.model.files import write_text
+
+        experiment, inventory, path = self.experiment, self._inventory, self.scratch
+        cores, window_ms = cores_of(self.bed), min(experiment.windows_ms)
+        problems, rows = {}, []
+        for setting in settings_of(experiment):
+            rate, one = setting.rate, found[setting]
+            capacity = self.capacities(setting, one)
+            further = "" if rate == experiment.rates[0] else f"-r{rate:g}"
+            further += "-stress" if setting.stress else ""
+            traffic = self.workload.traffic(window_ms, rate)
+            document = problem_document(inventory, capacity, self.workload, traffic)
+            problem = problem_of(document, path / f"problem{further}.yaml")
+            problems[setting] = problem
+            rows.append(
+                CalibratedSetting(
+                    rate=rate,
+                    stress=setting.stress,
+                    costs=one,
+                    capacity=capacity,
+                    bottlenecks=bottlenecks(one, inventory, cores, source_hosts(problem), rate),
+                )
+            )
+        calibrations = Calibrations(
+            engine=experiment.engine,
+            version=self.bed.deployment.version,
+            safety=experiment.capacity.safety,
+            cores=cores,
+            load=load,
+            rates=rows,
+        )
+        write_json(path / CALIBRATIONS, calibrations)
+        positions = next(iter(problems.values())).nodes.position.tolist()
+        hosts = [
+            HostRow(name=h.name, role=h.role, cpu=cores[h.name], memory=h.memory, position=p)
+            for h, p in zip(inventory.hosts, positions, strict=True)
+        ]
+        write_json(path / "hosts.json", hosts)
+        write_text(path / "rtt.csv", rtt_csv(inventory))
+        return problems

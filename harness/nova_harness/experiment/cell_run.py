@@ -9,11 +9,9 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from nova_harness.experiment.cells import Cell
-from nova_harness.experiment.check import check, reference_of
 from nova_harness.experiment.controlled import controlled
 from nova_harness.experiment.engine_run import Bed, Outcome, Timing, run_plan
-from nova_harness.experiment.kafka_measures import kafka_figures
-from nova_harness.experiment.samples import samples_table, summary
+from nova_harness.experiment.measured import kafka_figures, summary
 from nova_harness.experiment.usage import mean_cores, usage_table
 from nova_harness.results.run_folder import CellFolder
 from nova_harness.results.schema import CellFacts, HostUse, Verification
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from nova_core.model.problem import Problem
     from nova_harness.experiment.document import Experiment
     from nova_testbed.inventory import Inventory
-    from nova_workloads.streams import Stream
+    from nova_workloads.base import Streams
 
 
 def place(cell: Cell, problem: Problem) -> Plan:
@@ -42,7 +40,7 @@ def run_cell(
     experiment: Experiment,
     cell: Cell,
     problem: Problem,
-    streams: list[Stream],
+    streams: Streams,
     folder: CellFolder,
     tell: Callable[[str], None],
 ) -> None:
@@ -53,7 +51,11 @@ def run_cell(
     """
     from nova_core.model.files import write_plan
 
-    facts = cell.facts(experiment)
+    facts = replace(
+        cell.facts(experiment),
+        sources=len(problem.sources),
+        expected_rate=streams.expected_rate,
+    )
     folder.begin(facts)
     try:
         plan = place(cell, problem)
@@ -63,10 +65,6 @@ def run_cell(
             plan,
             streams,
             Timing(experiment.warm_up_s, experiment.duration_s, experiment.drain_s),
-            rate=cell.rate,
-            window_ms=cell.window_ms,
-            keys=facts.keys,
-            every=facts.every,
             stress=cell.stress,
             limited=True,
             name=f"nova {cell.name}",
@@ -87,17 +85,17 @@ def write_outcome(
     folder: CellFolder,
     facts: CellFacts,
     plan: Plan,
-    streams: list[Stream],
+    streams: Streams,
     outcome: Outcome,
     inventory: Inventory,
 ) -> None:
-    """Write what came of a cell's run.
+    """Write the results of a cell.
 
     Args:
         folder: the cell's directory.
         facts: what was run.
         plan: that was run.
-        streams: what each source measures.
+        streams: what its sources emit.
         outcome: of the run.
         inventory: of the hosts.
     """
@@ -118,35 +116,21 @@ def write_outcome(
     (folder.path / "dataflow.json").write_text(outcome.dataflow)
     folder.write("verification", convert(outcome.verification.to_plain(), Verification))
     folder.write("operators", outcome.operators)
-    samples = samples_table(
-        outcome.records,
-        plan,
-        rate=facts.rate,
-        start_ms=outcome.start_ms,
-        measured_us=outcome.measured_us,
-    )
+    flow, records, measured_us = outcome.workload, outcome.records, outcome.measured_us
+    samples = streams.samples(plan, flow, records, measured_us)
     folder.write_table("samples", samples)
     folder.write_table("hosts", usage_table(outcome.series, outcome.start_ms / 1000))
-    reference = reference_of(
-        plan.problem,
-        streams,
-        rate=facts.rate,
-        start_ms=outcome.start_ms,
-        count=outcome.workload.count or 0,
-        window_ms=facts.window_ms,
-        keys=facts.keys,
-        every=facts.every,
-    )
-    folder.write("check", check(plan, reference, outcome.records, finished=outcome.finished))
+    compared = streams.compare(plan, flow, records, finished=outcome.finished)
+    folder.write("check", compared)
     kafka = None
     if outcome.samples is not None:
-        measured = outcome.records[samples.column("measured").to_numpy()]
-        kafka = kafka_figures(measured, outcome.samples, outcome.measured_us)
-    begin, end = (moment / 1e6 for moment in outcome.measured_us)
+        measured = records[samples.column("measured").to_numpy()]
+        kafka = kafka_figures(measured, outcome.samples, measured_us)
+    begin, end = (moment / 1e6 for moment in measured_us)
     used = mean_cores(outcome.series, begin, end)
     hosts = {
         host.name: HostUse(cpu_cores_mean=used.get(host.name), limit_cores=host.cpu)
         for host in inventory.hosts
     }
-    figures = summary(samples, outcome.measured_us)
+    figures = summary(samples, streams.tuples_per_s(samples, measured_us), measured_us)
     folder.write("summary", replace(figures, kafka=kafka, hosts=hosts))

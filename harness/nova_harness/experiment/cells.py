@@ -40,7 +40,7 @@ class Cell:
 
     def facts(self, experiment: Experiment) -> CellFacts:
         """What it is, for its directory."""
-        matches = experiment.matches(self.window_ms, self.rate)
+        traffic = experiment.workload_in().traffic(self.window_ms, self.rate)
         return CellFacts(
             strategy=self.strategy.called,
             engine=experiment.engine,
@@ -55,10 +55,8 @@ class Cell:
             duration_s=experiment.duration_s,
             warm_up_s=experiment.warm_up_s,
             drain_s=experiment.drain_s,
-            keys=experiment.keys(self.window_ms, self.rate),
-            every=experiment.every,
-            sources=2 * experiment.workload.regions,
-            expected_rate=experiment.workload.regions * self.rate * matches,
+            keys=traffic.keys,
+            every=traffic.every,
         )
 
     def folder(self, run: Path) -> CellFolder:

@@ -19,8 +19,8 @@ from nova_harness.control.deciding import Tuning
 from nova_harness.control.outcome import delivered
 from nova_harness.engines.base import RunError
 from nova_harness.engines.flink import FlinkEngine, FlinkJob
-from nova_harness.experiment.check import instances_of
 from nova_harness.experiment.engine_run import Bed
+from nova_workloads.joined_streams import instances_of
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,9 +14,12 @@ from nova_core.errors import NovaError
 from nova_core.model.syntax import read_typed
 from nova_harness.control.disturbances import Disturbance
 from nova_harness.engines.base import DIRECT, names, runner
-from nova_harness.figure_inputs import EXPERIMENTS
+from nova_workloads.base import Workload, workload
 
 VERSION = 1
+HERE = Path(__file__).parents[1]
+# In a checkout beside the package, in an installation inside it.
+EXPERIMENTS = (HERE / "experiments", HERE.parent / "experiments")
 SUFFIXES = (".yaml", ".yml", ".json")
 # Strategies' labels become names of directories.
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -28,25 +31,6 @@ Rate = Annotated[float, Meta(gt=0, le=1_000_000)]
 
 class ExperimentError(NovaError):
     """An experiment that cannot be run as it stands."""
-
-
-class WorkloadPart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """What is joined: pressure with humidity by region (Nova paper, section 4.1).
-
-    Attributes:
-        kind: of the workload; there is one.
-        regions: with a pressure and a humidity sensor each, on the inventory's sources in order.
-        matches: results per tuple; where a window holds more tuples of a sensor, sequence numbers
-            have to be equal modulo a number of keys as well. Below 1, only tuples of one in so
-            many keys match.
-        data: files or directory of readings to replay, relative to the experiment's file; None
-            for made-up ones.
-    """
-
-    kind: Literal["debs"] = "debs"
-    regions: Annotated[int, Meta(ge=1, le=10_000)] = 4
-    matches: Annotated[float, Meta(ge=0.001, le=1000)] = 1
-    data: str | None = None
 
 
 class StrategyPart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -106,7 +90,8 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
     Attributes:
         experiment: version of this format.
         name: what people call it.
-        workload: what is joined.
+        workload: what flows: ``kind``, one of the entry points ``nova.workloads`` (debs where it is
+            missing), and its parameters.
         inventory: file, relative to the experiment's, or name of one that comes with Nova.
         engine: what runs the plans.
         transport: how readings come to the engine: its own sources make them (``direct``), or
@@ -114,8 +99,8 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
         broker: name of the broker's host; the sink's by default.
         settings: of the engine.
         strategies: names, or names with parameters.
-        windows_ms: tumbling windows, ms.
-        rates: of each source, tuples/s.
+        windows_ms: tumbling windows, ms; by default what the workload says.
+        rates: of each source, tuples/s; by default what the workload says.
         load: what a region's join is to ask of the strongest host without source or sink, as a
             multiple of all it can take; the rate is found by calibrations that begin with the one
             in ``rates``. None for ``rates`` as they are.
@@ -131,19 +116,15 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
 
     experiment: Literal[1] = 1
     name: str
-    workload: WorkloadPart = WorkloadPart()
+    workload: dict[str, Any] = {}
     inventory: str = "virtual-14"
     engine: str = "flink"
     transport: str = DIRECT
     broker: str = ""
     settings: EnginePart = EnginePart()
     strategies: Annotated[list[str | StrategyPart], Meta(min_length=1)]
-    windows_ms: Annotated[list[Window], Meta(min_length=1)] = msgspec.field(
-        default_factory=lambda: [100]
-    )
-    rates: Annotated[list[Rate], Meta(min_length=1)] = msgspec.field(
-        default_factory=lambda: [1000.0]
-    )
+    windows_ms: list[Window] = []
+    rates: list[Rate] = []
     load: Annotated[float, Meta(gt=0, le=100)] | None = None
     stress: bool | Literal["both"] = False
     duration_s: Annotated[float, Meta(gt=0, le=86_400)] = 120
@@ -159,22 +140,28 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
         """All strategies, each as a mapping."""
         return [StrategyPart(name=s) if isinstance(s, str) else s for s in self.strategies]
 
-    def keys(self, window_ms: int, rate: float) -> int:
-        """What sequence numbers are compared modulo, for so many matches per tuple."""
-        tuples = rate * window_ms / 1000
-        if self.every > 1:
-            return math.ceil(tuples / self.every) * self.every
-        return max(1, round(tuples / self.workload.matches))
+    def workload_in(self, base: Path = Path()) -> Workload:
+        """The workload, its paths relative to a directory.
 
-    def matches(self, window_ms: int, rate: float) -> float:
-        """Results per tuple of a source that so many keys make."""
-        tuples = rate * window_ms / 1000
-        return max(1.0, tuples / self.keys(window_ms, rate)) / self.every
+        Raises:
+            NovaError: naming the field, the value and what would be accepted.
+        """
+        return workload(self.workload).at(base)
 
-    @property
-    def every(self) -> int:
-        """Of which a key must be a multiple, where less than every tuple is to match."""
-        return max(1, round(1 / self.workload.matches))
+    def filled(self, base: Path) -> Experiment:
+        """The same with windows and rates where it has none: those of its workload.
+
+        Raises:
+            NovaError: for a workload that cannot be run.
+        """
+        if self.windows_ms and self.rates:
+            return self
+        found = self.workload_in(base)
+        return msgspec.structs.replace(
+            self,
+            windows_ms=self.windows_ms or found.windows_ms(),
+            rates=self.rates or found.rates(),
+        )
 
 
 def find_experiment(path_or_name: str | Path) -> Path:
@@ -195,17 +182,23 @@ def find_experiment(path_or_name: str | Path) -> Path:
     )
 
 
-def read_experiment(path: Path) -> Experiment:
+def read_experiment(
+    path: Path, change: Callable[[Experiment], Experiment] = lambda read: read
+) -> Experiment:
     """Read an experiment and check it.
+
+    Args:
+        path: the file.
+        change: what is changed of it.
 
     Raises:
         ExperimentError: naming the file, the field, the value and what would be accepted.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise ExperimentError(f"{path}: an experiment is a .yaml or .json file")
-    found = read_typed(path, Experiment, "experiment", VERSION, ExperimentError)
+    found = change(read_typed(path, Experiment, "experiment", VERSION, ExperimentError))
     check_experiment(found, str(path))
-    return found
+    return found.filled(path.parent)
 
 
 def check_experiment(experiment: Experiment, where: str) -> None:
@@ -233,8 +226,16 @@ def check_experiment(experiment: Experiment, where: str) -> None:
             )
     elif experiment.broker:
         raise ExperimentError(f"{where}: broker: only transport kafka has one")
-    if experiment.workload.data == "":
-        raise ExperimentError(f"{where}: workload.data: empty; a file or directory is expected")
+    try:
+        flowing = workload(experiment.workload, f"{where}: workload")
+    except NovaError as error:
+        raise ExperimentError(str(error)) from None
+    if flowing.queries and (
+        experiment.transport != DIRECT or not runner(experiment.engine).queries
+    ):
+        raise ExperimentError(
+            f"{where}: workload.kind: whole queries run on flink, with sources of its own"
+        )
     seen: set[str] = set()
     for i, part in enumerate(experiment.chosen):
         place = f"{where}: strategies[{i}]"

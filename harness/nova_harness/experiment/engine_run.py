@@ -1,8 +1,7 @@
-"""One job on the cluster: submitted, verified, watched, ended, and what came of it."""
+"""One job on the cluster: submitted, verified, watched and ended, and its results."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
@@ -10,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from nova_core.errors import NovaError
-from nova_engines.workload import SourceStream, Workload
 from nova_harness.control.disturbances import Disturbing
 from nova_harness.engines.base import RunError
 from nova_harness.experiment.document import EnginePart
@@ -22,6 +22,7 @@ from nova_harness.results.schema import CellEvent
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_engines.verification import Verification
+    from nova_engines.workload import Workload
     from nova_harness.control.disturbances import Disturbance
     from nova_harness.engines.base import Engine, Job
     from nova_harness.engines.deployment import EngineDeployment
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from nova_harness.experiment.usage import UsageRecorder
     from nova_harness.results.schema import OperatorCounts
     from nova_kafka.measures import Sample
-    from nova_workloads.streams import Stream
+    from nova_workloads.base import Streams
 
 # A job's state is asked for so often; each time costs the coordinator a few ms of CPU.
 LOOK_SECONDS = 5.0
@@ -37,8 +38,6 @@ LOOK_SECONDS = 5.0
 SHARE_OVERDUE = 0.05
 # How often a job is deployed that is not ready when it is to be measured.
 ATTEMPTS = 3
-# Values a source repeats; they travel with the job.
-MOST_VALUES = 8192
 
 Tell = Callable[[str], None]
 
@@ -86,6 +85,11 @@ class Bed:
         self.events.clear()
         return self.engine.start(plan, workload, name)
 
+    def flowing(self, streams: Streams, seconds: float | None) -> Callable[[int], Workload]:
+        """What the engine is given of streams that begin at a time, for so many seconds."""
+        settings = msgspec.structs.asdict(self.settings)
+        return lambda start_ms: streams.flow(start_ms, seconds, **settings)
+
     def note(self, kind: str, text: str) -> None:
         """Something has happened."""
         self.events.append(CellEvent(time.time(), kind, text))
@@ -109,7 +113,7 @@ class Bed:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What came of a run.
+    """The results of a run.
 
     Attributes:
         dataflow: what ran, as JSON.
@@ -150,83 +154,25 @@ class Outcome:
     events: Sequence[CellEvent] = ()
 
 
-def workload_of(
-    streams: Sequence[Stream],
-    *,
-    rate: float,
-    window_ms: int,
-    keys: int,
-    every: int = 1,
-    start_ms: int,
-    count: int | None,
-    settings: EnginePart,
-) -> Workload:
-    """The workload for the engine.
-
-    Args:
-        streams: what each of the problem's sources measures, in their order.
-        rate: of each, tuples/s.
-        window_ms: tumbling windows, ms.
-        keys: sequence numbers have to be equal modulo this.
-        every: and that key a multiple of this.
-        start_ms: when sources begin, ms since the epoch.
-        count: tuples per source; None is without end.
-        settings: of the engine.
-    """
-    return Workload(
-        sources=tuple(
-            SourceStream(
-                source=stream.sensor,
-                rate=rate,
-                sensor=stream.sensor,
-                stream=stream.stream,
-                region=stream.region,
-                values=tuple(stream.value[:MOST_VALUES].tolist()),
-            )
-            for stream in streams
-        ),
-        window_ms=window_ms,
-        start_ms=start_ms,
-        count=count,
-        keys=keys,
-        every=every,
-        watermark_ms=settings.watermark_ms,
-        buffer_timeout_ms=settings.buffer_timeout_ms,
-    )
-
-
 def busy_hosts(plan: Plan) -> set[str]:
     """Hosts that a plan gives something to do."""
     import numpy as np
 
     p = plan.problem
-    nodes = [p.sources.node, p.sink_node, plan.instances.node]
+    nodes = [p.sources.node, p.sinks, plan.instances.node]
     if plan.routes is not None:
         nodes.append(plan.routes.node)
     return {str(name) for name in p.nodes.ids[np.unique(np.concatenate(nodes))]}
 
 
-def warm_up(
-    bed: Bed,
-    plan: Plan,
-    streams: Sequence[Stream],
-    seconds: float,
-    *,
-    rate: float,
-    window_ms: int,
-    keys: int,
-    tell: Tell,
-) -> None:
+def warm_up(bed: Bed, plan: Plan, streams: Streams, seconds: float, tell: Tell) -> None:
     """Run a plan that nothing is asked of, with limits lifted: Java loads and compiles meanwhile.
 
     Args:
         bed: what it runs on.
         plan: what is run.
-        streams: what each source measures.
+        streams: what its sources emit.
         seconds: how long it runs.
-        rate: of each source, tuples/s.
-        window_ms: tumbling windows, ms.
-        keys: sequence numbers have to be equal modulo this.
         tell: is told what is being done.
 
     Raises:
@@ -234,20 +180,8 @@ def warm_up(
     """
     bed.limits.lift(busy_hosts(plan))
     bed.deployment.prepare_results()
-
-    def workload(start_ms: int) -> Workload:
-        return workload_of(
-            streams,
-            rate=rate,
-            window_ms=window_ms,
-            keys=keys,
-            start_ms=start_ms,
-            count=None,
-            settings=bed.settings,
-        )
-
     tell("warming the engine up: deploying")
-    job = bed.engine.start(plan, workload, "nova warming up")
+    job = bed.engine.start(plan, bed.flowing(streams, None), "nova warming up")
     try:
         job.await_running()
         tell("warming the engine up")
@@ -259,13 +193,9 @@ def warm_up(
 def run_plan(
     bed: Bed,
     plan: Plan,
-    streams: Sequence[Stream],
+    streams: Streams,
     timing: Timing,
     *,
-    rate: float,
-    window_ms: int,
-    keys: int,
-    every: int = 1,
     stress: bool,
     limited: bool,
     name: str,
@@ -277,12 +207,8 @@ def run_plan(
     Args:
         bed: what it runs on.
         plan: what is run.
-        streams: what each source measures.
+        streams: what its sources emit.
         timing: for how long.
-        rate: of each source, tuples/s.
-        window_ms: tumbling windows, ms.
-        keys: sequence numbers have to be equal modulo this.
-        every: and that key a multiple of this.
         stress: whether hosts are put under the inventory's load.
         limited: whether the hosts' CPU limits are in force while it is measured.
         name: of the job.
@@ -293,23 +219,11 @@ def run_plan(
         NovaError: naming what failed; the job is cancelled then, and load ended.
     """
     busy = busy_hosts(plan)
-
-    def workload(start_ms: int) -> Workload:
-        return workload_of(
-            streams,
-            rate=rate,
-            window_ms=window_ms,
-            keys=keys,
-            every=every,
-            start_ms=start_ms,
-            count=math.ceil((timing.warm_up_s + timing.duration_s) * rate),
-            settings=bed.settings,
-        )
-
     for attempt in range(ATTEMPTS):
         bed.limits.lift(busy)
         bed.deployment.prepare_results()
-        job, late = _running(bed, plan, workload, name, timing.warm_up_s / 2, tell)
+        flow = bed.flowing(streams, timing.warm_up_s + timing.duration_s)
+        job, late = _running(bed, plan, flow, name, timing.warm_up_s / 2, tell)
         try:
             run = _measured(bed, job, timing, busy, stress=stress, limited=limited, tell=tell)
             break

@@ -46,10 +46,10 @@ def _cpu_model() -> str:
 
 def _java() -> str | None:
     try:
-        told = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=30)
+        done = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    lines = told.stderr.splitlines()
+    lines = done.stderr.splitlines()
     return lines[0] if lines else None
 
 

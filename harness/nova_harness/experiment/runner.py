@@ -21,18 +21,11 @@ from nova_harness.experiment.bed import (
     prepare_engine,
     reserved,
 )
-from nova_harness.experiment.calibrated import (
-    found_line,
-    measure_calibrations,
-    setting_told,
-    write_problems,
-)
-from nova_harness.experiment.calibration import Setting
+from nova_harness.experiment.calibration import Calibrating, Setting, found_line, known_setting
 from nova_harness.experiment.cell_run import run_cell
 from nova_harness.experiment.cells import Cell, cells_of, same_experiment
 from nova_harness.experiment.document import Experiment, ExperimentError, read_experiment
 from nova_harness.experiment.environment import environment
-from nova_harness.experiment.problem import data_of, streams_of
 from nova_harness.results.run_folder import (
     EXPERIMENT,
     CellFolder,
@@ -50,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Watcher:
-    """Is told how an experiment goes on; does nothing unless something is put in.
+    """Progress callbacks of an experiment; they do nothing unless something is put in.
 
     Attributes:
         phase: what is being done, and in which cell.
@@ -146,8 +139,8 @@ def run_experiment(
     Args:
         experiment: what to run.
         base: directory that paths in it are relative to.
-        path: folder of the run; one that was interrupted is gone on with.
-        watcher: is told how it goes on.
+        path: folder of the run; an interrupted run is resumed.
+        watcher: progress callbacks.
         keep: leave the engine running on the hosts.
 
     Returns:
@@ -156,6 +149,7 @@ def run_experiment(
     Raises:
         NovaError: naming what failed; finished cells are kept.
     """
+    experiment = experiment.filled(base)
     inventory = find_inventory(experiment, base)
     # Before anything is written: the folder may be that of the run that goes on there.
     with reserved(inventory):
@@ -165,7 +159,7 @@ def run_experiment(
 def _run(run: Run, inventory: Inventory, watcher: Watcher, keep: bool) -> list[CellFolder]:
     path, experiment = run.path, run.experiment
     run.prepare()
-    # A run that is gone on with keeps the rate it found at first.
+    # A resumed run keeps the rate it found at first.
     found = read_calibrations(path).load
     if found is not None:
         run.settle(found.rate)
@@ -208,25 +202,25 @@ def _run_cells(run: Run, bed: Bed, found: FoundRate | None, watcher: Watcher) ->
         },
     }
     write_json(run.path / "environment.json", facts)
-    # A run that is gone on with keeps the capacities it began with, but is warmed up as well.
+    # A resumed run keeps the capacities it began with, but is warmed up as well.
     before = {Setting(one.rate, one.stress): one.costs for one in read_calibrations(run.path).rates}
-    costs, new = measure_calibrations(
-        bed, run.experiment, run.base, run.path, watcher.phase, before
-    )
+    workload = run.experiment.workload_in(run.base)
+    costs, new = Calibrating(bed, run.experiment, workload, run.path, watcher.phase).run(before)
     if new is not None:
         found = new
         run.settle(new.rate)
     if found is not None:
         watcher.phase(found_line(found))
     experiment, cells = run.experiment, run.open_cells()
-    problems = write_problems(run.path, experiment, bed, costs, found)
-    data = data_of(experiment, run.base)
+    calibrating = Calibrating(bed, experiment, workload, run.path, watcher.phase)
+    problems = calibrating.write_problems(costs, found)
     for number, cell in enumerate(cells, 1):
         folder = cell.folder(run.path)
         if folder.done:
             continue
-        problem = problems[setting_told(experiment, cell.rate, cell.stress)]
-        streams = streams_of(problem, data, experiment.seed)
+        problem = problems[known_setting(experiment, cell.rate, cell.stress)]
+        traffic = workload.traffic(cell.window_ms, cell.rate)
+        streams = workload.streams(problem, traffic, experiment.seed)
 
         def tell(what: str, name: str = cell.name, number: int = number) -> None:
             watcher.phase(f"{number}/{len(cells)} {name}: {what}")

@@ -278,17 +278,21 @@ class _Drawn:
                 ]
             hosts = len(set(plan.instances.node.tolist()))
             over = int((plan.load > plan.problem.nodes.capacity * (1 + 1e-9)).sum())
-            told = (
-                f"{count(len(matrix), 'join')} in {count(len(plan.instances), 'piece')} "
+            what = "operator" if plan.problem.queries else "join"
+            text = (
+                f"{count(plan.operator_count, what)} in {count(len(plan.instances), 'piece')} "
                 f"on {count(hosts, 'host')}"
             )
             if over:
-                told += f"; {count(over, 'host is', 'hosts are')} given more than it can take"
+                text += f"; {count(over, 'host is', 'hosts are')} given more than it can take"
             kept = {(c.path / "plan.json").read_bytes() for _, c in cells}
             if len(kept) > 1:
-                told += f". The plan of {name_of(key_of(cell)[1])}; others differ"
-            svg = self._svg(f"placement-{strategy}{suffix}", draw_map(plan), f"{strategy}: {told}")
-            maps.append(entry | {"svg": svg, "caption": f"{told}."})
+                text += f". The plan of {name_of(key_of(cell)[1])}; others differ"
+            if plan.problem.queries:
+                maps.append(entry | {"caption": f"{text}. Whole queries are not drawn."})
+                continue
+            svg = self._svg(f"placement-{strategy}{suffix}", draw_map(plan), f"{strategy}: {text}")
+            maps.append(entry | {"svg": svg, "caption": f"{text}."})
         return maps, key
 
 

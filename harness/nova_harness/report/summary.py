@@ -250,13 +250,13 @@ def _loads(runs: Sequence[RunFolder]) -> list[Note]:
         if any(cell.facts.stress for cell in run.cells):
             where = f"{run.name}: " if len(runs) > 1 else ""
             left = run.calibrations.left
-            told = (
+            meaning = (
                 "Strategies placed them as if hosts were calm."
                 if left is None
                 else f"Load leaves the engine {100 * left:.0f} % of a host's CPU limit, measured "
                 "before the first strategy ran; every strategy was told."
             )
-            made.append(Note("plain", f"{where}Some runs were under artificial load. {told}"))
+            made.append(Note("plain", f"{where}Some runs were under artificial load. {meaning}"))
     return made
 
 

@@ -121,9 +121,9 @@ def carried_rows(runs: Sequence[RunFolder]) -> list[dict[str, str]]:
             continue
         strategy, setting = key_of(cell)
         row = {"strategy": strategy, "setting": name_of(setting, rate=True)}
-        for name, told in (("p", found.processing_ms), ("e", found.end_to_end_ms)):
+        for name, latency in (("p", found.processing_ms), ("e", found.end_to_end_ms)):
             for percentile in ("p50", "p99"):
-                amount = getattr(told, percentile)
+                amount = getattr(latency, percentile)
                 row[f"{name}_{percentile}"] = "" if amount is None else milliseconds(amount)
         pressure = found.back_pressure
         row["rate"] = "not measured" if pressure is None else f"{pressure.rate:,.1f}"

@@ -21,7 +21,6 @@ from nova_harness.results.schema import (
     VERSION,
     Calibrations,
     CellFacts,
-    Check,
     FoundRate,
     HostRow,
     OperatorCounts,
@@ -30,6 +29,7 @@ from nova_harness.results.schema import (
     Verdict,
     Verification,
 )
+from nova_workloads.comparison import Comparison
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -154,9 +154,9 @@ class CellFolder:
         return read_json(self.path / "summary.json", Summary)
 
     @cached_property
-    def check(self) -> Check:
+    def check(self) -> Comparison:
         """Results held against the reference join."""
-        return read_json(self.path / "check.json", Check)
+        return read_json(self.path / "check.json", Comparison)
 
     @cached_property
     def verification(self) -> Verification:

@@ -215,8 +215,8 @@ class CellFacts(msgspec.Struct, frozen=True, kw_only=True):
         drain_s: time after it.
         keys: sequence numbers are compared modulo this.
         every: and that key is a multiple of this.
-        sources: how many.
-        expected_rate: results of all regions when everything keeps up, results/s.
+        sources: how many; 0 before its plan was made, as the next one.
+        expected_rate: results/s when everything keeps up.
         start_ms: when the sources began, ms since the epoch; None before it ran, as the next two.
         measured_us: begin and end of the measured time, us since the epoch.
         counted_s: how long operators' counters were counted for.
@@ -242,8 +242,8 @@ class CellFacts(msgspec.Struct, frozen=True, kw_only=True):
     drain_s: float
     keys: int = 1
     every: int = 1
-    sources: int
-    expected_rate: float
+    sources: int = 0
+    expected_rate: float = 0.0
     start_ms: int | None = None
     measured_us: tuple[int, int] | None = None
     counted_s: float | None = None
@@ -282,41 +282,6 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     ok: bool
     rows: list[VerifiedRow] = []
     note: str = ""
-
-
-class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run delivered, held against the reference join (``check.json``).
-
-    Attributes:
-        expected: results that had to come.
-        delivered: results that came, all counted.
-        lost: missing although their instance had gone on, or had finished.
-        duplicated: came once more.
-        wrong: came and had not to, or from another instance than the plan's.
-        cut_off: missing because the run was ended.
-        finished: whether the job came to its end by itself.
-        examples: a few that were lost, duplicated or wrong, for people.
-    """
-
-    expected: int
-    delivered: int
-    lost: int
-    duplicated: int
-    wrong: int
-    cut_off: int
-    finished: bool = False
-    examples: dict[str, list[str]] = {}
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing was lost, duplicated or wrong."""
-        return not self.broken
-
-    @property
-    def broken(self) -> list[str]:
-        """How many results were lost, duplicated or wrong, where any were."""
-        counts = {"lost": self.lost, "duplicated": self.duplicated, "wrong": self.wrong}
-        return [f"{count:,} {name}" for name, count in counts.items() if count]
 
 
 class Percentiles(msgspec.Struct, frozen=True, kw_only=True):

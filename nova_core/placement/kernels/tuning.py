@@ -39,6 +39,8 @@ SHAKE = 0.5
 # Candidates of each join, with many joins and with few.
 CANDIDATES = 32
 CANDIDATES_FEW = 64
+# Candidates of all joins together when others must make room for what fits nowhere.
+LAST_CANDIDATES = 10_000_000
 ROUNDS = 3
 # A round that gains less than this share of the total is the last.
 WORTHWHILE = 1e-4

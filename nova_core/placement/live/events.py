@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from nova_core.errors import ProblemError
-from nova_core.model.document import Name, NodeRow, NonNegative, SourceRow
+from nova_core.model.problem_document import Name, NodeRow, NonNegative, SourceRow
 from nova_core.model.syntax import suggestion
 from nova_core.model.validation import UNUSABLE
 

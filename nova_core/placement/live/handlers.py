@@ -206,7 +206,7 @@ def _evict(placer: Placer, pairs: Iterable[int], overload: bool, node: int) -> N
     leaving = _largest_first(s, pairs)
     for pair in leaving:
         if placer.is_pinned(pair):
-            name, host = s.pair_name(pair), s.nodes.ids[node]
+            name, host = s.pair_names[pair], s.nodes.ids[node]
             raise NoRoomError(f"{name}: pinned to {host}, which can no longer run it", s.size(pair))
         s.detach(pair)
     placer.place_all(leaving, overload)

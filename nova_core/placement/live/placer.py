@@ -166,8 +166,8 @@ class Placer:
         if not overload or not self._spread(pair, weights, share):
             most = s.index.most_room(s.requirement(pair))
             raise NoRoomError(
-                f"{s.pair_name(pair)}: its {share.size:g} tuples/s fit on no worker, nor in pieces "
-                f"(most room of one: {most:g})",
+                f"{s.pair_names[pair]}: its {share.size:g} tuples/s fit on no worker, nor in "
+                f"pieces (most room of one: {most:g})",
                 missing,
             )
 
@@ -187,7 +187,7 @@ class Placer:
             nodes = placed.nodes if isinstance(placed, Pieces) else (placed,)
             free = math.fsum(max(0.0, s.nodes.free[node]) for node in nodes)
             raise NoRoomError(
-                f"{s.pair_name(pair)}: pinned where its {size:g} tuples/s no longer fit",
+                f"{s.pair_names[pair]}: pinned where its {size:g} tuples/s no longer fit",
                 max(0.0, size - free),
             )
         self.place(pair, overload)

@@ -13,8 +13,7 @@ import numpy as np
 from nova_core.errors import PlanError
 from nova_core.model.objectives import leg_weights
 from nova_core.model.plan import Plan
-from nova_core.model.plan_delta import PairRef
-from nova_core.model.problem import Floats, Ints, Problem
+from nova_core.model.problem import Floats, Ints, Problem, pair_name
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.placement.kernels import tuning
 from nova_core.placement.kernels.live import hosts as kernels
@@ -68,8 +67,7 @@ class LiveState(Undoable):
         self.join_left: list[str] = problem.joins.left.tolist()
         self.join_right: list[str] = problem.joins.right.tolist()
         self.sink: list[int] = problem.joins.sink.tolist()
-        # What deltas call pairs. Kept: the names themselves are scattered over the memory.
-        self.refs = [self._ref(pair) for pair in range(len(problem.matrix))]
+        self.pair_names = problem.pair_names()
         self.node_index = {name: row for row, name in enumerate(self.nodes.ids)}
         self.source_index = {name: row for row, name in enumerate(self.sources.ids)}
         self.join_index = {name: row for row, name in enumerate(self.join_ids)}
@@ -210,20 +208,12 @@ class LiveState(Undoable):
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def _ref(self, pair: int) -> PairRef:
+    def name_pair(self, pair: int) -> None:
+        """Name a pair whose row is new, or was taken back."""
         p, ids = self.pairs, self.sources.ids
         left, right = p.row.item(pair, LEFT), p.row.item(pair, RIGHT)
-        return PairRef(operator=self.join_ids[p.join.item(pair)], left=ids[left], right=ids[right])
-
-    def name_pair(self, pair: int) -> None:
-        """Make the reference to a pair whose row is new, or was taken back."""
-        del self.refs[pair:]
-        self.refs.append(self._ref(pair))
-
-    def pair_name(self, pair: int) -> str:
-        """A readable name such as ``tw/t1*w1``."""
-        ref = self.refs[pair]
-        return f"{ref.operator}/{ref.left}*{ref.right}"
+        del self.pair_names[pair:]
+        self.pair_names.append(pair_name(self.join_ids[p.join.item(pair)], ids[left], ids[right]))
 
     def size(self, pair: int) -> float:
         """C_r of a whole join, tuples/s."""

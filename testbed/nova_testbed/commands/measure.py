@@ -12,13 +12,11 @@ from nova_core import console, paths
 from nova_core.errors import NovaError
 from nova_core.numbers import SEED, NumberRange, at_least
 from nova_testbed.commands import shared
+from nova_testbed.tools.operators import OPERATORS
 
 if TYPE_CHECKING:
     from nova_testbed.inventory import Inventory
     from nova_testbed.probing import Capacity, ClockOffset, PairRtt
-
-# Kept by hand so that --help loads little; a test compares it with the tool's own.
-OPERATORS = ("window-join", "filter")
 
 
 @click.command()
@@ -30,7 +28,7 @@ OPERATORS = ("window-join", "filter")
 @click.option(
     "--capacity",
     "operator",
-    type=click.Choice(OPERATORS),
+    type=click.Choice(list(OPERATORS)),
     help="Measure also how many tuples/s of this operator each host can take.",
 )
 @click.option("--clocks", is_flag=True, help="Measure also how far the hosts' clocks are off.")
@@ -83,7 +81,7 @@ def measure(
     part = replace(inventory, hosts=tuple(inventory.host(name) for name in names))
     _refuse_suffix(output)
     if output is not None and operator is None:
-        operator = OPERATORS[0]
+        operator = next(iter(OPERATORS))
     chosen = probing.choose_pairs(part, neighbours, seed)
     with shared.connected(inventory, names) as hosts:
         asking = len({source for source, _ in chosen})

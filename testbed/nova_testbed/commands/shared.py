@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nova_core import console, paths
+from nova_core.commands.shared import json_option as json_option
 from nova_core.errors import NovaError
 
 if TYPE_CHECKING:
@@ -28,9 +29,6 @@ inventory_option = click.option(
     show_envvar=True,
     metavar="FILE|NAME",
     help="Inventory file, or one that comes with Nova.",
-)
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Write the answer as JSON to stdout, nothing else."
 )
 on_option = click.option(
     "--on",
@@ -112,12 +110,12 @@ def counter(what: str, total: int) -> Iterator[Callable[[str], None]]:
         yield lambda name: bar.update(task, advance=1, description=f"{what}: {name}")
 
 
-def say(told: dict[str, Any], as_json: bool) -> None:
+def say(answer: dict[str, Any], as_json: bool) -> None:
     """A short answer: a line per name."""
     if as_json:
-        console.print_json(told)
+        console.print_json(answer)
     else:
-        for name, value in told.items():
+        for name, value in answer.items():
             console.show(f"{name}: {value:g}" if isinstance(value, float) else f"{name}: {value}")
 
 

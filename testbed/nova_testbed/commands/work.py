@@ -110,12 +110,12 @@ def stress(
 
     with shared.connected(inventory, profile.hosts or None) as hosts:
         load.start(hosts, profile, keep=seconds is None)
-        told = {
+        answer = {
             "under load": ", ".join(profile.hosts),
             "CPU, %": profile.cpu_percent,
             "memory, %": profile.memory_percent,
         }
-        shared.say(told, as_json)
+        shared.say(answer, as_json)
         if seconds is not None:
             time.sleep(seconds)
 

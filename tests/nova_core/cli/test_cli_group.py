@@ -188,7 +188,7 @@ def test_errors_from_below_are_one_line(
     def fails() -> None:
         raise error
 
-    monkeypatch.setattr(cli_module, "_load", lambda name, place: fails)
+    monkeypatch.setattr(cli_module, "load_command", lambda name, place: fails)
     result = CliRunner().invoke(cli, ["plan"], prog_name="nova")
     assert result.exit_code == code
     assert told in result.stderr

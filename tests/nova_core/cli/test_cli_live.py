@@ -65,7 +65,7 @@ def test_events_become_deltas(nova, problem: Path, plan: Path, events: Path) -> 
     assert {row["node"] for row in deltas[2]["stop"]} | {
         row["from"] for row in deltas[2]["move"]
     } == {"A"}
-    assert [pair["left"] for pair in deltas[5]["added"]] == ["n9"]
+    assert [name.partition("*")[0] for name in deltas[5]["added"]] == ["tw/n9"]
 
 
 def test_the_event_schema_accepts_events(events: Path) -> None:

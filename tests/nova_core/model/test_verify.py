@@ -152,7 +152,15 @@ def test_minimum_capacity() -> None:
     rows = [(0, 5, 0, 2, 0, 2), (1, 8, 0, 1, 0, 1)]
     assert verify(plan(rows, parameters={"c_min": 30})).ok
     text = only(verify(plan(rows, parameters={"c_min": 40})), "minimum-capacity")
-    assert text == "node n5 has a capacity of 30 tuples/s, chosen nodes need 40"
+    assert text == "node n5 had 30 tuples/s available at most when last chosen, C_min is 40"
+    # Both on one node: what the smaller needs was gone when the greater was placed.
+    rows = [(0, 8, 0, 2, 0, 2), (1, 8, 0, 1, 0, 1)]
+    made = plan(rows, parameters={})
+    smaller = made.load[8] - made.required_capacity.max()
+    assert smaller > 0
+    room = float(made.problem.nodes.capacity[8] - smaller)
+    assert verify(plan(rows, parameters={"c_min": room})).ok
+    only(verify(plan(rows, parameters={"c_min": room + 0.01})), "minimum-capacity")
 
 
 def test_replica_bandwidth() -> None:

@@ -95,7 +95,7 @@ def apply(live: LivePlacement, **fields: object) -> PlanDelta:
 
 
 def moves(delta: PlanDelta) -> list[tuple[str, str, str]]:
-    return [(m.pair.operator, m.source_node, m.target_node) for m in delta.move]
+    return [(m.operator.partition("/")[0], m.source_node, m.target_node) for m in delta.move]
 
 
 def hosts(live: LivePlacement) -> list[str]:
@@ -131,7 +131,7 @@ def test_a_failing_node_takes_its_sources_along() -> None:
         joins=[{"operator": "j0", "with": "r0", "output_rate": 1}],
     )
     delta = apply(live, event="fail-node", node="n")
-    assert [p.left for p in delta.removed] == ["extra"]
+    assert delta.removed == ["j0/extra*r0"]
     assert len(delta.stop) == 1
     assert live.problem().sources.ids.tolist() == ["l0", "r0", "l1", "r1"]
 
@@ -215,7 +215,7 @@ def test_a_new_source_starts_its_joins() -> None:
         joins=[{"operator": "j0", "with": "r0", "output_rate": 2}],
     )
     assert [s.node for s in delta.start] == ["middle"]
-    assert [p.left for p in delta.added] == ["l9"]
+    assert delta.added == ["j0/l9*r0"]
     gone = apply(live, event="remove-source", source="l9")
     assert gone.removed == delta.added
     assert gone.stop == delta.start
@@ -385,9 +385,9 @@ def test_rebalancing_swaps_two_joins_that_are_in_each_others_place() -> None:
     assert [start.node for start in delta.start] == ["near"]
     assert live.rebalance(1).empty
     swapped = live.rebalance(2)
-    assert sorted((m.pair.left, m.target_node) for m in swapped.move) == [
-        ("l0", "near"),
-        ("l9", "far"),
+    assert sorted((m.operator, m.target_node) for m in swapped.move) == [
+        ("j0/l0*r0", "near"),
+        ("j0/l9*r9", "far"),
     ]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from nova_core import console, paths
+from nova_core.commands import shared
 
 
 @click.command()
@@ -58,9 +59,7 @@ from nova_core import console, paths
     help="Results per tuple of a pair's slower input.",
 )
 @click.option("--name", default="sensors", show_default=True, help="Of the problem.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Write the summary as JSON to stdout, nothing else."
-)
+@shared.json_option
 def build(sensors: Path, topology: Path, output: Path, as_json: bool, **arguments: Any) -> None:
     """Make a placement problem of prepared sensors and a topology.
 

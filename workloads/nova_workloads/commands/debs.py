@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from nova_core import console, paths
+from nova_core.commands import shared
 from nova_core.numbers import NumberRange, at_least
 
 
@@ -37,9 +38,7 @@ from nova_core.numbers import NumberRange, at_least
     show_default=True,
     help="Match sequence numbers modulo this as well, which divides the output.",
 )
-@click.option(
-    "--json", "as_json", is_flag=True, help="Write the summary as JSON to stdout, nothing else."
-)
+@shared.json_option
 def debs(
     output: Path | None,
     sql: Path | None,

@@ -12,21 +12,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from nova_core import console, paths
+from nova_core.commands import shared
 from nova_core.errors import NovaError
 from nova_core.numbers import NumberRange, at_least
+from nova_workloads import fetch as fetching
+from nova_workloads.download import Fetcher, FetchError, MissingError, checked_base
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from nova_workloads.download import Fetcher
     from nova_workloads.fetch import Outcome, Wanted
 
 F = TypeVar("F", bound=Callable[..., Any])
 DAY = click.DateTime(["%Y-%m-%d"])
-# Kept by hand so that --help loads nothing; a test compares them with the real ones.
-SENSOR_ARCHIVE = "https://archive.sensor.community"
-SENSOR_API = "https://data.sensor.community"
-ATLAS_API = "https://atlas.ripe.net"
 
 
 def _numbers(_: click.Context, __: click.Parameter, value: str | None) -> list[int] | None:
@@ -78,12 +76,7 @@ def fetch_options(command: F) -> F:
             click.option(
                 "--verify", is_flag=True, help="Compare checksums of what is there already."
             ),
-            click.option(
-                "--json",
-                "as_json",
-                is_flag=True,
-                help="Write the answer as JSON to stdout, nothing else.",
-            ),
+            shared.json_option,
         )
     ):
         command = option(command)
@@ -112,9 +105,9 @@ def fetch() -> None:
     "--types", default="bmp280,dht22,bme280", show_default=True, help="Only these sensor types."
 )
 @click.option(
-    "--url", default=SENSOR_ARCHIVE, show_default=True, help="Of the archive or a mirror."
+    "--url", default=fetching.SENSOR_ARCHIVE, show_default=True, help="Of the archive or a mirror."
 )
-@click.option("--api-url", default=SENSOR_API, show_default=True, help="For --bbox.")
+@click.option("--api-url", default=fetching.SENSOR_API, show_default=True, help="For --bbox.")
 def sensor_community(
     directory: Path,
     first: datetime,
@@ -131,15 +124,12 @@ def sensor_community(
     as_json: bool,
 ) -> None:
     """Fetch daily files of Sensor.Community's archive into DIRECTORY."""
-    from nova_workloads.download import FetchError, MissingError, checked_base
-    from nova_workloads.fetch import SensorArchive, days, fetch_all
-
     if (sensors is not None) + (bbox is not None) + everything != 1:
         raise NovaError("give --sensors, --bbox or --everything, one of them")
     fetcher = _fetcher(per_second, retries)
-    archive = SensorArchive(fetcher, checked_base(url), checked_base(api_url))
+    archive = fetching.SensorArchive(fetcher, checked_base(url), checked_base(api_url))
     chosen = None if everything else set(sensors or ())
-    wanted_days = days(first.date(), (last or first).date())
+    wanted_days = fetching.days(first.date(), (last or first).date())
     if bbox is not None:
         chosen = archive.sensors_in(bbox)
         if not chosen:
@@ -156,7 +146,7 @@ def sensor_community(
             failed.append(str(error))
             break  # the archive's other days would be no luckier
     with _progress(len(wanted)) as progress:
-        outcome = fetch_all(wanted, directory, fetcher, verify=verify, progress=progress)
+        outcome = fetching.fetch_all(wanted, directory, fetcher, verify=verify, progress=progress)
     outcome.missing[:0], outcome.failed[:0] = missing, failed
     _tell(directory, outcome, as_json)
 
@@ -172,7 +162,7 @@ def sensor_community(
     help="Measurements, e.g. pings of the anchoring mesh.",
 )
 @click.option("--probes", callback=_numbers, metavar="ID,...", help="Only these.")
-@click.option("--url", default=ATLAS_API, show_default=True, help="Of the service.")
+@click.option("--url", default=fetching.ATLAS_API, show_default=True, help="Of the service.")
 def ripe_atlas(
     directory: Path,
     first: datetime,
@@ -186,11 +176,8 @@ def ripe_atlas(
     as_json: bool,
 ) -> None:
     """Fetch results of RIPE Atlas measurements into DIRECTORY, a file per measurement and day."""
-    from nova_workloads.download import checked_base
-    from nova_workloads.fetch import as_lines, atlas_files, fetch_all
-
     wanted = list(
-        atlas_files(
+        fetching.atlas_files(
             measurements,
             first.date(),
             (last or first).date(),
@@ -201,8 +188,8 @@ def ripe_atlas(
     )
     fetcher = _fetcher(per_second, retries)
     with _progress(len(wanted)) as progress:
-        outcome = fetch_all(
-            wanted, directory, fetcher, verify=verify, check=as_lines, progress=progress
+        outcome = fetching.fetch_all(
+            wanted, directory, fetcher, verify=verify, check=fetching.as_lines, progress=progress
         )
     _tell(directory, outcome, as_json)
 
@@ -212,8 +199,6 @@ def _today() -> date:
 
 
 def _fetcher(per_second: float, retries: int) -> Fetcher:
-    from nova_workloads.download import Fetcher
-
     return Fetcher(per_second=per_second, retries=retries, say=console.say)
 
 

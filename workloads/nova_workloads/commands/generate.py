@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nova_core import console, paths
+from nova_core.commands import shared
 from nova_core.numbers import SEED, NumberRange
 
 if TYPE_CHECKING:
@@ -62,9 +63,7 @@ MOST = 100_000_000
     show_default=True,
     help="Greatest rate of a source, tuples/s.",
 )
-@click.option(
-    "--json", "as_json", is_flag=True, help="Write the summary as JSON to stdout, nothing else."
-)
+@shared.json_option
 def generate(output: Path, as_json: bool, **arguments: Any) -> None:
     """Write a synthetic topology and workload (Nova paper, section 4.1).
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 
 from nova_core import console, paths
+from nova_core.commands import shared
 from nova_core.numbers import NumberRange, at_least
 from nova_workloads.commands.spark_options import spark_options
 
@@ -43,18 +44,13 @@ from nova_workloads.commands.spark_options import spark_options
     help="A file that is not what its name claims is left out, or ends the run.",
 )
 @spark_options
-@click.option("--json", "as_json", is_flag=True, help="Write the report to stdout, nothing else.")
+@shared.json_option
 def latency(
     measurements: tuple[Path, ...],
     output: Path,
-    window: int,
-    percentile: float,
-    on_bad_file: Literal["skip", "fail"],
-    master: str,
-    memory: str | None,
-    spark_conf: tuple[str, ...],
-    spark_log: Path | None,
+    spark: dict[str, Any],
     as_json: bool,
+    **settings: Any,
 ) -> None:
     """Make one latency per pair of nodes from measured round-trip times.
 
@@ -62,13 +58,11 @@ def latency(
     matrices (.csv: a row of names, then a row per node; ms), also .gz. Several matrices are rounds,
     in the order of their names.
     """
-    from nova_workloads.latency_pipeline import Filter, filter_latencies
-    from nova_workloads.spark import SparkOptions, progress, spark_session
+    from nova_workloads.latencies.pipeline import Filter, filter_latencies
+    from nova_workloads.spark import shown_session
 
-    settings = Filter(window, percentile, on_bad_file)
-    options = SparkOptions.parsed(master, memory, spark_conf, spark_log)
-    with spark_session(options) as spark, progress(spark) as shown:
-        report = filter_latencies(spark, measurements, output, settings, shown)
+    with shown_session(spark) as (session, shown):
+        report = filter_latencies(session, measurements, output, Filter(**settings), shown)
     if as_json:
         console.print_json(report)
     else:
@@ -76,7 +70,7 @@ def latency(
 
 
 def _show(report: dict[str, Any]) -> None:
-    from nova_workloads.latency_samples import REASONS
+    from nova_workloads.latencies.samples import REASONS
 
     for path, problem in report["files"]["problems"].items():
         console.warn(f"{path}: left out: {problem}")

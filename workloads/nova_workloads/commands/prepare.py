@@ -9,6 +9,7 @@ from typing import Any, Literal
 import click
 
 from nova_core import console, paths
+from nova_core.commands import shared
 from nova_core.numbers import NumberRange, at_least
 from nova_workloads.commands.spark_options import spark_options
 
@@ -86,9 +87,7 @@ SHOWN_PROBLEMS = 10
     help="A file that is not what its name claims is left out, or ends the run.",
 )
 @spark_options
-@click.option(
-    "--json", "as_json", is_flag=True, help="Write the quality report to stdout, nothing else."
-)
+@shared.json_option
 def prepare(
     archive: tuple[str, ...],
     output: str,
@@ -96,18 +95,13 @@ def prepare(
     regions: Path | None,
     region_name: str,
     join_distance: float | None,
-    move_distance: float,
-    pressure: tuple[float, float],
-    sequence_period: float,
     rate_window: int,
     first: datetime | None,
     last: datetime | None,
     on_bad_file: Literal["skip", "fail"],
-    master: str,
-    memory: str | None,
-    spark_conf: tuple[str, ...],
-    spark_log: Path | None,
+    spark: dict[str, Any],
     as_json: bool,
+    **cleaning: Any,
 ) -> None:
     """Clean a Sensor.Community archive into readings, sensors and a join matrix.
 
@@ -115,26 +109,23 @@ def prepare(
     files, here or where Spark can read (s3a://…); or a .txt file with addresses of such files. A
     second run on the same output reads only new files.
     """
-    from nova_workloads import pipeline
-    from nova_workloads.cleaning import Cleaning
-    from nova_workloads.preparation import Preparation
-    from nova_workloads.regions import Grid, read_regions
-    from nova_workloads.spark import SparkOptions, progress, spark_session
+    from nova_workloads.sensor_archive import pipeline
+    from nova_workloads.sensor_archive.cleaning import Cleaning
+    from nova_workloads.sensor_archive.pipeline import Preparation
+    from nova_workloads.sensor_archive.regions import Grid, read_regions
+    from nova_workloads.spark import shown_session
 
     preparation = Preparation(
         regions=read_regions(regions, region_name) if regions else Grid(grid),
-        cleaning=Cleaning(
-            pressure=pressure, move_distance=move_distance, sequence_period=sequence_period
-        ),
+        cleaning=Cleaning(**cleaning),
         max_distance=join_distance,
         window=rate_window,
         on_bad_file=on_bad_file,
         first_day=first.date() if first else None,
         last_day=last.date() if last else None,
     )
-    options = SparkOptions.parsed(master, memory, spark_conf, spark_log)
-    with spark_session(options) as spark, progress(spark) as shown:
-        report = pipeline.prepare(spark, archive, output, preparation, shown)
+    with shown_session(spark) as (session, shown):
+        report = pipeline.prepare(session, archive, output, preparation, shown)
     if as_json:
         console.print_json(report)
     else:
@@ -142,7 +133,7 @@ def prepare(
 
 
 def _show(report: dict[str, Any]) -> None:
-    from nova_workloads.cleaning import REASONS
+    from nova_workloads.sensor_archive.cleaning import REASONS
 
     files, readings = report["files"], report["readings"]
     for path, problem in list(files["problems"].items())[:SHOWN_PROBLEMS]:

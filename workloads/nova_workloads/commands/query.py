@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nova_core import console, paths
+from nova_core.commands import shared
 from nova_core.errors import NovaError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def query() -> None:
 
 def _loaded(path: Path, folder: Path) -> tuple[Problem, Any]:
     from nova_core.model.files import read_problem
-    from nova_workloads.query_readings import connection, load
+    from nova_workloads.queries.readings import connection, load
 
     problem = read_problem(path)
     if not problem.streams:
@@ -50,26 +51,26 @@ def _loaded(path: Path, folder: Path) -> tuple[Problem, Any]:
 @click.option(
     "--output", "-o", type=paths.OUTPUT, help="Where the problem with the estimates goes."
 )
-@click.option("--json", "as_json", is_flag=True, help="Write the answer as JSON to stdout.")
+@shared.json_option
 def estimate(problem: Path, readings: Path, output: Path | None, as_json: bool) -> None:
     """Estimate selectivities, groups, rates and tuple sizes of PROBLEM's queries."""
     from dataclasses import asdict
 
-    from nova_workloads.query_estimate import estimated
+    from nova_workloads.queries.estimate import estimated
 
     read, database = _loaded(problem, readings)
-    made, told = estimated(read, database)
+    made, estimates = estimated(read, database)
     if output is not None:
         from nova_core.model.files import write_problem
 
         write_problem(made, output)
     if as_json:
-        console.print_json({"operators": [asdict(one) for one in told]})
+        console.print_json({"operators": [asdict(one) for one in estimates]})
         return
     table = console.table(
         "What the readings say", ["operator", ">emitted", ">tuples/s", "estimate"]
     )
-    for one in told:
+    for one in estimates:
         value = f"{one.name} {one.value:g}" if one.name else ""
         table.add_row(f"{one.query}/{one.operator}", f"{one.emitted:,}", f"{one.rate:.4g}", value)
     console.show(table)
@@ -88,7 +89,7 @@ def estimate(problem: Path, readings: Path, output: Path | None, as_json: bool) 
     type=paths.InputPath(exists=True, dir_okay=False),
     help="Results of a run; exit code 1 when they differ.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Write the answer as JSON to stdout.")
+@shared.json_option
 @click.pass_context
 def reference(
     ctx: click.Context,
@@ -104,10 +105,10 @@ def reference(
     Results of a run are lines of JSON: event time, two moments, then the columns, as the sinks of
     engines write them.
     """
-    from dataclasses import asdict
+    from msgspec import to_builtins
 
     from nova_core.model.query_binding import bind
-    from nova_workloads.query_reference import compare, expected, read_delivered
+    from nova_workloads.queries.reference import compare, expected, read_delivered
 
     read, database = _loaded(problem, readings)
     ids = [one.id for one in read.queries]
@@ -115,9 +116,9 @@ def reference(
         raise NovaError(f"--query: expected one of {', '.join(ids)}")
     if name is not None and name not in ids:
         raise NovaError(f"--query {name}: expected one of {', '.join(ids)}")
-    asked = read.queries[0 if name is None else ids.index(name)]
-    rows = expected(database, read, asked)
-    columns = bind(asked, read)[asked.operators[-1].id].columns
+    chosen = read.queries[0 if name is None else ids.index(name)]
+    rows = expected(database, read, chosen)
+    columns = bind(chosen, read)[chosen.operators[-1].id].columns
     if output is not None:
         from nova_core.model.files import write_text
 
@@ -128,17 +129,16 @@ def reference(
         write_text(output, text.getvalue())
     compared = None if results is None else compare(rows, read_delivered(results, columns))
     if as_json:
-        told = None if compared is None else {"same": compared.same, **asdict(compared)}
-        console.print_json({"query": asked.id, "results": len(rows), "comparison": told})
+        found = compared and {"ok": compared.ok, **to_builtins(compared)}
+        console.print_json({"query": chosen.id, "results": len(rows), "comparison": found})
     else:
-        click.echo(f"{asked.id}: {len(rows):,} results must come")
+        click.echo(f"{chosen.id}: {len(rows):,} results must come")
         if compared is not None:
             click.echo(
-                f"{compared.delivered:,} came: {compared.lost:,} lost, {compared.twice:,} twice, "
-                f"{compared.wrong:,} wrong"
+                f"{compared.delivered:,} came: {compared.lost:,} lost, "
+                f"{compared.duplicated:,} duplicated, {compared.wrong:,} wrong"
             )
-            for what, found in compared.examples.items():
-                for row in found:
-                    click.echo(f"{what}: {', '.join(map(str, row))}")
-    if compared is not None and not compared.same:
+            for line in compared.lines():
+                click.echo(line)
+    if compared is not None and not compared.ok:
         ctx.exit(DIFFERENT)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from nova_core import console, paths
+from nova_core.commands import shared
 from nova_core.errors import NovaError
 from nova_core.numbers import at_least
 from nova_workloads.commands.inputs import NOW, Inputs, input_options
 
 if TYPE_CHECKING:
-    from nova_workloads.reference import Comparison, Reference
+    from nova_workloads.comparison import Comparison
+    from nova_workloads.reference import Reference
 
 DIFFERENT = 1
 
@@ -58,9 +59,7 @@ DIFFERENT = 1
     "Exit code 1 when they differ.",
 )
 @click.option("--columns", metavar="NAME,...", help="Of --check files of CSV without header.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Write the answer as JSON to stdout, nothing else."
-)
+@shared.json_option
 @click.pass_context
 def reference(
     ctx: click.Context,
@@ -117,18 +116,20 @@ def reference(
         console.print_json(_answer(join, compared))
     else:
         _show(join, compared)
-    if compared is not None and not compared.same:
+    if compared is not None and not compared.ok:
         ctx.exit(DIFFERENT)
 
 
 def _answer(join: Reference, compared: Comparison | None) -> dict[str, Any]:
+    from msgspec import to_builtins
+
     return {
         "tuples": len(join.tuples),
         "pairs": {join.pair_name(i): int(n) for i, n in enumerate(join.per_pair.tolist())},
         "windows": join.windows,
         "window_ms": join.window_ms,
         "results": join.total,
-        "comparison": None if compared is None else {"same": compared.same, **asdict(compared)},
+        "comparison": compared and {"ok": compared.ok, **to_builtins(compared)},
     }
 
 
@@ -142,16 +143,11 @@ def _show(join: Reference, compared: Comparison | None) -> None:
         console.show(table)
         return
     table.add_row("results that came", f"{compared.delivered:,}")
-    for what in ("lost", "duplicated", "unexpected"):
+    for what in ("lost", "duplicated", "wrong"):
         table.add_row(f"  {what}", f"{getattr(compared, what):,}")
     console.show(table)
-    for what, found in compared.examples.items():
-        for one in found:
-            window = "" if one["window_ms"] is None else f" in window {one['window_ms']}"
-            click.echo(
-                f"{what}: {one['left_sensor']} {one['left_sequence']} with "
-                f"{one['right_sensor']} {one['right_sequence']}{window}"
-            )
+    for line in compared.lines():
+        click.echo(line)
     for pair, number in list(compared.lost_per_pair.items())[: console.ROWS]:
         click.echo(f"lost of {pair}: {number:,}")
-    click.echo("the same" if compared.same else "different")
+    click.echo("the same" if compared.ok else "different")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nova_core import console, paths
+from nova_core.commands import shared
 from nova_core.errors import NovaError
 from nova_core.numbers import NumberRange
 from nova_workloads.commands.inputs import NOW, Inputs, input_options
@@ -73,9 +74,7 @@ SPLITS = ("none", "sensor", "stream", "region")
     show_default=True,
     help="Seconds to wait for the other side of a connection.",
 )
-@click.option(
-    "--json", "as_json", is_flag=True, help="Write the summary as JSON to stdout, nothing else."
-)
+@shared.json_option
 @click.pass_context
 def replay(
     ctx: click.Context,

@@ -221,6 +221,7 @@ class TinyRunner:
 
     name = "tiny"
     transports = (DIRECT,)
+    queries = False
     job = TinyJob
 
     def prepare(self, tell: Tell, transport: str) -> None:

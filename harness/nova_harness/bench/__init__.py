@@ -1,0 +1,1 @@
+"""How fast Nova is on this machine: ``nova bench``, a file for each benchmark."""

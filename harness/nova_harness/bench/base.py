@@ -1,0 +1,126 @@
+"""What all benchmarks share: cases measured in processes of their own, and answers for people.
+
+A benchmark is a module of this package with a ``Case`` that has a ``label``, a ``Measurement``, a
+function ``measure`` from a case to measurements, and ``summary_table``. With a process per case,
+one's memory does not count as another's. ``python -m nova_harness.bench.base MODULE CASE``, with
+the case as JSON, writes a JSON list of measurements to stdout.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from nova_core import console
+from nova_core.errors import NovaError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+# Kernels run on one thread; libraries that would start more by themselves are told not to.
+ONE_THREAD = dict.fromkeys(
+    ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
+)
+
+M = TypeVar("M", bound="DataclassInstance")
+
+
+def measured(
+    module: str, cases: Sequence[Any], kind: type[M], environment: Mapping[str, str] = ONE_THREAD
+) -> list[M]:
+    """Measure case after case, each in a process of its own; says on stderr which is at work.
+
+    Args:
+        module: of this package.
+        cases: of its ``Case``.
+        kind: its ``Measurement``.
+        environment: variables set besides this process's.
+
+    Raises:
+        NovaError: with what the process said, when it fails.
+    """
+    found: list[M] = []
+    for case in cases:
+        console.say(f"measuring {case.label}")
+        text = msgspec.json.encode(case).decode()
+        done = subprocess.run(
+            [sys.executable, "-m", __spec__.name if __spec__ else __name__, module, text],
+            capture_output=True,
+            env=os.environ | environment,
+            check=False,
+        )
+        if done.returncode:
+            lines = done.stderr.decode(errors="replace").strip().splitlines()
+            reason = lines[-1] if lines else f"ended with status {done.returncode}"
+            raise NovaError(f"bench: {case.label}: {reason.removeprefix('nova: error: ')}")
+        found += msgspec.json.decode(done.stdout, type=list[kind])  # type: ignore[valid-type]
+    return found
+
+
+def answer(
+    measurements: Sequence[DataclassInstance],
+    table: Callable[[Any], Any],
+    *,
+    as_json: bool,
+    output: Path | None = None,
+    **more: Any,
+) -> None:
+    """Print measurements, and write them where that is asked for.
+
+    Args:
+        measurements: of one benchmark.
+        table: makes one of them, for people.
+        as_json: print JSON, with ``more``.
+        output: a CSV file; times in seconds, memory in bytes.
+        more: what else the JSON has.
+
+    Raises:
+        NovaError: when the file cannot be written.
+    """
+    if output is not None:
+        from nova_core.model.files import write_text
+
+        text = io.StringIO()
+        names = [one.name for one in fields(measurements[0])]
+        writer = csv.DictWriter(text, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(asdict(one) for one in measurements)
+        write_text(output, text.getvalue())
+    if as_json:
+        console.print_json({"measurements": measurements, **more})
+    else:
+        console.show(table(measurements))
+
+
+def duration(seconds: float) -> str:
+    """Seconds for a table."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 1:
+        return f"{seconds * 1e3:.1f} ms"
+    return f"{seconds:.2f} s"
+
+
+def main(module: str, case: str) -> None:
+    """Measure a case of a benchmark in this process."""
+    benchmark = import_module(f"nova_harness.bench.{module}")
+    try:
+        measurements = benchmark.measure(msgspec.json.decode(case, type=benchmark.Case))
+    except NovaError as error:
+        console.fail(str(error))
+        sys.exit(error.exit_code)
+    sys.stdout.buffer.write(msgspec.json.encode(measurements))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

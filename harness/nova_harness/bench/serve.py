@@ -1,0 +1,362 @@
+"""Latency of events over HTTP: `nova serve` in its own process, and a client that keeps a rate.
+
+The client sends at fixed times whether or not earlier answers have come (open loop), and measures
+from the time an event was due, so that a server that falls behind is seen to. A second connection
+follows the deltas as a server-sent stream; what does not arrive there is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from nova_core import console
+from nova_core.errors import InfeasibleError, NovaError, ProblemError
+from nova_core.model.files import write_problem
+from nova_core.model.plan import Plan
+from nova_core.model.plan_writing import plan_document
+from nova_core.model.problem import Problem
+from nova_core.placement.live import Event, LivePlacement
+from nova_core.strategies import create
+from nova_harness.bench.base import ONE_THREAD
+from nova_harness.bench.live import live_problem
+from nova_workloads.live_events import RandomEvents
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+# Connections of the client; events may overtake each other only where all may happen in any order.
+CONNECTIONS = 8
+WARM_UP = 200
+_START = 120.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """What to measure.
+
+    Attributes:
+        nodes: of the generated topology.
+        rate: events/s that the client sends.
+        seconds: for how long.
+        seed: of the topology and the events.
+    """
+
+    nodes: int
+    rate: float
+    seconds: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What came of it; times in seconds.
+
+    Attributes:
+        nodes: of the topology.
+        joins: of the workload.
+        sent: events.
+        answered: with a delta.
+        refused: with a reason, as events that could not be satisfied.
+        failed: with anything else, or not at all.
+        lost: deltas answered that did not arrive on the stream, or are not in the plan's version.
+        rate: events answered per second.
+        median: from when an event was due to its answer.
+        p99: its 99th percentile.
+        p99_sent: from when it was sent; the client's own lateness left out.
+        longest: of all, from when it was due.
+        cpu: processor time of the server per event.
+        library: processor time of the same events without a service.
+        busy: share of one core that the server took.
+        load: other processes that wanted a core meanwhile, per core (1-minute load average).
+    """
+
+    nodes: int
+    joins: int
+    sent: int
+    answered: int
+    refused: int
+    failed: int
+    lost: int
+    rate: float
+    median: float
+    p99: float
+    p99_sent: float
+    longest: float
+    cpu: float
+    library: float
+    busy: float
+    load: float
+
+
+def measure(case: Case) -> Measurement:
+    """Serve a placement and send events to it.
+
+    Raises:
+        NovaError: when the service does not start, or refuses the placement.
+    """
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        raise NovaError(
+            "bench serve: uvloop is not installed; pip install 'nova-placement[serve]'"
+        ) from None
+    problem = live_problem(case.nodes, case.seed)
+    plan = create("nova", refine=False).place(problem)
+    count = WARM_UP + round(case.rate * case.seconds)
+    console.say(f"drawing {count:,} events")
+    events, library = _events(problem, plan, count, case.seed)
+    with tempfile.TemporaryDirectory() as directory, _service(Path(directory)) as (url, process):
+        _upload(url, Path(directory), problem, plan)
+        console.say(f"sending {case.rate:g} events/s for {case.seconds:g} s")
+        client = _Client(url, [msgspec.json.encode(event) for event in events])
+        # The client shares the machine, and must not be what is measured: neither its own garbage
+        # collections, which would look through all that was drawn.
+        gc.collect()
+        gc.freeze()
+        try:
+            uvloop.run(client.warm_up())
+            used = _processor_time(process.pid)
+            uvloop.run(client.send(case.rate))
+            used = _processor_time(process.pid) - used
+        finally:
+            gc.unfreeze()
+    sent = len(client.due)
+    took = client.ended - client.began
+    due, left, done = (np.array(times) for times in (client.due, client.left, client.done))
+    waited = done - due
+    return Measurement(
+        nodes=len(problem.nodes),
+        joins=len(problem.matrix),
+        sent=sent,
+        answered=client.answered,
+        refused=client.refused,
+        failed=client.failed,
+        lost=client.lost,
+        rate=(client.answered + client.refused) / took,
+        median=float(np.median(waited)),
+        p99=float(np.quantile(waited, 0.99)),
+        p99_sent=float(np.quantile(done - left, 0.99)),
+        longest=float(waited.max()),
+        cpu=used / sent,
+        library=library,
+        busy=used / took,
+        load=os.getloadavg()[0] / (os.cpu_count() or 1),
+    )
+
+
+def _events(problem: Problem, plan: Plan, count: int, seed: int) -> tuple[list[Event], float]:
+    """Events that a placement follows one after the other, and processor time of one, seconds."""
+    live = LivePlacement(problem, plan)
+    draw = RandomEvents(problem, seed)
+    events: list[Event] = []
+    used = 0.0
+    while len(events) < count:
+        event = draw.next()
+        begin = time.thread_time()
+        try:
+            live.apply(event)
+        except (InfeasibleError, ProblemError):
+            continue
+        used += time.thread_time() - begin
+        draw.happened(event)
+        events.append(event)
+    return events, used / count
+
+
+@contextmanager
+def _service(directory: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """`nova serve` on a free port, and on a core of its own where there are two; its URL."""
+    cores = os.sched_getaffinity(0)
+    own = {max(cores)} if len(cores) > 1 else set()
+    command = [sys.executable, "-c", "from nova_core.cli import main; main()", "serve"]
+    # A process begins with the cores of the one that starts it.
+    os.sched_setaffinity(0, own or cores)
+    with subprocess.Popen(
+        [*command, str(directory / "data"), "--port", "0", "--max-body", "1024", "--json"],
+        stdout=subprocess.PIPE,
+        env={**os.environ, **ONE_THREAD},
+    ) as process:
+        try:
+            os.sched_setaffinity(0, cores - own)
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if not line:
+                raise NovaError("bench serve: the service did not start")
+            yield msgspec.json.decode(line)["url"], process
+        finally:
+            os.sched_setaffinity(0, cores)
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+
+
+def _upload(url: str, directory: Path, problem: Problem, plan: Plan) -> None:
+    document = directory / "problem.json"
+    write_problem(problem, document)
+    uploaded = _post(f"{url}/problems", document.read_bytes())
+    request = {
+        "name": "bench",
+        "problem": uploaded["id"],
+        "plan": plan_document(plan, report=False),
+    }
+    _post(f"{url}/placements", msgspec.json.encode(request))
+
+
+def _post(url: str, content: bytes) -> dict[str, Any]:
+    """The answer to a JSON document.
+
+    Raises:
+        NovaError: with what the service said, when it refuses.
+    """
+    request = urllib.request.Request(url, content, {"Content-Type": "application/json"})
+    # The service is on this machine: no proxy stands between.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=_START) as answer:
+            return msgspec.json.decode(answer.read(), type=dict[str, Any])
+    except urllib.error.HTTPError as error:
+        raise NovaError(f"bench serve: {error.read().decode(errors='replace')}") from None
+
+
+class _Client:
+    """Sends events over several connections and follows the deltas.
+
+    Attributes:
+        due: when each event was to be sent.
+        left: when it was sent.
+        done: when it was answered.
+        began: when the first was due.
+        ended: when the last was answered.
+        answered: events with a delta.
+        refused: events with a reason.
+        failed: events with anything else.
+        lost: deltas that did not arrive on the stream.
+    """
+
+    def __init__(self, url: str, events: list[bytes]) -> None:
+        self._host, _, port = url.removeprefix("http://").partition(":")
+        self._port = int(port)
+        head = (
+            b"POST /placements/bench/events HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        )
+        self._requests = [head % len(text) + text for text in events]
+        self.due: list[float] = []
+        self.left: list[float] = []
+        self.done: list[float] = []
+        self.began = self.ended = 0.0
+        self.answered = self.refused = self.failed = self.lost = 0
+
+    async def warm_up(self) -> None:
+        """Send the first events, one after the other, which do not count."""
+        reader, writer = await asyncio.open_connection(self._host, self._port)
+        for request in self._requests[:WARM_UP]:
+            writer.write(request)
+            await _answer(reader)
+        writer.close()
+
+    async def send(self, rate: float) -> None:
+        """Send the rest at a rate, and follow."""
+        requests = self._requests[WARM_UP:]
+        self.due = [0.0] * len(requests)
+        self.left, self.done = self.due.copy(), self.due.copy()
+        ids: list[int] = []
+        stream = asyncio.create_task(self._follow(ids))
+        await asyncio.sleep(0.2)
+        queue: asyncio.Queue[int] = asyncio.Queue()
+        links = [asyncio.create_task(self._link(queue, requests)) for _ in range(CONNECTIONS)]
+        self.began = time.perf_counter()
+        for number in range(len(requests)):
+            self.due[number] = self.began + number / rate
+            wait = self.due[number] - time.perf_counter()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            queue.put_nowait(number)
+        await queue.join()
+        self.ended = time.perf_counter()
+        for link in links:
+            link.cancel()
+        deadline = time.perf_counter() + 10
+        while len(ids) < self.answered and time.perf_counter() < deadline:
+            await asyncio.sleep(0.05)
+        stream.cancel()
+        expected = set(range(WARM_UP + 1, WARM_UP + 1 + self.answered))
+        self.lost = len(expected - set(ids)) + len(ids) - len(set(ids))
+
+    async def _link(self, queue: asyncio.Queue[int], requests: list[bytes]) -> None:
+        reader, writer = await asyncio.open_connection(self._host, self._port)
+        while True:
+            number = await queue.get()
+            self.left[number] = time.perf_counter()
+            writer.write(requests[number])
+            status = await _answer(reader)
+            self.done[number] = time.perf_counter()
+            self.answered += status == 200
+            self.refused += status == 409
+            self.failed += status not in (200, 409)
+            queue.task_done()
+
+    async def _follow(self, ids: list[int]) -> None:
+        reader, writer = await asyncio.open_connection(self._host, self._port)
+        writer.write(b"GET /placements/bench/deltas/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        rest = b""
+        while text := await reader.read(2**16):
+            *lines, rest = (rest + text).split(b"\n")
+            ids += [int(line[4:]) for line in lines if line.startswith(b"id: ")]
+
+
+async def _answer(reader: asyncio.StreamReader) -> int:
+    """Read one response; its status."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    await reader.readexactly(length)
+    return int(head[9:12])
+
+
+def _processor_time(pid: int) -> float:
+    """User and system time of a process so far, seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def summary_table(measurements: Sequence[Measurement]) -> Table:
+    """The figures, for a person."""
+    (m,) = measurements
+    table = console.table(
+        f"Events over HTTP: {m.nodes:,} nodes, {m.joins:,} joins",
+        ["what", ">figure"],
+        caption=f"The machine had {m.load:.1f} processes per core that wanted to run.",
+    )
+    for what, figure in (
+        ("events sent", f"{m.sent:,}"),
+        ("answered with a delta", f"{m.answered:,}"),
+        ("refused with a reason", f"{m.refused:,}"),
+        ("failed", f"{m.failed:,}"),
+        ("deltas lost or twice on the stream", f"{m.lost:,}"),
+        ("events/s", f"{m.rate:,.0f}"),
+        ("latency, median, ms", f"{m.median * 1e3:.2f}"),
+        ("latency, 99th percentile, ms", f"{m.p99 * 1e3:.2f}"),
+        ("  from when it was sent, ms", f"{m.p99_sent * 1e3:.2f}"),
+        ("latency, longest, ms", f"{m.longest * 1e3:.1f}"),
+        ("server's processor time per event, µs", f"{m.cpu * 1e6:,.0f}"),
+        ("  of which the library's own, µs", f"{m.library * 1e6:,.0f}"),
+        ("server's share of a core", f"{m.busy:.0%}"),
+    ):
+        table.add_row(what, figure)
+    return table

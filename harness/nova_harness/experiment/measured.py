@@ -1,0 +1,102 @@
+"""A cell's results in a few figures: latency, throughput, and what the wait in a broker costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nova_harness.results.schema import BackPressureFigures, KafkaFigures, Percentiles, Summary
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from nova_core.model.problem import Ints
+    from nova_kafka.measures import Sample
+
+PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p999": 99.9, "p9999": 99.99}
+LEAST_SAMPLES = 2
+
+
+def percentiles(latency_us: Ints) -> Percentiles:
+    """Mean, percentiles and maximum of some latencies, ms; None of nothing.
+
+    A percentile is the least latency that so many percent of all do not exceed.
+
+    Args:
+        latency_us: (k,) us.
+    """
+    if len(latency_us) == 0:
+        return Percentiles()
+    values = np.percentile(latency_us, list(PERCENTILES.values()), method="inverted_cdf") / 1000
+    return Percentiles(
+        mean=float(np.mean(latency_us)) / 1000,
+        max=float(latency_us.max()) / 1000,
+        **dict(zip(PERCENTILES, values.tolist(), strict=True)),
+    )
+
+
+def summary(samples: pa.Table, tuples_per_s: float, measured_us: tuple[int, int]) -> Summary:
+    """Latency and throughput of a cell.
+
+    Latency is arrival minus the later *due* time: what a reading's age is, also when its source
+    could not keep to its schedule. ``from_emit_ms`` starts at the later real emission. Both are of
+    the results whose tuples were due in the measured time; throughput counts what arrived in it.
+
+    Args:
+        samples: of `nova_workloads.base.Streams.samples`.
+        tuples_per_s: that took part in results.
+        measured_us: begin and end of the measured time, us since the epoch.
+    """
+    c = {name: samples.column(name).to_numpy() for name in samples.column_names}
+    chosen = c["measured"]
+    later_due = np.maximum(c["left_due_us"], c["right_due_us"])
+    later_emit = np.maximum(c["left_emit_us"], c["right_emit_us"])
+    arrived = (c["arrive_us"] >= measured_us[0]) & (c["arrive_us"] < measured_us[1])
+    sides = [(c[f"{side}_emit_us"] - c[f"{side}_due_us"])[chosen] for side in ("left", "right")]
+    # Of queries nobody knows when readings were due.
+    lateness = np.concatenate(sides) if "query" not in c else chosen[:0]
+    return Summary(
+        latency_ms=percentiles((c["arrive_us"] - later_due)[chosen]),
+        from_emit_ms=percentiles((c["arrive_us"] - later_emit)[chosen]),
+        source_lateness_ms=percentiles(lateness),
+        throughput_results_per_s=float(arrived.sum() / ((measured_us[1] - measured_us[0]) / 1e6)),
+        throughput_tuples_per_s=tuples_per_s,
+        results=int(chosen.sum()),
+    )
+
+
+def kafka_figures(
+    records: NDArray[np.void], samples: Sequence[Sample], measured_us: tuple[int, int]
+) -> KafkaFigures:
+    """L_p, L_e and back-pressure of a cell whose streams came through Kafka.
+
+    See Costream, Definitions 2 to 4.
+
+    Args:
+        records: (k,) results whose tuples were due in the measured time.
+        samples: looks at the broker.
+        measured_us: begin and end of the measured time, us since the epoch.
+    """
+    from nova_kafka.measures import back_pressure, latencies
+
+    begin, end = (moment / 1e6 for moment in measured_us)
+    inside = [one for one in samples if begin <= one.time_s < end]
+    latency = latencies(records)
+    pressure = None
+    if len(inside) >= LEAST_SAMPLES:
+        backlog = back_pressure(inside)
+        pressure = BackPressureFigures(
+            rate=backlog.rate,
+            occurred=backlog.occurred,
+            backlog=backlog.backlog,
+            most=backlog.most,
+            samples=len(inside),
+        )
+    return KafkaFigures(
+        processing_ms=percentiles(latency.processing),
+        end_to_end_ms=percentiles(latency.end_to_end),
+        back_pressure=pressure,
+    )

@@ -1,0 +1,1 @@
+"""Published figures and tables again: each is one file, found through ``nova.figures``."""

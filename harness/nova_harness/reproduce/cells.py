@@ -1,0 +1,331 @@
+"""Strategies on simulated problems: what figures 6, 7 and 10 of the paper are made from.
+
+Every cell, a strategy on a problem, runs in a process of its own within a limit of time and memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from nova_core.errors import NovaError, ProblemError
+from nova_core.model.plan import Plan
+from nova_core.model.problem import Problem
+from nova_core.strategies.base import Strategy, create, load, names
+from nova_harness.measurement import Case
+from nova_harness.reproduce.base import Run
+from nova_harness.reproduce.inputs import DATA
+from nova_harness.reproduce.isolated import BEGIN, END, Limited, isolated
+from nova_harness.reproduce.kept_runs import KeptRuns
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+INSTANCES = "instances"
+# Finished cells, in the directory of the numbers.
+CELLS = "cells.jsonl"
+# A strategy that took less, or made kernels be compiled, is run again, so that its time tells the
+# work and not the first load ...
+SECOND_RUN_BELOW = 5.0
+# ... until that took so long, as processor time may come in ticks.
+MEASURED_FOR = 0.2
+# What the figures tell between the runs of two sizes.
+LARGER = "not tried"
+# The paper's strategies stand out.
+COLOURS = {
+    "nova": "#D55E00",
+    "nova(p)": "#E69F00",
+    "nova-paper": "#7F3C8D",
+    "nova-paper(p)": "#B48EBE",
+    "nova, not refined": "#E69F00",
+    "nova, refined": "#A64D00",
+    "sink": "#000000",
+    "source": "#0072B2",
+    "top-c": "#009E73",
+    "tree": "#CC79A7",
+    "cl-sf": "#56B4E9",
+    "cl-tree-sf": "#8C6D31",
+}
+MARKS = "os^v<>DPX*dph"
+
+
+# Of the paper, for a quick look; the others take most of the time.
+OF_THE_PAPER = ("nova", "nova-paper", "sink", "source", "top-c", "tree", "cl-sf", "cl-tree-sf")
+
+
+class CellParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Parameters of every figure that is made of cells: which strategies, within which limits."""
+
+    strategies: Annotated[
+        tuple[str, ...],
+        Meta(title="strategy", description="Only this strategy, else all but those left out"),
+    ] = ()
+    leave_out: Annotated[tuple[str, ...], Meta(description="Not this strategy")] = ()
+    limit: Annotated[
+        float, Meta(gt=0, description="Seconds of processor time that placing may take")
+    ] = 600.0
+    memory: Annotated[float, Meta(gt=0, description="GB that placing may take")] = 8.0
+
+    @property
+    def limits(self) -> Limits:
+        """Of each cell."""
+        return Limits(self.limit, self.memory)
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What a cell may take.
+
+    Attributes:
+        seconds: of processor time for placing, without making the problem and evaluating the plan.
+        memory: GB.
+    """
+
+    seconds: float = 600.0
+    memory: float = 8.0
+
+
+@dataclass(frozen=True)
+class Placing:
+    """A strategy that places a problem.
+
+    Attributes:
+        case: the problem.
+        strategy: the strategy's name.
+        parameters: those of its parameters that are not the default.
+        timed: whether it is to be told how long that takes.
+    """
+
+    case: Case
+    strategy: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    timed: bool = False
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells it from all others: problem, strategy and parameters."""
+        parameters = msgspec.json.encode(self.parameters, order="sorted").decode()
+        return msgspec.json.encode(asdict(self.case)).decode(), self.strategy, parameters
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """A strategy on a problem, and what came of it.
+
+    Attributes:
+        problem: the problem's description.
+        strategy: the strategy's name.
+        parameters: its parameters as JSON, but for those that are the default.
+        limits: within which it was tried.
+        nodes: of the problem; 0 where it was not even made.
+        variation: coefficient of variation of the capacities of all nodes but sinks, where they
+            are limited.
+        seconds: of processor time that placing took, of all threads together; of further runs
+            where the first was quick or compiled kernels. None where it was not to be timed.
+        wall: seconds by the clock.
+        overloaded: overloaded nodes in percent of those that receive tuples, as published
+            percentages have it.
+        p90: 90th percentile of the sources' latency, ms.
+        direct_p90: the same of sending straight to the sink.
+        error: why there are no figures.
+        limited: whether that is because of the limits.
+    """
+
+    problem: str
+    strategy: str
+    parameters: str
+    limits: Limits
+    nodes: int = 0
+    variation: float | None = None
+    seconds: float | None = None
+    wall: float | None = None
+    overloaded: float | None = None
+    p90: float | None = None
+    direct_p90: float | None = None
+    error: str = ""
+    limited: bool = False
+
+    def stands(self, limits: Limits, timed: bool) -> bool:
+        """Whether trying again within these limits would come to the same."""
+        if timed and self.seconds is None and not self.error:
+            return False
+        return not self.limited or (
+            self.limits.seconds >= limits.seconds and self.limits.memory >= limits.memory
+        )
+
+
+def place(placing: Placing, tell: Callable[[str], None]) -> dict[str, float | None]:
+    """The fields of a cell that it comes to; for `isolated`."""
+    from numba.core.event import install_recorder
+
+    from nova_core.evaluation import evaluate
+
+    problem = placing.case.problem()
+    made = create(placing.strategy, **placing.parameters)
+    tell(BEGIN)
+    with install_recorder("numba:compile") as compiled:
+        plan, seconds, wall = _timed(made, problem, 0.0)
+    tell(END)
+    if placing.timed and (seconds < SECOND_RUN_BELOW or compiled.buffer):
+        _, seconds, wall = _timed(made, problem, MEASURED_FOR)
+    found = evaluate(plan)
+    capacity = np.delete(problem.nodes.capacity, np.unique(problem.joins.sink))
+    finite = np.isfinite(capacity).all()
+    return {
+        "nodes": len(problem.nodes),
+        "variation": float(capacity.std() / capacity.mean()) if finite else None,
+        "seconds": seconds if placing.timed else None,
+        "wall": wall if placing.timed else None,
+        "overloaded": found.arriving.overloaded_percent,
+        "p90": found.estimated.p90,
+        "direct_p90": found.estimated.direct_p90,
+    }
+
+
+def _timed(strategy: Strategy, problem: Problem, least: float) -> tuple[Plan, float, float]:
+    """A plan, seconds of processor time it took, and seconds by the clock.
+
+    The times are means of as many runs as take ``least`` seconds together.
+    """
+    begin, begin_wall = time.process_time(), time.perf_counter()
+    runs, wall = 0, 0.0
+    while runs == 0 or wall < least:
+        plan = strategy.place(problem)
+        runs, wall = runs + 1, time.perf_counter() - begin_wall
+    return plan, (time.process_time() - begin) / runs, wall / runs
+
+
+def run_cells(
+    wanted: Iterable[Placing],
+    limits: Limits,
+    run: Run,
+    growing: bool = False,
+) -> list[Cell]:
+    """Every cell, in the order asked for; those that are kept are not run again.
+
+    Args:
+        wanted: what is placed with what.
+        limits: of each cell.
+        run: where cells are kept, and progress is reported.
+        growing: whether problems grow; then a strategy that a limit ended on one is not tried on
+            the next ones.
+    """
+    asked = list(wanted)
+    runs = KeptRuns(run.kept and run.kept / CELLS, Cell, b'{"cells":2}')
+    done = {(one.problem, one.strategy, one.parameters): one for one in runs}
+    found: list[Cell] = []
+    ended: dict[tuple[str, str], Cell] = {}
+    for number, placing in enumerate(asked):
+        run.advance(number, len(asked))
+        key = placing.key
+        if key[1:] in ended:
+            why = f"{LARGER}: {ended[key[1:]].error} on fewer nodes"
+            found.append(_cell(key, limits, error=why, limited=True))
+            continue
+        if key not in done or not done[key].stands(limits, placing.timed):
+            done[key] = _cell_of(placing, limits)
+            runs.add(done[key])
+        found.append(done[key])
+        if growing and done[key].limited:
+            ended[key[1:]] = done[key]
+    run.advance(len(asked), len(asked))
+    return found
+
+
+def _cell_of(placing: Placing, limits: Limits) -> Cell:
+    try:
+        told = isolated(place, placing, limits.seconds, limits.memory)
+    except Limited as error:
+        return _cell(placing.key, limits, error=str(error), limited=True)
+    except NovaError as error:
+        return _cell(placing.key, limits, error=str(error))
+    return _cell(placing.key, limits, **told)
+
+
+def _cell(key: tuple[str, str, str], limits: Limits, **fields: object) -> Cell:
+    problem, strategy, parameters = key
+    return msgspec.convert(
+        {
+            "problem": problem,
+            "strategy": strategy,
+            "parameters": parameters,
+            "limits": msgspec.to_builtins(limits),
+            **fields,
+        },
+        Cell,
+    )
+
+
+def shown(strategies: Sequence[str], leave_out: Sequence[str]) -> list[str]:
+    """Strategies of a figure: those named, or all that are installed and not left out.
+
+    Raises:
+        ProblemError: for a name that is not installed.
+    """
+    installed = names()
+    for name in strategies:
+        if name not in installed:
+            raise ProblemError(f"strategy: unknown {name!r}; installed are {', '.join(installed)}")
+    return list(dict.fromkeys(strategies)) or [n for n in installed if n not in leave_out]
+
+
+def seeded(strategy: str, count: int) -> list[dict[str, Any]]:
+    """Parameters of as many runs with a seed each; of one where a strategy draws nothing.
+
+    The first run's are the default ones.
+    """
+    if "seed" not in {one.name for one in fields(load(strategy).Parameters)}:
+        return [{}]
+    return [{}, *({"seed": seed} for seed in range(1, count))]
+
+
+def instance_directory(data: Path | None, instance: str, nodes: int | None) -> Path | None:
+    """Where an instance is; None where it is to be generated instead.
+
+    Args:
+        data: the directory asked for; the default one need not be there.
+        instance: its name.
+        nodes: of the topology that is asked for in its place.
+
+    Raises:
+        NovaError: when the directory asked for does not have it, or nodes are asked for as well.
+    """
+    if data is None or (nodes and data == DATA):
+        return None
+    if nodes:
+        raise NovaError("--data and --nodes exclude each other")
+    found = data / INSTANCES / instance
+    if (found / "nodes.csv").is_file():
+        return found
+    if data != DATA:
+        raise NovaError(f"{found}: no such instance; expected nodes.csv and joins.csv there")
+    return None
+
+
+def reasons(rows: Iterable[Any]) -> str:
+    """Why figures of rows with a strategy and an error are missing, once per strategy."""
+    return "\n".join(sorted({f"{row.strategy}: {row.error}" for row in rows if row.error}))
+
+
+def lines(axes: Axes, points: Iterable[tuple[str, float | None, float | None]]) -> None:
+    """Draw a line per strategy through those of its points that there are."""
+    of_strategy: dict[str, list[tuple[float, float]]] = {}
+    for strategy, x, y in points:
+        if x is not None and y is not None:
+            of_strategy.setdefault(strategy, []).append((x, y))
+    for number, (strategy, found) in enumerate(of_strategy.items()):
+        ours = strategy in COLOURS
+        axes.plot(
+            *zip(*sorted(found), strict=True),
+            color=COLOURS.get(strategy, "#999999"),
+            marker=MARKS[number % len(MARKS)],
+            markersize=4,
+            linewidth=1.6 if ours else 0.8,
+            label=strategy,
+        )
+    axes.spines[["top", "right"]].set_visible(False)

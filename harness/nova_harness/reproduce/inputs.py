@@ -1,0 +1,153 @@
+"""What figures start from: measured or synthetic latencies, workloads and cost spaces."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from nova_core.costspace.automatic import chosen_pairs, embedded
+from nova_core.costspace.cost_space import CostSpace
+from nova_core.costspace.measurements import symmetric
+from nova_core.errors import NovaError, ProblemWarning
+from nova_core.model.latencies import read_latency
+from nova_core.model.problem import Floats, Problem, Strings
+
+# Beside a checkout of the project.
+DATA = Path(__file__).parents[4] / "shared" / "data"
+# RIPE Atlas anchors in consecutive hours, in the data directory.
+HOURS = tuple(f"latency/ripe-atlas-631-hour{hour:02}.csv.gz" for hour in range(6))
+# How much a synthetic internet's pairs change in an hour: few pairs, as on RIPE Atlas.
+HOURLY_CHANGES = 0.04
+HOURLY_FACTOR = 0.25
+
+
+class SpaceParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A cost space to place in.
+
+    Attributes:
+        dimensions: d.
+        height: whether nodes get heights.
+        heights: what placement makes of them: ``honoured``, ``ignored``, or an ``axis`` more.
+    """
+
+    dimensions: int = 2
+    height: bool = True
+    heights: Literal["honoured", "ignored", "axis"] = "honoured"
+
+    @property
+    def label(self) -> str:
+        """A short name, such as ``2-d + heights``."""
+        name = f"{self.dimensions}-d"
+        if not self.height:
+            return name
+        note = {"honoured": "", "ignored": " (ignored)", "axis": " as an axis"}[self.heights]
+        return f"{name} + heights{note}"
+
+
+def measured_matrix(data: Path, name: str) -> tuple[Strings, Floats]:
+    """Node names and (n, n) symmetric latencies, ms, of the nodes all pairs of which were measured.
+
+    Raises:
+        NovaError: when the file is not there, with what to do.
+
+    Warns:
+        ProblemWarning: when nodes are left out for want of measurements.
+    """
+    path = data / name
+    if not path.is_file():
+        raise NovaError(
+            f"{path}: no such file; --data names a directory with measured latencies (CSV, a "
+            "column per node), --synthetic makes do without"
+        )
+    names, read = read_latency(path)
+    ids, latency = np.array(names, np.str_), symmetric(read)
+    left_out = []
+    while (missing := np.isnan(latency).sum(axis=1)).any():
+        worst = int(np.argmax(missing))
+        left_out.append(str(ids[worst]))
+        ids, latency = np.delete(ids, worst), np.delete(np.delete(latency, worst, 0), worst, 1)
+    if left_out:
+        warnings.warn(
+            f"{path}: not measured with all others, left out: {', '.join(left_out)}",
+            ProblemWarning,
+            stacklevel=2,
+        )
+    return ids, latency
+
+
+def latencies(
+    data: Path | None, names: Sequence[str], synthetic_nodes: int, synthetic_hours: int = 1
+) -> tuple[str, Strings, list[Floats]]:
+    """Where latencies come from, names of nodes, and (n, n) latencies of consecutive hours, ms.
+
+    Args:
+        data: directory of the measured ones; None takes a synthetic internet.
+        names: of its files, an hour each.
+        synthetic_nodes: hosts of the synthetic internet.
+        synthetic_hours: its hours.
+
+    Raises:
+        NovaError: when files are missing, or of different nodes.
+    """
+    if data is None:
+        ids, first = synthetic_matrix(synthetic_nodes)
+        return f"synthetic internet of {len(ids)} hosts", ids, drifted(first, synthetic_hours)
+    read = [measured_matrix(data, name) for name in names]
+    ids = read[0][0]
+    for name, (others, _) in zip(names, read, strict=True):
+        if not np.array_equal(others, ids):
+            raise NovaError(f"{data / name}: other nodes than {names[0]}")
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]}{more}", ids, [latency for _, latency in read]
+
+
+def synthetic_matrix(nodes: int, seed: int = 0) -> tuple[Strings, Floats]:
+    """Node names and (n, n) latencies of a synthetic internet, ms."""
+    from nova_testbed.internet import SyntheticInternet
+
+    return np.array([f"host{i}" for i in range(nodes)]), SyntheticInternet(nodes, seed).matrix()
+
+
+def drifted(latency: Floats, hours: int, seed: int = 0) -> list[Floats]:
+    """A matrix and what it becomes: every hour some pairs take another route, the others jitter."""
+    random = np.random.default_rng(seed)
+    found = [latency]
+    for _ in range(hours - 1):
+        factor = np.exp(0.01 * random.standard_normal(latency.shape))
+        rerouted = random.random(latency.shape) < HOURLY_CHANGES
+        factor[rerouted] *= np.exp(HOURLY_FACTOR * random.standard_normal(int(rerouted.sum())))
+        half = np.triu(latency * factor, 1)
+        found.append(half + half.T)
+    return found
+
+
+def workload(ids: Strings, latency: Floats, heterogeneity: float, seed: int) -> Problem:
+    """A workload of the paper's section 4.1 on measured nodes, whose positions are to come."""
+    from nova_workloads.topology import generate
+
+    made = generate(len(ids), heterogeneity=heterogeneity, seed=seed)
+    return replace(made, nodes=replace(made.nodes, ids=ids), latency=latency)
+
+
+def space_for(ids: Strings, latency: Floats, asked: SpaceParameters, neighbours: int) -> CostSpace:
+    """The cost space when every node measures some others."""
+    pairs = chosen_pairs(latency, neighbours)
+    return embedded(
+        ids, pairs, dimensions=asked.dimensions, height=asked.height, method="solver", seed=0
+    )
+
+
+def placed_in(problem: Problem, space: CostSpace, heights: str) -> Problem:
+    """The problem in a cost space, with heights honoured, ignored or as one more axis."""
+    position, height = space.position, space.height
+    if height is not None and heights == "axis":
+        position = np.concatenate([position, height[:, None]], axis=1)
+    if heights != "honoured":
+        height = None
+    return replace(problem, nodes=replace(problem.nodes, position=position, height=height))

@@ -1,0 +1,196 @@
+"""The format of problems: a YAML or JSON document, with tables beside it where large.
+
+The types below describe every table once: the rows of a document, the columns of a file, and the
+values that a problem in memory may have.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from nova_core.model.queries import Name as Name
+from nova_core.model.queries import Positive, Query, Stream
+
+VERSION = 1
+
+Milliseconds = Annotated[float, Meta(ge=0, description="ms")]
+NonNegative = Annotated[float, Meta(ge=0)]
+
+
+class _Struct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    pass
+
+
+class NodeRow(_Struct):
+    """A node of the topology."""
+
+    id: Name
+    capacity: Annotated[
+        Annotated[float, Meta(ge=0)] | Literal["unlimited"],
+        Meta(description="tuples/s the node can receive for joins; 0 hosts none"),
+    ]
+    position: Annotated[
+        list[float] | UnsetType,
+        Meta(description="cost-space coordinates, ms; all nodes have as many"),
+    ] = UNSET
+    height: Annotated[
+        NonNegative | UnsetType,
+        Meta(description="ms of the access link, added to every distance; all nodes or none"),
+    ] = UNSET
+    penalty: Annotated[
+        NonNegative | UnsetType,
+        Meta(description="what hosting here counts as per leg, ms: weighted load, money, ..."),
+    ] = UNSET
+    worker: Annotated[
+        bool | UnsetType,
+        Meta(description="may host operators; true unless the node is the sink of a join"),
+    ] = UNSET
+    memory: Annotated[NonNegative | UnsetType | None, Meta(description="bytes")] = UNSET
+    cost: Annotated[NonNegative | UnsetType | None, Meta(description="money per time")] = UNSET
+    tags: list[str] | UnsetType = UNSET
+    host: Annotated[str | UnsetType | None, Meta(description="network address")] = UNSET
+
+
+class SourceRow(_Struct):
+    """A physical stream: one producing sensor."""
+
+    id: Name
+    node: Annotated[Name, Meta(description="the node that produces it")]
+    stream: Annotated[Name, Meta(description="the logical stream it belongs to")]
+    rate: Annotated[float, Meta(gt=0, description="tuples/s")]
+    key: Annotated[
+        str | UnsetType | None, Meta(description="region or key; equal keys may join")
+    ] = UNSET
+    tuple_bytes: Annotated[Positive | UnsetType | None, Meta(description="bytes per tuple")] = UNSET
+
+
+class RequiresPart(_Struct):
+    """What every host of a join must have."""
+
+    tags: Annotated[list[str] | UnsetType, Meta(description="labels, all of them")] = UNSET
+    memory: Annotated[NonNegative | UnsetType | None, Meta(description="bytes, at least")] = UNSET
+
+
+class OperatorRow(_Struct):
+    """A join of two logical streams, placed pair by pair of their sources."""
+
+    id: Name
+    left: Annotated[Name, Meta(description="logical stream on the left")]
+    right: Annotated[Name, Meta(description="logical stream on the right")]
+    sink: Annotated[Name, Meta(description="the node that consumes the result")]
+    kind: Literal["join"] = "join"
+    match: Annotated[
+        Literal["key", "all", "matrix"] | UnsetType,
+        Meta(
+            description="which sources may join: those with equal keys, every left with every "
+            "right one, or the pairs under `matrix`. Left out: the pairs under `matrix` if there "
+            "are any of this operator, else equal keys if all its sources have keys, else all"
+        ),
+    ] = UNSET
+    selectivity: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="results per tuple of the slower input: a pair without an output_rate of "
+            "its own emits selectivity * min(left rate, right rate) tuples/s",
+        ),
+    ] = 1.0
+    requires: RequiresPart | UnsetType = UNSET
+
+
+class QueryPart(_Struct):
+    """Joins of pairs of sources."""
+
+    operators: list[OperatorRow]
+
+
+class PairRow(_Struct):
+    """A pair of sources that may join: an entry of the join matrix."""
+
+    join: Annotated[Name, Meta(description="an operator")]
+    left: Annotated[Name, Meta(description="a source of its left stream")]
+    right: Annotated[Name, Meta(description="a source of its right stream")]
+    output_rate: Annotated[Positive | UnsetType, Meta(description="tuples/s the pair emits")] = (
+        UNSET
+    )
+
+
+class LinkRow(_Struct, rename={"source": "from", "target": "to"}):
+    """The bandwidth budget of one direction between two nodes."""
+
+    source: Name
+    target: Name
+    budget: Annotated[float, Meta(ge=0, description="tuples/s")]
+
+
+class PairLatencyRow(_Struct, rename={"source": "from", "target": "to"}):
+    """A measured latency between two nodes, in either direction."""
+
+    source: Name
+    target: Name
+    ms: Milliseconds
+
+
+class LatencyPart(_Struct):
+    """Measured latencies: a dense matrix here or in a file, or some pairs, or both."""
+
+    nodes: Annotated[list[Name] | UnsetType, Meta(description="the matrix's rows")] = UNSET
+    matrix: Annotated[
+        list[list[float]] | UnsetType, Meta(description="ms, a row and a column per node")
+    ] = UNSET
+    file: Annotated[
+        str | UnsetType,
+        Meta(description="a file with the matrix: .csv, .csv.gz, .parquet or .arrow"),
+    ] = UNSET
+    pairs: list[PairLatencyRow] | UnsetType = UNSET
+
+
+class TablesPart(_Struct):
+    """Files beside this document that hold a part of it: .parquet, .arrow or .csv."""
+
+    nodes: str | UnsetType = UNSET
+    sources: str | UnsetType = UNSET
+    matrix: str | UnsetType = UNSET
+    links: str | UnsetType = UNSET
+    latency_pairs: str | UnsetType = UNSET
+
+
+class ProblemDocument(_Struct):
+    """What is to be placed: a topology, its streams, and either joins of pairs or whole queries."""
+
+    nova: Annotated[Literal[1], Meta(description="version of this format")]
+    query: Annotated[QueryPart | UnsetType, Meta(description="or queries")] = UNSET
+    queries: Annotated[
+        Annotated[list[Query], Meta(min_length=1)] | UnsetType,
+        Meta(description="whole queries, in place of `query` and `matrix`"),
+    ] = UNSET
+    streams: Annotated[
+        list[Stream] | UnsetType,
+        Meta(description="columns of the logical streams, for queries with expressions or sql"),
+    ] = UNSET
+    name: str = "problem"
+    metrics: Annotated[
+        list[Name] | UnsetType,
+        Meta(
+            description="names of the last coordinates of every position, which measure something "
+            "else than latency, weighted so that 1 counts as much as 1 ms"
+        ),
+    ] = UNSET
+    nodes: list[NodeRow] | UnsetType = UNSET
+    sources: list[SourceRow] | UnsetType = UNSET
+    matrix: list[PairRow] | UnsetType = UNSET
+    links: list[LinkRow] | UnsetType = UNSET
+    latency: LatencyPart | UnsetType = UNSET
+    tables: TablesPart | UnsetType = UNSET
+
+
+ROWS: dict[str, type[msgspec.Struct]] = {
+    "nodes": NodeRow,
+    "sources": SourceRow,
+    "matrix": PairRow,
+    "links": LinkRow,
+    "latency_pairs": PairLatencyRow,
+}

@@ -1,0 +1,186 @@
+"""Placement at scale on Spark: plans that hold, ends by force, other clusters, broken plans."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from scale_runs import checked, edited, placed
+from small_spark import OPTIONS
+
+from nova_core.errors import InfeasibleError, NovaError, PlanError, ProblemError
+from nova_core.model.files import read_plan, read_problem, write_problem
+from nova_core.model.verify import verify
+from nova_core.strategies.nova import NovaParameters
+from nova_workloads.scale.generate import Shape, generate
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.e2e
+
+NOVA = str(Path(sys.executable).parent / "nova")
+QUICK = NovaParameters(refine=False)
+STAGES = ("nodes", "sources", "pairs", "digest", "round-1", "last", "tables", "check")
+
+
+def rows(plan_directory: Path, table: str) -> pa.Table:
+    return pq.read_table(plan_directory / table)
+
+
+# --- plans ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("objective", ["network-usage", "source-latency"])
+def test_other_objectives_and_refined_cells(
+    spark: SparkSession, small: Path, tmp_path: Path, objective: str
+) -> None:
+    report = placed(spark, small, tmp_path / "plan", objective=objective, refine=True)
+    read = read_plan(tmp_path / "plan", read_problem(small))
+    assert verify(read).ok and report["report"]["ok"]
+    assert read.objective == objective
+
+
+def test_heights_memory_tags_and_rare_requirements(spark: SparkSession, tmp_path: Path) -> None:
+    """A tenth of the joins need what three nodes have."""
+    generate(spark, Shape(1500, sinks=10), tmp_path / "plain")
+
+    def richer(nodes: pa.Table) -> pa.Table:
+        count = len(nodes)
+        nodes = nodes.append_column("height", pa.array([k % 7 / 2 for k in range(count)]))
+        nodes = nodes.append_column("memory", pa.array([float(k) for k in range(count)]))
+        tags = pa.array(["gpu,arm" if k in (700, 900, 1100) else "arm" for k in range(count)])
+        known = nodes["capacity"].to_pylist()
+        rich = [1e6 if k in (700, 900, 1100) else known[k] for k in range(count)]
+        at = nodes.column_names.index("capacity")
+        return nodes.append_column("tags", tags).set_column(at, "capacity", pa.array(rich))
+
+    problem = edited(tmp_path / "plain", tmp_path / "problem", "nodes", richer)
+    header = yaml.safe_load((problem / "problem.yaml").read_text())
+    header["query"]["operators"][3]["requires"] = {"tags": ["gpu"], "memory": 500.0}
+    (problem / "problem.yaml").unlink()
+    (problem / "problem.yaml").write_text(json.dumps(header))
+    report = placed(spark, problem, tmp_path / "plan")
+    assert report["rounds"]["required"]["instances"] == 45
+    read = read_plan(tmp_path / "plan", read_problem(problem))
+    assert verify(read).ok
+
+
+def test_overload_is_accepted_or_refused_with_what_is_missing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    generate(spark, Shape(600, rate_max=250), tmp_path / "problem")
+    with pytest.raises(InfeasibleError, match=r"tuples/s are missing; add capacity") as raised:
+        placed(spark, tmp_path / "problem", tmp_path / "plan")
+    problem = read_problem(tmp_path / "problem")
+    needed = problem.required_capacity.sum()
+    assert raised.value.missing == needed - problem.nodes.capacity[problem.nodes.worker].sum()
+    report = placed(spark, tmp_path / "problem", tmp_path / "spread", on_full="spread")
+    assert not report["report"]["ok"] and report["report"]["honest"]
+    found = verify(read_plan(tmp_path / "spread", problem))
+    assert found.honest and found.counts["capacity"] > 0
+    broken = report["report"]["constraints"]["capacity"]["violations"]
+    assert broken == found.counts["capacity"]
+
+
+# --- what is broken or refused --------------------------------------------------------------------
+
+
+def test_a_plan_of_another_problem_is_refused(
+    spark: SparkSession, small_plan: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    generate(spark, Shape(100), tmp_path / "other")
+    with pytest.raises(PlanError, match="made for 'synthetic-3000"):
+        checked(spark, tmp_path / "other", small_plan[0])
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "row", "value", "message"),
+    [
+        ("nodes", "id", 7, "n8", "'n8' is there 2 times"),
+        ("nodes", "x", 7, None, r"nodes\[7\].position: .* is not finite numbers of ms"),
+        ("nodes", "capacity", 7, -1.0, r"nodes\[7\].capacity: -1.0 is not a number of tuples/s"),
+        ("sources", "node", 3, "m9", r"sources\[3\].node: 'm9' is no node"),
+        ("sources", "rate", 3, 0.0, r"sources\[3\].rate: 0.0 is not a positive number"),
+        ("sources", "id", 3, "s4", "'s4' is there 2 times"),
+        ("matrix", "left", 2, "s999", r"matrix\[2\].left: 's999' is no source"),
+        ("matrix", "left", 2, "s299", r"matrix\[2\].left: 's299' belongs to stream 'right'"),
+        ("matrix", "join", 2, "k", r"matrix\[2\].join: 'k' is no operator"),
+        ("matrix", "output_rate", 2, -3.0, "-3.0 of join/s2.* is not a positive number"),
+        ("matrix", "output_rate", 2, 1e9, r"nodes\[0\].capacity: the sink cannot take the output"),
+    ],
+)
+def test_bad_tables_are_refused_in_one_line(
+    spark: SparkSession, tmp_path: Path, table: str, column: str, row: int, value: Any, message: str
+) -> None:
+    generate(spark, Shape(500), tmp_path / "good")
+
+    def worse(rows: pa.Table) -> pa.Table:
+        values = rows[column].to_pylist()
+        values[row] = value
+        at = rows.column_names.index(column)
+        return rows.set_column(at, column, pa.array(values, rows[column].type))
+
+    problem = edited(tmp_path / "good", tmp_path / "bad", table, worse)
+    with pytest.raises(ProblemError, match=message) as raised:
+        placed(spark, problem, tmp_path / "plan")
+    assert "\n" not in str(raised.value)
+
+
+# --- the same plan everywhere ---------------------------------------------------------------------
+
+
+def command(problem: Path, output: Path, master: str = "local[1]") -> list[str]:
+    few = ["--cells", "4", "--sample", "1000", "--memory", "512m", *OPTIONS]
+    return [NOVA, "scale", "plan", str(problem), "-o", str(output), "--master", master, *few]
+
+
+def same_tables(one: Path, other: Path) -> bool:
+    names = sorted(path.name for path in one.iterdir() if path.is_dir())
+    assert names == sorted(path.name for path in other.iterdir() if path.is_dir())
+    return all(rows(one, name).equals(rows(other, name)) for name in names)
+
+
+@pytest.mark.parametrize("master", ["local[1]", "local-cluster[2,1,512]"])
+def test_one_seed_gives_one_plan_on_other_clusters(
+    small: Path, small_plan: tuple[Path, dict[str, Any]], tmp_path: Path, master: str
+) -> None:
+    output = tmp_path / "plan"
+    subprocess.run(command(small, output, master), check=True, timeout=300)
+    assert same_tables(output, small_plan[0])
+
+
+def test_a_plan_goes_on_after_kill_9_in_every_stage(
+    small: Path, small_plan: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    output = tmp_path / "plan"
+    work = tmp_path / "plan.stages"
+    for stage in STAGES:
+        # A process group of its own takes Java and the workers with it.
+        process = subprocess.Popen(command(small, output), start_new_session=True)
+        give_up = time.monotonic() + 200
+        while not (work / f".{stage}.tmp").exists() and not (work / stage).exists():
+            assert process.poll() is None, stage
+            assert time.monotonic() < give_up, stage
+            time.sleep(0.005)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert not output.exists()
+    subprocess.run(command(small, output), check=True, timeout=300)
+    assert same_tables(output, small_plan[0])
+
+
+def test_a_place_that_is_taken_is_refused(spark: SparkSession, small: Path, tmp_path: Path) -> None:
+    write_problem(read_problem(small), tmp_path / "there")
+    with pytest.raises(NovaError, match="already there"):
+        placed(spark, small, tmp_path / "there")

@@ -1,0 +1,254 @@
+"""The commands ``nova scale ...``: problems that outgrow one machine, on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nova_core import console, paths
+from nova_core.commands import shared
+from nova_core.numbers import SEED, NumberRange, at_least
+from nova_workloads.commands.spark_options import spark_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+
+@click.group()
+def scale() -> None:
+    """Place problems that outgrow one machine: tables in, tables out, on Spark.
+
+    PROBLEM is a directory with problem.yaml and Parquet tables of nodes, sources and matrix, on a
+    file system that the driver and all workers see. Every command goes on where it was ended.
+    """
+
+
+@contextmanager
+def _session(
+    master: str, memory: str | None, spark_conf: tuple[str, ...], spark_log: Path | None
+) -> Iterator[tuple[SparkSession, Callable[[str], None]]]:
+    """A session with the settings of large tables, and a function to say which stage begins."""
+    from dataclasses import replace
+
+    from nova_workloads.spark import SparkOptions, progress, spark_session
+
+    options = SparkOptions.parsed(master, memory, spark_conf, spark_log)
+    options = replace(options, settings=(*SPARK, *options.settings))
+    with spark_session(options) as spark, progress(spark) as shown:
+        yield spark, shown.step
+
+
+# What Spark needs to be told for tables of many small rows.
+SPARK = (
+    ("spark.sql.execution.arrow.maxRecordsPerBatch", "65536"),
+    ("spark.sql.shuffle.partitions", "64"),
+    ("spark.sql.files.maxPartitionBytes", str(64 * 2**20)),
+)
+
+
+@scale.command()
+@click.argument("output", type=paths.OUTPUT)
+@click.option("--nodes", "-n", type=at_least(4), required=True, help="How many.")
+@click.option("--sinks", type=at_least(1), default=1, show_default=True, help="Of them, sinks.")
+@click.option(
+    "--clusters",
+    type=at_least(1),
+    default=10,
+    show_default=True,
+    help="Gaussian clusters the nodes lie in.",
+)
+@click.option("--source-clusters", type=at_least(1), help="Sources lie in so many. [default: all]")
+@click.option(
+    "--heterogeneity",
+    type=NumberRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Of capacities: 0 near uniform, 1 exponential.",
+)
+@click.option("--dimensions", type=click.IntRange(2, 64), default=2, show_default=True)
+@click.option(
+    "--rate-min",
+    type=at_least(1),
+    default=1,
+    show_default=True,
+    help="Least of a source, tuples/s.",
+)
+@click.option(
+    "--rate-max", type=at_least(1), default=75, show_default=True, help="Greatest, tuples/s."
+)
+@shared.seed_option()
+@spark_options
+@shared.json_option
+def generate(
+    output: Path,
+    master: str,
+    memory: str | None,
+    spark_conf: tuple[str, ...],
+    spark_log: Path | None,
+    as_json: bool,
+    **shape: Any,
+) -> None:
+    """Write a synthetic problem of any size as tables in OUTPUT.
+
+    As `nova generate`, which holds it in memory, but with more shapes: several sinks, sources in
+    few clusters. One seed gives one problem.
+    """
+    with shared.extra("spark"):
+        from nova_workloads.scale.generate import Shape
+        from nova_workloads.scale.generate import generate as write
+    wanted = Shape(**shape)
+    with _session(master, memory, spark_conf, spark_log) as (spark, step):
+        step("tables")
+        facts = write(spark, wanted, output)
+    if as_json:
+        console.print_json(facts)
+        return
+    table = console.table(str(output), ["what", ">value"])
+    table.add_row("nodes", f"{facts['nodes']:,}")
+    table.add_row("pairs of sources to join", f"{facts['pairs']:,}")
+    console.show(table)
+
+
+@scale.command()
+@shared.problem_argument
+@shared.output_option("A directory for the plan's tables.", required=True)
+@shared.objective_option
+@click.option("--sigma", type=float, help="How coarsely inputs are cut, 0 to 1. [default: 0.4]")
+@click.option("--bandwidth", type=float, metavar="T_B", help="The most an instance may receive.")
+@click.option("--c-min", type=float, help="C_min, what a node must have to be chosen, tuples/s.")
+@click.option(
+    "--on-full",
+    type=click.Choice(["expand", "spread"]),
+    help="Where nothing fits: refuse, or overload evenly. [default: expand]",
+)
+@click.option(
+    "--refine/--no-refine", default=False, show_default=True, help="Improve the plan of each cell."
+)
+@click.option(
+    "--cells",
+    type=click.IntRange(1, 2**16),
+    help="Of the cost space, rounded up to a power of two. [default: one per 200,000 nodes]",
+)
+@click.option(
+    "--sample",
+    type=click.IntRange(1000, 1_000_000),
+    default=200_000,
+    show_default=True,
+    help="Nodes in the coarse plan.",
+)
+@click.option("--seed", type=SEED, help="Of samples and draws.")
+@spark_options
+@shared.json_option
+def plan(
+    problem: Path,
+    output: Path,
+    cells: int | None,
+    sample: int,
+    master: str,
+    memory: str | None,
+    spark_conf: tuple[str, ...],
+    spark_log: Path | None,
+    as_json: bool,
+    **named: Any,
+) -> None:
+    """Place PROBLEM's joins.
+
+    What is done so far is in OUTPUT.stages: the same command goes on after it was ended. OUTPUT is
+    a plan that `nova check` reads, with report.json and space.png beside it.
+    """
+    from nova_core.strategies.nova import NovaParameters
+
+    given = {name: value for name, value in named.items() if value is not None}
+    parameters = NovaParameters(**given)
+    with shared.extra("spark"):
+        from nova_workloads.scale.plan import Scale, open_problem
+        from nova_workloads.scale.plan import plan as place
+    how = Scale(parameters, cells, sample)
+    opened = open_problem(problem, output)
+    with _session(master, memory, spark_conf, spark_log) as (spark, step), shared.working():
+        report = place(spark, opened, output, how, step)
+    if as_json:
+        console.print_json(report)
+        return
+    _show(report)
+    console.say(f"plan written to {output}")
+
+
+@scale.command()
+@click.argument("plan", type=paths.INPUT)
+@shared.problem_option
+@click.option("--accept", is_flag=True, help="Accept what the plan says it breaks on purpose.")
+@spark_options
+@shared.json_option
+@click.pass_context
+def check(
+    ctx: click.Context,
+    plan: Path,
+    problem: Path,
+    accept: bool,
+    master: str,
+    memory: str | None,
+    spark_conf: tuple[str, ...],
+    spark_log: Path | None,
+    as_json: bool,
+) -> None:
+    """Verify that PLAN, a directory of tables, keeps every constraint; exit code 1 if not.
+
+    As `nova check`, of plans that one machine has no room for.
+    """
+    with shared.extra("spark"):
+        from nova_workloads.scale.plan import check_plan, open_plan
+        from nova_workloads.scale.tables import Problem
+    opened, placed = Problem.open(problem), open_plan(plan)
+    with _session(master, memory, spark_conf, spark_log) as (spark, step):
+        found = check_plan(spark, opened, plan, placed, step)
+    report = found["report"]
+    holds = report["ok"] or (accept and report["honest"])
+    if as_json:
+        console.print_json({"holds": holds, **found})
+    else:
+        from rich.markup import escape
+
+        for one in report["violations"]:
+            purpose = ", on purpose" if one["accepted"] else ""
+            console.show(f"[red]{one['constraint']}[/]{purpose}: {escape(one['text'])}")
+        console.show(f"[{'green' if holds else 'red'}]{escape(str(plan))} {found['summary']}[/]")
+    ctx.exit(0 if holds else 1)
+
+
+def _show(report: dict[str, Any]) -> None:
+    what = console.table(report["problem"], ["what", ">value"])
+    totals, latency, load = report["totals"], report["latency"], report["load"]
+    for name, value in (
+        ("nodes", f"{report['nodes']:,}"),
+        ("of them may host", f"{report['hosts']:,}"),
+        ("joins", f"{report['pairs']:,}"),
+        ("of them cut", f"{report['cut_joins']:,}"),
+        ("required, share of the capacity", console.share(report["required"], report["capacity"])),
+        ("cells", f"{report['cells']:,}"),
+        ("objective", console.number(totals["objective"], 0)),
+        ("latency of a join, ms: mean", console.number(latency["mean"], 2)),
+        ("latency, ms: median, 90P, 99P", ", ".join(_quantiles(latency, 1))),
+        ("load of nodes used, %: median, 90P, 99P", ", ".join(_quantiles(load, 100))),
+        ("nodes used", f"{totals['nodes_used']:,}"),
+    ):
+        what.add_row(name, value)
+    stages = console.table("Stages", ["stage", ">s", ">MiB, all processes"])
+    for name, one in report["stages"].items():
+        stages.add_row(name, console.number(one["seconds"]), f"{one['peak_mib']:,}")
+    rounds = console.table("Rounds", ["round", ">placed", ">without room", ">cells"])
+    for name, one in report["rounds"].items():
+        cells = f"{one['cells']:,}" if "cells" in one else "here"
+        rounds.add_row(name, f"{one['instances']:,}", f"{one['waiting']:,}", cells)
+    colour = "green" if report["report"]["ok"] else "yellow"
+    console.show(what, rounds, stages, f"[{colour}]The plan {report['summary']}.[/]")
+
+
+def _quantiles(values: dict[str, float], factor: float) -> list[str]:
+    return [console.number(factor * values[name]) for name in ("p50", "p90", "p99")]

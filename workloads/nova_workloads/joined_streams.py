@@ -1,0 +1,180 @@
+"""Streams whose sources are joined in pairs: what they emit, and the results that must come."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nova_core.model.partitioner import partition_of
+from nova_workloads.base import Traffic
+from nova_workloads.reference import Reference, Results
+from nova_workloads.schedule import Schedule, all_tuples
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from nova_core.model.plan import Plan
+    from nova_core.model.problem import Ints, Problem
+    from nova_engines.workload import Workload as Flow
+    from nova_workloads.comparison import Comparison
+    from nova_workloads.streams import Stream
+
+# Values that a source repeats; they travel with the job.
+MOST_VALUES = 8192
+# Columns of results that samples keep.
+KEPT = ("instance", "window_ms", "left_sequence", "right_sequence", "left_emit_us",
+        "right_emit_us", "arrive_us")  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedStreams:
+    """See `nova_workloads.base.Streams`; results are records of `nova_engines.results`.
+
+    Attributes:
+        problem: whose pairs are joined.
+        streams: what each of its sources measures, in their order.
+        traffic: how much of it, and what matches.
+    """
+
+    problem: Problem
+    streams: Sequence[Stream]
+    traffic: Traffic
+
+    @property
+    def expected_rate(self) -> float:
+        """Of all pairs."""
+        return len(self.problem.matrix) * self.traffic.rate * self.traffic.matches
+
+    def flow(
+        self,
+        start_ms: int,
+        seconds: float | None,
+        *,
+        watermark_ms: int = 10,
+        buffer_timeout_ms: int = 100,
+    ) -> Flow:
+        """The workload for the engine."""
+        from nova_engines.workload import SourceStream
+        from nova_engines.workload import Workload as Flow
+
+        traffic = self.traffic
+        return Flow(
+            sources=tuple(
+                SourceStream(
+                    source=stream.sensor,
+                    rate=traffic.rate,
+                    sensor=stream.sensor,
+                    stream=stream.stream,
+                    region=stream.region,
+                    values=tuple(stream.value[:MOST_VALUES].tolist()),
+                )
+                for stream in self.streams
+            ),
+            window_ms=traffic.window_ms,
+            start_ms=start_ms,
+            count=None if seconds is None else math.ceil(seconds * traffic.rate),
+            keys=traffic.keys,
+            every=traffic.every,
+            watermark_ms=watermark_ms,
+            buffer_timeout_ms=buffer_timeout_ms,
+        )
+
+    def reference(self, start_ms: int, count: int) -> Reference:
+        """The join of what the sources emit, ``count`` tuples each."""
+        schedule = Schedule(rate=self.traffic.rate, start_ms=start_ms, count=count, endless=True)
+        matrix = self.problem.matrix
+        return Reference(
+            self.streams,
+            all_tuples(schedule, self.streams),
+            self.traffic.window_ms,
+            keys=self.traffic.keys,
+            every=self.traffic.every,
+            pairs=list(zip(matrix.left.tolist(), matrix.right.tolist(), strict=True)),
+        )
+
+    def compare(self, plan: Plan, flow: Flow, records: Any, *, finished: bool) -> Comparison:
+        """Results beside the reference join; also whether the right instance delivered each."""
+        reference = self.reference(flow.start_ms, flow.count or 0)
+        return compare(plan, reference, records, finished=finished)
+
+    def samples(
+        self, plan: Plan, flow: Flow, records: Any, measured_us: tuple[int, int]
+    ) -> pa.Table:
+        """Results with the times at which their tuples were due."""
+        import pyarrow as pa
+
+        columns: dict[str, Any] = {name: records[name] for name in KEPT}
+        inside = np.clip(columns["instance"], 0, max(len(plan.instances) - 1, 0))
+        columns["pair"] = plan.instances.pair[inside].astype(np.int32)
+        for side in ("left", "right"):
+            due = np.floor(columns[f"{side}_sequence"] * 1e6 / self.traffic.rate).astype(np.int64)
+            columns[f"{side}_due_us"] = flow.start_ms * 1000 + due
+        later = np.maximum(columns["left_due_us"], columns["right_due_us"])
+        columns["measured"] = (later >= measured_us[0]) & (later < measured_us[1])
+        order = ("instance", "pair", "window_ms", "left_sequence", "right_sequence", "left_emit_us",
+                 "right_emit_us", "left_due_us", "right_due_us", "arrive_us",
+                 "measured")  # fmt: skip
+        return pa.table({name: pa.array(columns[name]) for name in order})
+
+    def tuples_per_s(self, samples: pa.Table, measured_us: tuple[int, int]) -> float:
+        """Tuples that were joined with any, each counted once per pair."""
+        c = {
+            name: samples.column(name).to_numpy()
+            for name in ("arrive_us", "pair", "left_sequence", "right_sequence")
+        }
+        arrived = (c["arrive_us"] >= measured_us[0]) & (c["arrive_us"] < measured_us[1])
+        joined = sum(
+            len(np.unique(np.stack([c["pair"][arrived], c[f"{side}_sequence"][arrived]]), axis=1).T)
+            for side in ("left", "right")
+        )
+        return float(joined / ((measured_us[1] - measured_us[0]) / 1e6))
+
+    def delivered(self, plan: Plan, records: Any, inside: NDArray[np.bool_]) -> Ints:
+        """Results of each instance."""
+        return np.bincount(records["instance"][inside], minlength=len(plan.instances))
+
+
+def instances_of(plan: Plan, pair: int, left_sequence: Ints, right_sequence: Ints) -> Ints:
+    """(k,) instance of a pair that must join given tuples."""
+    mine = np.flatnonzero(plan.instances.pair == pair)
+    left = partition_of(left_sequence, plan.partitions.rates(pair, 0))
+    right = partition_of(right_sequence, plan.partitions.rates(pair, 1))
+    found = np.full(len(left), -1, np.int64)
+    i = plan.instances
+    for instance in mine.tolist():
+        inside = (left >= i.left_begin[instance]) & (left < i.left_end[instance])
+        inside &= (right >= i.right_begin[instance]) & (right < i.right_end[instance])
+        found[inside] = instance
+    return found
+
+
+def compare(plan: Plan, reference: Reference, table: Any, *, finished: bool) -> Comparison:
+    """Compare a plan's results with the reference join.
+
+    Args:
+        plan: that was run.
+        reference: of the run's sources; its pairs are those of the plan.
+        table: columns ``instance``, ``left_source``, ``right_source``, ``left_sequence``,
+            ``right_sequence``, ``window_ms`` (arrays) of what came.
+        finished: whether the job came to its end by itself; then nothing is cut off.
+    """
+    results = Results(
+        left=table["left_source"].astype(np.int64),
+        left_sequence=table["left_sequence"],
+        right=table["right_source"].astype(np.int64),
+        right_sequence=table["right_sequence"],
+        window_ms=table["window_ms"],
+        instance=table["instance"].astype(np.int64),
+    )
+    due = np.full(reference.total, -1, np.int64)
+    ends = np.concatenate(([0], np.cumsum(reference.per_pair)))
+    sequence = reference.tuples.sequence
+    for pair in range(len(ends) - 1):
+        left, right = reference.rows(np.arange(ends[pair], ends[pair + 1]))
+        due[ends[pair] : ends[pair + 1]] = instances_of(plan, pair, sequence[left], sequence[right])
+    return reference.compare([results], due=due, finished=finished)

@@ -1,0 +1,1 @@
+"""Measured latencies, filtered on Spark to one for each pair of nodes."""

@@ -1,0 +1,249 @@
+"""Round-trip times as samples in Spark: results of RIPE Atlas, and matrices.
+
+A sample is one round-trip time from one node to another. What is no sample has one reason, the
+first of `REASONS` that applies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nova_core.errors import NovaError
+from nova_core.model.packed import PackedError, check_packed
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+REASONS = {
+    "malformed": "no JSON object, or without probe, target or time; no number in a matrix",
+    "not_ping": "the result of another kind of measurement",
+    "no_reply": "the target did not answer; the matrix has no value",
+    "impossible": "a round-trip time that is not above 0, or longer than any the network has",
+    "self": "from a node to itself",
+}
+LONGEST = 60_000.0  # ms; a probe gives up long before
+JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
+SAMPLES = "source string, target string, time double, latency double, reason string, file string"
+
+# As documented for firmware 4460 and later; `addr`, `name` and `srcaddr` are what earlier ones say.
+_RESULT = """
+    type string, prb_id bigint, timestamp bigint, `from` string, src_addr string, dst_addr string,
+    dst_name string, min double, avg double, sent int, rcvd int,
+    result array<struct<rtt: double, x: string, error: string, dup: int>>,
+    addr string, name string, srcaddr string, mode string, fw int, line string
+"""
+# Addresses that many hosts have: private, shared, link-local and loopback ones.
+_PRIVATE = (
+    r"^(10\.|127\.|192\.168\.|172\.(1[6-9]|2\d|3[01])\.|169\.254\.|"
+    r"100\.(6[4-9]|[7-9]\d|1[01]\d|12[0-7])\.|f[cde]|::1$)"
+)
+
+
+def is_json(path: str) -> bool:
+    """Whether the name is one of a file of results."""
+    return path.removesuffix(".gz").endswith(JSON_SUFFIXES)
+
+
+def list_files(places: Iterable[Path]) -> list[str]:
+    """Results (``.json``, ``.jsonl``, ``.ndjson``) and matrices (``.csv``), also ``.gz``, by name.
+
+    Raises:
+        NovaError: for a place that is not there or has no such file.
+    """
+    found: list[str] = []
+    for place in places:
+        if not place.exists():
+            raise NovaError(f"{place}: no such file or directory")
+        inside = sorted(place.rglob("*")) if place.is_dir() else [place]
+        named = [
+            str(path.absolute())
+            for path in inside
+            if path.is_file()
+            and not path.name.startswith((".", "_"))
+            and (is_json(path.name) or path.name.removesuffix(".gz").endswith(".csv"))
+        ]
+        if not named:
+            raise NovaError(
+                f"{place}: no latencies; .json or .jsonl files of RIPE Atlas results or .csv "
+                "matrices are expected, also .gz"
+            )
+        found += named
+    return list(dict.fromkeys(found))
+
+
+def unreadable(spark: SparkSession, files: Sequence[str]) -> dict[str, str]:
+    """What is wrong with the compression of files, by name; every worker reads its part."""
+    packed = [file for file in files if file.endswith(".gz")]
+    empty = {file: "empty" for file in files if Path(file).stat().st_size == 0}
+    if not packed:
+        return empty
+    paths = spark.createDataFrame([(file,) for file in packed], "path string")
+    tasks = min(len(packed), 4 * spark.sparkContext.defaultParallelism)
+    checked = paths.repartition(tasks).mapInArrow(_check_gzip, "path string, problem string")
+    bad = checked.where("problem is not null").collect()
+    return {row["path"]: row["problem"] for row in bad} | empty
+
+
+def _check_gzip(batches: Iterable[object]) -> Iterator[object]:
+    import pyarrow as pa
+
+    for batch in batches:
+        assert isinstance(batch, pa.RecordBatch)
+        paths = batch.column(0).to_pylist()
+        problems: list[str | None] = []
+        for path in paths:
+            try:
+                check_packed(Path(path))
+                problems.append(None)
+            except PackedError as error:
+                problems.append(str(error))
+            except OSError as error:
+                problems.append(f"cannot be read: {error.strerror or error}")
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(paths), pa.array(problems, pa.string())], ["path", "problem"]
+        )
+
+
+def atlas_samples(spark: SparkSession, files: Sequence[str]) -> DataFrame:
+    """Samples of RIPE Atlas' ping results, one JSON object a line, or arrays of them.
+
+    A probe is called by its number. A target that is a probe itself, as in the mesh of anchors, is
+    known by the address that probe measures from; another one is called by its address.
+
+    Returns:
+        the columns of `SAMPLES`.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 (its usual name)
+
+    reader = spark.read.schema(_RESULT).option("columnNameOfCorruptRecord", "line")
+    read = reader.json([f"file://{_escaped(file)}" for file in files]).select(
+        "*", _path(F.col("_metadata.file_path")).alias("file")
+    )
+    target = F.coalesce("dst_addr", "addr", "dst_name", "name")
+    replies = F.transform(
+        F.filter("result", lambda reply: reply["rtt"].isNotNull() & reply["dup"].isNull()),
+        lambda reply: reply["rtt"],
+    )
+    least = F.coalesce(F.array_min(replies), F.when(F.col("min") >= 0, F.col("min")))
+    measured = read.select(
+        "file",
+        "prb_id",
+        F.col("timestamp").cast("double").alias("time"),
+        target.alias("address"),
+        F.array_distinct(F.array("from", F.coalesce("src_addr", "srcaddr"))).alias("own"),
+        least.alias("latency"),
+        F.coalesce(F.col("type"), F.when(F.col("fw") < 4460, "ping")).alias("type"),
+        F.col("line"),
+    )
+    addresses = (
+        measured.select("prb_id", F.explode("own").alias("address"))
+        .where(F.col("address").isNotNull() & ~F.lower("address").rlike(_PRIVATE))
+        .groupBy("address")
+        .agg(F.min("prb_id").alias("probe"), F.max("prb_id").alias("other"))
+        # Probes behind one address cannot be told apart by it.
+        .where(F.col("probe") == F.col("other"))
+        .select("address", "probe")
+    )
+    named = measured.join(addresses, "address", "left")
+    source = F.col("prb_id").cast("string")
+    other = F.coalesce(F.col("probe").cast("string"), F.col("address"))
+    incomplete = source.isNull() | other.isNull() | F.col("time").isNull()
+    reason = (
+        F.when(F.col("line").isNotNull() | F.col("type").isNull(), F.lit("malformed"))
+        .when(F.col("type") != "ping", "not_ping")
+        .when(incomplete, "malformed")
+        .when(F.col("latency").isNull(), "no_reply")
+        .when(_impossible(), "impossible")
+        .when(source == other, "self")
+    )
+    return named.select(
+        source.alias("source"),
+        other.alias("target"),
+        "time",
+        "latency",
+        reason.alias("reason"),
+        "file",
+    )
+
+
+def matrix_samples(spark: SparkSession, files: Sequence[str]) -> tuple[DataFrame, dict[str, str]]:
+    """Samples of matrices: a header row of names, then a row per node; ms.
+
+    Matrices are rounds of measurement, in the order given.
+
+    Returns:
+        the columns of `SAMPLES`, and what is wrong with files that are no matrices.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 (its usual name)
+
+    read = spark.read.text([f"file://{_escaped(file)}" for file in files], wholetext=True)
+    whole = read.select(
+        _path(F.col("_metadata.file_path")).alias("file"),
+        F.split(F.rtrim(F.replace("value", F.lit("\r"), F.lit("")), F.lit("\n")), "\n").alias(
+            "rows"
+        ),
+    ).withColumn("names", F.split(F.element_at("rows", 1), ","))
+    width = F.size("names")
+    uneven = F.exists(
+        F.slice("rows", 2, F.size("rows")), lambda row: F.size(F.split(row, ",")) != width
+    )
+    problem = F.when(
+        F.size("rows") - 1 != width,
+        F.format_string(
+            "%d names and %d rows; as many rows are expected", width, F.size("rows") - 1
+        ),
+    ).when(uneven, "its rows have different lengths")
+    twice = F.size(F.array_distinct("names")) < width
+    whole = whole.withColumn("problem", problem.when(twice, "a name is there twice"))
+    bad = whole.where("problem is not null").select("file", "problem").collect()
+    rounds = F.create_map(
+        *(part for i, file in enumerate(files) for part in (F.lit(file), F.lit(float(i))))
+    )
+    good = whole.where("problem is null")
+    names = good.select("file", F.posexplode("names").alias("at", "name"))
+    rows = good.select("file", F.posexplode("rows").alias("row", "text")).where("row > 0")
+    cells = rows.select("file", "row", F.posexplode(F.split("text", ",")).alias("column", "text"))
+    from_names = names.select("file", (F.col("at") + 1).alias("row"), F.col("name").alias("source"))
+    to_names = names.select("file", F.col("at").alias("column"), F.col("name").alias("target"))
+    valued = (
+        cells.join(F.broadcast(from_names), ["file", "row"])
+        .join(F.broadcast(to_names), ["file", "column"])
+        .withColumn("latency", F.col("text").try_cast("double"))
+    )
+    empty = F.lower(F.trim("text")).isin("", "na", "nan", "none", "null", "-1")
+    reason = (
+        F.when(F.col("source") == F.col("target"), F.lit("self"))
+        .when(empty, "no_reply")
+        .when(F.col("latency").isNull(), "malformed")
+        .when(_impossible(), "impossible")
+    )
+    samples = valued.select(
+        "source",
+        "target",
+        F.element_at(rounds, F.col("file")).alias("time"),
+        "latency",
+        reason.alias("reason"),
+        "file",
+    )
+    return samples, {row["file"]: row["problem"] for row in bad}
+
+
+def _impossible() -> Column:
+    from pyspark.sql import functions as F  # noqa: N812 (its usual name)
+
+    return ~((F.col("latency") > 0) & (F.col("latency") <= LONGEST))
+
+
+def _escaped(path: str) -> str:
+    # A brace or a star in a name would be a pattern to Hadoop.
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
+
+
+def _path(address: Column) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812 (its usual name)
+
+    decoded = F.url_decode(F.replace(address, F.lit("+"), F.lit("%2B")))
+    return F.regexp_replace(decoded, "^file:/+", "/")

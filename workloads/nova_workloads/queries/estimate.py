@@ -1,0 +1,166 @@
+"""Rates, selectivities, groups and sizes of queries, estimated from readings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from nova_core.errors import NovaError
+from nova_core.model.query_binding import Bound, bind
+from nova_workloads.queries.readings import encode, table_of
+from nova_workloads.queries.reference import evaluate
+
+if TYPE_CHECKING:
+    from nova_core.model.problem import Problem
+    from nova_core.model.queries import LogicalOperator, Query
+
+LEAST = 1e-6
+"""Selectivity of what never passed."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What readings say of an operator.
+
+    Attributes:
+        query: its query.
+        operator: its id.
+        emitted: how many tuples it emitted.
+        rate: tuples/s.
+        name: what was estimated: ``selectivity`` or ``groups``; empty where nothing is to be.
+        value: of it.
+    """
+
+    query: str
+    operator: str
+    emitted: int
+    rate: float
+    name: str = ""
+    value: float = 0.0
+
+
+def estimated(problem: Problem, database: Any) -> tuple[Problem, list[Estimate]]:
+    """The problem with rates, tuple sizes, selectivities and groups as the readings have them.
+
+    A selectivity is what makes the rate that the problem says of an operator the rate of what
+    it emitted; that of filters and joins above are estimated already.
+
+    Args:
+        problem: with `streams`.
+        database: with its readings (`nova_workloads.queries.readings.load`).
+
+    Raises:
+        NovaError: for too few readings to say anything.
+    """
+    bounds = []
+    for stream in problem.streams:
+        bounds += [
+            one
+            for one in database.execute(
+                f"SELECT min(t), max(t) FROM {table_of(stream.id)}"
+            ).fetchone()
+            if one is not None
+        ]
+    seconds = (max(bounds) - min(bounds)) / 1000 if bounds else 0.0
+    if seconds <= 0:
+        raise NovaError("readings: at one moment only; rates need at least two")
+    problem = replace(problem, sources=_sources(problem, database, seconds))
+    told = []
+    for number, query in enumerate(problem.queries):
+        tables = evaluate(database, problem, query)
+        bound = bind(query, problem)
+        for row, operator in enumerate(query.operators):
+            emitted = _count(database, tables[operator.id])
+            one = Estimate(query.id, operator.id, emitted, emitted / seconds)
+            changed, one = _operator(problem, number, row, one, bound, database, tables)
+            told.append(one)
+            if changed is not None:
+                problem = _with(problem, number, row, changed)
+    return problem, told
+
+
+def _count(database: Any, table: str) -> int:
+    (count,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()
+    return int(count)
+
+
+def _sources(problem: Problem, database: Any, seconds: float) -> Any:
+    """Sources with their rates, tuples/s, and mean encoded sizes, bytes."""
+    s = problem.sources
+    streams = {one.id: one for one in problem.streams}
+    rate, size = s.rate.copy(), np.full(len(s), 1.0) if s.tuple_bytes is None else s.tuple_bytes
+    size = size.copy()
+    for row, (name, stream) in enumerate(zip(s.ids.tolist(), s.stream.tolist(), strict=True)):
+        if stream not in streams:
+            continue
+        (count,) = database.execute(
+            f"SELECT count(*) FROM {table_of(stream)} WHERE source = ?", [name]
+        ).fetchone()
+        if not count:
+            raise NovaError(f"readings: source {name!r} has none")
+        rate[row] = count / seconds
+        size[row] = len(encode(database, streams[stream], name)) / count
+    return replace(s, rate=rate, tuple_bytes=size)
+
+
+def _operator(
+    problem: Problem,
+    number: int,
+    row: int,
+    one: Estimate,
+    bound: dict[str, Bound],
+    database: Any,
+    tables: dict[str, str],
+) -> tuple[LogicalOperator | None, Estimate]:
+    operator = problem.queries[number].operators[row]
+    meaning = bound[operator.id]
+    if meaning.kind == "project":
+        return None, one
+    if meaning.kind == "aggregate":
+        (windows,) = database.execute(
+            f"SELECT count(DISTINCT t) FROM {tables[operator.id]}"
+        ).fetchone()
+        results = _physical(problem, number, row, 1.0)[1]
+        groups = max(1, round(one.emitted / max(1, windows) / results))
+        changed = msgspec.structs.replace(operator, groups=groups)
+        return changed, replace(one, name="groups", value=groups)
+    whole, _ = _physical(problem, number, row, 1.0)
+    value = max(LEAST, one.rate / whole if whole > 0 else LEAST)
+    if meaning.kind == "filter":
+        value = min(1.0, value)
+    value = float(f"{value:.4g}")
+    changed = msgspec.structs.replace(operator, selectivity=value)
+    return changed, replace(one, name="selectivity", value=value)
+
+
+def _physical(problem: Problem, number: int, row: int, selectivity: float) -> tuple[float, int]:
+    """Tuples/s of an operator with a selectivity, by the problem, and how many there are of it."""
+    from nova_core.model.query_graph import expand
+
+    query = problem.queries[number]
+    operators: list[LogicalOperator] = list(query.operators[: row + 1])
+    if hasattr(operators[row], "selectivity"):
+        operators[row] = msgspec.structs.replace(operators[row], selectivity=selectivity)
+    # Of what is above, only that which it reads counts.
+    needed, kept = {operators[row].id}, []
+    for one in reversed(operators):
+        if one.id in needed:
+            kept.append(one)
+            needed |= set(one.inputs if hasattr(one, "inputs") else [one.input])
+    part: Query = msgspec.structs.replace(query, operators=kept[::-1])
+    graph = expand(
+        replace(problem, queries=(part,)), push_filters=False, split_aggregates=False
+    ).graph
+    mine = [one for one in graph.operators if one.logical == operators[row].id]
+    return sum(one.output_rate for one in mine), len(mine)
+
+
+def _with(problem: Problem, number: int, row: int, operator: LogicalOperator) -> Problem:
+    queries = list(problem.queries)
+    operators = list(queries[number].operators)
+    operators[row] = operator
+    queries[number] = msgspec.structs.replace(queries[number], operators=operators)
+    return replace(problem, queries=tuple(queries))

@@ -1,0 +1,217 @@
+"""Readings that queries run over: files of a folder, in DuckDB, and as engines' sources take them.
+
+A folder has a file for every source, ``SOURCE.csv`` or ``SOURCE.parquet``, or one for every stream
+with a column ``source``. Columns are ``time`` (event time, whole ms) and those of the stream.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nova_core.errors import NovaError
+
+if TYPE_CHECKING:
+    from nova_core.model.problem import Problem
+    from nova_core.model.queries import Stream
+
+SUFFIXES = (".parquet", ".csv")
+SQL_TYPES = {"int": "BIGINT", "float": "DOUBLE", "text": "VARCHAR"}
+_FORMATS = {"int": "q", "float": "d"}
+TIME, SOURCE = "time", "source"
+
+
+def connection() -> Any:
+    """A database in memory.
+
+    Raises:
+        NovaError: where DuckDB is not installed.
+    """
+    try:
+        import duckdb
+    except ImportError as error:
+        raise NovaError(
+            "DuckDB is needed for readings of queries: pip install 'nova-placement[queries]'"
+        ) from error
+    return duckdb.connect(":memory:", config={"threads": 1})
+
+
+def table_of(stream: str) -> str:
+    """Name of a stream's table, quoted."""
+    return '"stream ' + stream.replace('"', '""') + '"'
+
+
+def load(database: Any, problem: Problem, folder: Path) -> dict[str, int]:
+    """Read the readings of all streams that a problem describes into tables.
+
+    A table has the columns ``t`` (ms), ``source``, and ``c0``, ``c1``, ... in the stream's order.
+
+    Args:
+        database: a connection of DuckDB.
+        problem: with `streams`.
+        folder: of the files.
+
+    Returns:
+        How many readings every source has.
+
+    Raises:
+        NovaError: naming the file and what is wrong with it.
+    """
+    if not folder.is_dir():
+        raise NovaError(f"{folder}: no such directory")
+    sources = problem.sources
+    found: dict[str, int] = {}
+    for stream in problem.streams:
+        columns = [f"c{i} {SQL_TYPES[kind]}" for i, kind in enumerate(stream.columns.values())]
+        table = table_of(stream.id)
+        database.execute(f"CREATE TABLE {table} (t BIGINT, source VARCHAR, {', '.join(columns)})")
+        for row, one in enumerate(sources.stream.tolist()):
+            if one != stream.id:
+                continue
+            name = str(sources.ids[row])
+            file, shared = _file(folder, name, stream.id)
+            _read(database, stream, file, name if shared else None, name)
+            key = None if sources.key is None else str(sources.key[row])
+            _check(database, stream, name, key, file)
+            (count,) = database.execute(
+                f"SELECT count(*) FROM {table} WHERE source = ?", [name]
+            ).fetchone()
+            found[name] = int(count)
+    return found
+
+
+def _file(folder: Path, source: str, stream: str) -> tuple[Path, bool]:
+    for name, shared in ((source, False), (stream, True)):
+        for suffix in SUFFIXES:
+            path = folder / f"{name}{suffix}"
+            if path.is_file():
+                return path, shared
+    raise NovaError(
+        f"{folder}: no readings of source {source!r}: expected {source}.csv, {source}.parquet, or "
+        f"{stream}.csv or {stream}.parquet with a column {SOURCE!r}"
+    )
+
+
+def _read(database: Any, stream: Stream, file: Path, only: str | None, source: str) -> None:
+    import duckdb
+
+    reader = "read_parquet" if file.suffix == ".parquet" else "read_csv"
+    names = [TIME, *([SOURCE] if only else []), *stream.columns]
+    try:
+        there = [
+            str(one[0])
+            for one in database.execute(
+                f"DESCRIBE SELECT * FROM {reader}(?)", [str(file)]
+            ).fetchall()
+        ]
+        missing = [name for name in names if name not in there]
+        if missing:
+            raise NovaError(
+                f"{file}: column {missing[0]!r} is missing; there are {', '.join(there)}"
+            )
+        columns = [_quoted(name) for name in stream.columns]
+        where = f"WHERE {SOURCE} = ?" if only else ""
+        database.execute(
+            f"INSERT INTO {table_of(stream.id)} SELECT {_quoted(TIME)}, ?, {', '.join(columns)} "
+            f"FROM {reader}(?) {where}",
+            [source, str(file), *([only] if only else [])],
+        )
+    except duckdb.Error as error:
+        raise NovaError(f"{file}: cannot be read: {str(error).splitlines()[0]}") from error
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _check(database: Any, stream: Stream, source: str, key: str | None, file: Path) -> None:
+    """Refuse what no engine could take as it is."""
+    for i, (name, kind) in enumerate([(TIME, "int"), *stream.columns.items()]):
+        column = "t" if i == 0 else f"c{i - 1}"
+        wrong = f"{column} IS NULL" + (f" OR NOT isfinite({column})" if kind == "float" else "")
+        if i and name == stream.key and key:
+            wrong += f" OR {column} <> '" + key.replace("'", "''") + "'"
+        bad = database.execute(
+            f"SELECT {column} FROM {table_of(stream.id)} WHERE source = ? AND ({wrong}) LIMIT 1",
+            [source],
+        ).fetchone()
+        if bad is not None:
+            wanted = f"the source's key {key!r}" if name == stream.key else f"a {kind}"
+            raise NovaError(f"{file}: {name} of {source!r} is {bad[0]!r}: expected {wanted}")
+
+
+def encode(database: Any, stream: Stream, source: str) -> bytes:
+    """The readings of a source by event time, as engines' sources take them.
+
+    Little-endian, one behind the other: the time in ms, then every column: 64 bits, or of a text
+    its length in 32 bits and its UTF-8.
+    """
+    columns = ", ".join(f"c{i}" for i in range(len(stream.columns)))
+    rows = database.execute(
+        f"SELECT t, {columns} FROM {table_of(stream.id)} WHERE source = ? ORDER BY t, rowid",
+        [source],
+    ).fetchall()
+    return b"".join(_encoded(row, list(stream.columns.values())) for row in rows)
+
+
+def _encoded(row: Sequence[Any], types: Sequence[str]) -> bytes:
+    parts = [struct.pack("<q", row[0])]
+    for value, kind in zip(row[1:], types, strict=True):
+        if kind == "text":
+            text = value.encode()
+            parts.append(struct.pack("<i", len(text)) + text)
+        else:
+            parts.append(struct.pack(f"<{_FORMATS[kind]}", value))
+    return b"".join(parts)
+
+
+def write_encoded(database: Any, problem: Problem, directory: Path) -> dict[str, str]:
+    """Write the readings of every source into a file of its own.
+
+    Returns:
+        The file of every source.
+    """
+    streams = {one.id: one for one in problem.streams}
+    files = {}
+    sources = problem.sources
+    for number, (name, stream) in enumerate(
+        zip(sources.ids.tolist(), sources.stream.tolist(), strict=True)
+    ):
+        if stream in streams:
+            path = directory / f"{number}.readings"
+            path.write_bytes(encode(database, streams[stream], name))
+            files[name] = str(path)
+    return files
+
+
+def _bounds_ms(database: Any, problem: Problem) -> tuple[int, int]:
+    tables = " UNION ALL ".join(f"SELECT t FROM {table_of(one.id)}" for one in problem.streams)
+    first, last = database.execute(f"SELECT min(t), max(t) FROM ({tables})").fetchone()
+    return (0, 0) if first is None else (int(first), int(last))
+
+
+def first_ms(database: Any, problem: Problem) -> int:
+    """Event time of the first reading of all, ms; 0 where there is none."""
+    return _bounds_ms(database, problem)[0]
+
+
+def span_ms(database: Any, problem: Problem) -> int:
+    """From the first reading of all to behind the last, in whole seconds, ms."""
+    first, last = _bounds_ms(database, problem)
+    return -(-(last - first + 1) // 1000) * 1000
+
+
+def repeat(database: Any, problem: Problem, length_ms: int) -> None:
+    """Make readings last as long as is asked for: from the first again, or no longer than that."""
+    first, span = first_ms(database, problem), span_ms(database, problem)
+    for stream in problem.streams:
+        table = table_of(stream.id)
+        database.execute(
+            f"CREATE TABLE repeated AS SELECT * EXCLUDE (i) REPLACE (t + i * {span} AS t) FROM "
+            f"{table}, range({-(-length_ms // span)}) AS copies(i) "
+            f"WHERE t + i * {span} < {first + length_ms} ORDER BY i, {table}.rowid"
+        )
+        database.execute(f"DROP TABLE {table}")
+        database.execute(f"ALTER TABLE repeated RENAME TO {table}")

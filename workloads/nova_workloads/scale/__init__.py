@@ -1,0 +1,1 @@
+"""Problems that outgrow one machine: generated, embedded, placed and checked on Spark."""

@@ -1,0 +1,306 @@
+"""Pairs with where their ends are: names become rows, and every join gets its virtual position.
+
+Two stages, ``sources`` and ``pairs``, each in the order of the problem's rows. Every check that
+`nova_core` makes when it reads a problem is made here, as far as it needs no other order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+from pyspark.sql import functions as F  # noqa: N812 (its usual name)
+
+from nova_core.errors import ProblemError
+from nova_core.model.assembly import joins_of
+from nova_core.model.problem import Joins
+from nova_core.model.validation import SINK_SLACK
+from nova_workloads.scale.part import fermat_points, floats, lists_of_rows, rows_of_lists
+from nova_workloads.scale.tables import Problem, bad_name, write_in_order
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# What columns hold, for errors.
+ACCEPTED = {
+    "id": "a name; a name is not empty and has no control characters",
+    "stream": "a name; a name is not empty and has no control characters",
+    "position": "finite numbers of ms",
+    "capacity": "a number of tuples/s >= 0, or unlimited",
+    "height": "a number of ms >= 0",
+    "penalty": "a number of ms >= 0",
+    "rate": "a positive number of tuples/s",
+}
+
+
+def check_nodes(spark: SparkSession, problem: Problem) -> dict[str, Any]:
+    """Count what the nodes have, and refuse what they may not.
+
+    Returns:
+        nodes that may host, and their capacity, tuples/s.
+    """
+    nodes = problem.nodes(spark)
+    finite = F.forall("position", lambda x: x.isNotNull() & (F.abs(x) < float("inf")))
+    rules: dict[str, Column] = {
+        "id": bad_name("id"),
+        "position": ~F.coalesce(finite, F.lit(False)),
+        "capacity": ~F.coalesce((F.col("capacity") >= 0) & ~F.isnan("capacity"), F.lit(False)),
+    }
+    for name in ("height", "penalty"):
+        if name in problem.extras:
+            rules[name] = ~F.col(name).between(0, 1e300) | F.isnan(name)
+    _refuse_bad(problem, "nodes", nodes, rules)
+    _refuse_twice(problem, "nodes", nodes, "id")
+    host = F.col("worker") & (F.col("capacity") > 0)
+    facts = nodes.agg(
+        F.count(F.when(host, 1)).alias("hosts"),
+        F.coalesce(F.sum(F.when(host, F.col("capacity"))), F.lit(0.0)).alias("capacity"),
+    ).first()
+    assert facts is not None
+    if not facts["hosts"]:
+        raise ProblemError(f"{problem.path}: nodes: no worker with a capacity above 0")
+    return {"nodes": problem.count("nodes"), **facts.asDict()}
+
+
+def read_joins(spark: SparkSession, problem: Problem) -> tuple[Joins, dict[int, list[float]]]:
+    """The joins of logical streams, and per sink (a row of nodes) its position, height, capacity.
+
+    Raises:
+        ProblemError: as `joins_of`.
+    """
+    names = spark.createDataFrame(
+        [(name,) for name in dict.fromkeys(row.sink for row in problem.operators)], "id string"
+    )
+    height = F.col("height") if "height" in problem.extras else F.lit(0.0)
+    found = (
+        problem.nodes(spark)
+        .join(F.broadcast(names), "id")
+        .select("id", "row", F.concat("position", F.array(height, "capacity")).alias("facts"))
+        .collect()
+    )
+    index = {one["id"]: one["row"] for one in found}
+    joins = joins_of(problem.operators, index, problem.path)
+    return joins, {one["row"]: one["facts"] for one in found}
+
+
+def write_sources(spark: SparkSession, problem: Problem, place: Path) -> dict[str, Any]:
+    """Stage ``sources``: each source with the row, the position and the height of its node."""
+    sources, nodes = problem.sources(spark), problem.nodes(spark)
+    rate = F.col("rate")
+    right = F.coalesce((rate > 0) & (rate < float("inf")), F.lit(False))
+    rules = {"id": bad_name("id"), "stream": bad_name("stream"), "rate": ~right}
+    _refuse_bad(problem, "sources", sources, rules)
+    _refuse_twice(problem, "sources", sources, "id")
+    high = ["height"] if "height" in problem.extras else []
+    homes = nodes.select(F.col("id").alias("node"), F.col("row").alias("home"), "position", *high)
+    write_in_order(sources.join(homes.hint("shuffle_hash"), "node").drop("node"), "row", place)
+    found = _count(place)
+    if found < problem.count("sources"):
+        lost = sources.join(nodes, sources.node == nodes.id, "left_anti").orderBy("row").first()
+        assert lost is not None
+        _refuse(problem, "sources", lost["row"], "node", f"{lost['node']!r} is no node")
+    return {"sources": found}
+
+
+def write_pairs(
+    spark: SparkSession, problem: Problem, sources: Path, place: Path, objective: str
+) -> dict[str, Any]:
+    """Stage ``pairs``: the joins of parts (`nova_workloads.scale.part`), rows of sources besides.
+
+    Args:
+        spark: a session.
+        problem: what is placed.
+        sources: the stage of sources.
+        place: where it goes.
+        objective: what is minimized.
+    """
+    joins, sinks = read_joins(spark, problem)
+    columns = zip(joins.ids, joins.left, joins.right, joins.sink, problem.operators, strict=True)
+    rows = [
+        (str(name), row, str(left), str(right), int(sink), *_place(sinks[sink]), one.selectivity)
+        for row, (name, left, right, sink, one) in enumerate(columns)
+    ]
+    operators = spark.createDataFrame(
+        rows,
+        "name string, op int, left_stream string, right_stream string, sink long, "
+        "sink_position array<double>, sink_height double, selectivity double",
+    )
+    known = spark.read.parquet(str(sources))
+    left, right = (
+        known.select(*(F.col(one).alias(f"{side}_{one}") for one in known.columns)).hint(
+            "shuffle_hash"
+        )
+        for side in "lr"
+    )
+    rate = F.coalesce(
+        F.col("output_rate"), F.col("selectivity") * F.least(F.col("l_rate"), F.col("r_rate"))
+    )
+    high = "height" in problem.extras
+    heights = [F.array("l_height", "r_height", "sink_height").alias("heights")] if high else []
+    joined = (
+        problem.pairs(spark)
+        .withColumnRenamed("row", "pair")
+        .join(F.broadcast(operators), F.col("join") == F.col("name"))
+        .join(left, (F.col("left") == left.l_id) & (F.col("left_stream") == left.l_stream))
+        .join(right, (F.col("right") == right.r_id) & (F.col("right_stream") == right.r_stream))
+        .where(F.col("l_row") != F.col("r_row"))
+        .select(
+            "pair",
+            operator_name().alias("operator"),
+            F.col("op").alias("join"),
+            F.array("l_home", "r_home", "sink").alias("ends"),
+            F.concat("l_position", "r_position", "sink_position").alias("anchors"),
+            F.col("l_rate").alias("left_rate"),
+            F.col("r_rate").alias("right_rate"),
+            rate.alias("output_rate"),
+            F.array("l_row", "r_row").alias("sources"),
+            *heights,
+        )
+    )
+    schema = ", ".join(f"{name} {kind}" for name, kind in joined.dtypes)
+    located = joined.mapInArrow(_locate(objective), f"{schema}, point array<double>")
+    write_in_order(located, "pair", place)
+    found = _count(place)
+    pairs = spark.read.parquet(str(place))
+    if found < problem.count("matrix"):
+        lost = problem.pairs(spark).join(pairs, F.col("row") == F.col("pair"), "left_anti")
+        first = lost.orderBy("row").first()
+        assert first is not None
+        _refuse_pair(problem, first.asDict(), known)
+    return _pair_facts(problem, pairs, joins, sinks)
+
+
+def operator_name() -> Column:
+    """The name of a pair, from columns ``join``, ``left`` and ``right`` (`Problem.pair_name`)."""
+
+    def escaped(column: str, separator: str) -> Column:
+        text = F.replace(F.col(column), F.lit("%"), F.lit("%25"))
+        return F.replace(text, F.lit(separator), F.lit(f"%{ord(separator):02X}"))
+
+    left = escaped("left", "*")
+    return F.concat(escaped("join", "/"), F.lit("/"), left, F.lit("*"), F.col("right"))
+
+
+def _place(facts: list[float]) -> tuple[list[float], float]:
+    """Position and height of a sink."""
+    return list(facts[:-2]), float(facts[-2])
+
+
+def _locate(objective: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """A function of batches of pairs that adds their virtual positions."""
+
+    def add_points(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            if not len(batch):
+                continue
+            anchors = rows_of_lists(batch, "anchors")
+            anchors = anchors.reshape(len(batch), 3, -1)
+            rates = np.stack(
+                [floats(batch, f"{name}_rate") for name in ("left", "right", "output")], axis=1
+            )
+            points = lists_of_rows(fermat_points(anchors, rates, objective))
+            yield batch.append_column("point", points)
+
+    return add_points
+
+
+def _pair_facts(
+    problem: Problem, pairs: DataFrame, joins: Joins, sinks: dict[int, list[float]]
+) -> dict[str, Any]:
+    """Sums over the pairs; a sink that cannot take its output is refused."""
+    _refuse_twice(problem, "matrix", pairs, "operator")
+    rate, need = F.col("output_rate"), F.col("left_rate") + F.col("right_rate")
+    bad = pairs.where(~((rate > 0) & (rate < float("inf")))).orderBy("pair").first()
+    if bad is not None:
+        what = f"{bad['output_rate']} of {bad['operator']} is not a positive number of tuples/s"
+        _refuse(problem, "matrix", bad["pair"], "output_rate", what)
+    rows = (
+        pairs.groupBy("join")
+        .agg(
+            F.count("*").alias("pairs"),
+            F.sum(rate).alias("output"),
+            F.sum(need).alias("required"),
+            F.max(need).alias("largest"),
+        )
+        .collect()
+    )
+    arriving: dict[int, float] = {}
+    for row in rows:
+        sink = int(joins.sink[row["join"]])
+        arriving[sink] = arriving.get(sink, 0.0) + row["output"]
+    for sink, output in sorted(arriving.items()):
+        if not output <= sinks[sink][-1] * (1 + SINK_SLACK):
+            what = f"the sink cannot take the output: {output:g} tuples/s arrive"
+            _refuse(problem, "nodes", sink, "capacity", f"{what}, {sinks[sink][-1]:g} fit")
+    return {
+        "pairs": sum(row["pairs"] for row in rows),
+        "required": sum(row["required"] for row in rows),
+        "largest": max(row["largest"] for row in rows),
+        "of_join": {str(row["join"]): row["required"] for row in rows},
+        "pairs_of_join": {str(row["join"]): row["pairs"] for row in rows},
+    }
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def _refuse(problem: Problem, table: str, row: int, column: str, what: str) -> NoReturn:
+    place = problem.path.parent / getattr(problem.header.tables, table)
+    raise ProblemError(f"{place}: {table}[{row}].{column}: {what}")
+
+
+def _refuse_bad(problem: Problem, table: str, frame: DataFrame, rules: dict[str, Column]) -> None:
+    """Name the first row that breaks a rule, in one pass over the table."""
+    firsts = [F.min(F.when(broken, F.col("row"))).alias(name) for name, broken in rules.items()]
+    found = frame.agg(*firsts).first()
+    assert found is not None
+    for name in rules:
+        if found[name] is not None:
+            row = frame.where(F.col("row") == found[name]).first()
+            assert row is not None
+            accepted = ACCEPTED[name]
+            _refuse(problem, table, found[name], name, f"{row[name]!r} is not {accepted}")
+
+
+def _refuse_twice(problem: Problem, table: str, frame: DataFrame, column: str) -> None:
+    """Name a text that two rows have."""
+    # Numbers are quicker to compare than texts; texts settle whether equal numbers mean anything.
+    hashed = frame.select(F.xxhash64(column).alias("hash"))
+    twice = hashed.groupBy("hash").count().where("count > 1").limit(1000)
+    hashes = [row["hash"] for row in twice.collect()]
+    if not hashes:
+        return
+    again = frame.where(F.xxhash64(column).isin(hashes)).groupBy(column).count()
+    first = again.where("count > 1").orderBy(column).first()
+    if first is not None:
+        place = problem.path.parent / getattr(problem.header.tables, table)
+        name = f"{table}.{column}: {first[column]!r}"
+        raise ProblemError(f"{place}: {name} is there {first['count']} times; names are unique")
+
+
+def _refuse_pair(problem: Problem, row: dict[str, Any], sources: DataFrame) -> NoReturn:
+    """Say what is wrong with a pair that has no ends."""
+    number = row["row"]
+    by_name = {one.id: one for one in problem.operators}
+    if row["join"] not in by_name:
+        _refuse(problem, "matrix", number, "join", f"{row['join']!r} is no operator of the query")
+    streams = {
+        one["id"]: one["stream"]
+        for one in sources.where(F.col("id").isin(row["left"], row["right"])).collect()
+    }
+    for side in ("left", "right"):
+        name, needed = row[side], getattr(by_name[row["join"]], side)
+        if name not in streams:
+            _refuse(problem, "matrix", number, side, f"{name!r} is no source")
+        if streams[name] != needed:
+            what = f"{name!r} belongs to stream {streams[name]!r}, but {row['join']!r} joins"
+            _refuse(problem, "matrix", number, side, f"{what} {needed!r} there")
+    _refuse(problem, "matrix", number, "right", f"pairs {row['left']!r} with itself")
+
+
+def _count(place: Path) -> int:
+    import pyarrow.parquet as pq
+
+    return sum(int(pq.read_metadata(file).num_rows) for file in place.glob("*.parquet"))

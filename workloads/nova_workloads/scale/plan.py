@@ -1,0 +1,507 @@
+"""From a directory of tables to a plan in tables, in stages that a killed run need not repeat.
+
+Sources and pairs get their places; Nova's plan of a sample gives every join a cell of the cost
+space; each cell is placed by itself; the few joins without room go on to the next round, the last
+of which is on the driver. What grows with the problem is never there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import UNSET
+from pyspark.sql import functions as F  # noqa: N812 (its usual name)
+
+from nova_core.errors import InfeasibleError, NovaError, PlanError, ProblemError
+from nova_core.model.directories import new_directory
+from nova_core.model.files import write_text
+from nova_core.model.objectives import OBJECTIVES
+from nova_core.model.plan_document import VERSION, PlanTablesHeader
+from nova_core.model.problem import Joins
+from nova_core.model.syntax import dump, read_typed
+from nova_core.strategies.base import parameter_dict
+from nova_core.strategies.nova import SPREAD_BREAKS, NovaParameters
+from nova_workloads.scale.anchors import check_nodes, read_joins, write_pairs, write_sources
+from nova_workloads.scale.cells import (
+    hosts_of,
+    meets,
+    meets_any,
+    place_cells,
+    place_here,
+    read_kind,
+    sample,
+)
+from nova_workloads.scale.check import check
+from nova_workloads.scale.coarse import Coarse
+from nova_workloads.scale.digest import digest_of
+from nova_workloads.scale.part import Query
+from nova_workloads.scale.picture import draw
+from nova_workloads.scale.stages import Stages
+from nova_workloads.scale.tables import Problem, column_names, write_in_order
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Nodes per cell, unless the number of cells is given.
+CELL_NODES = 200_000
+# Nodes that are sampled for the coarse plan.
+SAMPLE = 200_000
+# Joins and nodes that the driver takes.
+LAST_JOINS = 200_000
+LAST_NODES = 1_000_000
+# Very large nodes that are in every sample, if there are no more.
+LARGE_NODES = 10_000
+ROUNDS = 3
+# A requirement that so few nodes meet is seen to first, and exactly: a sample may have none.
+RARE_NODES = 100_000
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How to place at scale.
+
+    Attributes:
+        parameters: of Nova; the index is the capacity tree.
+        cells: of the cost space, rounded up to a power of two; None for one per `CELL_NODES`.
+        sample: nodes in the coarse plan.
+    """
+
+    parameters: NovaParameters = field(default_factory=lambda: NovaParameters(refine=False))
+    cells: int | None = None
+    sample: int = SAMPLE
+
+    def __post_init__(self) -> None:
+        if self.parameters.index != "capacity-tree":
+            raise ProblemError(f"nova scale: index {self.parameters.index}: use capacity-tree")
+
+
+def open_problem(place: Path, output: Path) -> Problem:
+    """A problem whose plan is to go to a directory that is not there yet.
+
+    Raises:
+        NovaError: for a problem that is not in tables, or a directory that is there.
+    """
+    if output.exists():
+        raise NovaError(f"{output}: already there; remove it, or give another name")
+    return Problem.open(place)
+
+
+def open_plan(plan: Path) -> PlanTablesHeader:
+    """The header of a plan in tables.
+
+    Raises:
+        PlanError: for one that is not, or whose tables hold more than is checked here.
+    """
+    header = read_typed(plan / "plan.json", PlanTablesHeader, "nova_plan", VERSION, PlanError)
+    instances = plan / header.tables.instances
+    for name in ("feeds", "left_route"):
+        if name in column_names(instances):
+            raise PlanError(f"{instances}: column {name!r}: use nova check")
+    return header
+
+
+def plan(
+    spark: SparkSession,
+    problem: Problem,
+    output: Path,
+    scale: Scale,
+    step: Callable[[str], None],
+) -> dict[str, Any]:
+    """Place a problem; the plan appears whole, and the working directory beside it goes.
+
+    Args:
+        spark: a session.
+        problem: what to place.
+        output: a directory that is not there yet. ``OUTPUT.stages`` holds what is done so far: the
+            same command goes on with it.
+        scale: how.
+        step: called with the name of every stage that begins.
+
+    Returns:
+        the report, which is also in ``report.json``.
+
+    Raises:
+        ProblemError: for problems that cannot be used.
+        InfeasibleError: when joins fit nowhere, saying how many tuples/s are missing.
+    """
+    settings = {
+        "files": problem.fingerprint(),
+        "parameters": parameter_dict(scale.parameters),
+        "cells": scale.cells,
+        "sample": scale.sample,
+    }
+    with Stages(output.with_name(f"{output.name}.stages"), settings, step) as stages:
+        report = _Run(spark, problem, scale, stages).run(output)
+        stages.remove()
+    return report
+
+
+@dataclass(frozen=True, eq=False)
+class Located:
+    """A problem whose pairs know where their ends are: stages ``sources`` and ``pairs``.
+
+    Attributes:
+        nodes: facts of the nodes.
+        pairs: facts of the pairs.
+        joins: the joins of logical streams.
+        digest: of the problem.
+    """
+
+    nodes: dict[str, Any]
+    pairs: dict[str, Any]
+    joins: Joins
+    digest: str
+
+
+def locate(spark: SparkSession, problem: Problem, stages: Stages, objective: str) -> Located:
+    """The first stages of placing and of checking.
+
+    Raises:
+        ProblemError: for a problem that cannot be used.
+    """
+    nodes = stages.once("nodes", lambda _: check_nodes(spark, problem))
+    sources, rows = stages.path("sources") / "rows", stages.path("pairs") / "rows"
+    stages.once("sources", lambda place: write_sources(spark, problem, place / "rows"))
+    pairs = stages.once(
+        "pairs", lambda place: write_pairs(spark, problem, sources, place / "rows", objective)
+    )
+    joins, _ = read_joins(spark, problem)
+    digest = stages.once("digest", lambda _: {"digest": digest_of(problem, joins, sources, rows)})
+    return Located(nodes, pairs, joins, digest["digest"])
+
+
+def check_plan(
+    spark: SparkSession,
+    problem: Problem,
+    plan: Path,
+    header: PlanTablesHeader,
+    step: Callable[[str], None],
+) -> dict[str, Any]:
+    """Check a plan in tables; a run that is ended goes on as `plan` does.
+
+    Args:
+        spark: a session.
+        problem: what it places.
+        plan: its directory.
+        header: what `open_plan` read there.
+        step: called with the name of every stage that begins.
+
+    Returns:
+        as `nova_workloads.scale.check.check`.
+
+    Raises:
+        PlanError: for a plan of another problem.
+    """
+    path = plan / "plan.json"
+    tables = {"instances": header.tables.instances, "partitions": header.tables.partitions}
+    written = {name: plan / table for name, table in tables.items() if table is not UNSET}
+    limits = {name: header.parameters.get(name) for name in ("bandwidth", "c_min")}
+    parameters = NovaParameters(
+        objective=header.objective if header.objective in OBJECTIVES else "latency",
+        bandwidth=limits["bandwidth"],
+        c_min=limits["c_min"] or 0.0,
+    )
+    settings = {"files": problem.fingerprint(), "plan": header.problem.digest}
+    with Stages(plan.with_name(f"{plan.name}.check"), settings, step) as stages:
+        found = locate(spark, problem, stages, parameters.objective)
+        if header.problem.digest != found.digest:
+            raise PlanError(
+                f"{path}: problem.digest: made for {header.problem.name!r} "
+                f"({header.problem.digest}), not for {problem.name!r} ({found.digest}); plan this "
+                "problem again"
+            )
+        pairs = spark.read.parquet(str(stages.path("pairs") / "rows"))
+        query = query_of(problem, found.joins, parameters)
+        breaks = tuple(header.breaks)
+        report = stages.once(
+            "check", lambda at: check(spark, problem, pairs, written, query, at, breaks)
+        )
+        stages.remove()
+    return report
+
+
+class _Run:
+    def __init__(self, spark: SparkSession, problem: Problem, scale: Scale, stages: Stages) -> None:
+        self._spark = spark
+        self._problem = problem
+        self._scale = scale
+        self._stages = stages
+        self._parameters = scale.parameters
+
+    def _rows(self, stage: str) -> Path:
+        return self._stages.path(stage) / "rows"
+
+    def run(self, output: Path) -> dict[str, Any]:
+        spark, problem, stages = self._spark, self._problem, self._stages
+        found = locate(spark, problem, stages, self._parameters.objective)
+        self._refuse_overload(found)
+        self._query = query = query_of(problem, found.joins, self._parameters)
+        rounds = self._rounds(found)
+        places = [self._rows(name) for name in rounds]
+        placed = read_kind(spark, places, "placed", query)
+        tables = stages.once("tables", lambda place: write_plan_tables(placed, place))
+        written = {name: stages.path("tables") / name for name in tables["tables"]}
+        spread = sum(one.get("spread", 0) for one in rounds.values())
+        breaks = SPREAD_BREAKS if spread else ()
+        pairs = spark.read.parquet(str(self._rows("pairs")))
+        checked = stages.once(
+            "check", lambda place: check(spark, problem, pairs, written, query, place, breaks)
+        )
+        report = {
+            "problem": problem.name,
+            "digest": found.digest,
+            **found.nodes,
+            "pairs": found.pairs["pairs"],
+            "required": found.pairs["required"],
+            "cells": self._cells(found.nodes["hosts"]),
+            "rounds": rounds,
+            "cut_joins": tables["cut"],
+            "spread_pieces": spread,
+            **checked,
+            "stages": stages.timings,
+        }
+        header = {
+            "nova_plan": VERSION,
+            "problem": {"name": problem.name, "digest": found.digest},
+            "strategy": "nova",
+            "objective": self._parameters.objective,
+            "parameters": parameter_dict(self._parameters),
+            "breaks": list(breaks),
+            "notes": {name: report[name] for name in ("cells", "cut_joins", "spread_pieces")},
+            "report": checked["report"],
+            "totals": checked["totals"],
+            "tables": {name: name for name in written},
+        }
+        with new_directory(output) as place:
+            for name, table in written.items():
+                shutil.copytree(table, place / name, copy_function=os.link)
+            draw(stages.path("check") / "density.npz", place / "space.png", problem.name)
+            write_text(place / "report.json", json.dumps(report, indent=2) + "\n")
+            write_text(place / "plan.json", dump(header, ".json"))
+        return report
+
+    # --- rounds -----------------------------------------------------------------------------------
+
+    def _cells(self, hosts: int) -> int:
+        cells = self._scale.cells or hosts // CELL_NODES
+        return 1 << max(0, math.ceil(math.log2(max(cells, 1))))
+
+    def _rounds(self, found: Located) -> dict[str, dict[str, Any]]:
+        """Place all joins; the facts of each round by its stage's name.
+
+        Raises:
+            InfeasibleError: when some find no room.
+        """
+        spark, query, pairs = self._spark, self._query, found.pairs
+        hosts = hosts_of(self._problem.nodes(spark), query)
+        joins = spark.read.schema(query.schemas[1]).parquet(str(self._rows("pairs")))
+        done: dict[str, dict[str, Any]] = {}
+        rare = self._rare(hosts, pairs)
+        if rare:
+            done["required"] = self._here("required", *self._required(hosts, joins, rare))
+            left = read_kind(spark, [self._rows("required")], "room", query)
+            room = left.select("row", F.col("capacity").alias("left"))
+            capacity = F.coalesce("left", F.when(~meets_any(query, rare), F.col("capacity")))
+            hosts = (
+                hosts.join(F.broadcast(room), "row", "left")
+                .withColumn("capacity", capacity)
+                .where("capacity > 0")
+                .select(hosts.columns)
+            )
+            joins = joins.where(~F.col("join").isin(sorted(rare)))
+        count, waiting, turn = found.nodes["hosts"], pairs["pairs"], 1
+        while turn == 1 or (turn <= ROUNDS and waiting > LAST_JOINS):
+            name = f"round-{turn}"
+            make = partial(self._round, hosts, joins, count, pairs["largest"])
+            facts = done[name] = self._stages.once(name, make)
+            count, waiting, turn = facts["room"], facts["waiting"], turn + 1
+            hosts = read_kind(spark, [self._rows(name)], "room", query)
+            joins = read_kind(spark, [self._rows(name)], "waiting", query)
+        if waiting > LAST_JOINS:
+            missing = facts["missing"]
+            raise InfeasibleError(_no_room(self._problem.name, waiting, missing), missing)
+        if waiting:
+            done["last"] = self._here("last", roomiest(hosts, count), joins)
+        return done
+
+    def _round(
+        self, hosts: DataFrame, joins: DataFrame, count: int, largest: float, place: Path
+    ) -> dict[str, Any]:
+        seed, query = self._parameters.seed, self._query
+        cells = self._cells(count)
+        share = min(1.0, self._scale.sample / count)
+        coarse = Coarse.single()
+        if cells > 1:
+            some_joins = sample(joins, "pair", share, seed).toArrow()
+            some_nodes = sample_of_nodes(hosts, share, seed, largest).toArrow()
+            coarse = Coarse.of(some_nodes, some_joins, query, cells)
+        place_cells(self._spark, hosts, joins, coarse, query, seed, place / "rows")
+        return facts_of_round(self._spark, place / "rows", query) | {"cells": cells}
+
+    def _here(self, name: str, hosts: DataFrame, joins: DataFrame) -> dict[str, Any]:
+        """A round on the driver; what is left then fits nowhere."""
+
+        def make(place: Path) -> dict[str, Any]:
+            spread = place_here(hosts.toArrow(), joins.toArrow(), self._query, place / "rows")
+            return facts_of_round(self._spark, place / "rows", self._query) | {"spread": spread}
+
+        facts = self._stages.once(name, make)
+        if facts["waiting"]:
+            raise InfeasibleError(
+                _no_room(self._problem.name, facts["waiting"], facts["missing"]), facts["missing"]
+            )
+        return facts
+
+    # --- rare requirements ------------------------------------------------------------------------
+
+    def _rare(self, hosts: DataFrame, pairs: dict[str, Any]) -> list[int]:
+        """Joins (rows of the query) whose requirement few nodes meet.
+
+        Raises:
+            InfeasibleError: when no node meets one.
+        """
+        query = self._query
+        _, first = np.unique(query.requirement, return_index=True)
+        some = [int(row) for row in first if query.tags[row] or query.memory[row] > 0]
+        if not some:
+            return []
+
+        def count(place: Path) -> dict[str, Any]:
+            counts = hosts.agg(
+                *(F.count(F.when(meets(query, row), 1)).alias(str(row)) for row in some)
+            ).first()
+            assert counts is not None
+            return counts.asDict()
+
+        hosts_of_each = self._stages.once("requirements", count)
+        rare = []
+        for row in some:
+            alike = np.flatnonzero(query.requirement == query.requirement[row]).tolist()
+            needed = sum(pairs["of_join"].get(str(one), 0.0) for one in alike)
+            if not hosts_of_each[str(row)] and needed:
+                raise InfeasibleError(
+                    f"{self._problem.name}: no worker has what {str(query.names[row])!r} "
+                    f"requires, whose joins need {needed:g} tuples/s",
+                    needed,
+                )
+            joins = sum(pairs["pairs_of_join"].get(str(one), 0) for one in alike)
+            if hosts_of_each[str(row)] <= RARE_NODES and joins <= LAST_JOINS:
+                rare += alike
+        return rare
+
+    def _required(
+        self, hosts: DataFrame, joins: DataFrame, rare: list[int]
+    ) -> tuple[DataFrame, DataFrame]:
+        return (
+            hosts.where(meets_any(self._query, rare)),
+            joins.where(F.col("join").isin(sorted(rare))),
+        )
+
+    def _refuse_overload(self, found: Located) -> None:
+        nodes, pairs = found.nodes, found.pairs
+        missing = pairs["required"] - nodes["capacity"]
+        if missing > 1e-9 * pairs["required"] and self._parameters.on_full == "expand":
+            raise InfeasibleError(
+                f"{self._problem.name}: the joins need {pairs['required']:g} tuples/s and all "
+                f"workers together have {nodes['capacity']:g}: {missing:g} tuples/s are missing; "
+                "add capacity, lower rates, or accept overload with --on-full spread",
+                missing,
+            )
+
+
+def query_of(problem: Problem, joins: Joins, parameters: NovaParameters) -> Query:
+    """What is the same in every part."""
+    count = len(joins)
+    return Query(
+        name=problem.name,
+        parameters=parameters,
+        names=joins.ids,
+        tags=np.zeros(count, "U1") if joins.tags is None else joins.tags,
+        memory=np.full(count, np.nan) if joins.memory is None else joins.memory,
+        extras=tuple(problem.extras),
+    )
+
+
+def sample_of_nodes(hosts: DataFrame, share: float, seed: int, largest: float) -> DataFrame:
+    """A share of the nodes for a share of the joins.
+
+    Of few very large nodes a sample has all or none: all are in it, each with its share, provided
+    that the largest join ((tuples/s) still fits.
+    """
+    large = F.col("capacity") * share >= largest
+    if share >= 1 or not 0 < hosts.where(large).count() <= LARGE_NODES:
+        return sample(hosts, "row", share, seed)
+    shared = hosts.where(large).withColumn("capacity", F.col("capacity") * share)
+    return sample(hosts.where(~large), "row", share, seed).union(shared)
+
+
+def roomiest(hosts: DataFrame, count: int) -> DataFrame:
+    """At most `LAST_NODES` nodes, those with the most room."""
+    if count <= LAST_NODES:
+        return hosts
+    # Whole classes of capacity, so that the choice does not depend on the order of rows.
+    level = F.floor(F.log("capacity") * 1000)
+    rows = hosts.groupBy(level.alias("level")).count().orderBy(F.desc("level")).collect()
+    total, least = 0, math.inf
+    for row in rows:
+        total += row["count"]
+        if total > LAST_NODES:
+            break
+        least = row["level"]
+    return hosts.where(level >= least)
+
+
+def facts_of_round(spark: SparkSession, place: Path, query: Query) -> dict[str, Any]:
+    """How many rows of each kind a round wrote, and what is missing, tuples/s."""
+    need = F.coalesce(F.sum(F.col("left_rate") + F.col("right_rate")), F.lit(0.0))
+    waiting = read_kind(spark, [place], "waiting", query)
+    left = waiting.agg(F.count("*").alias("n"), need.alias("missing")).first()
+    assert left is not None
+    return {
+        "instances": read_kind(spark, [place], "placed", query).count(),
+        "waiting": left["n"],
+        "missing": left["missing"],
+        "room": read_kind(spark, [place], "room", query).count(),
+    }
+
+
+def write_plan_tables(placed: DataFrame, place: Path) -> dict[str, Any]:
+    """Write the tables of a plan, instances in the order of pairs.
+
+    Returns:
+        names of the tables, and how many joins are cut.
+    """
+    bounds = [f"{side}_{end}" for side in ("left", "right") for end in ("begin", "end")]
+    columns = ["operator", "node", *bounds]
+    write_in_order(placed.select("pair", *columns), "pair", place / "instances", bounds, drop=True)
+    cut = placed.where("left_rates is not null").dropDuplicates(["pair"])
+    sides = [
+        cut.select(
+            "pair",
+            "operator",
+            F.lit(side).alias("side"),
+            F.col(f"{side}_rates").alias("rates"),
+        ).where(F.size("rates") > 1)
+        for side in ("left", "right")
+    ]
+    count = cut.count()
+    if count:
+        both = sides[0].union(sides[1])
+        write_in_order(both, "pair", place / "partitions", ["side"], drop=True)
+    return {"tables": ["instances", *(["partitions"] if count else [])], "cut": count}
+
+
+def _no_room(name: str, joins: int, missing: float) -> str:
+    return (
+        f"{name}: {joins:,} joins find no room even when cut: {missing:g} tuples/s are missing; "
+        "add capacity, lower sigma to cut finer, or accept overload with --on-full spread"
+    )

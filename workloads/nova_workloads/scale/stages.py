@@ -1,0 +1,149 @@
+"""A working directory of stages: each is there whole or not at all, and is made once.
+
+A run that was ended by force goes on after the last stage that is whole. Every stage keeps how long
+it took and how much memory all processes of the run had together.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from nova_core import console
+from nova_core.errors import NovaError
+from nova_core.model.directories import lock_directory, new_directory, remove_leftovers
+from nova_core.model.files import make_directory, write_text
+
+SETTINGS, FACTS = "settings.json", "stage.json"
+PAUSE = 0.5  # s between two looks at memory
+
+
+class Stages:
+    """The stages of one run; a context that one process holds at a time."""
+
+    def __init__(
+        self, root: Path, settings: Mapping[str, Any], step: Callable[[str], None]
+    ) -> None:
+        """Open a working directory.
+
+        Args:
+            root: the directory; made if missing.
+            settings: whatever the results depend on, as JSON holds it.
+            step: called with the name of every stage that begins.
+
+        Raises:
+            NovaError: when another process has it, or it was begun with other settings.
+        """
+        self.root = make_directory(root)
+        self.timings: dict[str, dict[str, float]] = {}
+        self._step = step
+        self._lock = lock_directory(root)
+        try:
+            self._check(json.loads(json.dumps(settings)))
+        except BaseException:
+            self._lock.close()
+            raise
+        remove_leftovers(root)
+
+    def __enter__(self) -> Stages:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
+
+    def _check(self, settings: Mapping[str, Any]) -> None:
+        file = self.root / SETTINGS
+        if not file.exists():
+            write_text(file, json.dumps(settings, indent=2) + "\n")
+            return
+        earlier = json.loads(file.read_text())
+        for name in sorted({*settings, *earlier}):
+            if settings.get(name) != earlier.get(name):
+                raise NovaError(
+                    f"{self.root}: begun with {name} {earlier.get(name)}, not "
+                    f"{settings.get(name)}; remove it, or use the same settings"
+                )
+
+    def path(self, name: str) -> Path:
+        """Where a stage is."""
+        return self.root / name
+
+    def once(self, name: str, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+        """The facts of a stage, which is made unless it is there.
+
+        Args:
+            name: of the stage and its directory.
+            make: fills a directory, which is renamed to the stage's when it returns, and returns
+                the stage's facts, as JSON holds them.
+        """
+        target = self.path(name)
+        if not target.exists():
+            self._step(name)
+            began = time.monotonic()
+            with memory_of_tree() as memory, new_directory(target) as place:
+                facts = make(place)
+                seconds = round(time.monotonic() - began, 2)
+                stage = {"facts": facts, "seconds": seconds, "peak_mib": memory()}
+                write_text(place / FACTS, json.dumps(stage) + "\n")
+            console.say(f"{name}: {seconds:.1f} s, {stage['peak_mib']:,} MiB")
+        stage = json.loads((target / FACTS).read_text())
+        self.timings[name] = {"seconds": stage["seconds"], "peak_mib": stage["peak_mib"]}
+        return dict(stage["facts"])
+
+    def remove(self) -> None:
+        """Drop the whole directory, at the end."""
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+@contextmanager
+def memory_of_tree() -> Iterator[Callable[[], int]]:
+    """Watch this process and all below it; yields a function of the greatest MiB so far.
+
+    Pages that several of them share count once (proportional set size).
+    """
+    ended, peak = threading.Event(), [0]
+
+    def look() -> int:
+        peak[0] = max(peak[0], sum(map(_pss, _tree())) // 1024)
+        return peak[0]
+
+    def watch() -> None:
+        while not ended.wait(PAUSE):
+            look()
+
+    thread = threading.Thread(target=watch, daemon=True, name="stage-memory")
+    thread.start()
+    try:
+        yield look
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _tree() -> Iterator[int]:
+    """This process and its descendants."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, IndexError, ValueError):
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(entry.name))
+    waiting = [os.getpid()]
+    while waiting:
+        yield (process := waiting.pop())
+        waiting += children.get(process, [])
+
+
+def _pss(process: int) -> int:
+    """KiB; 0 where the system does not tell."""
+    with suppress(OSError, IndexError, ValueError):
+        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1])
+    return 0

@@ -1,0 +1,289 @@
+"""A problem's directory of Parquet tables in Spark: rows in the order of its files, checked.
+
+What is read is what `nova_core` reads (`nova_core.model.document`): a header and a table each of
+nodes, sources and pairs. All places are paths that the driver and every worker see: a local disk,
+or a file system that all of them mount.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import UNSET
+from pyspark.sql import functions as F  # noqa: N812 (its usual name)
+
+from nova_core.errors import PlanError, ProblemError
+from nova_core.model.columnar import AXES, POSITION_KINDS, part_files, position_columns
+from nova_core.model.files import UNLIMITED
+from nova_core.model.problem_document import VERSION, OperatorRow, ProblemDocument
+from nova_core.model.syntax import read_typed
+from nova_core.model.validation import UNUSABLE
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+TABLES = ("nodes", "sources", "matrix")
+OPTIONAL = {"nodes": ("height", "penalty", "memory", "tags")}
+# Rows of a file of a table that is written in order.
+BLOCK = 250_000
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A problem whose rows stay in files.
+
+    Attributes:
+        path: its header.
+        header: what is in it.
+    """
+
+    path: Path
+    header: ProblemDocument
+
+    @classmethod
+    def open(cls, place: Path) -> Problem:
+        """Read the header of a directory, and refuse what cannot be placed from tables.
+
+        Raises:
+            ProblemError: naming what it lacks, or has too much of.
+        """
+        path = place / "problem.yaml" if place.is_dir() else place
+        header = read_typed(path, ProblemDocument, "nova", VERSION, ProblemError)
+        if header.queries is not UNSET:
+            raise ProblemError(f"{path}: queries: whole queries are placed on one machine only")
+        if header.tables is UNSET or any(getattr(header.tables, t) is UNSET for t in TABLES):
+            raise ProblemError(
+                f"{path}: tables of nodes, sources and matrix are needed, as Parquet; "
+                "`nova scale generate` writes such a problem"
+            )
+        for name in ("links", "latency", "metrics"):
+            given = getattr(header, name) is not UNSET
+            if given or getattr(header.tables, name, UNSET) is not UNSET:
+                raise ProblemError(f"{path}: {name}: problems with {name} fit one machine only")
+        if header.tables.latency_pairs is not UNSET:
+            raise ProblemError(f"{path}: latency_pairs: embed them first, with nova scale embed")
+        return cls(path, header)
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.header.name
+
+    @cached_property
+    def operators(self) -> list[OperatorRow]:
+        """The joins of logical streams.
+
+        Raises:
+            ProblemError: for joins whose pairs would have to be worked out.
+        """
+        query = self.header.query
+        rows = [] if query is UNSET else query.operators
+        if not rows:
+            raise ProblemError(f"{self.path}: query.operators: none; at least one join is needed")
+        for row in rows:
+            if row.match not in (UNSET, "matrix"):
+                raise ProblemError(
+                    f"{self.path}: query.operators: match of {row.id!r}: {row.match}, but every "
+                    "pair must be in the table matrix here"
+                )
+        return rows
+
+    def files(self, table: str) -> list[Path]:
+        """The files of a table, in the order of their rows.
+
+        Raises:
+            ProblemError: when there is none, or one is no Parquet.
+        """
+        place = self.path.parent / getattr(self.header.tables, table)
+        if place.is_dir():
+            return part_files(place, ProblemError)
+        if place.suffix != ".parquet" or not place.is_file():
+            raise ProblemError(f"{place}: a .parquet file or a directory of such files is needed")
+        return [place]
+
+    @cached_property
+    def rows(self) -> dict[str, list[int]]:
+        """Rows of every file of every table."""
+        return {table: [_rows_of(file) for file in self.files(table)] for table in TABLES}
+
+    def count(self, table: str) -> int:
+        """Rows of a table."""
+        return sum(self.rows[table])
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What tells that files have changed, without reading them."""
+        names = [self.path, *(file for table in TABLES for file in self.files(table))]
+        return {
+            os.fspath(path.absolute()): [path.stat().st_size, path.stat().st_mtime_ns]
+            for path in names
+        }
+
+    # --- in Spark ---------------------------------------------------------------------------------
+
+    def table(self, spark: SparkSession, name: str) -> DataFrame:
+        """A table as it is, with ``row``, the number of each row from 0."""
+        files = self.files(name)
+        frame = spark.read.parquet(*map(os.fspath, files))
+        if len(files) == 1:
+            return frame.withColumn("row", F.col("_metadata.row_index"))
+        first = np.concatenate(([0], np.cumsum(self.rows[name])))[:-1].tolist()
+        begins = spark.createDataFrame(
+            list(zip((file.name for file in files), first, strict=True)), "file string, first long"
+        )
+        numbered = frame.withColumn("file", F.col("_metadata.file_name")).withColumn(
+            "index", F.col("_metadata.row_index")
+        )
+        return (
+            numbered.join(F.broadcast(begins), "file")
+            .withColumn("row", F.col("first") + F.col("index"))
+            .drop("file", "first", "index")
+        )
+
+    def columns(self, table: str) -> dict[str, Any]:
+        """Names and Arrow types of a table's columns."""
+        import pyarrow.parquet as pq
+
+        schema = pq.read_schema(self.files(table)[0])
+        return {name: schema.field(name).type for name in schema.names}
+
+    @cached_property
+    def axes(self) -> list[str]:
+        """Columns of coordinates, in their order.
+
+        Raises:
+            ProblemError: when nodes have none.
+        """
+        found = [name for name in self.columns("nodes") if name in POSITION_KINDS]
+        if not found:
+            raise ProblemError(
+                f"{self.path.parent}: nodes have no positions (x, y, …, in ms); work them out from "
+                "measured latencies with nova scale embed"
+            )
+        wanted = AXES if found[0] in AXES else position_columns(max(4, len(found)))
+        if sorted(found) != sorted(wanted[: len(found)]):
+            raise ProblemError(f"{self.path.parent}: nodes: columns {', '.join(found)} run not on")
+        return list(wanted[: len(found)])
+
+    @cached_property
+    def extras(self) -> list[str]:
+        """Optional columns of nodes that placement looks at."""
+        return [name for name in OPTIONAL["nodes"] if name in self.columns("nodes")]
+
+    def nodes(self, spark: SparkSession) -> DataFrame:
+        """row, id, position, capacity, worker and the optional columns, checked names apart."""
+        frame = self.table(spark, "nodes")
+        worker: Column = ~F.col("id").isin(*dict.fromkeys(row.sink for row in self.operators))
+        if "worker" in self.columns("nodes"):
+            worker = F.coalesce(F.col("worker"), worker)
+        capacity = F.col("capacity")
+        if dict(frame.dtypes)["capacity"] == "string":
+            unlimited = F.trim(capacity) == UNLIMITED
+            capacity = F.when(unlimited, F.lit(float("inf"))).otherwise(capacity.cast("double"))
+        position = F.array(*(F.col(axis).cast("double") for axis in self.axes))
+        fills = {"tags": F.lit(""), "penalty": F.lit(0.0)}
+        more = [
+            F.coalesce(F.col(name), fills.get(name, F.lit(float("nan")))).alias(name)
+            for name in self.extras
+        ]
+        return frame.select(
+            "row",
+            "id",
+            position.alias("position"),
+            capacity.cast("double").alias("capacity"),
+            worker.alias("worker"),
+            *more,
+        )
+
+    def sources(self, spark: SparkSession) -> DataFrame:
+        """row, id, node, stream and rate."""
+        frame = self.table(spark, "sources")
+        return frame.select("row", "id", "node", "stream", frame.rate.cast("double"))
+
+    def pairs(self, spark: SparkSession) -> DataFrame:
+        """row, join, left, right and output_rate, null where the pair has none of its own."""
+        frame = self.table(spark, "matrix")
+        rate = F.lit(None)
+        if "output_rate" in frame.columns:
+            rate = F.col("output_rate")
+        return frame.select(
+            "row", "join", "left", "right", rate.cast("double").alias("output_rate")
+        )
+
+
+def column_names(table: Path) -> list[str]:
+    """Columns of a table, a Parquet file or a directory of them."""
+    import pyarrow.parquet as pq
+
+    file = part_files(table, PlanError)[0] if table.is_dir() else table
+    return list(pq.read_schema(file).names)
+
+
+def bad_name(column: str) -> Column:
+    """Whether a text is no name."""
+    # Java knows no halves of surrogate pairs in UTF-8 text.
+    pattern = UNUSABLE.pattern.replace(r"\ud800-\udfff", "")
+    text = F.col(column)
+    return text.isNull() | (text == "") | text.rlike(pattern)
+
+
+def _rows_of(file: Path) -> int:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return int(pq.read_metadata(file).num_rows)
+    except (pa.ArrowException, OSError) as error:
+        raise ProblemError(f"{file}: no readable table: {str(error)[:200]}") from None
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def write_in_order(
+    frame: DataFrame, key: str, place: Path, then: Sequence[str] = (), drop: bool = False
+) -> None:
+    """Write a table in blocks of rows by a number, so that the same rows make the same files.
+
+    Args:
+        frame: what to write.
+        key: the column with the number, from 0.
+        place: a directory that is made: a table of parts.
+        then: columns that order rows with the same number.
+        drop: whether the number itself is left out.
+    """
+    columns = [name for name in frame.columns if not (drop and name == key)]
+    ordered = (
+        frame.withColumn("_block", (F.col(key) / BLOCK).cast("long"))
+        .repartition("_block")
+        .sortWithinPartitions("_block", key, *then)
+    )
+    ordered.select("_block", *columns).write.partitionBy("_block").parquet(os.fspath(place))
+    name_parts(place)
+
+
+def name_parts(place: Path) -> None:
+    """Name the files that Spark wrote part-000000.parquet and on, in the order of their rows.
+
+    Files are in directories by block, or were written one per partition, which Spark numbers.
+    """
+    files = sorted(place.glob("_block=*/*.parquet"), key=_block_of) or sorted(
+        place.glob("*.parquet")
+    )
+    for number, file in enumerate(files):
+        file.rename(place / f"part-{number:06d}.parquet")
+    for other in place.iterdir():
+        if other.is_dir():
+            shutil.rmtree(other)
+        elif other.suffix != ".parquet" or other.name.startswith("."):
+            other.unlink()
+
+
+def _block_of(file: Path) -> int:
+    return int(file.parent.name.partition("=")[2])

@@ -1,0 +1,1 @@
+"""Archives of Sensor.Community: cleaned on Spark into readings, sensors and a join matrix."""
