@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from nova_core.errors import NovaError
 from nova_engines import query_flow
@@ -357,8 +357,7 @@ class FlinkEngine(FlinkCluster):
         made = readings(self.lead.start_ms())
         flow = query_flow.from_plan(plan)
         job = self.client.submit_queries(flow, made, self.deployment.result_file(RESULTS), name)
-        # Whatever else is asked of a job takes a flow for a dataflow, and readings for a workload.
-        return FlinkJob(self, job, cast("Any", flow), cast("Any", made))
+        return FlinkJob(self, job, flow, made)
 
     def query_results(self, flow: QueryFlow, scratch: Path) -> dict[str, Path]:
         """Copies of what the sinks of a job have written, by query."""
@@ -377,28 +376,34 @@ class FlinkJob:
         self,
         engine: FlinkEngine,
         name: str,
-        dataflow: Dataflow,
-        workload: Workload,
+        flow: Dataflow | QueryFlow,
+        workload: Workload | Readings,
         file: str = RESULTS,
     ) -> None:
         self.engine, self.name, self.file = engine, name, file
-        self.dataflow, self.workload = dataflow, workload
+        self.flow, self.workload = flow, workload
         self.rest = engine.rest
         self._seen: Verification | None = None
 
     @property
+    def dataflow(self) -> Dataflow:
+        """The operators of a plan of pairs."""
+        assert isinstance(self.flow, Dataflow)
+        return self.flow
+
+    @property
     def document(self) -> str:
         """Its operators."""
-        return self.dataflow.to_json()
+        return self.flow.to_json()
 
     def await_running(self) -> None:
         """Until every vertex runs."""
-        await_running(self.rest, self.name, self.dataflow, RUNNING_SECONDS)
+        await_running(self.rest, self.name, self.flow, RUNNING_SECONDS)
         self.engine.lead.runs()
 
     def verify(self) -> Verification:
         """Where its vertices run."""
-        self._seen = verify(self.rest, self.name, self.dataflow)
+        self._seen = verify(self.rest, self.name, self.flow)
         return self._seen
 
     def look(self) -> bool:
@@ -461,7 +466,7 @@ class FlinkJob:
 
     def results(self, scratch: Path) -> ResultRecords:
         """What its sinks have written."""
-        if isinstance(self.dataflow, QueryFlow):
-            return query_records(self.engine, self.dataflow, scratch)
+        if isinstance(self.flow, QueryFlow):
+            return query_records(self.engine, self.flow, scratch)
         found = self.engine.deployment.read_results(self.file, scratch)
         return replace(found, dead_letters=self.engine.deployment.dead_letters(self.name))
