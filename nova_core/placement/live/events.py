@@ -34,9 +34,17 @@ class _Event(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, tag_field
 
 
 class AddWorker(_Event, tag="add-worker"):
-    """A node joins; its position is given. It is used from then on, but nothing moves to it yet."""
+    """A node joins. It is used from then on, but nothing moves to it yet.
+
+    Either its position is given, or what it has measured to some nodes, which puts it where these
+    fit best, in time that does not depend on the size of the topology (paper, section 3.5).
+    """
 
     node: NodeRow
+    latency: Annotated[
+        dict[Name, NonNegative] | UnsetType,
+        Meta(description="ms to nodes that are there, in place of a position; names to numbers"),
+    ] = UNSET
 
 
 class RemoveWorker(_Event, tag="remove-worker"):

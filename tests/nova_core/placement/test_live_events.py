@@ -115,6 +115,20 @@ def test_a_new_worker_is_used_only_later() -> None:
     assert moves(apply(live, event="remove-worker", node="near")) == [("j0", "near", "new")]
 
 
+def test_a_new_worker_is_where_its_measurements_put_it() -> None:
+    live = live_of(problem(), ["near"])
+    before = live.problem().nodes
+    there = np.array([6.0, 3.0])
+    away = np.linalg.norm(before.position - there, axis=1)
+    latency = dict(zip(before.ids.tolist(), away.tolist(), strict=True))
+    apply(live, event="add-worker", node={"id": "new", "capacity": 80}, latency=latency)
+    nodes = live.problem().nodes
+    found = nodes.position[nodes.ids.tolist().index("new")]
+    distances = np.linalg.norm(before.position - found, axis=1)
+    assert distances == pytest.approx(away, abs=0.1)
+    assert live.free_capacity()["new"] == 80
+
+
 def test_an_idle_worker_leaves_without_a_trace() -> None:
     live = live_of(problem(), ["near"])
     assert apply(live, event="remove-worker", node="far").empty
@@ -444,7 +458,16 @@ JOIN = {"operator": "j0", "with": "r0", "output_rate": 1}
         ({"event": "remove-source", "source": "l0"}, "no pair to join"),
         ({"event": "add-worker", "node": NEW | {"id": "near"}}, "node of that name"),
         ({"event": "add-worker", "node": NEW | {"position": [1]}}, "2 finite numbers"),
-        ({"event": "add-worker", "node": {"id": "new", "capacity": 9}}, "has no position"),
+        ({"event": "add-worker", "node": {"id": "new", "capacity": 9}}, "either a position or"),
+        ({"event": "add-worker", "node": NEW, "latency": {"near": 1}}, "either a position or"),
+        (
+            {"event": "add-worker", "node": {"id": "new", "capacity": 9}, "latency": {"nix": 1}},
+            "latency: unknown node 'nix'",
+        ),
+        (
+            {"event": "add-worker", "node": {"id": "new", "capacity": 9}, "latency": {}},
+            "measurements: none",
+        ),
         ({"event": "move-node", "node": "near", "position": [1, 2, 3]}, "2 finite numbers"),
         ({"event": "move-sink", "operator": "nix", "node": "near"}, "unknown operator"),
         ({"event": "move-sink", "operator": "j0", "node": "nix"}, "unknown node"),
