@@ -308,11 +308,7 @@ class FlinkEngine(FlinkCluster):
 
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> FlinkJob:
         """Submit a job."""
-        made: Any = workload(self.lead.start_ms())
-        if isinstance(made, Readings):
-            queries: Any = plan
-            return self.start_queries(queries, lambda start_ms: made, name)
-        return self.submit(plan, made, name, RESULTS)
+        return self.submit(plan, workload(self.lead.start_ms()), name, RESULTS)
 
     def submit(self, plan: Plan, workload: Workload, name: str, results: str) -> FlinkJob:
         """Submit a job of joins with a file of results of its own.
