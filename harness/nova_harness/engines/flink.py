@@ -317,11 +317,7 @@ class FlinkEngine(FlinkCluster):
 
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> FlinkJob:
         """Submit a job."""
-        made: Any = workload(self.lead.start_ms())
-        if isinstance(made, Readings):
-            queries: Any = plan
-            return self.start_queries(queries, lambda start_ms: made, name)
-        return self.submit(plan, made, name, RESULTS)
+        return self.submit(plan, workload(self.lead.start_ms()), name, RESULTS)
 
     def start_unpinned(
         self, plan: Plan, workload: Callable[[int], Workload], name: str

@@ -14,6 +14,7 @@ import msgspec
 from nova_core.errors import NovaError
 from nova_harness.control.disturbances import Disturbing
 from nova_harness.engines.base import RunError
+from nova_harness.engines.queries import start_job
 from nova_harness.experiment.document import EnginePart
 from nova_harness.experiment.stress import stressed
 from nova_harness.experiment.usage import RackUsage, Series
@@ -86,7 +87,9 @@ class Bed:
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> Job:
         """Have a plan run; see `Engine.start`."""
         self.events.clear()
-        return (self.starter or self.engine.start)(plan, workload, name)
+        if self.starter is not None:
+            return self.starter(plan, workload, name)
+        return start_job(self.engine, plan, workload, name)
 
     def flowing(self, streams: Streams, seconds: float | None) -> Callable[[int], Workload]:
         """What the engine is given of streams that begin at a time, for so many seconds."""
@@ -189,7 +192,7 @@ def warm_up(bed: Bed, plan: Plan, streams: Streams, seconds: float, tell: Tell) 
     bed.limits.lift(busy_hosts(plan))
     bed.deployment.prepare_results()
     tell("warming the engine up: deploying")
-    job = bed.engine.start(plan, bed.flowing(streams, None), "nova warming up")
+    job = start_job(bed.engine, plan, bed.flowing(streams, None), "nova warming up")
     try:
         job.await_running()
         tell("warming the engine up")
