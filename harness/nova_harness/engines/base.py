@@ -51,7 +51,7 @@ class Job(Protocol):
         ...
 
     @property
-    def workload(self) -> Workload:
+    def workload(self) -> Workload | Readings:
         """What flows, from when on."""
         ...
 

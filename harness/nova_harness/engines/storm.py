@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -346,8 +346,7 @@ class StormEngine(StormCluster):
         flow, called = query_flow.from_plan(plan), _called(name)
         file = self.deployment.result_file(RESULTS)
         self._submit(query_flux.topology(flow, made, file, called))
-        # Whatever else is asked of a job takes a flow for a dataflow, and readings for a workload.
-        return StormJob(self, called, cast("Any", flow), cast("Any", made))
+        return StormJob(self, called, flow, made)
 
     def query_results(self, flow: QueryFlow, scratch: Path) -> dict[str, Path]:
         """Copies of what the sinks of a topology have written, by query."""
@@ -378,8 +377,8 @@ class StormJob:
         self,
         engine: StormEngine,
         name: str,
-        dataflow: Dataflow,
-        workload: Workload,
+        dataflow: Dataflow | QueryFlow,
+        workload: Workload | Readings,
     ) -> None:
         self.engine, self.name = engine, name
         self.dataflow, self.workload = dataflow, workload
