@@ -308,7 +308,7 @@ class _Attempt:
     def _cut_join(self, operator: int, limit: float) -> None:
         graph = self._graph.graph
         rates = [graph[one].output_rate for one in graph[operator].inputs]
-        inputs = [np.array(rate) for rate in rates]
+        inputs = np.array(rates[0]), np.array(rates[1])
         maximum = float(maximum_partition_rate(*inputs, self._p.sigma, self._p.bandwidth))
         if limit < math.inf:
             maximum = min(maximum, limit / 2)

@@ -22,6 +22,7 @@ from nova_harness.results.schema import CellEvent
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
+    from nova_engines.query_flow import Readings
     from nova_engines.verification import Verification
     from nova_engines.workload import Workload
     from nova_harness.control.disturbances import Disturbance
@@ -96,8 +97,8 @@ class Bed:
         settings = msgspec.structs.asdict(self.settings)
         checkpoint_ms = round(1000 * settings.pop("checkpoint_s"))
 
-        def flow(start_ms: int) -> Workload:
-            workload: Any = streams.flow(start_ms, seconds, **settings)
+        def flow(start_ms: int) -> Any:
+            workload = streams.flow(start_ms, seconds, **settings)
             return replace(workload, checkpoint_ms=checkpoint_ms) if checkpoint_ms else workload
 
         return flow
@@ -147,7 +148,7 @@ class Outcome:
     """
 
     dataflow: str
-    workload: Workload
+    workload: Workload | Readings
     job: str
     verification: Verification
     records: Any

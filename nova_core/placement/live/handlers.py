@@ -114,12 +114,12 @@ def add_worker(placer: Placer, event: AddWorker, overload: bool) -> None:
     n, where = s.nodes, f"add-worker {given.id!r}"
     if given.id in s.node_index:
         raise ProblemError(f"{where}: there is a node of that name")
-    if (given.position is UNSET) == (event.latency is UNSET):
-        raise ProblemError(f"{where}: expected either a position or latencies to other nodes")
-    if event.latency is UNSET:
+    if given.position is not UNSET and event.latency is UNSET:
         position, height = _position(s, given.position, where), _or(given.height, 0.0)
-    else:
+    elif given.position is UNSET and event.latency is not UNSET:
         position, height = _located(s, event.latency, where)
+    else:
+        raise ProblemError(f"{where}: expected either a position or latencies to other nodes")
     row = n.used
     s.on_undo(setattr, n, "used", row)
     n.used = row + 1

@@ -41,9 +41,6 @@ class Resources:
     may_host: Callable[[int, int], bool] = lambda operator, node: True
 
 
-Assign = Callable[[Hierarchy, OperatorGraph, Resources], list[int]]
-
-
 class _Assignment:
     """An assignment under way."""
 
@@ -264,7 +261,7 @@ class HierarchyStrategy(Strategy):
 class _Assigning(HierarchyStrategy):
     # Relays may lack room for what they forward.
     ignores = ("capacity", "worker", "link")
-    assign: ClassVar[Assign]
+    assign: ClassVar[staticmethod[[Hierarchy, OperatorGraph, Resources], list[int]]]
 
     def place(self, problem: Problem) -> Plan:
         """Place by path selection, then operator assignment, one logical join after the other.
