@@ -170,7 +170,8 @@ def deploy(
                 compared = replay.compare(query_engine(engine), QueryFlow.from_json(job.document))
             results = engine.deployment.result_file("results")
     _remember(name, engine, job.name, job.document)
-    answer = {"job": job.name, "address": engine.address, "replaced": replaced, "results": results}
+    answer: dict[str, Any] = {"job": job.name, "address": engine.address, "replaced": replaced}
+    answer["results"] = results
     if query["check"]:
         answer["queries"] = {
             one: {"ok": it.ok, **msgspec.to_builtins(it)} for one, it in compared.items()

@@ -134,26 +134,7 @@ class Rebalance(_Event, tag="rebalance"):
     moves: Annotated[int, Meta(ge=1)]
 
 
-class Batch(_Event, tag="batch"):
-    """Several events as one: all take effect or none, and one delta tells what changes."""
-
-    events: list[
-        AddWorker
-        | RemoveWorker
-        | FailNode
-        | AddSource
-        | RemoveSource
-        | ChangeRate
-        | ChangeCapacity
-        | MoveNode
-        | MoveSink
-        | ChangeLink
-        | Pin
-        | Rebalance
-    ]
-
-
-Event = (
+_Single = (
     AddWorker
     | RemoveWorker
     | FailNode
@@ -166,8 +147,16 @@ Event = (
     | ChangeLink
     | Pin
     | Rebalance
-    | Batch
 )
+
+
+class Batch(_Event, tag="batch"):
+    """Several events as one: all take effect or none, and one delta tells what changes."""
+
+    events: list[_Single]
+
+
+Event = _Single | Batch
 KINDS: dict[str, type[Event]] = {str(kind.__struct_config__.tag): kind for kind in Event.__args__}
 
 

@@ -114,12 +114,12 @@ def add_worker(placer: Placer, event: AddWorker, overload: bool) -> None:
     n, where = s.nodes, f"add-worker {given.id!r}"
     if given.id in s.node_index:
         raise ProblemError(f"{where}: there is a node of that name")
-    if (given.position is UNSET) == (event.latency is UNSET):
-        raise ProblemError(f"{where}: expected either a position or latencies to other nodes")
-    if event.latency is UNSET:
+    if given.position is not UNSET and event.latency is UNSET:
         position, height = _position(s, given.position, where), _or(given.height, 0.0)
-    else:
+    elif given.position is UNSET and event.latency is not UNSET:
         position, height = _located(s, event.latency, where)
+    else:
+        raise ProblemError(f"{where}: expected either a position or latencies to other nodes")
     row = n.used
     s.on_undo(setattr, n, "used", row)
     n.used = row + 1
@@ -154,11 +154,8 @@ def _retire(placer: Placer, node: int, overload: bool) -> None:
         other = link[0] if link[1] == node else link[1]
         s.drop(s.links_at[other], link)
         s.drop(s.links_at[node], link)
-    residents = _largest_first(s, s.residents.of(node))
-    for pair in residents:
-        s.detach(pair)
     s.drop(s.overloaded, node)
-    placer.place_all(residents, overload)
+    placer.place_all(_largest_first(s, s.residents.of(node)), overload, leave=True)
 
 
 def remove_worker(placer: Placer, event: RemoveWorker, overload: bool) -> None:
@@ -227,8 +224,8 @@ def _evict(placer: Placer, pairs: Iterable[int], overload: bool, node: int) -> N
         if placer.is_pinned(pair):
             name, host = s.pair_names[pair], s.nodes.ids[node]
             raise NoRoomError(f"{name}: pinned to {host}, which can no longer run it", s.size(pair))
-        s.detach(pair)
-    placer.place_all(leaving, overload)
+    placer.place_all(leaving, overload, leave=True)
+    s.note_load(node)
 
 
 def _relieve(placer: Placer, node: int, overload: bool) -> None:
