@@ -8,7 +8,7 @@ range.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ class Operator:
 
     Attributes:
         name: unique; what Flink calls it.
-        node: where it runs.
+        node: where it runs; empty where the engine decides.
         kind: one of `KINDS`.
         inputs: names of the operators it receives from; a join's left ones.
         right: names a join's right input comes from.
@@ -119,7 +119,21 @@ class Dataflow:
     @cached_property
     def nodes(self) -> tuple[str, ...]:
         """Nodes that run anything, in order of their first operator."""
-        return tuple(dict.fromkeys(one.node for one in self.operators))
+        return tuple(dict.fromkeys(one.node for one in self.operators if one.node))
+
+    def unpinned(self) -> Dataflow:
+        """The same operators; the engine decides where those run that no sensor or sink needs.
+
+        Sources, what cuts their tuples as they leave, and sinks keep their nodes.
+        """
+        sources = {one.name for one in self.of_kind(SOURCE)}
+
+        def free(one: Operator) -> bool:
+            cuts = one.kind == FILTER and one.inputs[0] in sources
+            return one.kind not in (SOURCE, SINK) and not cuts
+
+        moved = [replace(one, node="") if free(one) else one for one in self.operators]
+        return replace(self, operators=tuple(moved))
 
     def result_files(self, path: str) -> dict[str, str]:
         """Per sink operator, the file on its node: ``path``, numbered from the second sink on."""

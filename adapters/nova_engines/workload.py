@@ -129,6 +129,8 @@ class Workload:
             job; otherwise it is counted and kept aside.
         control: absolute path of a directory on the sources' hosts where replays on Flink are told
             when to begin and end (`nova_flink.handover`); without, they begin at ``start_ms``.
+        checkpoint_ms: Flink starts a job of replays that has failed again by itself, from the
+            state it keeps so often; 0: a failed job ends.
     """
 
     sources: tuple[SourceStream, ...]
@@ -141,6 +143,7 @@ class Workload:
     buffer_timeout_ms: int = 100
     strict: bool = False
     control: str = ""
+    checkpoint_ms: int = 0
 
     def __post_init__(self) -> None:
         for name, least, most in (
@@ -149,6 +152,7 @@ class Workload:
             ("every", 1, INTEGER),
             ("watermark_ms", 1, INTEGER),
             ("buffer_timeout_ms", 0, INTEGER),
+            ("checkpoint_ms", 0, INTEGER),
             ("start_ms", 0, EXACT),
             ("count", 0, EXACT),
         ):
@@ -157,6 +161,8 @@ class Workload:
                 raise NovaError(f"workload: {name} {value}: expected {least} to {most}")
         if self.control and not self.control.startswith("/"):
             raise NovaError(f"workload: control {self.control!r}: expected an absolute path")
+        if self.control and self.checkpoint_ms:
+            raise NovaError("workload: checkpoint_ms: jobs under control are not started again")
         if self.control and any(stream.kind != "replay" for stream in self.sources):
             raise NovaError("workload: control: only replays can be told when to begin and end")
         if not self.sources:

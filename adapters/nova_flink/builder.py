@@ -12,7 +12,7 @@ from typing import Any
 from nova_core.errors import NovaError
 from nova_engines.dataflow import FILTER, JOIN, RELAY, SELECT, SINK, SOURCE, Dataflow, Operator
 from nova_engines.workload import Workload
-from nova_flink.pin import slot_sharing_group
+from nova_flink.pin import free_group, slot_sharing_group
 
 # How often sources look at the clock, ms, if watermarks come at its multiples: what is due between
 # two looks would have waited for the window's end in any case. Otherwise half of that.
@@ -25,11 +25,21 @@ KAFKA_SETTINGS = {
     "commit.offsets.on.checkpoint": "false",
 }
 
+# Of jobs that Flink starts again by itself, as often as it takes.
+RESTARTS = {
+    "restart-strategy.type": "fixed-delay",
+    "restart-strategy.fixed-delay.attempts": str(2**31 - 1),
+    "restart-strategy.fixed-delay.delay": "1 s",
+    # Hosts that are busy are slow to take part in one; that is no reason to end the job.
+    "execution.checkpointing.tolerable-failed-checkpoints": str(2**31 - 1),
+}
+
 
 def settings(workload: Workload) -> dict[str, str]:
     """Flink's configuration of a job."""
     # Tuples leave with watermarks; where these come as often, nothing else has to see to it.
     timed = max(workload.window_ms, workload.watermark_ms) > workload.buffer_timeout_ms
+    checkpoints = {"execution.checkpointing.interval": f"{workload.checkpoint_ms} ms"}
     return {
         "parallelism.default": "1",
         # A JobManager that is gone is told of within seconds, not after a minute of trying.
@@ -42,6 +52,7 @@ def settings(workload: Workload) -> dict[str, str]:
         # No operator here keeps or changes what it hands on.
         "pipeline.object-reuse": "true",
         "pipeline.generic-types": "false",
+        **(RESTARTS | checkpoints if workload.checkpoint_ms else {}),
     }
 
 
@@ -90,7 +101,7 @@ class _Job:
         # Java streams by operator, and which operators carry results.
         self.streams: dict[str, Any] = {}
         self.results: set[str] = set()
-        self.groups: dict[str, Any] = {}
+        self.groups: dict[tuple[str, str], Any] = {}
         # What cuts a source's tuples as they leave it, by source.
         self.cuts: dict[str, list[Operator]] = {}
         sources = {one.name for one in dataflow.of_kind(SOURCE)}
@@ -114,16 +125,21 @@ class _Job:
             stream = make[one.kind](one)
             if one.kind in (RELAY, SINK):  # others name what they consist of
                 stream.name(one.name)
-            stream.slotSharingGroup(self.group(one.node))
+            stream.slotSharingGroup(self.group(one))
             if one.kind == JOIN or any(name in self.results for name in one.inputs):
                 self.results.add(one.name)
             self.streams[one.name] = stream
 
-    def group(self, node: str) -> Any:
-        """The slot-sharing group of a node."""
-        if node not in self.groups:
-            self.groups[node] = slot_sharing_group(self.gateway, node)
-        return self.groups[node]
+    def group(self, one: Operator) -> Any:
+        """The slot-sharing group of an operator's node, or its own where any node will do."""
+        key = (one.node, "" if one.node else one.name)
+        if key not in self.groups:
+            self.groups[key] = (
+                slot_sharing_group(self.gateway, one.node)
+                if one.node
+                else free_group(self.gateway, one.name)
+            )
+        return self.groups[key]
 
     def input(self, names: tuple[str, ...]) -> Any:
         """All that some operators send, as one stream."""
@@ -137,7 +153,7 @@ class _Job:
         """A source."""
         number = self.workload.index(one.source)
         stream, workload = self.workload.sources[number], self.workload
-        kind, group = self.java.SensorTuple.type(), self.group(one.node)
+        kind, group = self.java.SensorTuple.type(), self.group(one)
         count = -1 if workload.count is None else workload.count
         watermarks = (workload.window_ms, workload.watermark_ms)
         if stream.kind == "kafka":
@@ -215,7 +231,7 @@ class _Job:
     def filter(self, one: Operator) -> Any:
         """What passes of a stream."""
         passed = self.input(one.inputs).filter(self.partitions(one))
-        passed.name(one.name).slotSharingGroup(self.group(one.node))
+        passed.name(one.name).slotSharingGroup(self.group(one))
         return passed.transform(
             f"send {one.name}", self.java.SensorTuple.type(), self.java.Forward()
         )
@@ -254,7 +270,7 @@ class _Job:
             .window(windows.of(jvm.java.time.Duration.ofMillis(workload.window_ms)))
             .apply(match, kind)
         )
-        joined.name(one.name).slotSharingGroup(self.group(one.node))
+        joined.name(one.name).slotSharingGroup(self.group(one))
         return joined.transform(f"send {one.name}", kind, self.java.Forward())
 
     def sink(self, one: Operator) -> Any:

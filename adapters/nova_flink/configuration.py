@@ -283,6 +283,8 @@ class ClusterConfiguration:
             "external-resources": resource,
             f"external-resource.{resource}.amount": SLOTS,
             "taskmanager.numberOfTaskSlots": 1,
+            # What is not pinned is spread over all, not put on the first with room.
+            "taskmanager.load-balance.mode": "SLOTS",
             # An account that slots draw 0.01 from, not a limit.
             "taskmanager.cpu.cores": "100.0",
             "taskmanager.memory.framework.heap.size": f"{FRAMEWORK_HEAP}m",

@@ -72,11 +72,19 @@ class Ledger:
         window_ms: length of windows.
         shares: by time; the last one's job runs.
         handing: what is being done.
+        end_ms: when the last one's sources end, once that is final; ms since the epoch.
     """
 
     window_ms: int
     shares: tuple[Share, ...]
     handing: Handing | None = None
+    end_ms: int | None = None
+
+    @property
+    def jobs(self) -> set[str]:
+        """Ids of all its jobs, also of the one that is handed over to."""
+        handing = () if self.handing is None else (self.handing.share,)
+        return {share.job.job for share in (*self.shares, *handing)}
 
     @classmethod
     def read(cls, path: Path) -> Ledger:
@@ -227,6 +235,8 @@ class Handover:
     def end(self) -> int:
         """Have the job that runs end at a window boundary, its results complete.
 
+        An end that a killed controller had made final is what counts.
+
         Returns:
             The boundary, ms since the epoch.
 
@@ -234,12 +244,16 @@ class Handover:
             NovaError: where its sources do not answer, or the job fails before.
         """
         ledger = self._quiet()
-        old = ledger.shares[-1]
-        end = max(_up(_now_ms() + OVERLAP_MS, ledger.window_ms), old.from_ms + ledger.window_ms)
-        end = self._agreed(ledger, Share(old.job, end, old.begin_ms), keep=False).from_ms
-        tell_end(self.rest, self.files, old, end)
+        old, end = ledger.shares[-1], ledger.end_ms
+        if end is None:
+            end = max(_up(_now_ms() + OVERLAP_MS, ledger.window_ms), old.from_ms + ledger.window_ms)
+            end = self._agreed(ledger, Share(old.job, end, old.begin_ms), keep=False).from_ms
+            replace(ledger, end_ms=end).write(self.path)
+        if self._state(old.job) not in ENDED:
+            tell_end(self.rest, self.files, old, end)
         state = self.rest.wait_ended(old.job.job, ENDED_S)
         if state != "FINISHED":
+            replace(ledger, end_ms=None).write(self.path)
             raise HandoverError(f"job {old.job.job}: {state} before its end")
         return end
 

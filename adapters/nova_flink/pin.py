@@ -41,6 +41,14 @@ def slot_sharing_group(gateway: Any, node: str) -> Any:
     )
 
 
+def free_group(gateway: Any, operator: str) -> Any:
+    """The (Java) slot-sharing group of one operator that any TaskManager can take."""
+    builder = gateway.jvm.org.apache.flink.api.common.operators.SlotSharingGroup.newBuilder(
+        f"free {operator}"
+    )
+    return builder.setCpuCores(CPU_CORES).setTaskHeapMemoryMB(HEAP_MB).build()
+
+
 def pin(job: Any, plan: str | Path | Mapping[str, Any]) -> dict[str, str]:
     """Pin every operator of a job to the node the plan gives it, and name it after the plan.
 

@@ -24,6 +24,8 @@ CONNECTION_MB = 0.3125
 def verify(rest: Rest, job_id: str, dataflow: Dataflow | QueryFlow) -> Verification:
     """Compare where a job's subtasks are with a dataflow.
 
+    What the engine may put anywhere is in place wherever it is.
+
     Raises:
         FlinkError: for an unknown job, or when nothing answers.
     """
@@ -33,7 +35,9 @@ def verify(rest: Rest, job_id: str, dataflow: Dataflow | QueryFlow) -> Verificat
         title = str(vertex["name"])
         held = operators_in(title, nodes) or [title]
         for subtask in rest.subtasks(job_id, vertex["id"]):
-            parts += [(name, _place(subtask), str(subtask["status"])) for name in held]
+            place = _place(subtask)
+            parts += [(name, place, str(subtask["status"])) for name in held]
+            nodes |= {name: place for name in held if place and nodes.get(name) == ""}
     return compare(nodes, parts)
 
 

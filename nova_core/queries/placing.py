@@ -16,9 +16,9 @@ from nova_core.model.problem import Bools, Floats, Ints, Problem
 from nova_core.model.query_graph import QueryGraph, expand
 from nova_core.model.query_plan import QueryPlan, instance_links, instance_weights, link_weights
 from nova_core.placement.partitioning import (
+    DEFAULT_SIGMA,
     maximum_partition_rate,
     partition_rates,
-    sigma_for_bandwidth,
 )
 from nova_core.queries.virtual import virtual_positions
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from nova_core.queries.kernels.assign import Bodies
     from nova_core.strategies.nova import NovaParameters
 
-DEFAULT_SIGMA = 0.4
 # Small inputs afford more: candidates, orders, and aggregates both split and whole.
 FEW_BODIES = 300
 BODIES_AFFORDED = 400
@@ -309,11 +308,8 @@ class _Attempt:
     def _cut_join(self, operator: int, limit: float) -> None:
         graph = self._graph.graph
         rates = [graph[one].output_rate for one in graph[operator].inputs]
-        columns = [np.array([rate]) for rate in rates]
-        sigma: Floats | float = DEFAULT_SIGMA if self._p.sigma is None else self._p.sigma
-        if self._p.sigma is None and self._p.bandwidth is not None:
-            sigma = sigma_for_bandwidth(columns[0], columns[1], self._p.bandwidth)
-        maximum = float(np.ravel(maximum_partition_rate(columns[0], columns[1], sigma))[0])
+        inputs = np.array(rates[0]), np.array(rates[1])
+        maximum = float(maximum_partition_rate(*inputs, self._p.sigma, self._p.bandwidth))
         if limit < math.inf:
             maximum = min(maximum, limit / 2)
         left, right = (partition_rates(rate, maximum) for rate in rates)

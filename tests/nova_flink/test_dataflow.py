@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from nova_core.errors import NovaError
 from nova_core.model import Plan
 from nova_core.model.partitioner import partition_of
 from nova_core.strategies.base import place
-from nova_engines.dataflow import Dataflow, Operator, from_plan
+from nova_engines.dataflow import FILTER, SINK, SOURCE, Dataflow, Operator, from_plan
 
 TUPLES = 40
 
@@ -115,6 +116,21 @@ def test_the_tree_is_relayed_hop_by_hop() -> None:
     assert carried_out(dataflow) == wanted(plan)
 
 
+@given(seed=st.integers(0, 999), routes=st.booleans())
+def test_what_no_sensor_or_sink_needs_can_be_left_to_the_engine(seed: int, routes: bool) -> None:
+    plan = random_plan(seed, routes=routes)
+    pinned = from_plan(plan, plan.problem)
+    free = pinned.unpinned()
+    sources = {one.name for one in pinned.of_kind(SOURCE)}
+    for before, after in zip(pinned.operators, free.operators, strict=True):
+        kept = before.kind in (SOURCE, SINK) or (
+            before.kind == FILTER and before.inputs[0] in sources
+        )
+        assert after == (before if kept else replace(before, node=""))
+    assert set(free.nodes) == {one.node for one in free.operators} - {""}
+    assert Dataflow.from_json(free.to_json()) == free
+
+
 def test_every_sink_has_its_own_file() -> None:
     plan = random_plan(5, sinks=2)
     dataflow = from_plan(plan, plan.problem)
@@ -128,8 +144,6 @@ def test_another_problem_is_refused() -> None:
 
 
 def test_sources_the_workload_lacks_are_named() -> None:
-    from dataclasses import replace
-
     plan = random_plan(1)
     workload = workload_of(plan.problem, 0, seconds=1, window_ms=10)
     less = replace(workload, sources=workload.sources[1:])

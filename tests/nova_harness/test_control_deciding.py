@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from nova_core import place
+from nova_core.errors import NovaError
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.model.verify import verify
 from nova_engines.dataflow import from_plan
+from nova_harness.control import sensing
 from nova_harness.control.deciding import Decider, Seen, Tuning, moves_of, node_row
 from nova_harness.control.joins_watch import BUSY, RECEIVED, JoinsWatch
 from nova_harness.control.sensing import Processes
 from nova_harness.experiment.problem import problem_document, problem_of
 from nova_testbed.inventory import read_inventory
+from nova_testbed.probing import ClockOffset
 from nova_workloads.base import Traffic
 from nova_workloads.debs import DebsWorkload
 
@@ -238,6 +243,24 @@ def test_joins_that_work_all_the_time(placed: tuple[Problem, Plan]) -> None:
     assert watch.look(job(5000, 1500), 5.0) == {"near": 300.0}
     assert watch.look(job(5000, 1500), 7.0) == {"near": 300.0}
     assert watch.look(job(7000, 2500), 10.0) == {}
+
+
+@pytest.mark.parametrize(
+    ("offset_ms", "told"), [(2100.0, "far: its clock is 2.1 s ahead of"), (-900.0, "0.9 s behind")]
+)
+def test_clocks_that_are_off_are_refused(
+    offset_ms: float, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(hosts: Any, *, count: int) -> list[ClockOffset]:
+        # Over slow SSH, an offset is less sure.
+        return [ClockOffset("near", 700.0, 300.0), ClockOffset("far", offset_ms, 100.0)]
+
+    hosts: Any = None
+    monkeypatch.setattr(sensing, "clock_offsets", measured)
+    with pytest.raises(NovaError, match=told):
+        sensing.refuse_clocks(hosts)
+    offset_ms = 400.0
+    sensing.refuse_clocks(hosts)
 
 
 def test_readings_are_smoothed() -> None:

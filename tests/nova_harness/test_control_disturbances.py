@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from needs import need_namespaces
 
+from nova_flink.home import FlinkHome
 from nova_harness.control.disturbances import Disturbing, Script, ScriptError
-from nova_harness.engines.flink import TASK_MANAGER
+from nova_harness.engines.flink import TASK_MANAGER, FlinkDeployment
 from nova_testbed.host import Host
 from nova_testbed.hosts import Hosts, connect
 from nova_testbed.inventory import Inventory, read_inventory
@@ -26,7 +27,7 @@ inventory: 1
 name: {name}
 virtual: true
 defaults: {{cpu: 0.25, memory: 128 MiB}}
-hosts: [{{name: hub, role: sink}}, {{name: near, role: worker}}]
+hosts: [{{name: hub, role: sink, memory: 1 GiB}}, {{name: near, role: worker, memory: 512 MiB}}]
 network: {{rtt_ms: 10}}
 """
 
@@ -138,15 +139,17 @@ def test_hosts_feel_what_a_script_says(hosts: Hosts, tmp_path: Path) -> None:
         {"at": 2, "what": "kill", "host": "near"},
         {"at": 2.5, "what": "hang", "host": "near"},
     )
-    told: list[str] = []
+    noted: list[tuple[str, str]] = []
     ended = threading.Event()
 
-    def tell(text: str) -> None:
-        told.append(text)
-        if text.startswith("not done"):
+    def note(kind: str, text: str) -> None:
+        noted.append((kind, text))
+        if kind == "failed":
             ended.set()
 
-    with closing(Disturbing(Script.read(file, hosts.inventory).events, hosts, tell)) as disturbing:
+    deployment = FlinkDeployment(hosts, FlinkHome.default())
+    events = Script.read(file, hosts.inventory).events
+    with closing(Disturbing(events, deployment, note)) as disturbing:
         disturbing.start()
         until(lambda: state_of(near, pid) == "T")
         until(lambda: state_of(near, pid) != "T")
@@ -155,15 +158,15 @@ def test_hosts_feel_what_a_script_says(hosts: Hosts, tmp_path: Path) -> None:
         assert cores(rack) == 0.5
         assert round_trip_ms(hosts) > 49
         assert [job.name for job in near.jobs()] == ["disturbance"]
-    assert told[:3] == [
-        "near has 0.5 cores",
-        "near to hub takes 50 ms",
-        "load on near",
+    assert noted == [
+        ("disturbed", "near has 0.5 cores"),
+        ("disturbed", "near to hub takes 50 ms"),
+        ("disturbed", "load on near"),
+        ("disturbed", "the worker on near hangs, for 1 s"),
+        ("over", "the worker on near hangs, for 1 s"),
+        ("disturbed", "the worker on near is killed"),
+        ("failed", "not disturbed: near: has no worker of Flink's"),
     ]
-    assert told[3] == "the worker on near hangs, for 1 s"
-    assert told[4] == "over: the worker on near hangs, for 1 s"
-    assert told[5] == "the worker on near is killed"
-    assert told[6] == "not done: near: has no worker of Flink's"
     # What lasts is undone at the end.
     assert cores(rack) == 0.25
     assert round_trip_ms(hosts) < 40

@@ -72,6 +72,19 @@ def test_state_and_figures(address: str) -> None:
     assert 'nova_control_latency_seconds{quantile="0.99"} 0.461' in text
 
 
+def test_the_dashboard_asks_for_figures_that_are_there(address: str) -> None:
+    served_text = httpx.get(f"{address}/metrics").text
+    dashboard = httpx.get(f"{address}/grafana.json").json()
+    asked = {
+        name
+        for one in [t for panel in dashboard["panels"] for t in panel["targets"]]
+        + dashboard["annotations"]["list"]
+        for name in re.findall(r"nova_\w+", one["expr"])
+    }
+    there = {line.split("{")[0].split()[0] for line in served_text.splitlines() if line[0] != "#"}
+    assert asked == there
+
+
 def test_nothing_is_known_at_first() -> None:
     with served(0, application(lambda: None)) as address:
         assert httpx.get(f"{address}/state").json() is None

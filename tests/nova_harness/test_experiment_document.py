@@ -22,6 +22,7 @@ from nova_harness.results.schema import Verification
 from nova_workloads.comparison import Comparison
 
 SMALL = "experiment: 1\nname: small\nstrategies: [nova, sink]\n"
+KILL = "disturbances: [{at: 1, what: kill, host: worker1}]"
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -55,6 +56,11 @@ def test_experiments_that_come_with_nova_can_be_read(name: str) -> None:
         ("strategies: [nova]\nstress: often", "stress"),
         ("strategies: [nova]\nengine: heron", "engine: unknown 'heron'; there are flink"),
         ("strategies: [nova]\nwindow_ms: [1]", "did you mean 'windows_ms'?"),
+        ("strategies: [{name: nova, scheduled_by: me}]", "scheduled_by"),
+        ("strategies: [{name: nova, scheduled_by: engine}]\nengine: storm", "only with engine fl"),
+        ("strategies: [nova]\nengine: spark\nsettings: {checkpoint_s: 1}", "checkpoint_s: only"),
+        (f"strategies: [nova]\n{KILL}", "kill: would end the jobs of nova; settings.checkpoint_s"),
+        (f"strategies: [nova]\nengine: storm\n{KILL}", "kill: only with engine flink"),
     ],
 )
 def test_mistakes_are_told_with_the_field(tmp_path: Path, line: str, told: str) -> None:
@@ -64,6 +70,22 @@ def test_mistakes_are_told_with_the_field(tmp_path: Path, line: str, told: str) 
     assert str(path) in str(caught.value)
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_killed_workers_need_a_controller_or_checkpoints(tmp_path: Path) -> None:
+    controlled = "strategies: [{name: nova, scheduled_by: controller}]"
+    for rest in (controlled, "strategies: [nova]\nsettings: {checkpoint_s: 5}"):
+        text = f"experiment: 1\nname: right\n{rest}\n{KILL}\n"
+        (event,) = read_experiment(written(tmp_path, text)).disturbances
+        assert str(event) == "the worker on worker1 is killed"
+
+
+def test_the_disturbed_experiment_has_a_plan_a_controller_and_the_engine_alone() -> None:
+    found = read_experiment(find_experiment("disturbed"))
+    by = {part.called: part.scheduled_by for part in found.chosen}
+    assert by["nova"] == "controller" and by["engine-default"] == "engine"
+    assert by["nova-fixed"] == by["sink"] == "plan"
+    assert {event.at for event in found.disturbances} == {15}
 
 
 def test_an_unknown_name_is_told() -> None:

@@ -28,10 +28,10 @@ from nova_harness.experiment.calibration import (
 )
 from nova_harness.experiment.document import ExperimentError
 from nova_harness.experiment.limits import LEFT_CORES, Limits
-from nova_harness.experiment.measured import percentiles
 from nova_harness.experiment.problem import problem_document, problem_of, rtt_csv
 from nova_harness.experiment.stress import ROOM, profiles
 from nova_harness.experiment.usage import Reading, engine_cores, mean_cores, noted, usage_table
+from nova_harness.results.latencies import percentiles
 from nova_harness.results.run_folder import CALIBRATIONS, read_calibrations, write_json
 from nova_harness.results.schema import CalibratedSetting, Calibration, Calibrations
 from nova_testbed.inventory import Inventory, read_inventory

@@ -142,6 +142,7 @@ def run(
     from nova_harness.control.controller import Controller, controlled
     from nova_harness.control.deciding import Tuning
     from nova_harness.control.disturbances import Script
+    from nova_harness.control.sensing import refuse_clocks
     from nova_harness.control.watching import watching
 
     results = tell["results"]
@@ -159,6 +160,7 @@ def run(
         _engine(place, state, miss_after) as engine,
     ):
         refuse_unknown(decided, engine)
+        refuse_clocks(engine.deployment.hosts)
         controller = Controller(engine, state, Tuning(**tuning), shown.note, dry_run=dry_run)
         with closing(controller), ExitStack() as disturbing:
             try:

@@ -15,7 +15,7 @@ import numpy as np
 
 from nova_core.errors import NovaError
 from nova_engines.results import FIELDS, RECORD_BYTES
-from nova_harness.experiment.measured import percentiles
+from nova_harness.results.latencies import percentiles
 
 if TYPE_CHECKING:
     from nova_testbed.hosts import Hosts

@@ -30,7 +30,6 @@ from nova_harness.control.disturbances import Disturbing, Script
 from nova_harness.control.host_files import HostFiles
 from nova_harness.control.joins_watch import JoinsWatch
 from nova_harness.control.sensing import HostSensor, HostView
-from nova_harness.engines.flink import TASK_MANAGER
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
 TICK_S = 0.5
 # A job has failed: so long is waited until it is known which host was lost.
 LEARN_S = 8.0
+# What names of controlled jobs begin with.
+JOB_NAME = f"{OWN_JOBS}control-"
 # Sources of the first job begin so long after they are told.
 BEGIN_MS = 1500
 # What could not be done is tried again after so long.
@@ -143,14 +144,14 @@ class Controller:
         self.positions: dict[str, tuple[float, float]] = {}
         self._sensor: HostSensor | None = None
         self._arrivals: ArrivalsWatch | None = None
-        self._wanted: Plan | None = None
-        self._why: list[str] = []
+        self._next_plan: Plan | None = None
+        self._reasons: list[str] = []
         self._noticed_at = 0.0
         self._moved_at = -math.inf
         self._failed_at: float | None = None
         self._next_try = -math.inf
         self._revivals: dict[str, _Trial] = {}
-        self._told = ""
+        self._last_text = ""
         self.finished = False
 
     # --- begin ----------------------------------------------------------------------------------
@@ -186,16 +187,25 @@ class Controller:
             raise NovaError("hosts: log in as the same user everywhere; sources take orders there")
         window = workload.window_ms
         start = workload.start_ms or _up(_now_ms(), window)
-        self.workload = replace(workload, start_ms=start, control=f"{works.pop()}/orders")
+        self.workload = replace(
+            workload, start_ms=start, control=f"{works.pop()}/orders", checkpoint_ms=0
+        )
         write_text(self.directory / WORKLOAD, self.workload.to_json())
         write_problem_file(problem, self.directory / PROBLEM)
         begun = time.monotonic()
         for job in self.engine.jobs():
-            if job.own and job.runs:
+            if job.runs and job.name.startswith(JOB_NAME):
+                raise NovaError(
+                    f"{job.name} ({job.job}) runs already: go on with the --state of its "
+                    "controller, or end it with `nova cluster stop`"
+                )
+            if job.runs and job.own:
                 self.engine.stop(job.job)
         self.deployment.prepare_results()
         self.running = self._deploy(plan)
-        begin = start if workload.start_ms else _up(_now_ms() + BEGIN_MS, window)
+        begin = start // window * window
+        if not workload.start_ms:
+            begin = _up(_now_ms() + BEGIN_MS, window)
         self.handover.first(self.running.job, window, begin)
         self.decider = Decider(problem, plan, self.tuning)
         took = time.monotonic() - begun
@@ -207,20 +217,34 @@ class Controller:
             raise NovaError(f"{self.directory}: is of another problem; use another --state")
         self.workload = Workload.read(self.directory / WORKLOAD)
         last = Ledger.read(self.directory / LEDGER).shares[-1].job.job
-        if last not in self.rest.jobs():
+        if all(job.job != last for job in self.engine.jobs()):
             raise NovaError(
                 f"{self.directory}: its job {last} is not there any more: Flink was ended since; "
                 "begin anew with another --state"
             )
         settled = self.handover.settle()
-        share = Ledger.read(self.directory / LEDGER).shares[-1]
-        if self.rest.job(share.job.job)["state"] not in ENDED:
-            # Another controller may have begun to end it.
+        ledger = Ledger.read(self.directory / LEDGER)
+        share = ledger.shares[-1]
+        if ledger.end_ms is not None:
+            self.finished = True
+        elif self.rest.job(share.job.job)["state"] not in ENDED:
+            # Another controller may not have told it to begin, or have begun to end it.
             tell(self.files, share.job, Order(share.begin_ms))
+        self._end_strays()
         self.running = self._known(share)
         self.decider = Decider(problem, self.running.plan, self.tuning)
-        done = "; a hand-over that was begun is settled" if settled else ""
-        self._say("resumed", f"goes on with {share.job.job}{done}")
+        note = "; a hand-over that was begun is settled" if settled else ""
+        self._say("resumed", f"goes on with {share.job.job}{note}")
+
+    def _end_strays(self) -> None:
+        """End controlled jobs that the ledger does not name, so that they never got to run.
+
+        Their controller was killed, or failed, after it had submitted them.
+        """
+        known = Ledger.read(self.directory / LEDGER).jobs
+        for job in self.engine.jobs():
+            if job.runs and job.name.startswith(JOB_NAME) and job.job not in known:
+                self.engine.stop(job.job)
 
     def _known(self, share: Share) -> _Running:
         """A job that another controller has deployed."""
@@ -269,9 +293,9 @@ class Controller:
 
     def disturbed(self, script: Script) -> Disturbing:
         """Have a script's disturbances happen from now on, and noted."""
-        found = Disturbing(script.events, self.hosts, lambda text: self._say("disturbed", text))
-        found.start()
-        return found
+        begun = Disturbing(script.events, self.deployment, self._say)
+        begun.start()
+        return begun
 
     def views(self) -> dict[str, HostView]:
         """What is known of hosts."""
@@ -283,21 +307,31 @@ class Controller:
 
     def look(self) -> None:
         """Look once, and do what follows."""
+        self._settle()
         now = time.monotonic()
-        told = self.rest.job(self.running.job.job)
-        seen = self._seen(told, now)
+        status = self.rest.job(self.running.job.job)
+        seen = self._seen(status, now)
         for decision in self.decider.decide(seen, now):
             self._follow(decision)
         self._revive(seen, now)
-        state = str(told["state"])
+        state = str(status["state"])
         if state in ENDED and state != "FINISHED":
             self._recover(seen, now)
         elif state == "FINISHED":
             self.finished = True
         elif any(not seen[node].up for node in self.running.dataflow.nodes):
             self._once("waiting", "for Flink to miss what it has lost")
-        elif self._wanted is not None and now - self._moved_at > self.tuning.cooldown_s:
+        elif self._next_plan is not None and self._may_move(now):
             self._hand_over(now)
+
+    def _may_move(self, now: float) -> bool:
+        """Whether it is time for a hand-over by choice.
+
+        What happens to several hosts at once is noticed one by one: one hand-over follows them all.
+        """
+        waited = time.monotonic() - self._noticed_at >= self.tuning.lasting_s
+        calm = now - self._moved_at > self.tuning.cooldown_s
+        return calm and (waited or not self.decider.confirming)
 
     def _seen(self, job: Mapping[str, Any], now: float) -> dict[str, Seen]:
         listed = self.rest.task_managers()
@@ -318,19 +352,21 @@ class Controller:
         moves = moves_of(decision.delta)
         self._say("noticed", f"{decision.what}: {'; '.join(moves) or 'nothing has to move'}")
         if not decision.delta.empty:
-            self._wanted = self.decider.plan()
-            self._why.append(decision.what)
-            self._noticed_at = time.monotonic()
+            if self._next_plan is None:
+                self._noticed_at = time.monotonic()
+            self._next_plan = self.decider.plan()
+            self._reasons.append(decision.what)
             if self.dry_run:
                 self._say("would", f"{decision.what}: would hand over now")
-                self._wanted, self._why = None, []
+                self._next_plan, self._reasons = None, []
 
     # --- acting ---------------------------------------------------------------------------------
 
     def _deploy(self, plan: Plan) -> _Running:
         """A job of a plan, all of which runs and waits for its orders."""
         at = self.directory / JOBS
-        name = f"control-{sum(1 for _ in at.glob('*.problem.json')) + 1}"
+        number = sum(1 for _ in at.glob("*.problem.json")) + 1
+        name = f"{JOB_NAME}{number}".removeprefix(OWN_JOBS)
         write_problem_file(plan.problem, at / f"{name}.problem.json")
         write_plan(plan, at / f"{name}.json")
         job = self.engine.submit(plan, self.workload, f"{OWN_JOBS}{name}", name)
@@ -344,17 +380,30 @@ class Controller:
         controlled = ControlledJob.of(job.name, job.dataflow, self.workload, file)
         return _Running.of(controlled, plan, job.dataflow)
 
+    def _settle(self) -> None:
+        """Finish or take back a hand-over in which something did not answer."""
+        if not self.handover.settle():
+            return
+        share = Ledger.read(self.directory / LEDGER).shares[-1]
+        if share.job.job == self.running.job.job:
+            self._say("failed", f"the hand-over is taken back: {share.job.job} goes on")
+            return
+        self._done(self._known(share))
+        text = f"handed over at {_clock(share.from_ms)}, after something had not answered"
+        self._say("handed-over", text, job=share.job.job, boundary_ms=share.from_ms)
+
     def _hand_over(self, now: float) -> None:
-        wanted, why = self._wanted, "; ".join(dict.fromkeys(self._why))
-        if wanted is None or now < self._next_try:
+        plan, why = self._next_plan, "; ".join(dict.fromkeys(self._reasons))
+        if plan is None or now < self._next_try:
             return
         begun = time.monotonic()
         try:
-            new = self._deploy(wanted)
+            new = self._deploy(plan)
             boundary = self.handover.plan(new.job)
         except NovaError as error:
             self._next_try = time.monotonic() + AGAIN_S
             self._say("failed", f"{why}: not handed over: {error}")
+            self._end_strays()
             return
         self._done(new)
         took = time.monotonic() - begun
@@ -390,6 +439,7 @@ class Controller:
         except NovaError as error:
             self._next_try = time.monotonic() + 1.0
             self._once("failed", f"not deployed anew: {error}")
+            self._end_strays()
             return
         took = time.monotonic() - self._failed_at
         self._done(new)
@@ -402,11 +452,11 @@ class Controller:
         )
 
     def _done(self, new: _Running) -> None:
-        self.running, self._wanted, self._why = new, None, []
+        self.running, self._next_plan, self._reasons = new, None, []
         if self._arrivals is not None:
             self._arrivals.follow(new.job.results)
         self._failed_at, self._moved_at, self._next_try = None, time.monotonic(), -math.inf
-        self._told = ""
+        self._last_text = ""
 
     def _revive(self, seen: Mapping[str, Seen], now: float) -> None:
         """Start worker processes again that have ended, once the engine has missed them.
@@ -424,11 +474,8 @@ class Controller:
             if task_manager(name) in listed:
                 continue
             trial.at, trial.times = now + REVIVE_S * 2 ** (trial.times + 1), trial.times + 1
-            host = self.hosts[name]
-            command = self.deployment.commands(name)[TASK_MANAGER]
-            log = f"{self.deployment.work(name)}/{TASK_MANAGER}.out"
             with suppress(NovaError):
-                host.start(command, name=TASK_MANAGER, log=log, keep=True)
+                self.deployment.start_worker(name)
                 assert self._sensor is not None
                 self._sensor.expect(name, self._sessions(name))
                 self._say("restarted", f"Flink's worker on {name} was started again")
@@ -444,12 +491,12 @@ class Controller:
         entry = Entry(time.time(), kind, text, figures)
         with (self.directory / DECISIONS).open("a", encoding="utf-8") as file:
             file.write(entry.to_json() + "\n")
-        self._told = text
+        self._last_text = text
         self._note(entry)
 
     def _once(self, kind: str, text: str) -> None:
         """The same is said once, until something else was."""
-        if text != self._told:
+        if text != self._last_text:
             self._say(kind, text)
 
 

@@ -155,6 +155,11 @@ class Decider:
         """What hosts count as, of their own capacity; 0 for those that are lost."""
         return {name: one.share if one.used else 0.0 for name, one in self._known.items()}
 
+    @property
+    def confirming(self) -> bool:
+        """Whether some host differs from what it counts as, but not for long enough yet."""
+        return any(one.since is not None for one in self._known.values())
+
     def waiting(self, seen: Mapping[str, Seen]) -> list[str]:
         """Hosts without which nothing runs, and that are not there."""
         return sorted(name for name in self.fixed if name in seen and not seen[name].up)
@@ -166,14 +171,14 @@ class Decider:
             seen: hosts by name; those that are not in the problem do not count.
             now: `time.monotonic`.
         """
-        found = []
+        failures = []
         for name in sorted(seen.keys() & self._known.keys() - self.fixed):
-            found += self._presence(name, seen[name], now)
+            failures += self._presence(name, seen[name], now)
         changes = []
         for name in sorted(seen.keys() & self._known.keys()):
             if self._worker[name] and self._known[name].used and seen[name].up:
                 changes += self._capacity_of(name, seen[name], now)
-        return found + changes
+        return failures + changes
 
     # --- hosts that are lost and found ----------------------------------------------------------
 
@@ -224,14 +229,14 @@ class Decider:
         changed = ChangeCapacity(node=name, capacity=own * share)
         event = Batch(events=[changed, self._rebalance()]) if more else changed
         percent = f"{100 * abs(share - known.share):.0f} % {'more' if more else 'less'}"
-        found = self._apply(f"{name} can do {percent}", event, now, name)
-        if not found.refused:
+        decision = self._apply(f"{name} can do {percent}", event, now, name)
+        if not decision.refused:
             known.share = share
             if seen.saturated is not None and not more:
                 known.slow = share
                 known.slow_until = now + self.tuning.memory_s * 2**known.slowed
                 known.slowed += 1
-        return [found]
+        return [decision]
 
     def _apply(self, what: str, event: Any, now: float, name: str) -> Decision:
         failure = isinstance(event, FailNode)
@@ -267,9 +272,9 @@ def node_row(problem: Problem, name: str) -> NodeRow:
 
 def moves_of(delta: PlanDelta) -> list[str]:
     """What a delta does, a line each."""
-    told = [f"{m.operator} from {m.source_node} to {m.target_node}" for m in delta.move]
+    lines = [f"{m.operator} from {m.source_node} to {m.target_node}" for m in delta.move]
     stops, starts = len(delta.stop), len(delta.start)
     if stops or starts:
         nodes = sorted({row.node for row in delta.start})
-        told.append(f"{stops} pieces end, {starts} begin on {', '.join(nodes) or 'no host'}")
-    return told
+        lines.append(f"{stops} pieces end, {starts} begin on {', '.join(nodes) or 'no host'}")
+    return lines

@@ -17,8 +17,8 @@ from nova_core.errors import NovaError
 from nova_core.model.syntax import read_typed
 
 if TYPE_CHECKING:
+    from nova_harness.engines.deployment import EngineDeployment
     from nova_testbed.host import Host
-    from nova_testbed.hosts import Hosts
     from nova_testbed.inventory import Inventory
 
 VERSION = 1
@@ -39,7 +39,8 @@ class Disturbance(msgspec.Struct, forbid_unknown_fields=True, frozen=True, renam
         what: ``load`` keeps a core busy; ``cpu`` gives the host so many cores; ``rtt`` makes the
             link to ``to`` so long; ``kill`` ends the engine's worker; ``hang`` stops it.
         host: that it happens to.
-        last: s after which it is over; without, it stays. A killed worker is not started again.
+        last: s after which it is over; without, it stays. A killed worker is started again then,
+            unless somebody else has, as a host's own supervisor would.
         cores: of ``cpu``; virtual hosts only.
         to: the other host, of ``rtt``; virtual hosts only.
         ms: round trip of ``rtt``.
@@ -86,9 +87,9 @@ class Script(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         Raises:
             NovaError: naming the event, and what it lacks.
         """
-        found = read_typed(path, cls, "nova_disturbances", VERSION, ScriptError)
-        check_events(found.events, inventory, str(path))
-        return found
+        script = read_typed(path, cls, "nova_disturbances", VERSION, ScriptError)
+        check_events(script.events, inventory, str(path))
+        return script
 
 
 def check_events(events: Sequence[Disturbance], inventory: Inventory, where: str) -> None:
@@ -120,14 +121,19 @@ class Disturbing:
 
     Args:
         events: what happens.
-        hosts: connected.
-        tell: is told what happens, when it does.
+        deployment: of the engine, on connected hosts.
+        note: is called with what happens, when it does: ``disturbed``, ``over`` or ``failed``, and
+            a text.
     """
 
     def __init__(
-        self, events: Sequence[Disturbance], hosts: Hosts, tell: Callable[[str], None]
+        self,
+        events: Sequence[Disturbance],
+        deployment: EngineDeployment,
+        note: Callable[[str, str], None],
     ) -> None:
-        self.events, self.hosts, self._tell = events, hosts, tell
+        self.events, self.deployment, self._note = events, deployment, note
+        self.hosts = deployment.hosts
         self._ended = threading.Event()
         self._undo = ExitStack()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -158,13 +164,13 @@ class Disturbing:
             try:
                 act()
             except NovaError as error:
-                self._tell(f"not done: {error}")
+                self._note("failed", f"not disturbed: {error}")
 
     def _happen(
         self, event: Disturbance, begun: float, due: list[tuple[float, int, Callable[[], None]]]
     ) -> None:
         undo = self._do(event)
-        self._tell(str(event))
+        self._note("disturbed", str(event))
         own = ExitStack()
         own.callback(undo)
         self._undo.callback(own.close)
@@ -172,7 +178,7 @@ class Disturbing:
 
             def over() -> None:
                 own.close()
-                self._tell(f"over: {event}")
+                self._note("over", str(event))
 
             due.append((time.monotonic() - begun + event.last, -1, over))
 
@@ -186,10 +192,17 @@ class Disturbing:
             pids = _worker(host)
             if event.what == "kill":
                 host.run(f"kill -KILL {pids}", check=False)
-                return lambda: None
+                return lambda: _quietly(lambda: self._start_worker(event.host))
             host.run(f"kill -STOP {pids}", check=False)
             return lambda: _quietly(lambda: host.run(f"kill -CONT {pids}", check=False))
         return self._rack(event)
+
+    def _start_worker(self, name: str) -> None:
+        from nova_harness.engines.flink import TASK_MANAGER, FlinkDeployment
+
+        assert isinstance(self.deployment, FlinkDeployment)
+        if not self.hosts[name].jobs(TASK_MANAGER):
+            self.deployment.start_worker(name)
 
     def _rack(self, event: Disturbance) -> Callable[[], None]:
         from nova_testbed.rack import VirtualRack
@@ -210,10 +223,10 @@ def _worker(host: Host) -> str:
     """Processes of the engine's worker on a host."""
     from nova_harness.engines.flink import TASK_MANAGER
 
-    found = [str(pid) for job in host.jobs(TASK_MANAGER) for pid in job.processes()]
-    if not found:
+    pids = [str(pid) for job in host.jobs(TASK_MANAGER) for pid in job.processes()]
+    if not pids:
         raise NovaError(f"{host.name}: has no worker of Flink's")
-    return " ".join(found)
+    return " ".join(pids)
 
 
 def _quietly(undo: Callable[[], object]) -> None:

@@ -43,5 +43,5 @@ class HostFiles:
         file = shlex.quote(path)
         # A file may be replaced between two looks, but not be half there.
         command = f"if [ -e {file} ]; then cat {file}; else exit 3; fi"
-        told = self.hosts[node].run(command, check=False, timeout=TIMEOUT_S)
-        return told.stdout if told.returncode == 0 else None
+        answer = self.hosts[node].run(command, check=False, timeout=TIMEOUT_S)
+        return answer.stdout if answer.returncode == 0 else None

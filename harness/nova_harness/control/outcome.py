@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nova_engines import results
-from nova_harness.experiment.measured import percentiles
+from nova_harness.results.latencies import percentiles
 from nova_workloads.reference import Reference, Results
 from nova_workloads.schedule import Schedule, Tuples, all_tuples
 from nova_workloads.streams import Stream
@@ -157,11 +158,19 @@ def _fetched(hosts: Hosts, files: Sequence[tuple[str, str]]) -> ResultRecords:
         for number, (node, path) in enumerate(files):
             local = Path(scratch) / str(number)
             local.write_bytes(b"")
-            if hosts[node].run(f"test -e '{path}'", check=False).returncode == 0:
-                hosts[node].get(path, local)
+            names = {f"{path}{suffix}": f"{local}{suffix}" for suffix in ("", *results.BESIDE)}
+            known = " ".join(map(shlex.quote, names))
+            for name in hosts[node].run(f"ls -d {known} 2>/dev/null", check=False).stdout.split():
+                hosts[node].get(name, names[name])
             parts.append(results.read(local))
-    records = np.concatenate([part.records for part in parts])
-    return results.ResultRecords(records, sum(part.truncated_bytes for part in parts))
+    announced = [part.announced for part in parts]
+    failures = [part.failure for part in parts if part.failure is not None]
+    return results.ResultRecords(
+        np.concatenate([part.records for part in parts]),
+        sum(part.truncated_bytes for part in parts),
+        announced=None if None in announced else sum(one or 0 for one in announced),
+        failure="; ".join(failures) or None,
+    )
 
 
 def _delivered(part: ResultRecords) -> Results:

@@ -63,17 +63,22 @@ def served(port: int, app: ASGIApp) -> Iterator[str]:
 
 
 def application(states: States) -> Starlette:
-    """The page, its state as JSON, and figures for Prometheus.
+    """The page, its state as JSON, figures for Prometheus, and a dashboard of Grafana's for these.
 
     Args:
         states: the state to show; None before there is any.
     """
-    page = (files("nova_harness.control") / "page.html").read_text("utf-8")
+    own_files = files("nova_harness.control")
+    page = (own_files / "page.html").read_text("utf-8")
+    dashboard = (own_files / "grafana.json").read_text("utf-8")
     registry = CollectorRegistry()
     registry.register(Figures(states))
 
     async def whole(_: Request) -> Response:
         return HTMLResponse(page, headers=HEADERS)
+
+    async def grafana(_: Request) -> Response:
+        return Response(dashboard, media_type="application/json", headers=HEADERS)
 
     async def state(_: Request) -> Response:
         body = msgspec.json.encode(states())
@@ -84,7 +89,12 @@ def application(states: States) -> Starlette:
 
     # A page elsewhere that has its own name resolved to this machine would call it by that.
     own = Middleware(TrustedHostMiddleware, allowed_hosts=["localhost", LOOPBACK])
-    routes = [Route("/", whole), Route("/state", state), Route("/metrics", metrics)]
+    routes = [
+        Route("/", whole),
+        Route("/state", state),
+        Route("/metrics", metrics),
+        Route("/grafana.json", grafana),
+    ]
     return Starlette(routes=routes, middleware=[own])
 
 

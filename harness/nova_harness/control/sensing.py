@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nova_core.errors import NovaError
+from nova_testbed.probing import clock_offsets
 
 if TYPE_CHECKING:
     from nova_testbed.host import Host
@@ -24,6 +25,8 @@ PERIOD_S = 2.0
 WINDOW_S = 5.0
 # A host that has told nothing for so long is not known any more.
 STALE_S = 3 * PERIOD_S + 1
+# More than this, and a clock is not synchronised.
+MOST_OFFSET_MS = 500.0
 # Linux counts CPU time of processes in hundredths of a second.
 TICK_S = 0.01
 LOOK = f"""
@@ -32,6 +35,24 @@ while read -r up idle </proc/uptime; do
   sleep {PERIOD_S:g}
 done
 """
+
+
+def refuse_clocks(hosts: Hosts) -> None:
+    """Refuse hosts whose clocks differ from this machine's.
+
+    Sources emit by their own clocks: windows would wait for the one that is behind, and latencies
+    would be off by as much.
+
+    Raises:
+        NovaError: naming the host, and by how much.
+    """
+    for one in clock_offsets(hosts, count=5):
+        if abs(one.offset_ms) - one.error_ms > MOST_OFFSET_MS:
+            way = "ahead of" if one.offset_ms > 0 else "behind"
+            raise NovaError(
+                f"{one.host}: its clock is {abs(one.offset_ms) / 1000:.1f} s {way} this machine's; "
+                "synchronise both, with chrony for example"
+            )
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from nova_engines.dataflow import Dataflow, from_plan
 from nova_engines.names import is_own_job
 from nova_engines.nodes import Node
 from nova_engines.query_flow import QueryFlow, Readings, flow_of, read_flow
+from nova_engines.workload import Workload
 from nova_flink.configuration import ClusterConfiguration
 from nova_flink.names import node_of_task_manager, task_manager
 from nova_flink.rest import ENDED, Rest
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from nova_core.model.query_plan import QueryPlan
     from nova_engines.results import ResultRecords
     from nova_engines.verification import Verification
-    from nova_engines.workload import Workload
     from nova_flink.client import Client
     from nova_flink.home import FlinkHome
     from nova_harness.engines.deployment import Tell
@@ -53,6 +53,7 @@ BUSY = "accumulated-busy-time"
 # Through Kafka nothing warms up before the first job.
 FIRST_READING_SECONDS = 20.0
 RESULTS = "results"
+FAILING = ("FAILING", "RESTARTING")
 
 
 def ready_home(tell: Tell) -> FlinkHome:
@@ -212,6 +213,14 @@ class FlinkDeployment(EngineDeployment):
             self.configuration, home_path=self.place(name), work_directory=self.work(name)
         )
 
+    def start_worker(self, name: str) -> None:
+        """Start a host's TaskManager, which has ended.
+
+        One that comes back at the same address before Flink has missed it is not used for minutes.
+        """
+        host, log = self.hosts[name], f"{self.work(name)}/{TASK_MANAGER}.out"
+        host.start(self.commands(name)[TASK_MANAGER], name=TASK_MANAGER, log=log, keep=True)
+
     def dead_letters(self, job: str) -> int:
         """How much came for sources of a job that was no tuple of theirs, see DeadLetters.java."""
 
@@ -308,19 +317,32 @@ class FlinkEngine(FlinkCluster):
 
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> FlinkJob:
         """Submit a job."""
-        made: Any = workload(self.lead.start_ms())
-        if isinstance(made, Readings):
-            queries: Any = plan
-            return self.start_queries(queries, lambda start_ms: made, name)
-        return self.submit(plan, made, name, RESULTS)
+        return self.submit(plan, workload(self.lead.start_ms()), name, RESULTS)
 
-    def submit(self, plan: Plan, workload: Workload, name: str, results: str) -> FlinkJob:
+    def start_unpinned(
+        self, plan: Plan, workload: Callable[[int], Workload], name: str
+    ) -> FlinkJob:
+        """Submit a plan's job, and leave to Flink where its joins run; as `start` otherwise."""
+        return self.submit(plan, workload(self.lead.start_ms()), name, RESULTS, pinned=False)
+
+    def submit(
+        self, plan: Plan, workload: Workload, name: str, results: str, *, pinned: bool = True
+    ) -> FlinkJob:
         """Submit a job of joins with a file of results of its own.
+
+        Args:
+            plan: what runs.
+            workload: what flows.
+            name: of the job.
+            results: name of the file.
+            pinned: whether joins run where the plan says, or where Flink's scheduler has them.
 
         Raises:
             NovaError: when Flink refuses it.
         """
         dataflow = from_plan(plan, plan.problem, workload)
+        if not pinned:
+            dataflow = dataflow.unpinned()
         job = self.client.submit(dataflow, workload, self.deployment.result_file(results), name)
         return FlinkJob(self, job, dataflow, workload, results)
 
@@ -383,7 +405,9 @@ class FlinkJob:
     def look(self) -> bool:
         """Whether it has finished."""
         state = str(self.rest.job(self.name)["state"])
-        if state in ("FAILED", "FAILING", "RESTARTING", "CANCELED", "CANCELLING"):
+        again = isinstance(self.workload, Workload) and self.workload.checkpoint_ms > 0
+        starts_again = again and state in FAILING
+        if state in (*FAILING, "FAILED", "CANCELED", "CANCELLING") and not starts_again:
             raise RunError(f"the job {state.lower()}: {self._why()}")
         return state == "FINISHED"
 
@@ -404,6 +428,8 @@ class FlinkJob:
         found = []
         for vertex in after["vertices"]:
             old, new = was[vertex["id"]], vertex["metrics"]
+            if new["read-records"] < old["read-records"]:
+                return []  # it was started again in between
             first = next((n for name, n in nodes.items() if name in vertex["name"]), None)
             found.append(
                 OperatorCounts(

@@ -140,7 +140,7 @@ def engine_bed(
         check_events(experiment.disturbances, inventory, experiment.name)
         engine = found.engine(hosts, experiment.transport, experiment.broker)
         stack.enter_context(running(engine, tell, keep=keep))
-        yield Bed(engine, limits, experiment.settings, experiment.disturbances)
+        yield Bed(engine, limits, experiment.settings)
 
 
 def cores_of(bed: Bed) -> dict[str, float]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace as replaced
 from typing import TYPE_CHECKING
 
 from msgspec import convert
 from msgspec.structs import replace
 
+from nova_harness.engines.flink import FlinkEngine
 from nova_harness.experiment.cells import Cell
-from nova_harness.experiment.controlled import controlled
-from nova_harness.experiment.engine_run import Bed, Outcome, Timing, run_plan
+from nova_harness.experiment.controlled import Control
+from nova_harness.experiment.engine_run import Bed, Outcome, Starter, Timing, run_plan
 from nova_harness.experiment.measured import kafka_figures, summary
 from nova_harness.experiment.usage import mean_cores, usage_table
 from nova_harness.results.run_folder import CellFolder
@@ -33,6 +35,17 @@ def place(cell: Cell, problem: Problem) -> Plan:
     from nova_core.strategies.base import create
 
     return create(cell.strategy.name, **cell.strategy.parameters).place(problem)
+
+
+def starter(bed: Bed, cell: Cell, folder: CellFolder) -> Starter:
+    """What has a plan run where a cell's plan, a controller or the engine decides."""
+    by = cell.strategy.scheduled_by
+    if by == "plan":
+        return bed.engine.start
+    assert isinstance(bed.engine, FlinkEngine)
+    if by == "engine":
+        return bed.engine.start_unpinned
+    return Control(bed.engine, folder.path / "control", bed.note).start
 
 
 def run_cell(
@@ -61,7 +74,11 @@ def run_cell(
         plan = place(cell, problem)
         write_plan(plan, folder.path / "plan.json")
         outcome = run_plan(
-            controlled(bed, folder.path) if cell.strategy.controlled else bed,
+            replaced(
+                bed,
+                disturbances=experiment.disturbances,
+                starter=starter(bed, cell, folder),
+            ),
             plan,
             streams,
             Timing(experiment.warm_up_s, experiment.duration_s, experiment.drain_s),

@@ -46,7 +46,7 @@ class Cell:
             engine=experiment.engine,
             transport=experiment.transport,
             parameters=dict(self.strategy.parameters),
-            controlled=self.strategy.controlled,
+            scheduled_by=self.strategy.scheduled_by,
             window_ms=self.window_ms,
             rate=self.rate,
             stress=self.stress,

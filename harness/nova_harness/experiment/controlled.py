@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,6 @@ from nova_harness.control.deciding import Tuning
 from nova_harness.control.outcome import delivered
 from nova_harness.engines.base import RunError
 from nova_harness.engines.flink import FlinkEngine, FlinkJob
-from nova_harness.experiment.engine_run import Bed
 from nova_workloads.joined_streams import instances_of
 
 if TYPE_CHECKING:
@@ -32,35 +32,29 @@ if TYPE_CHECKING:
 END_S = 30.0
 
 
-def controlled(bed: Bed, folder: Path) -> Bed:
-    """The same bed, where a job that is started follows the live optimizer.
+@dataclass(frozen=True)
+class Control:
+    """Starts jobs that follow the live optimizer.
 
-    Args:
-        bed: of Flink.
-        folder: of the cell; the controller keeps its log and plans there.
+    Attributes:
+        engine: that runs them.
+        directory: of the controller's log and plans; replaced with each job.
+        note: is called with the kind and text of each line of the log.
     """
-    return _ControlledBed(
-        bed.engine, bed.limits, bed.settings, bed.disturbances, folder=folder / "control"
-    )
 
-
-class _ControlledBed(Bed):
-    def __init__(self, *arguments: Any, folder: Path) -> None:
-        super().__init__(*arguments)
-        self._folder = folder
+    engine: FlinkEngine
+    directory: Path
+    note: Callable[[str, str], None]
 
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> ControlledRun:
-        """The first of its jobs; what the controller does later is noted."""
-        self.events.clear()
+        """The first of its jobs; see `Engine.start`."""
         # Of a job that was late or overdue.
-        shutil.rmtree(self._folder, ignore_errors=True)
-        assert isinstance(self.engine, FlinkEngine)
+        shutil.rmtree(self.directory, ignore_errors=True)
         controller = Controller(
-            self.engine, self._folder, Tuning(), lambda entry: self.note(entry.kind, entry.text)
+            self.engine, self.directory, Tuning(), lambda entry: self.note(entry.kind, entry.text)
         )
         try:
-            asked = workload(self.engine.lead.start_ms())
-            controller.begin(plan.problem, plan, asked)
+            controller.begin(plan.problem, plan, workload(self.engine.lead.start_ms()))
         except BaseException:
             controller.close()
             raise

@@ -20,6 +20,8 @@ VERSION = 1
 HERE = Path(__file__).parents[1]
 # In a checkout beside the package, in an installation inside it.
 EXPERIMENTS = (HERE / "experiments", HERE.parent / "experiments")
+# What the controller, the engine's own scheduler and restarts need.
+OWN_FLINK = f"for joins with engine flink and transport {DIRECT}"
 SUFFIXES = (".yaml", ".yml", ".json")
 # Strategies' labels become names of directories.
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -40,18 +42,20 @@ class StrategyPart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         name: of the strategy.
         parameters: those that are not its defaults.
         label: what it is called in results; its name by default.
-        controlled: whether its plan follows the live optimizer while it runs.
+        scheduled_by: what decides where joins run: the ``plan`` from beginning to end; the
+            ``controller``, which re-places them while they run (docs/control.md); or the
+            ``engine``'s own scheduler, to which only sources and sinks are given by the plan.
     """
 
     name: str
     parameters: dict[str, Any] = {}
     label: str = ""
-    controlled: bool = False
+    scheduled_by: Literal["plan", "controller", "engine"] = "plan"
 
     @property
     def called(self) -> str:
         """Its label or name."""
-        return self.label or (f"{self.name}-controlled" if self.controlled else self.name)
+        return self.label or self.name
 
 
 class CapacityPart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -78,10 +82,13 @@ class EnginePart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         watermark_ms: how often sources tell how far event time has come.
         buffer_timeout_ms: how long tuples may wait for company at most before they are sent;
             whatever waits goes with the next watermark.
+        checkpoint_s: with it, the engine starts a job that has failed again by itself, from the
+            state it keeps so often; the controller's jobs need neither. 0: a failed job ends.
     """
 
     watermark_ms: Annotated[int, Meta(ge=1, le=10_000)] = 10
     buffer_timeout_ms: Annotated[int, Meta(ge=0, le=10_000)] = 100
+    checkpoint_s: Annotated[float, Meta(ge=0, le=3600)] = 0
 
 
 class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -234,15 +241,18 @@ def check_experiment(experiment: Experiment, where: str) -> None:
         experiment.transport != DIRECT or not runner(experiment.engine).queries
     ):
         raise ExperimentError(
-            f"{where}: workload.kind: whole queries run on flink, with sources of its own"
+            f"{where}: workload.kind: whole queries run with sources of the engine's own, on "
+            + ", ".join(name for name in names() if runner(name).queries)
         )
     seen: set[str] = set()
+    own_flink = (experiment.engine, experiment.transport) == ("flink", DIRECT)
+    own_flink = own_flink and not flowing.queries
+    if experiment.settings.checkpoint_s and not own_flink:
+        raise ExperimentError(f"{where}: settings.checkpoint_s: only {OWN_FLINK}")
     for i, part in enumerate(experiment.chosen):
         place = f"{where}: strategies[{i}]"
-        if part.controlled and (experiment.engine, experiment.transport) != ("flink", DIRECT):
-            raise ExperimentError(
-                f"{place}: controlled: only Flink's jobs with sources of its own are, so far"
-            )
+        if part.scheduled_by != "plan" and not own_flink:
+            raise ExperimentError(f"{place}: scheduled_by: {part.scheduled_by}: only {OWN_FLINK}")
         try:
             create(part.name, **part.parameters)
         except NovaError as error:
@@ -257,12 +267,20 @@ def check_experiment(experiment: Experiment, where: str) -> None:
         if part.called in seen:
             raise ExperimentError(f"{place}: {part.called!r} is given twice; give one a label")
         seen.add(part.called)
-    fixed = [part.called for part in experiment.chosen if not part.controlled]
+    if experiment.disturbances and flowing.queries:
+        raise ExperimentError(f"{where}: disturbances: only of workloads of joins, so far")
+    others = [part.called for part in experiment.chosen if part.scheduled_by != "controller"]
     for i, event in enumerate(experiment.disturbances):
-        if event.what in ("kill", "hang") and fixed:
+        if event.what not in ("kill", "hang"):
+            continue
+        if experiment.engine != "flink":
             raise ExperimentError(
-                f"{where}: disturbances[{i}]: what: {event.what}: ends a job that nobody controls: "
-                f"{', '.join(fixed)}"
+                f"{where}: disturbances[{i}]: what: {event.what}: only with engine flink"
+            )
+        if others and not experiment.settings.checkpoint_s:
+            raise ExperimentError(
+                f"{where}: disturbances[{i}]: what: {event.what}: would end the jobs of "
+                f"{', '.join(others)}; settings.checkpoint_s has the engine start them again"
             )
     for field in ("windows_ms", "rates"):
         values = getattr(experiment, field)

@@ -14,6 +14,7 @@ import msgspec
 from nova_core.errors import NovaError
 from nova_harness.control.disturbances import Disturbing
 from nova_harness.engines.base import RunError
+from nova_harness.engines.queries import start_job
 from nova_harness.experiment.document import EnginePart
 from nova_harness.experiment.stress import stressed
 from nova_harness.experiment.usage import RackUsage, Series
@@ -21,6 +22,7 @@ from nova_harness.results.schema import CellEvent
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
+    from nova_engines.query_flow import Readings
     from nova_engines.verification import Verification
     from nova_engines.workload import Workload
     from nova_harness.control.disturbances import Disturbance
@@ -40,6 +42,7 @@ SHARE_OVERDUE = 0.05
 ATTEMPTS = 3
 
 Tell = Callable[[str], None]
+Starter = Callable[["Plan", Callable[[int], Workload], str], "Job"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class Bed:
         limits: the hosts' CPU limits.
         settings: of the engine.
         disturbances: what happens to hosts in the measured time.
+        starter: has a plan run, instead of `Engine.start`.
         events: what has happened since the job was started.
     """
 
@@ -73,6 +77,7 @@ class Bed:
     limits: Limits
     settings: EnginePart
     disturbances: Sequence[Disturbance] = ()
+    starter: Starter | None = None
     events: list[CellEvent] = field(default_factory=list)
 
     @property
@@ -83,12 +88,20 @@ class Bed:
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> Job:
         """Have a plan run; see `Engine.start`."""
         self.events.clear()
-        return self.engine.start(plan, workload, name)
+        if self.starter is not None:
+            return self.starter(plan, workload, name)
+        return start_job(self.engine, plan, workload, name)
 
     def flowing(self, streams: Streams, seconds: float | None) -> Callable[[int], Workload]:
         """What the engine is given of streams that begin at a time, for so many seconds."""
         settings = msgspec.structs.asdict(self.settings)
-        return lambda start_ms: streams.flow(start_ms, seconds, **settings)
+        checkpoint_ms = round(1000 * settings.pop("checkpoint_s"))
+
+        def flow(start_ms: int) -> Any:
+            workload = streams.flow(start_ms, seconds, **settings)
+            return replace(workload, checkpoint_ms=checkpoint_ms) if checkpoint_ms else workload
+
+        return flow
 
     def note(self, kind: str, text: str) -> None:
         """Something has happened."""
@@ -96,10 +109,9 @@ class Bed:
 
     def disturbing(self) -> Disturbing:
         """Have disturbances happen from now on, until it is closed."""
-        hosts = self.deployment.hosts
-        found = Disturbing(self.disturbances, hosts, lambda text: self.note("disturbed", text))
-        found.start()
-        return found
+        begun = Disturbing(self.disturbances, self.deployment, self.note)
+        begun.start()
+        return begun
 
     def recorder(self, *, stress: bool) -> UsageRecorder:
         """What notes the hosts' use of CPU, and of it that of the inventory's load."""
@@ -136,7 +148,7 @@ class Outcome:
     """
 
     dataflow: str
-    workload: Workload
+    workload: Workload | Readings
     job: str
     verification: Verification
     records: Any
@@ -181,7 +193,7 @@ def warm_up(bed: Bed, plan: Plan, streams: Streams, seconds: float, tell: Tell) 
     bed.limits.lift(busy_hosts(plan))
     bed.deployment.prepare_results()
     tell("warming the engine up: deploying")
-    job = bed.engine.start(plan, bed.flowing(streams, None), "nova warming up")
+    job = start_job(bed.engine, plan, bed.flowing(streams, None), "nova warming up")
     try:
         job.await_running()
         tell("warming the engine up")

@@ -7,35 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nova_harness.results.schema import BackPressureFigures, KafkaFigures, Percentiles, Summary
+from nova_harness.results.latencies import percentiles
+from nova_harness.results.schema import BackPressureFigures, KafkaFigures, Summary
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from nova_core.model.problem import Ints
     from nova_kafka.measures import Sample
 
-PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p999": 99.9, "p9999": 99.99}
 LEAST_SAMPLES = 2
-
-
-def percentiles(latency_us: Ints) -> Percentiles:
-    """Mean, percentiles and maximum of some latencies, ms; None of nothing.
-
-    A percentile is the least latency that so many percent of all do not exceed.
-
-    Args:
-        latency_us: (k,) us.
-    """
-    if len(latency_us) == 0:
-        return Percentiles()
-    values = np.percentile(latency_us, list(PERCENTILES.values()), method="inverted_cdf") / 1000
-    return Percentiles(
-        mean=float(np.mean(latency_us)) / 1000,
-        max=float(latency_us.max()) / 1000,
-        **dict(zip(PERCENTILES, values.tolist(), strict=True)),
-    )
 
 
 def summary(samples: pa.Table, tuples_per_s: float, measured_us: tuple[int, int]) -> Summary:

@@ -16,6 +16,7 @@ from nova_harness.report.comparison import Ratio, ratios, subject_of
 from nova_harness.report.figures import (
     Mark,
     Trend,
+    draw_courses,
     draw_distributions,
     draw_loads,
     draw_percentiles,
@@ -35,6 +36,7 @@ from nova_harness.report.groups import (
 )
 from nova_harness.report.inline_svg import COLOURS, inline_svg
 from nova_harness.report.placement_map import draw_map
+from nova_harness.report.recovery import Course, course_of
 from nova_harness.report.wording import count
 from nova_harness.results.run_folder import CellFolder, RunError, RunFolder, read_run
 
@@ -55,12 +57,14 @@ class Report:
         groups: what is compared.
         subject: the strategy it is about, or None.
         ratios: the subject against the best of the others.
+        courses: of cells whose hosts were disturbed, one per strategy.
     """
 
     runs: list[RunFolder]
     groups: list[Group]
     subject: str | None
     ratios: list[Ratio]
+    courses: list[Course]
 
     @property
     def strategies(self) -> list[str]:
@@ -91,7 +95,18 @@ def make_report(
         raise RunError(f"strategy {subject!r}: did not run; {', '.join(names) or 'none'} did")
     groups = groups_of(cells, distribute(cells))
     about = subject_of(names, subject)
-    return Report(folders, groups, about, ratios(groups, about) if about else [])
+    found = ratios(groups, about) if about else []
+    return Report(folders, groups, about, found, _courses(folders, about))
+
+
+def _courses(runs: Sequence[RunFolder], subject: str | None) -> list[Course]:
+    """The first disturbed cell of each strategy, the subject's first."""
+    first: dict[str, Course] = {}
+    cells = [cell for run in runs for cell in run.cells]
+    for cell in sorted(cells, key=lambda one: (one.facts.strategy != subject, one.name)):
+        if cell.facts.strategy not in first and (course := course_of(cell)) is not None:
+            first[cell.facts.strategy] = course
+    return list(first.values())
 
 
 def write_report(
@@ -157,6 +172,8 @@ def _render(report: Report, drawn: _Drawn) -> str:
         table=tables.comparison_table(groups, report.strategies, subject),
         table_note=tables.table_note(groups) if groups else "",
         scenes=drawn.scenes(),
+        courses=drawn.courses(),
+        recoveries=tables.recovery_rows(report.courses),
         cells=tables.cell_rows(runs),
         carried=tables.carried_rows(runs),
         busy=tables.busy_rows(runs, report.strategies),
@@ -174,11 +191,18 @@ class _Drawn:
         self.marks: dict[str, Mark] = marks_of(report.strategies, report.subject)
         self._advance = advance
         self._rates = sorted({group.setting.rate for group in report.groups})
-        self._total = len(self._rates) * (4 + len(report.strategies))
+        self._total = len(self._rates) * (4 + len(report.strategies)) + bool(report.courses)
 
     def scenes(self) -> list[dict[str, Any]]:
         """A set of figures per rate."""
         return [self._scene(rate) for rate in self._rates]
+
+    def courses(self) -> str:
+        """Disturbed cells over time; empty where there are none."""
+        if not self.report.courses:
+            return ""
+        label = "Latency and results per second over time, under each strategy"
+        return self._svg("over-time", draw_courses(self.report.courses, self.marks), label)
 
     def _svg(self, name: str, figure: Figure, label: str) -> str:
         self.figures[name] = figure

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,6 +23,7 @@ from nova_core.plotting.parts import (
     plain,
 )
 from nova_harness.report.groups import LEVELS, PERCENTILES, Group, Setting
+from nova_harness.report.recovery import REPLACED, Course
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -341,6 +342,57 @@ def draw_loads(groups: Sequence[Group], strategies: Sequence[str]) -> Figure:
     return figure
 
 
+def draw_courses(courses: Sequence[Course], marks: Mapping[str, Mark]) -> Figure:
+    """Latency and results/s over time of disturbed cells, a pair of panels each, one time axis.
+
+    Dashed lines with numbers are disturbances, dotted ones their ends, solid ones new plans.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(
+        figsize=(WIDTH, 2.7 * len(courses) + 0.4), layout="constrained", facecolor="white"
+    )
+    panels = figure.subplots(
+        2 * len(courses), squeeze=False, sharex=True, height_ratios=[2, 1] * len(courses)
+    )[:, 0]
+    for number, course in enumerate(courses):
+        name = course.cell.facts.strategy
+        latency, results = panels[2 * number : 2 * number + 2]
+        colour, at = marks[name].colour, np.arange(len(course.p50_ms)) + 0.5
+        latency.set_title(name, loc="left", color=INK, fontsize=9, pad=12)
+        latency.set_yscale("log")
+        low, high = (np.maximum(v, 1e-3) for v in (course.p50_ms, course.p99_ms))
+        latency.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
+        latency.plot(at, low, color=colour, linewidth=1.6)
+        latency.set_ylabel("latency, ms", color=GREY, fontsize=9)
+        results.fill_between(at, course.per_s, color=colour, alpha=0.4, linewidth=0, step="mid")
+        results.set_ylim(bottom=0)
+        results.set_ylabel("results/s", color=GREY, fontsize=9)
+        _log_latency(latency.yaxis)
+        _counts(results.yaxis)
+        for axes in (latency, results):
+            _quiet(axes)
+            _events(axes, course, numbers=axes is latency)
+    panels[-1].set_xlim(0, max(len(course.p50_ms) for course in courses))
+    panels[-1].set_xlabel("seconds", color=GREY, fontsize=9)
+    return figure
+
+
+def _events(axes: Axes, course: Course, *, numbers: bool) -> None:
+    for number, one in enumerate(course.recoveries, 1):
+        axes.axvline(one.at_s, color=VERMILLION, linestyle="--", linewidth=1)
+        if numbers:
+            axes.annotate(
+                f"{number}", (one.at_s, 1), xycoords=axes.get_xaxis_transform(), xytext=(0, 2),
+                textcoords="offset points", ha="center", fontsize=8, color=VERMILLION,
+            )  # fmt: skip
+    for at, event in course.events:
+        if event.kind == "over":
+            axes.axvline(at, color=VERMILLION, linestyle=":", linewidth=1)
+        elif event.kind in REPLACED:
+            axes.axvline(at, color=INK, linewidth=1)
+
+
 def _load(axes: Axes, x: int, y: int, share: float, limited: bool, text: str, hosts: int) -> None:
     from matplotlib.patches import Rectangle
 
@@ -356,6 +408,3 @@ def _load(axes: Axes, x: int, y: int, share: float, limited: bool, text: str, ho
     )  # fmt: skip
     if hosts <= MOST_NAMED_HOSTS:
         axes.text(x, y, text, ha="center", va="center", fontsize=7, color=INK)
-
-
-Draw = Callable[[], "Figure"]

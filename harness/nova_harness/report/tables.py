@@ -10,6 +10,7 @@ from nova_core.console import number
 from nova_harness.report.comparison import METRICS, Metric, Value, best, relative, value
 from nova_harness.report.figures import name_of
 from nova_harness.report.groups import PERCENTILES, Group, key_of
+from nova_harness.report.recovery import Course
 from nova_harness.report.wording import milliseconds, shown, times
 from nova_harness.results.run_folder import CellFolder, RunFolder
 
@@ -110,6 +111,56 @@ def _cell_row(cell: CellFolder) -> dict[str, Any]:
     ]
     placed = f"{right} of {len(verification.rows)}"
     return row | {"counts": counts, "placed": placed, "misplaced": not verification.ok}
+
+
+def recovery_rows(courses: Sequence[Course]) -> list[dict[str, Any]]:
+    """How each disturbance was felt under each strategy, and what came of it all."""
+
+    def seconds(amount: float | None, never: str = "–") -> str:
+        if amount is None:
+            return never
+        return "not in time" if math.isinf(amount) else number(amount, 1)
+
+    def latency(amount: float) -> str:
+        return "–" if math.isnan(amount) else milliseconds(amount)
+
+    rows = []
+    for course in courses:
+        check = course.cell.check
+        rows.append(
+            {
+                "name": course.cell.facts.strategy,
+                "counts": [
+                    {"text": f"{amount:,}", "kind": "bad-text" if bad and amount else ""}
+                    for amount, bad in (
+                        (check.lost + check.cut_off, True),
+                        (check.duplicated, True),
+                        (check.wrong, True),
+                        (course.late, False),
+                    )
+                ],
+                "before": [latency(one) for one in course.before_ms],
+                "settled": [latency(one) for one in course.settled_ms],
+                "disturbances": [
+                    {
+                        "number": number_,
+                        "text": one.text,
+                        "figures": [
+                            seconds(one.noticed_s),
+                            seconds(one.results_s),
+                            seconds(one.normal_s),
+                            latency(one.worst_ms),
+                        ],
+                    }
+                    for number_, one in enumerate(course.recoveries, 1)
+                ],
+                "log": [
+                    {"at": f"{at:.1f}", "kind": event.kind, "text": event.text}
+                    for at, event in course.events
+                ],
+            }
+        )
+    return rows
 
 
 def carried_rows(runs: Sequence[RunFolder]) -> list[dict[str, str]]:

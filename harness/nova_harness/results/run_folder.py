@@ -178,6 +178,26 @@ class CellFolder:
         """What operators did; empty where the engine did not say."""
         return _optional(self.path / "operators.json", list[OperatorCounts], [])
 
+    def columns(self, *names: str) -> dict[str, Any]:
+        """Columns of its samples: (k,) arrays, ``measured`` of bool, others of int64.
+
+        Raises:
+            RunError: when the samples cannot be read.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        kinds = [
+            pa.field(name, pa.bool_() if name == "measured" else pa.int64(), nullable=False)
+            for name in names
+        ]
+        try:
+            table = pq.read_table(self.samples, columns=list(names)).select(list(names))
+            table = table.cast(pa.schema(kinds))
+        except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+            raise RunError(f"{self.samples}: cannot be read: {first_line(error)}") from error
+        return {name: table.column(name).to_numpy() for name in names}
+
     def latencies_us(self) -> tuple[Floats, Floats, Floats]:
         """Of the measured results in the order they arrived, us.
 
@@ -187,17 +207,7 @@ class CellFolder:
         Raises:
             RunError: when the samples cannot be read.
         """
-        import numpy as np
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        try:
-            table = pq.read_table(self.samples, columns=SAMPLE_COLUMNS).select(SAMPLE_COLUMNS)
-            times = [pa.field(name, pa.int64(), nullable=False) for name in SAMPLE_COLUMNS[:-1]]
-            table = table.cast(pa.schema([*times, pa.field("measured", pa.bool_(), False)]))
-        except (OSError, KeyError, ValueError, pa.ArrowException) as error:
-            raise RunError(f"{self.samples}: cannot be read: {first_line(error)}") from error
-        c = {name: table.column(name).to_numpy() for name in SAMPLE_COLUMNS}
+        c = self.columns(*SAMPLE_COLUMNS)
         chosen = np.flatnonzero(c["measured"])
         chosen = chosen[np.argsort(c["arrive_us"][chosen], kind="stable")]
         arrive = c["arrive_us"][chosen]

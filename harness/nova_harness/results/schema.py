@@ -188,7 +188,7 @@ class CellEvent(msgspec.Struct, frozen=True):
 
     Attributes:
         at: s since the epoch.
-        kind: ``disturbed``, or as in a controller's log.
+        kind: ``disturbed`` and ``over``, or as in a controller's log.
         text: what, for people.
     """
 
@@ -224,7 +224,7 @@ class CellFacts(msgspec.Struct, frozen=True, kw_only=True):
         restarts: how often the engine started the sink again.
         dead_letters: what came for sources and was no tuple of theirs.
         truncated_bytes: of a result that was not written in full.
-        controlled: whether the plan followed the live optimizer while it ran.
+        scheduled_by: what decided where joins ran: ``plan``, ``controller`` or ``engine``.
         events: what happened to hosts and plan meanwhile, by time.
     """
 
@@ -251,7 +251,7 @@ class CellFacts(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
     dead_letters: int = 0
     truncated_bytes: int = 0
-    controlled: bool = False
+    scheduled_by: str = "plan"
     events: list[CellEvent] = []
 
     @property

@@ -18,7 +18,7 @@ from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.placement.kernels import tuning
 from nova_core.placement.kernels.live import hosts as kernels
 from nova_core.placement.kernels.live.host_tree import offered
-from nova_core.placement.kernels.live.settle import Limits, settle
+from nova_core.placement.kernels.live.settle import settle
 from nova_core.placement.kernels.live.tables import HOST, LEFT, RIGHT
 from nova_core.placement.kernels.ranking import busiest_sinks
 from nova_core.placement.live.index import HostIndex
@@ -273,9 +273,11 @@ class LiveState(Undoable):
         n = self.nodes
         self.on_undo(self._restore_free, node, n.free.item(node))
         self._restore_free(node, free)
-        self._note_load(node, free)
+        self.note_load(node)
 
-    def _note_load(self, node: int, free: float) -> None:
+    def note_load(self, node: int) -> None:
+        """Note whether a node is overloaded."""
+        free = self.nodes.free.item(node)
         if free < 0 and free < -TOLERANCE * self.nodes.capacity.item(node):
             if node not in self.overloaded:
                 self.put(self.overloaded, node, None)
@@ -363,9 +365,8 @@ class LiveState(Undoable):
         before = kernels.move(*self.index.tree, *loads, p.row, p.chain, pair, share.size, new)
         self.on_undo(self._move_back, pair, old, new, *before)
         node, sign = (old, -1) if new == NOWHERE else (new, 1)
-        free = n.free.item(node)
-        if free < 0 or self.overloaded:
-            self._note_load(node, free)
+        if self.overloaded or n.free.item(node) < 0:
+            self.note_load(node)
         if self.link_free:
             self.use_links(pair, node, share, sign)
 
@@ -378,7 +379,9 @@ class LiveState(Undoable):
             self._restore_free(old, free_old)
         self.pairs.row[pair, HOST] = old
 
-    def settle(self, pairs: list[int], recompute: bool, limits: Limits) -> int:
+    def settle(
+        self, pairs: list[int], limits: Floats, recompute: bool = False, leave: bool = False
+    ) -> int:
         """Place or improve whole joins, see `kernels.live.settle`; how many, in order.
 
         For problems without links' budgets or requirements, where nothing is overloaded.
@@ -401,7 +404,8 @@ class LiveState(Undoable):
             rows,
             self.weights(0)[None],
             recompute,
-            (*limits,),
+            leave,
+            limits,
             result,
         )
         self.on_undo(self._unsettle, rows, result, count)

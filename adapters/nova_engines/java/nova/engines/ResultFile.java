@@ -148,7 +148,10 @@ public final class ResultFile implements Closeable {
       // Whoever reads it finds the old time or the new one, and all results up to it.
       Files.writeString(beside(".complete.part"), completeMs + "\n");
       Files.move(
-          beside(".complete.part"), beside(".complete"), StandardCopyOption.REPLACE_EXISTING);
+          beside(".complete.part"),
+          beside(".complete"),
+          StandardCopyOption.REPLACE_EXISTING,
+          StandardCopyOption.ATOMIC_MOVE);
       toldMs = completeMs;
     } catch (IOException error) {
       throw fail(error);
@@ -186,6 +189,10 @@ public final class ResultFile implements Closeable {
       Thread.currentThread().interrupt();
     } catch (IOException error) {
       // Kept for whoever adds, finishes or closes next.
+    } catch (RuntimeException | Error error) {
+      synchronized (this) {
+        fail(new IOException(error));
+      }
     }
   }
 

@@ -3,8 +3,15 @@ package nova.flink;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.util.List;
 import java.util.concurrent.locks.LockSupport;
 import nova.engines.RealClock;
+import org.apache.flink.api.common.state.ListState;
+import org.apache.flink.api.common.state.ListStateDescriptor;
+import org.apache.flink.api.common.typeinfo.Types;
+import org.apache.flink.runtime.state.FunctionInitializationContext;
+import org.apache.flink.runtime.state.FunctionSnapshotContext;
+import org.apache.flink.streaming.api.checkpoint.CheckpointedFunction;
 import org.apache.flink.streaming.api.functions.source.legacy.RichSourceFunction;
 import org.apache.flink.streaming.api.watermark.Watermark;
 
@@ -16,8 +23,11 @@ import org.apache.flink.streaming.api.watermark.Watermark;
  * <p>One that takes orders ({@link Orders}) emits nothing before it is told when to begin. Its tuples
  * have the numbers they would have without, so that two jobs that share a source's time emit
  * together what one would have emitted.
+ *
+ * <p>One that Flink starts again goes on with the tuple that the last checkpoint names.
  */
-public final class PacedSource extends RichSourceFunction<SensorTuple> {
+public final class PacedSource extends RichSourceFunction<SensorTuple>
+    implements CheckpointedFunction {
   private static final long serialVersionUID = 2L;
   private static final double SECOND_US = 1e6;
   private static final long LOOK_US = 100_000;
@@ -31,6 +41,10 @@ public final class PacedSource extends RichSourceFunction<SensorTuple> {
   private final Watermarks watermarks;
   private final String control;
   private volatile boolean running = true;
+  // Number of the next tuple, under the checkpoint lock once the source runs.
+  private transient long sequence;
+  private transient boolean restored;
+  private transient ListState<Long> kept;
 
   /**
    * @param source index into the workload's sources
@@ -70,7 +84,9 @@ public final class PacedSource extends RichSourceFunction<SensorTuple> {
     SensorTuple tuple = new SensorTuple();
     tuple.source = source;
     Orders orders = orders();
-    long sequence = begin(orders);
+    if (!restored) {
+      sequence = begin(orders);
+    }
     long dueUs = dueUs(sequence);
     long emittedMs = Long.MIN_VALUE;
     long lookUs = Long.MIN_VALUE;
@@ -119,6 +135,23 @@ public final class PacedSource extends RichSourceFunction<SensorTuple> {
     }
   }
 
+  @Override
+  public void initializeState(FunctionInitializationContext context) throws Exception {
+    kept =
+        context
+            .getOperatorStateStore()
+            .getListState(new ListStateDescriptor<>("sequence", Types.LONG));
+    for (long number : kept.get()) {
+      sequence = number;
+      restored = true;
+    }
+  }
+
+  @Override
+  public void snapshotState(FunctionSnapshotContext context) throws Exception {
+    kept.update(List.of(sequence));
+  }
+
   private Orders orders() {
     if (control.isEmpty()) {
       return null;
@@ -137,11 +170,11 @@ public final class PacedSource extends RichSourceFunction<SensorTuple> {
       orders.look(Long.MIN_VALUE);
     }
     // Rounding may put a tuple on either side.
-    long sequence = Math.max(0, (long) ((orders.beginMs() - startMs) * rate / 1_000) - 2);
-    while (running && startMs + dueUs(sequence) / 1_000 < orders.beginMs()) {
-      sequence++;
+    long first = Math.max(0, (long) ((orders.beginMs() - startMs) * rate / 1_000) - 2);
+    while (running && startMs + dueUs(first) / 1_000 < orders.beginMs()) {
+      first++;
     }
-    return count < 0 ? sequence : Math.min(sequence, count);
+    return count < 0 ? first : Math.min(first, count);
   }
 
   private long dueUs(long sequence) {

@@ -1,0 +1,238 @@
+"""Flink, its sources and their hosts' files as a model in virtual time, for faults at every step.
+
+What sources make of their orders is as in ``Orders.java`` and ``PacedSource.java``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from nova_flink import handover, source_orders
+from nova_flink.handover import Ledger
+from nova_flink.rest import FlinkError
+from nova_flink.source_orders import ControlledJob
+
+WINDOW_MS = 100
+TICK_MS = 50
+EPOCH_MS = 1_700_000_000_000
+SOURCES = ((0, "left"), (1, "right"))
+
+
+class Killed(BaseException):
+    """The controller's process has ended."""
+
+
+@dataclass
+class Source:
+    """A source that takes orders.
+
+    Attributes:
+        begin: event time of its first tuple; None before it is told.
+        reached: all its tuples before that have been emitted.
+        end: they are before that.
+        committed: whether that is final.
+        ended: whether it has come to its end.
+        last: the order it has taken.
+        deaf_until: it does not look before that.
+        ahead_ms: by how much its clock is.
+    """
+
+    begin: int | None = None
+    reached: int = 0
+    end: int | None = None
+    committed: bool = False
+    ended: bool = False
+    last: str = ""
+    deaf_until: int = 0
+    ahead_ms: int = 0
+
+    def step(self, now: int, order: str | None) -> str | None:
+        """Look at its orders, emit what is due; an answer."""
+        answer = None
+        if order is not None and order != self.last and now >= self.deaf_until:
+            answer = self._take(order)
+        if self.begin is not None and not self.ended:
+            until = now + self.ahead_ms
+            self.reached = max(self.reached, until if self.end is None else min(until, self.end))
+            self.ended = self.committed and self.end is not None and until >= self.end
+        return answer
+
+    def _take(self, order: str) -> str:
+        self.last = order
+        told = dict(line.split("=") for line in order.splitlines())
+        end = int(told["end"]) if "end" in told else None
+        if end is not None and self.begin is not None and end < self.reached:
+            return f"{told['order']} late {self.reached}"
+        if self.begin is None:
+            self.begin = self.reached = int(told["begin"])
+        self.end, self.committed = end, told.get("committed") == "true"
+        return f"{told['order']} ok"
+
+
+@dataclass
+class Job:
+    """What Flink knows of a job: its sources by number, and how it stands."""
+
+    sources: dict[int, Source]
+    state: str = "RUNNING"
+
+    @property
+    def complete(self) -> int:
+        """All results of windows up to it are at the sink."""
+        return min(one.reached for one in self.sources.values())
+
+
+@dataclass
+class World:
+    """Hosts' files and Flink's REST interface, in virtual time; every use of them is a step.
+
+    Attributes:
+        now: ms since the epoch.
+        steps: uses so far.
+        fatal: the step in which the controller is killed; None for never.
+    """
+
+    now: int = EPOCH_MS
+    steps: int = 0
+    fatal: int | None = None
+    jobs_: dict[str, Job] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    at: dict[int, Callable[[], None]] = field(default_factory=dict)
+
+    def deploy(self, name: str, **of_source: Any) -> ControlledJob:
+        self.jobs_[name] = Job({number: Source(**of_source) for number, _ in SOURCES})
+        return ControlledJob(name, "/orders", SOURCES, (("hub", f"/results/{name}"),))
+
+    def pass_time(self, ms: int) -> None:
+        for _ in range(ms // TICK_MS):
+            self.now += TICK_MS
+            for name, job in self.jobs_.items():
+                if job.state != "RUNNING":
+                    continue
+                for number, source in job.sources.items():
+                    path = f"/orders/{name}/{number}"
+                    answer = source.step(self.now, self.files.get(path))
+                    if answer is not None:
+                        self.files[f"{path}.answer"] = answer
+                self.files[f"/results/{name}.complete"] = str(job.complete - 1)
+                if all(one.ended for one in job.sources.values()):
+                    job.state = "FINISHED"
+
+    def step(self) -> None:
+        if self.fatal is not None and self.steps >= self.fatal:
+            # From then on, nothing that it tries has any effect.
+            raise Killed
+        self.steps += 1
+        self.at.pop(self.steps, lambda: None)()
+
+    # Files of hosts.
+
+    def write(self, node: str, path: str, text: str) -> None:
+        self.step()
+        self.files[path] = text
+
+    def read(self, node: str, path: str) -> str | None:
+        self.step()
+        return self.files.get(path)
+
+    # Flink's REST interface.
+
+    def job(self, name: str) -> dict[str, Any]:
+        self.step()
+        return {"state": self.jobs_[name].state}
+
+    def cancel(self, name: str) -> str:
+        self.step()
+        if self.jobs_[name].state == "RUNNING":
+            self.jobs_[name].state = "CANCELED"
+        return self.jobs_[name].state
+
+    def wait_ended(self, name: str, timeout_s: float) -> str:
+        until = self.now + 1000 * timeout_s
+        while True:
+            self.step()
+            if self.jobs_[name].state != "RUNNING":
+                return self.jobs_[name].state
+            if self.now > until:
+                raise FlinkError(f"{name} is still there")
+            self.pass_time(TICK_MS)
+
+
+class Pool:
+    """Runs what it is given at once, in order."""
+
+    def __init__(self, at_once: int) -> None:
+        pass
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    map = staticmethod(map)
+
+
+@contextmanager
+def worlds(
+    monkeypatch: pytest.MonkeyPatch, modules: tuple[ModuleType, ...] = ()
+) -> Iterator[Callable[[], World]]:
+    """Makes worlds; for hand-overs, and for other modules, time is the last one's."""
+    made: list[World] = []
+
+    class Time:
+        @staticmethod
+        def time_ns() -> int:
+            # Orders have numbers of their own, although no time passes between them.
+            return made[-1].now * 1_000_000 + made[-1].steps
+
+        @staticmethod
+        def time() -> float:
+            return made[-1].now / 1000
+
+        @staticmethod
+        def monotonic() -> float:
+            return made[-1].now / 1000
+
+        @staticmethod
+        def sleep(seconds: float) -> None:
+            made[-1].pass_time(max(TICK_MS, round(1000 * seconds)))
+
+    def make() -> World:
+        made.append(World())
+        return made[-1]
+
+    for module in (handover, source_orders, *modules):
+        monkeypatch.setattr(module, "time", Time)
+    monkeypatch.setattr(source_orders, "ThreadPoolExecutor", Pool)
+    write = Ledger.write
+
+    def written(ledger: Ledger, path: Path) -> None:
+        made[-1].step()
+        write(ledger, path)
+
+    monkeypatch.setattr(Ledger, "write", written)
+    yield make
+
+
+def check_exactly_once(world: World, ledger: Path, end: int) -> list[str]:
+    """Every window is one job's alone, all of whose sources have emitted it; the jobs' names."""
+    shares = Ledger.read(ledger).shares
+    froms = [share.from_ms for share in shares] + [end]
+    assert froms == sorted(froms) and end % WINDOW_MS == 0
+    assert froms[0] == shares[0].begin_ms
+    for share, until in zip(shares, froms[1:], strict=True):
+        for source in world.jobs_[share.job.job].sources.values():
+            if share.from_ms < until:
+                assert source.begin is not None and source.begin <= share.from_ms
+                assert source.reached >= until
+    others = world.jobs_.keys() - {share.job.job for share in shares}
+    assert all(world.jobs_[name].state != "RUNNING" or name == "stray" for name in others)
+    return [share.job.job for share in shares]

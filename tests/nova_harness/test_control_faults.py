@@ -1,0 +1,322 @@
+"""Controllers that are killed at every step, are two, or wait for hosts that do not answer.
+
+Flink and the hosts are a model (``flink_world.py``); real ones are in ``test_control_e2e.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from flink_world import WINDOW_MS, Job, Killed, Source, World, check_exactly_once, worlds
+
+from nova_core import place
+from nova_core.errors import NovaError
+from nova_core.model.plan import Plan
+from nova_core.model.problem import Problem
+from nova_engines.dataflow import from_plan
+from nova_engines.workload import SourceStream, Workload
+from nova_flink.names import task_manager
+from nova_harness.control import controller as controlling
+from nova_harness.control.controller import LEDGER, Controller, Entry
+from nova_harness.control.deciding import Tuning
+from nova_harness.control.sensing import HostView
+from nova_harness.engines.base import JobState
+from nova_harness.experiment.problem import problem_document, problem_of
+from nova_testbed.inventory import read_inventory
+from nova_workloads.base import Traffic
+from nova_workloads.debs import DebsWorkload
+
+INVENTORY = """
+inventory: 1
+name: faults
+virtual: true
+hosts:
+  - {name: hub, role: sink}
+  - {name: left, role: source}
+  - {name: right, role: source}
+  - {name: near, role: worker}
+  - {name: far, role: worker}
+network: {rtt_ms: 20}
+"""
+HOSTS = ("hub", "left", "right", "near", "far")
+TUNING = Tuning(lasting_s=1, cooldown_s=1)
+
+
+class Engine:
+    """Flink on hosts of a model, as far as a controller uses it.
+
+    Attributes:
+        views: what its sensor tells of hosts.
+        gone: hosts without a worker.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world, self.rest = world, self
+        self.views = {name: HostView(1.0, 0.0, alive=True) for name in HOSTS}
+        self.gone: set[str] = set()
+        self.names: dict[str, str] = {}
+        self.deployment = SimpleNamespace(
+            hosts=Hosts(),
+            work=lambda name: "",
+            result_file=lambda name: f"/results/{name}",
+            prepare_results=lambda: None,
+            start_worker=lambda name: None,
+            PROCESSES=(),
+        )
+
+    def submit(self, plan: Plan, workload: Workload, name: str, results: str) -> Any:
+        self.world.step()
+        dataflow = from_plan(plan, plan.problem, workload)
+        job = results
+        self.world.jobs_[job] = Job({number: Source() for number in range(len(workload.sources))})
+        self.names[job] = name
+        return SimpleNamespace(name=job, dataflow=dataflow, await_running=self.world.step)
+
+    def start_ms(self) -> int:
+        return self.world.now
+
+    def jobs(self) -> Any:
+        return [
+            JobState(job, self.names[job], one.state, own=True, runs=one.state == "RUNNING")
+            for job, one in self.world.jobs_.items()
+        ]
+
+    def stop(self, job: str) -> str:
+        return self.world.cancel(job)
+
+    # As its REST interface.
+
+    def job(self, name: str) -> dict[str, Any]:
+        return {**self.world.job(name), "vertices": []}
+
+    def task_managers(self) -> set[str]:
+        return {task_manager(name) for name in HOSTS if name not in self.gone}
+
+    def exceptions(self, job: str) -> list[str]:
+        return ["a worker was lost"]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.world, name)
+
+
+class Hosts:
+    """Names alone."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([SimpleNamespace(name=name) for name in HOSTS])
+
+    def __getitem__(self, name: str) -> Any:
+        return SimpleNamespace(name=name, jobs=list)
+
+    def map(self, call: Callable[[Any], Any]) -> dict[str, Any]:
+        return {one.name: call(self[one.name]) for one in self}
+
+
+class Sensor:
+    """Tells what a test has put into the engine's views."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def view(self) -> dict[str, HostView]:
+        now = self.engine.world.now / 1000
+        for name, view in self.engine.views.items():
+            view.told_at, view.alive = now, name not in self.engine.gone
+        return self.engine.views
+
+    def expect(self, name: str, sessions: set[int]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], World]]:
+    """Makes worlds, in whose time controllers live."""
+    with worlds(monkeypatch, (controlling,)) as make:
+        yield make
+
+
+@pytest.fixture(scope="module")
+def placed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Problem, Plan]:
+    """One join of 400 tuples/s, which is on ``near``."""
+    directory = tmp_path_factory.mktemp("faults")
+    (directory / "rack.yaml").write_text(INVENTORY)
+    capacity = dict.fromkeys(HOSTS, 600.0) | {"left": 10.0, "right": 10.0, "hub": 300.0}
+    document = problem_document(
+        read_inventory(directory / "rack.yaml"),
+        capacity,
+        DebsWorkload(regions=1),
+        Traffic(200, WINDOW_MS),
+    )
+    for row, x in zip(document["nodes"], (0, 20, 20, 18, 15), strict=True):
+        row["position"] = [float(x), 0.0]
+    del document["latency"]
+    problem = problem_of(document, directory / "problem.yaml")
+    return problem, place(problem, "nova")
+
+
+class Controlled:
+    """A controller in a world, and what it has written down."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        directory: Path,
+        placed: tuple[Problem, Plan],
+        patch: pytest.MonkeyPatch,
+    ) -> None:
+        self.engine, self.log, self.directory = engine, list[Entry](), directory
+        patch.setattr(controlling, "HostFiles", lambda hosts: engine.world)
+        patch.setattr(controlling, "HostSensor", lambda hosts, sessions: Sensor(engine))
+        patch.setattr(
+            controlling,
+            "ArrivalsWatch",
+            lambda hosts: SimpleNamespace(follow=lambda files: None, close=lambda: None),
+        )
+        any_engine: Any = engine
+        self.controller = Controller(any_engine, directory, TUNING, self.log.append)
+        problem, plan = placed
+        sources = tuple(
+            SourceStream(name, 200, values=(1.0,)) for name in problem.sources.ids.tolist()
+        )
+        self.controller.begin(problem, plan, Workload(sources, WINDOW_MS, 0))
+
+    @property
+    def kinds(self) -> list[str]:
+        return [entry.kind for entry in self.log if entry.kind != "restarted"]
+
+    def run(self, seconds: float) -> None:
+        """Let it look twice a second."""
+        for _ in range(round(2 * seconds)):
+            self.controller.run(0.001, lambda controller: None)
+            self.engine.world.pass_time(500)
+
+    def check(self) -> int:
+        """Its job ends, exactly once; how many jobs there were."""
+        end = self.controller.end()
+        ledger = self.directory / LEDGER
+        jobs = check_exactly_once(self.engine.world, ledger, end)
+        assert [one.state for one in self.engine.jobs() if one.runs] == []
+        return len(jobs)
+
+
+Begin = Callable[[Engine], Controlled]
+
+
+@pytest.fixture
+def begin(
+    tmp_path: Path, placed: tuple[Problem, Plan], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Engine], Controlled]:
+    """Begins, or goes on with, the controller of an engine; each engine has its directory."""
+    directories: dict[int, Path] = {}
+
+    def begun(engine: Engine) -> Controlled:
+        directory = directories.setdefault(id(engine), tmp_path / f"state-{len(directories)}")
+        directory.mkdir(exist_ok=True)
+        return Controlled(engine, directory, placed, monkeypatch)
+
+    return begun
+
+
+def test_load_and_a_lost_worker(world: Callable[[], World], begin: Begin) -> None:
+    engine = Engine(world())
+    one = begin(engine)
+    one.run(5)
+    assert one.kinds == ["deployed"]
+    engine.views["near"].taken = 0.8
+    one.run(5)
+    assert one.kinds == ["deployed", "noticed", "handed-over"]
+    engine.views["near"].taken = 0.0
+    engine.gone.add("far")
+    engine.world.jobs_["control-2"].state = "FAILED"
+    one.run(5)
+    assert one.kinds[3:] == ["noticed", "failed", "recovered", "noticed"]
+    assert one.check() == 3
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_killed_at_every_step(lost: bool, world: Callable[[], World], begin: Begin) -> None:
+    """While it hands over, or joins anew after a failure; another one goes on."""
+    jobs, fatal, killed, engines = set(), 0, True, []
+    while killed:
+        engine = Engine(world())
+        engines.append(engine)  # so that no two have the same identity
+        one = begin(engine)
+        one.run(3)
+        if lost:
+            engine.gone.add("near")
+            engine.world.jobs_["control-1"].state = "FAILED"
+        else:
+            engine.views["near"].taken = 0.8
+            one.run(0.5)
+        engine.world.fatal = engine.world.steps + fatal
+        try:
+            one.run(2)
+            killed = False
+        except Killed:
+            engine.world.fatal = None
+            engine.world.pass_time(2000)
+            one = begin(engine)
+        fatal += 1
+        assert one.kinds[0] == ("resumed" if killed else "deployed")
+        engine.world.fatal = None
+        one.run(6)
+        jobs.add(one.check())
+        assert fatal < 300
+    assert fatal > 15 and jobs == {2}
+
+
+def test_a_source_that_answers_too_late(world: Callable[[], World], begin: Begin) -> None:
+    engine = Engine(world())
+    one = begin(engine)
+    one.run(3)
+    engine.world.jobs_["control-1"].sources[1].deaf_until = engine.world.now + 14_000
+    engine.views["near"].taken = 0.8
+    one.run(30)
+    assert one.kinds[:3] == ["deployed", "noticed", "failed"]
+    assert "no answer from 1 of its sources" in one.log[2].text
+    assert one.kinds[-1] == "handed-over"
+    # The one that was taken back does not run on.
+    assert engine.world.jobs_["control-2"].state == "CANCELED"
+    assert one.check() == 2
+
+
+def test_a_host_that_flaps(world: Callable[[], World], begin: Begin) -> None:
+    """Ten times down and up within a minute: joins leave it once."""
+    engine = Engine(world())
+    one = begin(engine)
+    one.run(3)
+    for _ in range(10):
+        engine.gone.add("near")
+        last = engine.world.jobs_[one.controller.running.job.job]
+        if "near" in one.controller.running.dataflow.nodes:
+            last.state = "FAILED"
+        one.run(3)
+        engine.gone.discard("near")
+        one.run(3)
+    assert one.kinds.count("recovered") == 1 and one.kinds.count("handed-over") == 0
+    assert one.check() == 2
+
+
+def test_a_second_controller_of_the_same_hosts_is_refused(
+    world: Callable[[], World],
+    begin: Begin,
+    tmp_path: Path,
+    placed: tuple[Problem, Plan],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = Engine(world())
+    one = begin(engine)
+    one.run(3)
+    other = tmp_path / "other"
+    other.mkdir()
+    with pytest.raises(NovaError, match=r"control-1 .* runs already: go on with the --state"):
+        Controlled(engine, other, placed, monkeypatch)
+    one.run(3)
+    assert one.check() == 1
