@@ -127,7 +127,7 @@ def test_a_new_worker_is_where_its_measurements_put_it() -> None:
     found = nodes.position[nodes.ids.tolist().index("new")]
     distances = np.linalg.norm(before.position - found, axis=1)
     assert distances == pytest.approx(away, abs=0.1)
-    assert live.free_capacity()["new"] == 80
+    assert free_capacity(live)["new"] == 80
 
 
 def test_an_idle_worker_leaves_without_a_trace() -> None:
