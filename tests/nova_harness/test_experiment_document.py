@@ -57,8 +57,14 @@ def test_experiments_that_come_with_nova_can_be_read(name: str) -> None:
         ("strategies: [nova]\nengine: heron", "engine: unknown 'heron'; there are flink"),
         ("strategies: [nova]\nwindow_ms: [1]", "did you mean 'windows_ms'?"),
         ("strategies: [{name: nova, scheduled_by: me}]", "scheduled_by"),
-        ("strategies: [{name: nova, scheduled_by: engine}]\nengine: storm", "only with engine fl"),
-        ("strategies: [nova]\nengine: spark\nsettings: {checkpoint_s: 1}", "checkpoint_s: only"),
+        (
+            "strategies: [{name: nova, scheduled_by: engine}]\nengine: storm",
+            "only for joins with engine fl",
+        ),
+        (
+            "strategies: [nova]\nengine: spark\nsettings: {checkpoint_s: 1}",
+            "checkpoint_s: only for",
+        ),
         (f"strategies: [nova]\n{KILL}", "kill: would end the jobs of nova; settings.checkpoint_s"),
         (f"strategies: [nova]\nengine: storm\n{KILL}", "kill: only with engine flink"),
     ],
