@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -91,9 +91,23 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-def table(title: str, columns: Sequence[str], *, caption: str | None = None) -> Table:
-    """An empty table; a column whose name starts with ``>`` holds numbers, flush right."""
+def table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]] = (),
+    *,
+    caption: str | None = None,
+) -> Table:
+    """A table.
+
+    Args:
+        title: above it.
+        columns: headings; a column whose heading starts with ``>`` holds numbers, flush right.
+        rows: cells, shown as they are; `Table.add_row` takes others with rich's markup.
+        caption: below it.
+    """
     from rich import box
+    from rich.markup import escape
     from rich.table import Table
 
     columned = Table(
@@ -112,6 +126,8 @@ def table(title: str, columns: Sequence[str], *, caption: str | None = None) -> 
             columned.add_column(name[1:], justify="right", overflow="fold")
         else:
             columned.add_column(name, overflow="fold")
+    for row in rows:
+        columned.add_row(*map(escape, row))
     return columned
 
 

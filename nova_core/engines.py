@@ -63,12 +63,12 @@ def load(name: str) -> Engine:
     Raises:
         NovaError: for a name without an adapter, or an adapter that cannot be loaded.
     """
-    found = _entry_points().get(name)
-    if found is None:
+    entry = _entry_points().get(name)
+    if entry is None:
         known = ", ".join(names()) or "none"
         raise NovaError(f"engine: unknown {name!r}; there are adapters for {known}")
     try:
-        engine: Engine = found.load()
+        engine: Engine = entry.load()
     except (ImportError, AttributeError) as error:
-        raise NovaError(f"engine {name}: cannot load {found.value}: {error}") from error
+        raise NovaError(f"engine {name}: cannot load {entry.value}: {error}") from error
     return engine

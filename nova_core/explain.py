@@ -14,7 +14,6 @@ from nova_core.model.objectives import leg_cost, leg_weights
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints, Problem
 from nova_core.model.query_plan import QueryPlan
-from nova_core.model.traffic import leg_rates
 from nova_core.model.verify import TOLERANCE
 from nova_core.verdicts import Verdicts
 
@@ -208,7 +207,7 @@ def explain_links(
         np.append(plan.graph.links[1], -1)[links.logical],
     )
     carried = np.where(links.logical < 0, body[np.maximum(links.producer, -1)], carried)
-    found, latency = [], plan.query_latency()
+    explained, latency = [], plan.query_latency()
     in_queries: dict[str, float] = {}
     for row, (one, to) in enumerate(zip(carried.tolist(), receiver.tolist(), strict=True)):
         query = operators[to].query
@@ -219,7 +218,7 @@ def explain_links(
         if plan.virtual_position is not None and end >= 0:
             ideal = plan.virtual_position[plan.instances.pair[end]]
             away = float(np.linalg.norm(plan.problem.nodes.position[stop[row]] - ideal))
-        found.append(
+        explained.append(
             LinkExplanation(
                 carries=operators[one].id,
                 receiver=operators[to].id,
@@ -230,14 +229,14 @@ def explain_links(
                 from_ideal=away,
             )
         )
-    if not found:
+    if not explained:
         known = [one.id for one in queries] + [one.id for one in operators]
         raise PlanError(
             f"{name}: no such query, operator or source; {_suggestion(str(name), known)}"
         )
     if name is None:
-        found.sort(key=lambda link: -(link.from_ideal or 0.0))
-    return found, in_queries
+        explained.sort(key=lambda link: -(link.from_ideal or 0.0))
+    return explained, in_queries
 
 
 class Explainer:
@@ -258,12 +257,10 @@ class Explainer:
     @cached_property
     def _pair_cost(self) -> Floats:
         """(p,) cost of each pair where it runs, by the plan's objective, sending directly."""
-        plan, i = self.plan, self.plan.instances
-        p, count = self.problem, len(self.problem.matrix)
-        ends = np.stack([p.left_node, p.right_node, p.sink_node], axis=1)[i.pair]
-        legs = leg_cost(p, ends, i.node[:, None])
+        plan, i, count = self.plan, self.plan.instances, len(self.problem.matrix)
+        legs = leg_cost(self.problem, self.problem.pair_ends[i.pair], i.node[:, None])
         if plan.objective == "network-usage":
-            cost = (leg_rates(plan) * legs).sum(axis=1)
+            cost = (plan.leg_rate * legs).sum(axis=1)
         else:
             share = i.replicas / np.bincount(i.pair, i.replicas, count)[i.pair]
             cost = share * (self._weights[i.pair] * legs).sum(axis=1)
@@ -289,15 +286,11 @@ class Explainer:
             for i in np.argsort(-rates, kind="stable")
         ]
 
-    def _ends(self, pair: int) -> Ints:
-        p = self.problem
-        return np.array([p.left_node[pair], p.right_node[pair], p.sink_node[pair]])
-
     def _costs(self, pair: int) -> Floats:
         """(n,) cost of the whole pair on each node."""
         everywhere = np.arange(len(self.problem.nodes))[:, None]
         return np.asarray(
-            leg_cost(self.problem, self._ends(pair), everywhere) @ self._weights[pair]
+            leg_cost(self.problem, self.problem.pair_ends[pair], everywhere) @ self._weights[pair]
         )
 
     def _ideal_cost(self, pair: int, point: Floats, costs: Floats) -> float:
@@ -305,19 +298,19 @@ class Explainer:
 
         No node costs less, except one of its ends: that leg is free of the end's own height.
         """
-        nodes, ends, weights = self.problem.nodes, self._ends(pair), self._weights[pair]
+        nodes, ends, weights = self.problem.nodes, self.problem.pair_ends[pair], self._weights[pair]
         away = np.linalg.norm(nodes.position[ends] - point, axis=1)
         if nodes.height is None:
             return float(away @ weights)
         return float(min((away + nodes.height[ends]) @ weights, costs[ends].min()))
 
     def _virtual_position(self, pair: int) -> Floats:
-        given = self.plan.virtual_position
-        if given is not None and np.isfinite(given[pair]).all():
-            return np.asarray(given[pair])
+        position = self.plan.virtual_position
+        if position is not None and np.isfinite(position[pair]).all():
+            return np.asarray(position[pair])
         from nova_core.placement.geometric_median import geometric_median
 
-        anchors = self.problem.nodes.position[self._ends(pair)]
+        anchors = self.problem.nodes.position[self.problem.pair_ends[pair]]
         return np.asarray(geometric_median(anchors[None], self._weights[pair][None])[0])
 
     # --- a pair ---------------------------------------------------------------------------------
@@ -335,9 +328,7 @@ class Explainer:
         ideal = weighted_distance(anchors, self._weights, points)
         height = self.problem.nodes.height
         if height is not None:
-            p = self.problem
-            ends = np.stack([p.left_node, p.right_node, p.sink_node], axis=1)
-            ideal += (self._weights * height[ends]).sum(axis=1)
+            ideal += (self._weights * height[self.problem.pair_ends]).sum(axis=1)
         above = self._pair_cost - ideal
         return [int(pair) for pair in np.argsort(-above, kind="stable")[:count]]
 
@@ -410,10 +401,10 @@ class Explainer:
         for v in verdicts.share:
             at = np.flatnonzero(verdicts.order == v)
             rank.setdefault(v, int(at[0]) + 1 if len(at) else 0)
-        found = []
+        candidates = []
         for v, place in sorted(rank.items(), key=lambda item: (verdicts.cost[item[0]], item[1])):
             others = [one for one in self._occupants(v) if one.pair != name]
-            found.append(
+            candidates.append(
                 Candidate(
                     rank=place or None,
                     node=str(p.nodes.ids[v]),
@@ -425,7 +416,7 @@ class Explainer:
                     more_occupants=len(others[OCCUPANTS:]),
                 )
             )
-        return found
+        return candidates
 
     # --- a node ---------------------------------------------------------------------------------
 
@@ -449,8 +440,8 @@ class Explainer:
 
     def _wishes(self, node: int, limit: int) -> list[Wish]:
         p, i = self.problem, self.plan.instances
-        ends = np.stack([p.left_node, p.right_node, p.sink_node], axis=1)
-        gain = self._pair_cost - (self._weights * leg_cost(p, ends, np.array(node))).sum(axis=1)
+        here = self._weights * leg_cost(p, p.pair_ends, np.array(node))
+        gain = self._pair_cost - here.sum(axis=1)
         # A pair that is here in part has its wish in part; it is told by what the node hosts.
         gain[i.pair[self._on_node(node)]] = 0.0
         best = np.argsort(-gain, kind="stable")[:limit]

@@ -14,21 +14,6 @@ import click
 
 # Under this name a command line's context keeps its paths, each with whether it is written.
 _PATHS = "nova_core.paths"
-# Stems of what a directory holds that is read or written as a whole; a plan beside its problem is
-# no part of it.
-_PARTS = {
-    "problem": (
-        "problem",
-        "joins",
-        "nodes",
-        "sources",
-        "matrix",
-        "links",
-        "latency",
-        "latency_pairs",
-    ),
-    "plan": ("plan", "instances", "edges", "loads", "partitions", "virtual"),
-}
 _SUFFIXES = (".yaml", ".yml", ".json", ".parquet", ".arrow", ".csv")
 
 
@@ -93,9 +78,13 @@ def _is_part(file: Path, directory: Path) -> bool:
     """Whether a file there is one of those a directory is read from or written to as a whole."""
     if not (file.is_file() and directory.is_dir() and file.parent.samefile(directory)):
         return False
-    stems = {path.stem for path in directory.iterdir()}
-    kind = "problem" if stems & set(_PARTS["problem"][:2]) else "plan"
-    return file.suffix in _SUFFIXES and file.stem in _PARTS[kind]
+    from nova_core.model import plan_document, problem_document
+
+    # A plan beside its problem is no part of it.
+    parts = {"plan", *plan_document.ROWS}
+    if {path.stem for path in directory.iterdir()} & {"problem", "joins"}:
+        parts = {"problem", "joins", "latency", *problem_document.ROWS}
+    return file.suffix in _SUFFIXES and file.stem in parts
 
 
 INPUT = InputPath()

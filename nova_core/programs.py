@@ -131,11 +131,11 @@ def packages(programs: Iterable[Program]) -> list[str]:
 
 def install_command(programs: Iterable[Program]) -> str:
     """The one command that installs programs; empty for none."""
-    wanted = packages(programs)
-    if not wanted:
+    names = packages(programs)
+    if not names:
         return ""
     prefix = "" if os.geteuid() == 0 else "sudo "
-    return f"{prefix}{_manager()[1]} {' '.join(wanted)}"
+    return f"{prefix}{_manager()[1]} {' '.join(names)}"
 
 
 def install(programs: list[Program], progress: Callable[[str], None]) -> None:

@@ -79,10 +79,10 @@ class Verdicts:
             part = "chosen" if not self.is_cut else f"chosen for {self.pieces[v]} of {total} pieces"
             wrong = [] if nodes.worker[v] else ["may not host joins"]
             return ", ".join([part, *wrong, *(["overloaded"] if over else [])])
-        asked = self.plan.problem.requirements
-        wanted = asked.of_pairs(self.plan.problem)[self.pair]
-        if wanted >= 0 and not asked.met[wanted, v]:
-            return f"lacks {asked.texts[wanted]}"
+        requirements = self.plan.problem.requirements
+        required = requirements.of_pairs(self.plan.problem)[self.pair]
+        if required >= 0 and not requirements.met[required, v]:
+            return f"lacks {requirements.texts[required]}"
         c_min = self.plan.parameters.get("c_min") or 0.0
         if nodes.capacity[v] < c_min:
             return f"capacity below C_min = {c_min:g}"

@@ -54,10 +54,7 @@ def run(
         join = RealTimeJoin(spark, addresses, dataflow, workload, results, checkpoints)
 
         def look() -> bool:
-            known = Record(str(context.uiWebUrl), str(context.applicationId), join.steps)
-            unfinished = record.with_name(f"{record.name}.part")
-            unfinished.write_text(known.to_json(), "utf-8")
-            unfinished.replace(record)
+            Record(str(context.uiWebUrl), str(context.applicationId), join.steps).write(record)
             if ended is not None and time.time() > ended:
                 raise NovaError("Spark: cannot keep up; its tuples are long due")
             return True

@@ -59,6 +59,12 @@ class Record:
         """As JSON text."""
         return to_json(self)
 
+    def write(self, path: Path) -> None:
+        """Write it, whole or not at all."""
+        unfinished = path.with_name(f"{path.name}.part")
+        unfinished.write_text(self.to_json(), "utf-8")
+        unfinished.replace(path)
+
     @classmethod
     def read(cls, path: Path) -> Record:
         """From a file of JSON.

@@ -50,7 +50,7 @@ def place(
     from nova_engines.nodes import addresses
     from nova_storm import own_topologies as own
 
-    answered = shared.load_problem(problem, None, queries=True)
+    answered = shared.load_problem(problem, None)
     nimbus = _nimbus(at)
     there = own.components(nimbus.status(), topology)
     ids = answered.nodes.ids

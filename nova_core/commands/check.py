@@ -30,8 +30,7 @@ def check(
     as_json: bool,
 ) -> None:
     """Verify that PLAN answers the problem and keeps every constraint; exit code 1 if not."""
-    asked = shared.load_problem(problem, capacity, queries=True)
-    placed = shared.load_plan(plan, asked)
+    placed = shared.load_plan(plan, shared.load_problem(problem, capacity))
     from nova_core.model.verify import verify
 
     with console.warnings_as_lines():
@@ -50,11 +49,11 @@ def print_report(plan: Path, report: Report) -> None:
 
     lines = []
     for name, count in report.counts.items():
-        told = [v for v in report.violations if v.constraint == name]
-        for violation in told:
+        listed = [v for v in report.violations if v.constraint == name]
+        for violation in listed:
             purpose = ", on purpose" if violation.accepted else ""
             lines.append(f"[red]{name}[/]{purpose}: {escape(violation.text)}")
-        if count > len(told) > 0:
-            lines.append(f"[red]{name}[/]: {count - len(told):,} more")
+        if count > len(listed) > 0:
+            lines.append(f"[red]{name}[/]: {count - len(listed):,} more")
     colour = "green" if report.ok else "yellow" if report.honest else "red"
     console.show(*lines, f"[{colour}]{escape(str(plan))} {report.summary()}[/]")

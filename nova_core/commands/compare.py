@@ -9,7 +9,6 @@ import click
 
 from nova_core import console
 from nova_core.commands import figures, shared
-from nova_core.commands.plan import outcomes_dict
 from nova_core.errors import NovaError, ProblemError
 
 
@@ -40,7 +39,7 @@ def compare(
     from nova_core.strategies import names
 
     objective = objective or "latency"
-    loaded = shared.load_problem(problem, capacity, queries=True)
+    loaded = shared.load_problem(problem, capacity)
     requested = list(dict.fromkeys(strategies)) or names(queries=bool(loaded.queries))
     chosen = {name: _parameters(name, objective, requested, settings) for name in requested}
     with shared.working():
@@ -59,7 +58,7 @@ def compare(
                 "problem": figures.problem_dict(loaded),
                 "objective": objective,
                 "lower_bound": lowest,
-                "strategies": outcomes_dict(outcomes),
+                "strategies": figures.outcomes_dict(outcomes),
             }
         )
         return

@@ -34,8 +34,8 @@ def diff(
     as_json: bool,
 ) -> None:
     """Show what changes from plan A to plan B of one problem; exit code 1 if anything does."""
-    asked = shared.load_problem(problem, capacity, queries=True)
-    old, new = shared.load_plan(a, asked), shared.load_plan(b, asked)
+    loaded = shared.load_problem(problem, capacity)
+    old, new = shared.load_plan(a, loaded), shared.load_plan(b, loaded)
     from nova_core.plan_diff import diff_plans
 
     with shared.working():
@@ -53,47 +53,48 @@ def diff(
             }
         )
     else:
-        print_diff(found, (a, b), outcomes, console.ROWS if rows is None else rows or None)
+        print_diff(found, (a, b), outcomes, shared.shown_rows(rows))
     ctx.exit(0 if found.same else 1)
 
 
 def print_diff(
-    found: PlanDiff,
+    difference: PlanDiff,
     paths: tuple[Path, Path],
     outcomes: tuple[figures.Outcome, figures.Outcome],
     limit: int | None,
 ) -> None:
     """The difference for people."""
-    from rich.markup import escape
-
-    if found.same:
-        console.show(f"no difference: all {found.unchanged:,} instances stay")
+    if difference.same:
+        console.show(f"no difference: all {difference.unchanged:,} instances stay")
         return
-    counts = found.counts()
-    rows = found.rows(limit)
-    more = len(found.kind) - len(rows)
+
+    def rate(before: float, after: float) -> str:
+        if before and after and before != after:
+            return f"{console.number(before)} -> {console.number(after)}"
+        return console.number(before or after)
+
+    rows = difference.rows(limit)
+    more = len(difference.kind) - len(rows)
     table = console.table(
         "Changes",
         ["change", "operator", "from", "to", ">tuples/s"],
+        [
+            (
+                row["change"],
+                row["operator"],
+                row["from"] or "-",
+                row["to"] or "-",
+                rate(row["old_rate"], row["new_rate"]),
+            )
+            for row in rows
+        ],
         caption=f"{more:,} more (--rows)" if more else None,
     )
-    for row in rows:
-        before, after = row["old_rate"], row["new_rate"]
-        rate = console.number(before or after)
-        if before and after and before != after:
-            rate = f"{console.number(before)} -> {console.number(after)}"
-        table.add_row(
-            row["change"],
-            escape(row["operator"]),
-            escape(row["from"] or "-"),
-            escape(row["to"] or "-"),
-            rate,
-        )
-    told = [f"{count:,} {kind}" for kind, count in counts.items() if count]
-    told += ["other routes"] * found.rerouted
+    summary = [f"{count:,} {kind}" for kind, count in difference.counts().items() if count]
+    summary += ["other routes"] * difference.rerouted
     changes: list[Table | str] = ["", table, ""] if rows else []
     console.show(
-        f"{', '.join(told)}; {found.unchanged:,} stay",
+        f"{', '.join(summary)}; {difference.unchanged:,} stay",
         *changes,
         cost_changes(outcomes, paths),
     )
@@ -105,8 +106,7 @@ def cost_changes(
     """Table of what both plans cost."""
     old, new = (one.evaluation for one in outcomes)
     objective = outcomes[1].plan.objective
-    table = console.table("Cost", ["", f">{paths[0].name}", f">{paths[1].name}", ">change"])
-    figures_of = [
+    costs = [
         ("mean latency, ms", old.estimated.mean, new.estimated.mean),
         ("90P latency, ms", old.estimated.p90, new.estimated.p90),
         (
@@ -120,17 +120,13 @@ def cost_changes(
         ("nodes used", old.nodes_used, new.nodes_used),
     ]
     if old.measured is not None and new.measured is not None:
-        figures_of[2:2] = [
+        costs[2:2] = [
             ("measured mean, ms", old.measured.mean, new.measured.mean),
             ("measured 90P, ms", old.measured.p90, new.measured.p90),
         ]
-    for name, before, after in figures_of:
+    rows = []
+    for name, before, after in costs:
         digits = 0 if isinstance(before, int) else 1
-        change = after - before
-        table.add_row(
-            name,
-            console.number(before, digits),
-            console.number(after, digits),
-            "=" if change == 0 else f"{change:+,.{digits}f}",
-        )
-    return table
+        change = "=" if after == before else f"{after - before:+,.{digits}f}"
+        rows.append((name, console.number(before, digits), console.number(after, digits), change))
+    return console.table("Cost", ["", *(f">{path.name}" for path in paths), ">change"], rows)

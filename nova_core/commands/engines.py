@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,7 +18,7 @@ def engines() -> None:
     """Install the engines that run plans, and say where they are."""
 
 
-def _row(engine: Engine) -> dict[str, object]:
+def _row(engine: Engine) -> dict[str, Any]:
     return {
         "name": engine.name,
         "installed": engine.installed(),
@@ -37,11 +37,11 @@ def list_engines(as_json: bool) -> None:
     if as_json:
         console.print_json(rows)
         return
-    table = console.table("engines", ["name", "installed", "where", "what"])
-    for row in rows:
-        state = "yes" if row["installed"] else "no"
-        table.add_row(str(row["name"]), state, str(row["path"]), str(row["description"]))
-    console.show(table)
+    cells = [
+        (row["name"], "yes" if row["installed"] else "no", row["path"], row["description"])
+        for row in rows
+    ]
+    console.show(console.table("engines", ["name", "installed", "where", "what"], cells))
 
 
 @engines.command()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PAIRS = 5
 
 
-@click.command(short_help="Tell why a join runs where it does.")
+@click.command(short_help="Explain why a join runs where it does.")
 @click.argument("plan", type=paths.INPUT)
 @shared.problem_option
 @shared.capacity_option
@@ -38,16 +38,16 @@ def explain(
     rows: int | None,
     as_json: bool,
 ) -> None:
-    """Tell why a join or query runs where it does, or what a node does.
+    """Explain why a join or query runs where it does, or what a node does.
 
     Without --join and --node: the pairs that ended up farthest from their ideal, or of queries the
     operators that did.
     """
     if join is not None and node is not None:
         raise click.UsageError("--join and --node: give one of them")
-    asked = shared.load_problem(problem, capacity, queries=True)
+    loaded = shared.load_problem(problem, capacity)
     with shared.working():
-        placed = shared.load_plan(plan, asked)
+        placed = shared.load_plan(plan, loaded)
         from nova_core.explain import Explainer, find_node, find_pairs
         from nova_core.model.query_plan import QueryPlan
 
@@ -56,13 +56,13 @@ def explain(
             return
         explainer = Explainer(placed)
         if node is not None:
-            found = explainer.node(find_node(asked, node))
+            answer = explainer.node(find_node(loaded, node))
             if as_json:
-                console.print_json(found)
+                console.print_json(answer)
             else:
-                print_node(found, rows)
+                print_node(answer, rows)
             return
-        pairs = explainer.farthest(PAIRS) if join is None else find_pairs(asked, join)
+        pairs = explainer.farthest(PAIRS) if join is None else find_pairs(loaded, join)
         limit = rows if rows is not None or as_json else PAIRS
         shown = pairs[: limit or None]
         answers = [explainer.pair(pair) for pair in shown]
@@ -71,8 +71,8 @@ def explain(
         return
     if join is None:
         console.say(f"the {len(pairs)} pairs farthest from their ideal; name others with --join")
-    for answer in answers:
-        print_pair(answer)
+    for each in answers:
+        print_pair(each)
     if len(pairs) > len(shown):
         console.say(f"{len(pairs) - len(shown)} more pairs; see all with --rows 0")
 
@@ -136,8 +136,6 @@ def print_pair(answer: PairExplanation) -> None:
 
 def print_query(plan: QueryPlan, name: str | None, rows: int | None, as_json: bool) -> None:
     """What operators of queries receive and emit, and how far they are from their ideal."""
-    from dataclasses import asdict
-
     from rich.markup import escape
 
     from nova_core.explain import explain_links
@@ -146,23 +144,24 @@ def print_query(plan: QueryPlan, name: str | None, rows: int | None, as_json: bo
     limit = rows if rows is not None or as_json else console.ROWS
     shown: list[LinkExplanation] = links[: limit or None]
     if as_json:
-        told = [asdict(one) for one in shown]
-        console.print_json({"latency": latency, "links": told, "more": len(links) - len(shown)})
+        console.print_json({"latency": latency, "links": shown, "more": len(links) - len(shown)})
         return
     table = console.table(
         "Links" if name is None else f"Links of {escape(name)}",
         ["from", "to", ">tuples/s", ">ms", "node", "to node", ">from ideal, ms"],
+        [
+            (
+                one.carries,
+                one.receiver,
+                console.number(one.rate),
+                console.number(one.latency),
+                one.node,
+                one.to_node,
+                "" if one.from_ideal is None else console.number(one.from_ideal),
+            )
+            for one in shown
+        ],
     )
-    for one in shown:
-        table.add_row(
-            escape(one.carries),
-            escape(one.receiver),
-            console.number(one.rate),
-            console.number(one.latency),
-            escape(one.node),
-            escape(one.to_node),
-            "" if one.from_ideal is None else console.number(one.from_ideal),
-        )
     ways = [f"{escape(query)}: {console.number(ms)} ms" for query, ms in latency.items()]
     console.show(table, "", "longest way from a source to the sink: " + ", ".join(ways))
     if len(links) > len(shown):
@@ -173,7 +172,7 @@ def print_node(answer: NodeExplanation, rows: int | None) -> None:
     """One node, for a person."""
     from rich.markup import escape
 
-    limit = console.ROWS if rows is None else rows or None
+    limit = shared.shown_rows(rows)
     free = answer.capacity - answer.load
     state = "may host joins" if answer.worker else "may not host joins"
     at = ", ".join(f"{x:.1f}" for x in answer.position)
@@ -187,28 +186,27 @@ def print_node(answer: NodeExplanation, rows: int | None) -> None:
         lines.append(escape(f"produces {_some(answer.produces)}"))
     if answer.sink_of:
         lines.append(escape(f"consumes the results of {_some(answer.sink_of)}"))
-    hosted = console.table("Hosts", ["operator", ">tuples/s"])
-    for occupant in answer.hosted[:limit]:
-        hosted.add_row(escape(occupant.pair), console.number(occupant.rate))
-    if limit is not None and len(answer.hosted) > limit:
-        hosted.add_row(f"... {len(answer.hosted) - limit:,} more", "")
-    wished = console.table(
-        "Would gain by being here", ["pair", ">gain", ">needs, tuples/s", "runs on"]
-    )
-    for wish in answer.wishes:
-        fits = "" if wish.needs > free else " (would fit)"
-        wished.add_row(
-            escape(wish.pair),
+    hosted = [(one.pair, console.number(one.rate)) for one in answer.hosted[:limit]]
+    if len(answer.hosted) > len(hosted):
+        hosted.append((f"... {len(answer.hosted) - len(hosted):,} more", ""))
+    gaining = [
+        (
+            wish.pair,
             console.number(wish.gain),
-            console.number(wish.needs) + fits,
-            escape(_some(wish.runs_on)),
+            console.number(wish.needs) + ("" if wish.needs > free else " (would fit)"),
+            _some(wish.runs_on),
         )
+        for wish in answer.wishes
+    ]
+    headings = ["pair", ">gain", ">needs, tuples/s", "runs on"]
     console.show(
         *lines,
         "",
-        hosted if answer.hosted else "hosts nothing",
+        console.table("Hosts", ["operator", ">tuples/s"], hosted) if hosted else "hosts nothing",
         "",
-        wished if answer.wishes else "nobody would gain by being here",
+        console.table("Would gain by being here", headings, gaining)
+        if gaining
+        else "nobody would gain by being here",
     )
 
 

@@ -1,10 +1,11 @@
-"""What commands tell of a plan: the rows of what was decided, the figures of what it costs."""
+"""What commands show of a plan: the rows of what was decided, the figures of what it costs."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nova_core import console
@@ -190,26 +191,53 @@ def _virtual_distance(plan: Plan, place: Any) -> Floats:
 
 def decision_table(rows: Sequence[Mapping[str, Any]], total: int) -> Table:
     """The table of what was decided."""
-    from rich.markup import escape
-
     more = total - len(rows)
-    caption = f"the {len(rows)} slowest; {more:,} more rows (--rows)" if more else None
-    table = console.table(
+    return console.table(
         "What was decided",
         ["operator", "node", ">pieces", ">tuples/s", ">from ideal, ms", ">latency, ms"],
-        caption=caption,
+        [
+            (
+                row["operator"],
+                row["node"],
+                "whole"
+                if row["pieces"] == row["pieces_of_operator"]
+                else f"{row['pieces']:,} of {row['pieces_of_operator']:,}",
+                console.number(row["rate"]),
+                console.number(row["virtual_distance"]),
+                console.number(row["latency"]),
+            )
+            for row in rows
+        ],
+        caption=f"the {len(rows)} slowest; {more:,} more rows (--rows)" if more else None,
     )
-    for row in rows:
-        whole = row["pieces"] == row["pieces_of_operator"]
-        table.add_row(
-            escape(row["operator"]),
-            escape(row["node"]),
-            "whole" if whole else f"{row['pieces']:,} of {row['pieces_of_operator']:,}",
-            console.number(row["rate"]),
-            console.number(row["virtual_distance"]),
-            console.number(row["latency"]),
-        )
-    return table
+
+
+def outcome_dict(
+    problem: Problem,
+    outcome: Outcome,
+    compared: Mapping[str, Outcome | NovaError],
+    limit: int | None,
+    written: Path | None,
+) -> dict[str, Any]:
+    """A problem, how it was placed, and what other strategies would cost, for JSON."""
+    shown, total = decisions(outcome.plan, limit)
+    return {
+        "problem": problem_dict(problem),
+        **outcome.to_dict(),
+        "notes": dict(outcome.plan.notes),
+        "decisions": shown,
+        "decisions_total": total,
+        "baselines": outcomes_dict(compared),
+        "written": None if written is None else str(written),
+    }
+
+
+def outcomes_dict(outcomes: Mapping[str, Outcome | NovaError]) -> dict[str, Any]:
+    """Outcomes by strategy for JSON; an error becomes ``{"error": text}``."""
+    return {
+        name: {"error": str(one)} if isinstance(one, NovaError) else one.to_dict()
+        for name, one in outcomes.items()
+    }
 
 
 # --- what it costs -------------------------------------------------------------------------------
@@ -246,6 +274,29 @@ def cost_table(
             cells = [cell(one) for _, cell in columns]
             table.add_row(escape(name), *cells, style="bold" if name == chosen else None)
     return table
+
+
+def costs(
+    strategy: str, outcome: Outcome, compared: Mapping[str, Outcome | NovaError]
+) -> tuple[Table, str, str]:
+    """What a plan costs, beside others if there are any, and whether it holds."""
+    outcomes = {strategy: outcome, **compared}
+    columns = latency_columns(outcomes, outcome.plan.objective)
+    title = "What it costs" + (", and what the baselines would" if compared else "") + " (ms)"
+    columns += [*LOAD_COLUMNS, *BREAKS_COLUMN]
+    return cost_table(title, outcomes, columns, chosen=strategy), "", verdict(outcome)
+
+
+def verdict(outcome: Outcome) -> str:
+    """Whether the plan holds, with rich markup."""
+    from rich.markup import escape
+
+    report = outcome.report
+    if report.ok:
+        return f"[green]The plan {report.summary()}.[/]"
+    knowing = " knowingly" if report.honest else ""
+    first = escape(report.violations[0].text)
+    return f"[yellow]The plan{knowing} {report.summary()}; worst: {first}.[/]"
 
 
 def latency_columns(

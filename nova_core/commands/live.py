@@ -111,7 +111,7 @@ def live(
     with ExitStack() as stack:
         lines = stack.enter_context(event_lines(events))
         stack.enter_context(shared.working())
-        loaded = shared.load_problem(problem, capacity)
+        loaded = shared.load_problem(problem, capacity, pairs_only=True)
         from nova_core.placement.live import Journal, LivePlacement, Policy
 
         placed = shared.load_plan(plan, loaded)

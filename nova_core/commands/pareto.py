@@ -61,7 +61,7 @@ def pareto(
     """
     from nova_core.evaluation.pareto import pareto_front
 
-    loaded = shared.load_problem(problem, capacity)
+    loaded = shared.load_problem(problem, capacity, pairs_only=True)
     with shared.working(), console.progress("solving") as progress:
         front = pareto_front(loaded, steps, limit, progress)
         others = figures.run_all(loaded, {name: {} for name in dict.fromkeys(strategies)})
@@ -89,19 +89,20 @@ def _row(strategy: str, latency: float, usage: float, nodes: int) -> dict[str, A
 
 
 def _table(rows: list[dict[str, Any]]) -> Any:
-    table = console.table(
+    return console.table(
         "Placements that none beats, and strategies",
         [">nodes", ">latency, ms", ">network usage, tuples/s * ms", "strategy"],
+        [
+            (
+                str(row["nodes"]),
+                console.number(row["latency"]),
+                console.number(row["network_usage"], 0),
+                row["strategy"],
+            )
+            for row in rows
+        ],
         caption="latency: sum over joins of their three legs; strategies may cut joins",
     )
-    for row in rows:
-        table.add_row(
-            str(row["nodes"]),
-            console.number(row["latency"]),
-            console.number(row["network_usage"], 0),
-            row["strategy"],
-        )
-    return table
 
 
 def _write(directory: Path, front: list[Point], rows: list[dict[str, Any]]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,9 +12,6 @@ from nova_core import console, paths
 from nova_core.commands import figures, shared
 from nova_core.errors import NovaError
 from nova_core.numbers import SEED
-
-if TYPE_CHECKING:
-    from nova_core.model.problem import Problem
 
 # Above this many nodes baselines only come when asked for: the spanning tree takes its time.
 BASELINE_NODES = 20_000
@@ -97,52 +94,38 @@ def plan(
     if output is not None:
         require_writable(output)
     parameters = shared.parameters_of(strategy, named, settings)
-    asked = shared.load_problem(problem, capacity, queries=True)
+    loaded = shared.load_problem(problem, capacity)
     if baselines is None:
-        baselines = len(asked.nodes) <= BASELINE_NODES
+        baselines = len(loaded.nodes) <= BASELINE_NODES
         if not baselines:
             console.say(
-                f"no baselines above {BASELINE_NODES:,} nodes unless asked for with --baselines"
+                f"no baselines above {BASELINE_NODES:,} nodes unless --baselines requests them"
             )
     from nova_core.strategies import names
 
     with shared.working():
-        outcome = figures.run(asked, strategy, parameters, warm=False)
+        outcome = figures.run(loaded, strategy, parameters, warm=False)
         others: dict[str, dict[str, Any]] = {
             name: {}
-            for name in (names(queries=True)[1:] if asked.queries else shared.BASELINES)
+            for name in (names(queries=True)[1:] if loaded.queries else shared.BASELINES)
             if baselines and name != strategy
         }
-        compared = figures.run_all(asked, others)
+        compared = figures.run_all(loaded, others)
         if output is not None:
             from nova_core.model.files import write_plan
 
             write_plan(outcome.plan, output)
     if as_json:
-        print_json(asked, outcome, compared, output, rows)
+        console.print_json(figures.outcome_dict(loaded, outcome, compared, rows or None, output))
         return
     seconds = figures.duration(outcome.seconds)
-    limit = console.ROWS if rows is None else rows or None
-    shown, total = figures.decisions(outcome.plan, limit)
-    told = {strategy: outcome, **compared}
     console.show(
-        figures.problem_line(asked),
+        figures.problem_line(loaded),
         f"placed with {strategy}{settings_text(strategy, outcome.plan.parameters)} in {seconds}",
         "",
-        figures.decision_table(shown, total),
+        figures.decision_table(*figures.decisions(outcome.plan, shared.shown_rows(rows))),
         "",
-        figures.cost_table(
-            "What it costs" + (", and what the baselines would" if compared else "") + " (ms)",
-            told,
-            [
-                *figures.latency_columns(told, outcome.plan.objective),
-                *figures.LOAD_COLUMNS,
-                *figures.BREAKS_COLUMN,
-            ],
-            chosen=strategy,
-        ),
-        "",
-        verdict(outcome),
+        *figures.costs(strategy, outcome, compared),
     )
     if output is not None:
         console.say(f"plan written to {output}")
@@ -165,47 +148,5 @@ def settings_text(strategy: str, parameters: Mapping[str, Any]) -> str:
     from nova_core.strategies.base import load
 
     usual = asdict(load(strategy).Parameters())
-    said = [f"{name} {value}" for name, value in parameters.items() if value != usual.get(name)]
-    return f" ({', '.join(said)})" if said else ""
-
-
-def verdict(outcome: figures.Outcome) -> str:
-    """Whether the plan holds, with rich markup."""
-    from rich.markup import escape
-
-    report = outcome.report
-    if report.ok:
-        return f"[green]The plan {report.summary()}.[/]"
-    knowing = " knowingly" if report.honest else ""
-    first = escape(report.violations[0].text)
-    return f"[yellow]The plan{knowing} {report.summary()}; worst: {first}.[/]"
-
-
-def print_json(
-    problem: Problem,
-    outcome: figures.Outcome,
-    compared: dict[str, figures.Outcome | NovaError],
-    output: Path | None,
-    rows: int | None,
-) -> None:
-    """The whole answer for programs."""
-    shown, total = figures.decisions(outcome.plan, rows or None)
-    console.print_json(
-        {
-            "problem": figures.problem_dict(problem),
-            **outcome.to_dict(),
-            "notes": dict(outcome.plan.notes),
-            "decisions": shown,
-            "decisions_total": total,
-            "baselines": outcomes_dict(compared),
-            "written": None if output is None else str(output),
-        }
-    )
-
-
-def outcomes_dict(outcomes: dict[str, figures.Outcome | NovaError]) -> dict[str, Any]:
-    """Outcomes by strategy for JSON; an error becomes ``{"error": text}``."""
-    return {
-        name: {"error": str(one)} if isinstance(one, NovaError) else one.to_dict()
-        for name, one in outcomes.items()
-    }
+    others = [f"{name} {value}" for name, value in parameters.items() if value != usual.get(name)]
+    return f" ({', '.join(others)})" if others else ""

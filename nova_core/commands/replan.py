@@ -57,12 +57,12 @@ def replan(
     require_writable(output)
     if problem_output is not None:
         require_writable(problem_output)
-    asked = shared.load_problem(problem, capacity)
-    old = shared.load_plan(plan, asked)
+    loaded = shared.load_problem(problem, capacity, pairs_only=True)
+    old = shared.load_plan(plan, loaded)
     with event_lines(events) as lines, shared.working():
         from nova_core.placement.live import LivePlacement, Policy
 
-        placement = LivePlacement(asked, old, Policy(**policy))
+        placement = LivePlacement(loaded, old, Policy(**policy))
         total: Counter[str] = Counter()
         for where, line in lines:
             total.update(_applied(placement, where, line))
@@ -91,9 +91,9 @@ def replan(
         return
     from nova_core.commands.diff import cost_changes
 
-    told = [f"{count:,} {_WORDS[kind]}" for kind, count in total.items() if count]
+    changes = [f"{count:,} {_WORDS[kind]}" for kind, count in total.items() if count]
     console.show(
-        f"{followed:,} events: {', '.join(told) or 'nothing changes'}",
+        f"{followed:,} events: {', '.join(changes) or 'nothing changes'}",
         "",
         cost_changes(outcomes, (plan, output)),
     )

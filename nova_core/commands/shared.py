@@ -45,6 +45,13 @@ rows_option = click.option(
     type=at_least(0),
     help=f"Rows shown of a long table; 0 for all [default: {console.ROWS}; with --json: all].",
 )
+
+
+def shown_rows(rows: int | None, usual: int = console.ROWS) -> int | None:
+    """How many rows of a table are shown, by ``--rows``; None for all."""
+    return usual if rows is None else rows or None
+
+
 sync_option = click.option(
     "--sync", is_flag=True, help="Wait for the disk after each event (power cuts)."
 )
@@ -123,17 +130,18 @@ def working() -> Iterator[None]:
         yield
 
 
-def load_problem(path: Path, capacity: str | None, queries: bool = False) -> Problem:
-    """Read a problem file or directory; one of whole queries only where ``queries`` says so.
+def load_problem(path: Path, capacity: str | None, *, pairs_only: bool = False) -> Problem:
+    """Read a problem file or directory.
 
     Raises:
-        ProblemError: as `nova_core.model.files.read_problem`, and for whole queries.
+        ProblemError: as `nova_core.model.files.read_problem`, and for whole queries where a command
+            takes joins of pairs only.
     """
     from nova_core.model.files import read_problem
 
     with console.warnings_as_lines():
         problem = read_problem(path, capacity=capacity, locate=_locate)
-    if not queries:
+    if pairs_only:
         problem.require_pairs(click.get_current_context().command_path)
     return problem
 

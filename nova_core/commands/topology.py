@@ -230,7 +230,6 @@ def _height(space: CostSpace, percentile: float) -> float | None:
 
 def error_table(space: CostSpace, report: ErrorReport) -> Table:
     """How far estimates are from measurements."""
-    table = console.table(f"Errors of {report.pairs:,} measured pairs", ["what", ">value"])
     rows = [
         ("mean absolute error, ms", console.number(report.mae, 2)),
         ("median absolute error, ms", console.number(report.median_error, 2)),
@@ -245,21 +244,17 @@ def error_table(space: CostSpace, report: ErrorReport) -> Table:
         assert median is not None
         assert p90 is not None
         rows.append(("height, ms: median, 90P", f"{median:.1f}, {p90:.1f}"))
-    for what, value in rows:
-        table.add_row(what, value)
-    return table
+    return console.table(f"Errors of {report.pairs:,} measured pairs", ["what", ">value"], rows)
 
 
 def worst_table(ids: Strings, space: CostSpace, report: ErrorReport, rows: int) -> Table:
     """The nodes whose estimates are worst."""
-    from rich.markup import escape
-
     heights = [">height, ms"] if space.height is not None else []
-    table = console.table("Worst nodes", ["node", ">mean absolute error, ms", *heights])
+    cells = []
     for node in report.worst_nodes(rows or len(ids)).tolist():
         height = [] if space.height is None else [console.number(space.height[node])]
-        table.add_row(escape(str(ids[node])), console.number(report.node_mae[node], 2), *height)
-    return table
+        cells.append([str(ids[node]), console.number(report.node_mae[node], 2), *height])
+    return console.table("Worst nodes", ["node", ">mean absolute error, ms", *heights], cells)
 
 
 def _percent(share: float) -> str:
@@ -270,26 +265,21 @@ def statistics_table(name: str, statistics: Statistics) -> Table:
     """How measured latencies behave."""
     from rich.markup import escape
 
-    table = console.table(escape(name), ["what", ">value"])
     s, p = statistics, statistics.percentiles
-    asymmetry = "-" if s.both_ways == 0 else f"{console.number(s.asymmetric_share * 100)} %"
-    for what, value in (
+    asymmetry = "-" if s.both_ways == 0 else _percent(s.asymmetric_share)
+    rows = [
         ("nodes", f"{s.nodes:,}"),
         ("pairs measured", f"{s.pairs:,}"),
         ("coverage of all pairs", _percent(s.coverage)),
-        (
-            "measured others per node: least, median",
-            f"{s.least_degree}, {s.degree:g}",
-        ),
+        ("measured others per node: least, median", f"{s.least_degree}, {s.degree:g}"),
         ("nodes connected", "all" if s.groups == 1 else f"no: {s.groups} groups"),
         ("latency, ms: mean", console.number(s.mean)),
         ("latency, ms: 10P, median, 90P, 99P", ", ".join(console.number(p[k]) for k in p)),
         ("pairs measured both ways", f"{s.both_ways:,}"),
         ("of them more than 10 % apart", asymmetry),
         *_triangles(s.triangles),
-    ):
-        table.add_row(what, value)
-    return table
+    ]
+    return console.table(escape(name), ["what", ">value"], rows)
 
 
 def _triangles(report: TriangleReport | None) -> list[tuple[str, str]]:

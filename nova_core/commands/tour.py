@@ -9,7 +9,6 @@ import click
 
 from nova_core import console
 from nova_core.commands import explain, figures, shared
-from nova_core.commands.plan import outcomes_dict, verdict
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
@@ -41,44 +40,21 @@ def tour(output: Path, picture: bool, as_json: bool) -> None:
 
             save_plot(problem, chosen.plan, output)
     if as_json:
-        rows, total = figures.decisions(chosen.plan, None)
-        console.print_json(
-            {
-                "problem": figures.problem_dict(problem),
-                **chosen.to_dict(),
-                "decisions": rows,
-                "decisions_total": total,
-                "baselines": outcomes_dict(compared),
-                "written": str(output) if picture else None,
-            }
-        )
+        written = output if picture else None
+        console.print_json(figures.outcome_dict(problem, chosen, compared, None, written))
         return
-    outcomes = {"nova": chosen, **compared}
     console.show(
         figures.problem_line(problem),
         f"Sources: {_sources(chosen.plan)}.",
         "",
         figures.decision_table(*figures.decisions(chosen.plan, None)),
         "",
+        "Why the join with the most pieces is where it is (nova explain):",
     )
-    hardest = _hardest(chosen.plan)
-    console.show("Why the join with the most pieces is where it is (nova explain):")
     from nova_core.explain import Explainer
 
-    explain.print_pair(Explainer(chosen.plan).pair(hardest, nearest=5))
-    console.show(
-        figures.cost_table(
-            "What it costs, and what the baselines would (ms)",
-            outcomes,
-            [
-                *figures.latency_columns(outcomes, chosen.plan.objective),
-                *figures.LOAD_COLUMNS,
-                *figures.BREAKS_COLUMN,
-            ],
-        ),
-        "",
-        verdict(chosen),
-    )
+    explain.print_pair(Explainer(chosen.plan).pair(_hardest(chosen.plan), nearest=5))
+    console.show(*figures.costs("nova", chosen, compared))
     if picture:
         console.say(f"picture of the cost space written to {output.resolve()}")
     console.say("next: nova generate, nova plan PROBLEM, nova compare PROBLEM; nova --help")

@@ -42,7 +42,7 @@ def translate(
     if form is not None:
         options["form"] = form
     # Settings of nodes are the same whatever runs there.
-    loaded = shared.load_problem(problem, capacity, queries=options.get("form") == "config")
+    loaded = shared.load_problem(problem, capacity, pairs_only=options.get("form") != "config")
     written = chosen.translate(shared.load_plan(plan, loaded), loaded, output, options)
     if as_json:
         console.print_json({"engine": engine, "files": [str(path) for path in written]})

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from nova_core.costspace.comparison import Drift, ErrorReport, aligned, drift, errors
-from nova_core.costspace.cost_space import CostSpace
-from nova_core.costspace.embedding import embed
-from nova_core.costspace.incremental import LiveCostSpace, Location
-from nova_core.costspace.measurements import DisconnectedError, pairs_of, sample_pairs
-from nova_core.costspace.percentile_filter import PercentileFilter
-from nova_core.costspace.statistics import TriangleReport, triangle_violations
-
-__all__ = [
-    "CostSpace",
-    "DisconnectedError",
-    "Drift",
-    "ErrorReport",
-    "LiveCostSpace",
-    "Location",
-    "PercentileFilter",
-    "TriangleReport",
-    "aligned",
-    "drift",
-    "embed",
-    "errors",
-    "pairs_of",
-    "sample_pairs",
-    "triangle_violations",
-]
+from nova_core.costspace.comparison import Drift as Drift
+from nova_core.costspace.comparison import ErrorReport as ErrorReport
+from nova_core.costspace.comparison import aligned as aligned
+from nova_core.costspace.comparison import drift as drift
+from nova_core.costspace.comparison import errors as errors
+from nova_core.costspace.cost_space import CostSpace as CostSpace
+from nova_core.costspace.embedding import embed as embed
+from nova_core.costspace.incremental import LiveCostSpace as LiveCostSpace
+from nova_core.costspace.incremental import Location as Location
+from nova_core.costspace.measurements import DisconnectedError as DisconnectedError
+from nova_core.costspace.measurements import pairs_of as pairs_of
+from nova_core.costspace.measurements import sample_pairs as sample_pairs
+from nova_core.costspace.percentile_filter import PercentileFilter as PercentileFilter
+from nova_core.costspace.statistics import TriangleReport as TriangleReport
+from nova_core.costspace.statistics import triangle_violations as triangle_violations

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nova_core.costspace.cost_space import CostSpace
 from nova_core.costspace.embedding import packed
-from nova_core.costspace.measurements import GREATEST_LATENCY
+from nova_core.costspace.measurements import check_latencies
 from nova_core.costspace.vivaldi import TUNING
 from nova_core.errors import ProblemError
 from nova_core.model.problem import Bools, Floats, Ints
@@ -197,13 +197,7 @@ class LiveCostSpace:
             raise ProblemError("measurements: none; a node is placed by latencies to others")
         for other in nodes.tolist():
             self._known(other)
-        bad = (measured < 0) | (measured > GREATEST_LATENCY)
-        if bad.any():
-            i = int(np.argmax(bad))
-            raise ProblemError(
-                f"measurements: to node {nodes[i]}: {measured[i]} ms; expected 0 to "
-                f"{GREATEST_LATENCY:g}"
-            )
+        check_latencies(measured, lambda i: f"measurements: to node {nodes[i]}")
         return nodes, measured.astype(np.float32)
 
     def _solve(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -92,6 +93,21 @@ class NeighbourGraph:
         return (float(np.median(some)) if len(some) else 0.0) or self.mean_latency
 
 
+def check_latencies(latency: Floats, where: Callable[[int], str]) -> None:
+    """Refuse (m,) latencies that are negative or absurd; NaN stands for what was not measured.
+
+    Raises:
+        ProblemError: for the first of them, beginning with where it is.
+    """
+    bad = np.flatnonzero((latency < 0) | (latency > GREATEST_LATENCY))
+    if len(bad):
+        first = int(bad[0])
+        raise ProblemError(
+            f"{where(first)}: {latency[first]} ms; expected 0 to {GREATEST_LATENCY:g}, or NaN "
+            f"where nothing was measured ({len(bad)} such latencies)"
+        )
+
+
 def symmetric(latency: Floats) -> Floats:
     """(n, n) mean of both directions, ms; one direction where only that was measured; 0 to itself.
 
@@ -101,13 +117,8 @@ def symmetric(latency: Floats) -> Floats:
     latency = np.asarray(latency, np.float64)
     if latency.ndim != 2 or latency.shape[0] != latency.shape[1]:
         raise ProblemError(f"latencies: shape {latency.shape}; a square matrix is expected")
-    bad = np.argwhere((latency < 0) | (latency > GREATEST_LATENCY))
-    if len(bad):
-        a, b = bad[0]
-        raise ProblemError(
-            f"latencies: nodes {a} to {b}: {latency[a, b]} ms; expected 0 to {GREATEST_LATENCY:g}, "
-            "or NaN where nothing was measured"
-        )
+    n = len(latency)
+    check_latencies(latency.ravel(), lambda i: f"latencies: nodes {i // n} to {i % n}")
     back = latency.T
     mean = np.where(
         np.isnan(latency), back, np.where(np.isnan(back), latency, (latency + back) / 2)
@@ -194,14 +205,8 @@ def usable(pairs: PairLatencies, nodes: int) -> PairLatencies:
     # A sum is NaN or huge when any value is: one look at the good case, no array for it.
     if latency.min() >= 0 and latency.max() <= GREATEST_LATENCY and (source != target).all():
         return pairs
+    check_latencies(latency, lambda i: f"pairs: nodes {source[i]} and {target[i]}")
     missing = np.isnan(latency)
-    bad = np.flatnonzero((latency < 0) | (latency > GREATEST_LATENCY))
-    if len(bad):
-        i = bad[0]
-        raise ProblemError(
-            f"pairs: nodes {source[i]} and {target[i]}: {latency[i]} ms; expected 0 to "
-            f"{GREATEST_LATENCY:g} ({len(bad)} such pairs)"
-        )
     if missing.any():
         warnings.warn(
             f"pairs: {missing.sum()} of {len(pairs)} latencies are missing; left out",

@@ -30,7 +30,7 @@ from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model.columnar import POSITION_KINDS, position_columns, read_columns, write_columns
 from nova_core.model.files import DOCUMENT_SUFFIXES, read_problem, write_problem
 from nova_core.model.latencies import arranged, read_latency
-from nova_core.model.problem import Floats, PairLatencies, Problem, Strings
+from nova_core.model.problem import Floats, Ints, PairLatencies, Problem, Strings
 from nova_core.model.syntax import suggestion
 from nova_core.model.validation import check_ids
 
@@ -114,9 +114,7 @@ def pairs_in(measured: Measurements, ids: Strings, where: str) -> PairLatencies:
     Warns:
         ProblemWarning: when nodes that were measured are not in the space.
     """
-    row = {name: i for i, name in enumerate(ids.tolist())}
-    place = np.array([row.get(name, -1) for name in measured.ids.tolist()], np.int64)
-    pairs = measured.pairs()
+    place, pairs = _rows_of(measured.ids, ids), measured.pairs()
     source, target = place[pairs.source], place[pairs.target]
     known = (source >= 0) & (target >= 0)
     if not known.any():
@@ -131,6 +129,12 @@ def pairs_in(measured: Measurements, ids: Strings, where: str) -> PairLatencies:
             stacklevel=2,
         )
     return PairLatencies(source[known], target[known], pairs.latency[known])
+
+
+def _rows_of(names: Strings, among: Strings) -> Ints:
+    """(n,) row of each name among others, -1 for none."""
+    row = {name: i for i, name in enumerate(among.tolist())}
+    return np.array([row.get(name, -1) for name in names.tolist()], np.int64)
 
 
 def read_compared(
@@ -307,8 +311,7 @@ def node_penalty(metric: Metric, ids: Strings, cost: Floats | None) -> Floats:
             raise ProblemError(
                 f"{where}: no column {metric.name!r}; {suggestion(metric.name, table.names)}"
             )
-        row = {name: i for i, name in enumerate(table.text("id").tolist())}
-        place = np.array([row.get(name, -1) for name in ids.tolist()], np.int64)
+        place = _rows_of(ids, table.text("id"))
         column = table.floats(metric.name, np.nan)
         values = np.where(place >= 0, column[place] if len(column) else np.nan, np.nan)
     good = (values >= 0) & (values < np.inf)

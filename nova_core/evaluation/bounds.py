@@ -127,19 +127,15 @@ class AssignmentCosts:
 
     def of(self, pair: Ints, host: Ints) -> Floats:
         """(c,) costs of single columns; ``host`` indexes `hosts`."""
-        p, there = self._problem, self.hosts[host]
-        ends = (p.left_node, p.right_node, p.sink_node)
-        cost = np.zeros(len(pair))
-        for leg, node in enumerate(ends):
-            cost += self._weights[pair, leg] * p.distance(node[pair], there)
-        return cost
+        p = self._problem
+        legs = p.distance(p.pair_ends[pair], self.hosts[host][:, None])
+        return np.asarray((self._weights[pair] * legs).sum(axis=1))
 
     def rows(self, pairs: slice | Ints) -> Floats:
         """(pairs, h) costs of some pairs on every host."""
-        p = self._problem
-        ends = (p.left_node[pairs], p.right_node[pairs], p.sink_node[pairs])
-        cost = np.zeros((len(ends[0]), len(self.hosts)))
-        for leg, node in enumerate(ends):
+        ends = self._problem.pair_ends[pairs]
+        cost = np.zeros((len(ends), len(self.hosts)))
+        for leg, node in enumerate(ends.T):
             distinct, row = np.unique(node, return_inverse=True)
             cost += self._weights[pairs, leg, None] * self._away(distinct)[row]
         return cost
@@ -148,11 +144,10 @@ class AssignmentCosts:
         """(e, h) ms between some nodes and every host."""
         if self._latency is not None:
             return np.asarray(self._latency[np.ix_(ends, self.hosts)], np.float64)
+        from scipy.spatial.distance import cdist
+
         position, height = self._problem.latency_position, self._problem.nodes.height
-        square = np.zeros((len(ends), len(self.hosts)))
-        for axis in range(position.shape[1]):
-            square += np.subtract.outer(position[ends, axis], position[self.hosts, axis]) ** 2
-        away = np.sqrt(square)
+        away = np.asarray(cdist(position[ends], position[self.hosts]))
         if height is not None:
             apart = ends[:, None] != self.hosts
             away += apart * np.add.outer(height[ends], height[self.hosts])
@@ -181,7 +176,7 @@ class AssignmentCosts:
 
     def paying(self, pair_price: Floats, host_price: Floats) -> tuple[Ints, Ints]:
         """Columns of negative reduced cost, the most negative of each pair."""
-        found: list[tuple[Ints, Ints]] = []
+        columns: list[tuple[Ints, Ints]] = []
         count = min(_NEW_COLUMNS, len(self.hosts))
         scale = max(1e-300, float(np.abs(pair_price).max(initial=0.0)))
         for chunk in self.chunks():
@@ -189,18 +184,18 @@ class AssignmentCosts:
             best = np.argpartition(reduced, count - 1, axis=1)[:, :count]
             pays = np.take_along_axis(reduced, best, axis=1) < -_OPTIMAL * scale
             row, column = np.nonzero(pays)
-            found.append((chunk[row], best[row, column]))
-        return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
+            columns.append((chunk[row], best[row, column]))
+        return np.concatenate([f[0] for f in columns]), np.concatenate([f[1] for f in columns])
 
     def below(self, limit: float, duals: Relaxation) -> tuple[Ints, Ints]:
         """Columns of reduced cost up to ``limit`` on hosts with room for the whole pair."""
         need, price = self._problem.required_capacity, duals.node_price[self.hosts]
-        found: list[tuple[Ints, Ints]] = []
+        columns: list[tuple[Ints, Ints]] = []
         for chunk in self.chunks():
             low = self.reduced(chunk, duals.pair_price, price) <= limit
             row, column = np.nonzero(low & self.fits(need[chunk]))
-            found.append((chunk[row], column))
-        return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
+            columns.append((chunk[row], column))
+        return np.concatenate([f[0] for f in columns]), np.concatenate([f[1] for f in columns])
 
 
 def _filling(need: Floats, room: Floats) -> tuple[Ints, Ints]:
@@ -231,7 +226,7 @@ def _solve(
     # Typed loosely: the solver takes sparse arrays, its published types do not say so.
     load: Any = csr_array((need[pair], (host, column)), shape=(len(room), len(pair)))
     once: Any = csr_array((np.ones(len(pair)), (pair, column)), shape=(len(need), len(pair)))
-    found = linprog(
+    solution = linprog(
         cost,
         A_ub=load[limited] if len(limited) else None,
         b_ub=room[limited] if len(limited) else None,
@@ -240,9 +235,9 @@ def _solve(
         bounds=(0, None),
         method="highs",
     )
-    if found.status != 0 or found.fun is None:
-        raise RuntimeError(f"linear program of the lower bound: {found.message}")
+    if solution.status != 0 or solution.fun is None:
+        raise RuntimeError(f"linear program of the lower bound: {solution.message}")
     price = np.zeros(len(room))
     if len(limited):
-        price[limited] = found.ineqlin.marginals
-    return float(found.fun), np.asarray(found.eqlin.marginals), price
+        price[limited] = solution.ineqlin.marginals
+    return float(solution.fun), np.asarray(solution.eqlin.marginals), price

@@ -207,8 +207,8 @@ def exact_optimum_with_cuts(
     share = 1.0 / np.bincount(cells.pair)[cells.pair]
     cost = costs.rows(slice(0, len(problem.matrix)))[cells.pair] * share[:, None]
     _cut_joins(program, partitions, cells, costs, cost)
-    found = _solution(program, lambda: _lacking_cut(partitions, cells, costs.room))
-    host = found[: cost.size].reshape(cost.shape).argmax(axis=1)
+    values = _solution(program, lambda: _lacking_cut(partitions, cells, costs.room))
+    host = values[: cost.size].reshape(cost.shape).argmax(axis=1)
     value = float(cost[np.arange(len(host)), host].sum())
     plan = Plan(
         problem=problem,

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from nova_core.errors import PlanError, ProblemError
-from nova_core.model.objectives import OBJECTIVES, leg_weights
+from nova_core.model.objectives import OBJECTIVES
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 from nova_core.model.query_plan import QueryPlan
-from nova_core.model.traffic import hops, leg_rates
+from nova_core.model.traffic import hops
 from nova_core.model.verify import TOLERANCE
 
 
@@ -191,10 +191,8 @@ def arriving_rate(plan: Plan) -> Floats:
         here = (start == stop) & (plan.links.consumer >= 0)
         where, local = start[here], plan.sent[here]
     else:
-        left, right = plan.received
-        local = np.where(problem.left_node[i.pair] == i.node, left, 0.0)
-        local += np.where(problem.right_node[i.pair] == i.node, right, 0.0)
-        where = i.node
+        here = problem.pair_ends[i.pair, :2] == i.node[:, None]
+        where, local = i.node, (plan.leg_rate[:, :2] * here).sum(axis=1)
     rate = plan.load - np.bincount(where, local, minlength=len(problem.nodes))
     # Subtracting must not leave a rounding error where nothing arrives.
     return np.where(rate > TOLERANCE * plan.load, rate, 0.0)
@@ -212,26 +210,18 @@ def _load(problem: Problem, rate: Floats) -> Load:
 
 
 def _latency(plan: Plan, matrix: Floats | None) -> Latency:
+    objectives = {name: plan.objective_value(name, matrix) for name in OBJECTIVES}
     if isinstance(plan, QueryPlan):
         each = plan.query_latency(matrix)
-        objectives = {name: plan.objective_value(name, matrix) for name in OBJECTIVES}
         direct = _direct_of_queries(plan, matrix)
         every = float(plan.link_latency(matrix).sum())
         return _summary(each, float(each.max()), direct, objectives, every)
     problem, i = plan.problem, plan.instances
-    legs = plan.leg_latency if matrix is None else plan.leg_latency_by(matrix)
+    legs = plan.leg_latency_by(matrix)
     paths = legs[:, :2] + legs[:, 2:]
     source = np.concatenate([problem.matrix.left[i.pair], problem.matrix.right[i.pair]])
-    replicas = i.replicas
-    per_source = _mean_by(source, paths.T.ravel(), np.tile(replicas, 2), len(problem.sources))
-    share = replicas / np.bincount(i.pair, replicas, minlength=len(problem.matrix))[i.pair]
-    objectives = {}
-    for name in OBJECTIVES:
-        if name == "network-usage":
-            objectives[name] = float((leg_rates(plan) * legs).sum())
-        else:
-            weighted = (leg_weights(problem, name)[i.pair] * legs).sum(axis=1)
-            objectives[name] = float(share @ weighted)
+    replicas = np.tile(i.replicas, 2)
+    per_source = _mean_by(source, paths.T.ravel(), replicas, len(problem.sources))
     direct, every = _direct(problem, matrix), float(legs.sum())
     return _summary(per_source, float(paths.max()), direct, objectives, every)
 

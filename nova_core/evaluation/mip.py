@@ -102,19 +102,19 @@ class Program:
         blocks = range(len(self._variables))
         rows: Any = block_array([[block.terms.get(b) for b in blocks] for block in self._limits])
         rows = vstack([rows, *(csr_array(row[None, :]) for row, _ in below)], format="csr")
-        found = milp(
+        result = milp(
             variables[0] if cost is None else cost,
             integrality=variables[2],
             bounds=Bounds(0.0, variables[1]),
             constraints=LinearConstraint(rows, least, most),
             options={"time_limit": max(self.remaining, 0.1), "mip_rel_gap": self._gap},
         )
-        if found.status not in (0, 1, 2):
-            raise RuntimeError(f"mixed-integer program: {found.message}")
-        self.infeasible = found.status == 2
-        bound = -np.inf if found.mip_dual_bound is None else float(found.mip_dual_bound)
+        if result.status not in (0, 1, 2):
+            raise RuntimeError(f"mixed-integer program: {result.message}")
+        self.infeasible = result.status == 2
+        bound = -np.inf if result.mip_dual_bound is None else float(result.mip_dual_bound)
         self.bound = np.inf if self.infeasible else bound
-        return None if self.infeasible else found.x
+        return None if self.infeasible else result.x
 
 
 def check_limits(time_limit: float, gap: float) -> None:

@@ -111,13 +111,13 @@ class _Placements:
         below = [
             (row / s, limit / s + SAME / 10) for (row, limit), s in zip(limits, scales, strict=True)
         ]
-        found = self._program.solve(cost / max(float(cost.max()), 1e-300), below)
+        values = self._program.solve(cost / max(float(cost.max()), 1e-300), below)
         if self._program.infeasible:
             return None
-        if found is None or self._program.remaining < 0:
+        if values is None or self._program.remaining < 0:
             limit = self._program.time_limit
             raise ProblemError(f"pareto: not done in {limit:g} s; allow more time or fewer steps")
-        return np.round(found)
+        return np.round(values)
 
     def settled(self, first: Floats, second: Floats, *limits: tuple[Floats, float]) -> Point:
         """The least of one cost, of all these the least of another, of these the fewest nodes."""
@@ -176,21 +176,21 @@ def pareto_front(
     fewest = placements.minimum(count)
     if fewest is None:
         raise lacking(problem.required_capacity, problem.nodes.capacity[placements.hosts])
-    found = [placements.settled(latency, usage), placements.settled(usage, latency)]
-    first, last = placements.point(fewest).nodes, max(point.nodes for point in found)
+    points = [placements.settled(latency, usage), placements.settled(usage, latency)]
+    first, last = placements.point(fewest).nodes, max(point.nodes for point in points)
     for nodes in range(first, last + 1):
         advance(nodes - first, last - first + 1)
         limit = (count, float(nodes))
         cheap = placements.settled(usage, latency, limit)
         fast = placements.settled(latency, usage, limit)
-        found += [cheap, fast]
+        points += [cheap, fast]
         for most in np.linspace(cheap.network_usage, fast.network_usage, steps)[1:-1].tolist():
             if fast.network_usage > cheap.network_usage * (1 + SAME):
-                found.append(placements.settled(latency, usage, limit, (usage, most)))
+                points.append(placements.settled(latency, usage, limit, (usage, most)))
     advance(1, 1)
     front: list[Point] = []
-    for point in sorted(found, key=lambda one: (one.nodes, one.latency)):
-        beaten = any(other.beats(point) for other in found)
+    for point in sorted(points, key=lambda one: (one.nodes, one.latency)):
+        beaten = any(other.beats(point) for other in points)
         if not beaten and not any(point.same_as(other) for other in front):
             front.append(point)
     return front

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from msgspec import UNSET
 
 from nova_core.errors import ProblemError
 from nova_core.model import matching
-from nova_core.model.columnar import POSITION_KINDS, Columns, Kind, read_columns
+from nova_core.model.columnar import Columns, known_columns, read_columns
 from nova_core.model.latencies import mended, read_latency
 from nova_core.model.problem import (
     Floats,
@@ -27,43 +27,33 @@ from nova_core.model.problem import (
     Sources,
     Strings,
 )
+from nova_core.model.problem_document import ROWS, VERSION, OperatorRow, ProblemDocument
 from nova_core.model.rows import Rows
-from nova_core.model.syntax import unknown
+from nova_core.model.syntax import read_typed
 from nova_core.model.validation import check_ids, validate_problem
 
-if TYPE_CHECKING:
-    from nova_core.model.document import OperatorRow, ProblemDocument
-
-KINDS: dict[str, dict[str, Kind]] = {
-    "nodes": {
-        "id": "text",
-        "capacity": "capacity",
-        "worker": "flag",
-        "memory": "number",
-        "cost": "number",
-        "tags": "text",
-        "host": "text",
-        "height": "number",
-        "penalty": "number",
-        **POSITION_KINDS,
-    },
-    "sources": {
-        "id": "text",
-        "node": "text",
-        "stream": "text",
-        "rate": "number",
-        "tuple_bytes": "number",
-        "key": "text",
-    },
-    "matrix": {"join": "text", "left": "text", "right": "text", "output_rate": "number"},
-    "links": {"from": "text", "to": "text", "budget": "number"},
-    "latency_pairs": {"from": "text", "to": "text", "ms": "number"},
+OPTIONAL = {
+    "nodes": ("memory", "cost", "tags", "host", "height", "penalty"),
+    "sources": ("tuple_bytes", "key"),
 }
-
 Table = Rows | Columns
 # From node names, measured latencies as a matrix and as pairs, and the place errors name, to
 # positions (n, d) and heights (n,).
 Locate = Callable[[Strings, Floats | None, PairLatencies | None, str], tuple[Floats, Floats | None]]
+
+
+def read_document(path: Path, locate: Locate | None = None) -> Problem:
+    """Read and check a problem document.
+
+    Args:
+        path: a ``.yaml``, ``.yml`` or ``.json`` file.
+        locate: see `nova_core.model.files.read_problem`.
+
+    Raises:
+        ProblemError: naming the file, the field, the value and what would be accepted.
+    """
+    document = read_typed(path, ProblemDocument, "nova", VERSION, ProblemError)
+    return Assembly(document, path, locate).problem()
 
 
 def joins_of(operators: list[OperatorRow], nodes: Mapping[str, int], path: Path) -> Joins:
@@ -85,21 +75,10 @@ def joins_of(operators: list[OperatorRow], nodes: Mapping[str, int], path: Path)
         ids=ids,
         left=table.text("left"),
         right=table.text("right"),
-        sink=_find(table, "sink", nodes, "node"),
+        sink=table.find("sink", nodes, "node"),
         tags=required.text("tags", "") if "tags" in required else None,
         memory=required.floats("memory") if "memory" in required else None,
     )
-
-
-def _find(table: Table, column: str, index: Mapping[str, int], what: str) -> Ints:
-    """(k,) rows that names mean."""
-    codes, names = table.coded(column)
-    rows = np.array([index.get(name, -1) for name in names], np.int64)
-    found = rows[codes] if len(codes) else np.empty(0, np.int64)
-    if (found < 0).any():
-        row = int(np.argmax(found < 0))
-        raise table.fail(column, unknown(what, names[int(codes[row])], index), row)
-    return found
 
 
 class Assembly:
@@ -140,29 +119,12 @@ class Assembly:
         )
         if problem.streams and not problem.queries:
             raise ProblemError(f"{self._path}: streams: only `queries` can use them")
-        problem = self._bound(problem)
+        if problem.queries:
+            from nova_core.model.query_binding import bound_queries
+
+            problem = replace(problem, queries=bound_queries(problem, str(self._path)))
         validate_problem(problem, str(self._path), self._files)
         return problem
-
-    def _bound(self, problem: Problem) -> Problem:
-        """The problem with its queries in their full form."""
-        needed = problem.streams or any(query.sql is not UNSET for query in problem.queries)
-        expressions = ("where", "on", "columns", "group_by", "compute")
-        needed = needed or any(
-            getattr(operator, name, UNSET) is not UNSET
-            for query in problem.queries
-            for operator in query.operators
-            for name in expressions
-        )
-        if not needed:
-            return problem
-        from nova_core.model.query_binding import bound_queries, keyed_streams, names_of_streams
-
-        where = str(self._path)
-        names_of_streams(problem.streams, dict.fromkeys(problem.sources.stream.tolist()), where)
-        keyed = keyed_streams(problem)
-        queries = bound_queries(problem.queries, problem.streams, keyed, where)
-        return replace(problem, queries=queries)
 
     # --- tables ---------------------------------------------------------------------------------
 
@@ -178,9 +140,21 @@ class Assembly:
             raise ProblemError(
                 f"{self._path}: tables.{name}: {name} are in the document as well; give them once"
             )
-        columns = read_columns(self._path.parent / file, KINDS[name], ProblemError)
+        columns = read_columns(self._path.parent / file, known_columns(ROWS[name]), ProblemError)
         self._files["latency.pairs" if name == "latency_pairs" else name] = str(columns.path)
         return columns
+
+    @staticmethod
+    def _optional(name: str, table: Table) -> dict[str, Any]:
+        """Columns that may be left out, None for one that is; NaN or no text without a value."""
+        kinds = known_columns(ROWS[name])
+        return {
+            column: table.text(column, "")
+            if kinds[column] == "text"
+            else table.floats(column, 0.0 if column == "penalty" else np.nan)
+            for column in OPTIONAL[name]
+            if column in table
+        }
 
     # --- nodes, sources, query --------------------------------------------------------------------
 
@@ -204,10 +178,9 @@ class Assembly:
     @cached_property
     def _nodes(self) -> Nodes:
         table = self._node_table
-        position = table.position()
-        height = table.floats("height", np.nan) if "height" in table else None
+        position, others = table.position(), self._optional("nodes", table)
         if position is None:
-            position, height = self._embedded(height is not None)
+            position, others["height"] = self._embedded("height" in table)
         may_host = np.ones(len(table), bool)
         may_host[self._sinks] = False
         return Nodes(
@@ -215,12 +188,7 @@ class Assembly:
             position=position,
             capacity=table.capacity("capacity"),
             worker=table.flags("worker", may_host) if "worker" in table else may_host,
-            memory=table.floats("memory", np.nan) if "memory" in table else None,
-            cost=table.floats("cost", np.nan) if "cost" in table else None,
-            tags=table.text("tags", "") if "tags" in table else None,
-            host=table.text("host", "") if "host" in table else None,
-            height=height,
-            penalty=table.floats("penalty", 0.0) if "penalty" in table else None,
+            **others,
         )
 
     def _embedded(self, has_heights: bool) -> tuple[Floats, Floats | None]:
@@ -247,11 +215,10 @@ class Assembly:
         check_ids("sources", ids, str(table.path))
         return Sources(
             ids=ids,
-            node=_find(table, "node", self._node_index, "node"),
+            node=table.find("node", self._node_index, "node"),
             stream=table.text("stream"),
             rate=table.floats("rate"),
-            tuple_bytes=table.floats("tuple_bytes", np.nan) if "tuple_bytes" in table else None,
-            key=table.text("key", "") if "key" in table else None,
+            **self._optional("sources", table),
         )
 
     @cached_property
@@ -279,32 +246,32 @@ class Assembly:
         sources = self._sources
         source_index = {name: row for row, name in enumerate(sources.ids.tolist())}
         join_index = {name: row for row, name in enumerate(self._joins.ids.tolist())}
-        join = _find(table, "join", join_index, "join")
-        left = _find(table, "left", source_index, "source")
-        right = _find(table, "right", source_index, "source")
+        join = table.find("join", join_index, "join")
+        left = table.find("left", source_index, "source")
+        right = table.find("right", source_index, "source")
         rate = np.full(len(table), np.nan)
         derived = np.ones(len(table), bool)
         if "output_rate" in table:
             derived = table.empty("output_rate")
             rate = table.floats("output_rate", 1.0)
-        given = set(np.unique(join).tolist())
+        listed = set(np.unique(join).tolist())
         parts = [(join, left, right)]
         for row, operator in enumerate(self._operators):
-            found = self._derive(row, operator, row in given)
-            if found is not None:
-                parts.append((np.full(len(found[0]), row), *found))
+            pairs = self._derive(row, operator, row in listed)
+            if pairs is not None:
+                parts.append((np.full(len(pairs[0]), row), *pairs))
         join, left, right = (np.concatenate(column) for column in zip(*parts, strict=True))
         selectivity = np.array([operator.selectivity for operator in self._operators])
         emitted = matching.output_rate(sources.rate[left], sources.rate[right], selectivity[join])
         emitted[: len(rate)] = np.where(derived, emitted[: len(rate)], rate)
         return JoinMatrix(join, left, right, emitted)
 
-    def _derive(self, row: int, operator: OperatorRow, given: bool) -> tuple[Ints, Ints] | None:
+    def _derive(self, row: int, operator: OperatorRow, is_listed: bool) -> tuple[Ints, Ints] | None:
         place = f"{self._path}: query.operators[{row}].match of {operator.id!r}"
         match = operator.match
-        if match == "matrix" or (match is UNSET and given):
+        if match == "matrix" or (match is UNSET and is_listed):
             return None
-        if given:
+        if is_listed:
             raise ProblemError(f"{place}: {match}, but pairs of this join are given as well")
         left, right = self._stream_sources(operator.left), self._stream_sources(operator.right)
         if len(left) == 0 or len(right) == 0:
@@ -348,8 +315,8 @@ class Assembly:
 
     def _ends(self, table: Table) -> tuple[Ints, Ints]:
         return (
-            _find(table, "from", self._node_index, "node"),
-            _find(table, "to", self._node_index, "node"),
+            table.find("from", self._node_index, "node"),
+            table.find("to", self._node_index, "node"),
         )
 
     @cached_property

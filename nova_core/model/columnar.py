@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -14,6 +15,10 @@ from nova_core.errors import NovaError
 from nova_core.model.files import UNLIMITED, atomic_write
 from nova_core.model.packed import PackedError, check_packed, check_size
 from nova_core.model.problem import Bools, Floats, Ints, Strings
+from nova_core.model.rows import ReadTable
+
+if TYPE_CHECKING:
+    from msgspec import Struct, inspect
 
 Kind = Literal["text", "number", "flag", "capacity", "whole"]
 AXES = ("x", "y", "z")
@@ -33,8 +38,45 @@ POSITION_KINDS: dict[str, Kind] = dict.fromkeys(
 )
 
 
-class Columns:
-    """A table that was read.
+@cache
+def fields_of(row: type[Struct]) -> list[tuple[str, list[inspect.Type]]]:
+    """Names of a struct's fields in documents, and the types that their values may have."""
+    from msgspec import inspect
+
+    from nova_core.model.syntax import alternatives
+
+    info = inspect.type_info(row)
+    assert isinstance(info, inspect.StructType)
+    return [(field.encode_name, list(alternatives(field.type))) for field in info.fields]
+
+
+def known_columns(row: type[Struct]) -> dict[str, Kind]:
+    """The columns that a file of a table may have.
+
+    Args:
+        row: struct of the table's rows in a document; a range has two columns of the file
+            (``left_begin``, ``left_end``), and a position one per axis.
+    """
+    from msgspec import inspect
+
+    kinds: dict[str, Kind] = {}
+    for name, types in fields_of(row):
+        numbers = any(isinstance(one, inspect.FloatType) for one in types)
+        if name == "position":
+            kinds |= POSITION_KINDS
+        elif any(isinstance(one, inspect.ListType) and one.max_length == 2 for one in types):
+            kinds |= {f"{name}_{end}": "whole" for end in ("begin", "end")}
+        elif any(isinstance(one, inspect.BoolType) for one in types):
+            kinds[name] = "flag"
+        elif numbers and any(isinstance(one, inspect.LiteralType) for one in types):
+            kinds[name] = "capacity"
+        else:
+            kinds[name] = "number" if numbers else "text"
+    return kinds
+
+
+class Columns(ReadTable):
+    """A table of a file.
 
     Attributes:
         path: its file.
@@ -87,12 +129,7 @@ class Columns:
         return np.array(self._column(name).is_null().to_numpy(zero_copy_only=False), np.bool_)
 
     def coded(self, name: str, missing: str | None = None) -> tuple[Ints, list[str]]:
-        """((k,), values): a text column as codes into its distinct values.
-
-        Args:
-            name: the column.
-            missing: what stands for an empty cell; None refuses one.
-        """
+        """((k,), values): a text column as codes into its distinct values."""
         import pyarrow as pa
 
         column = self._column(name)
@@ -112,11 +149,6 @@ class Columns:
             codes = codes.fill_null(len(values))
             values.append(missing)
         return codes.to_numpy(zero_copy_only=False).astype(np.int64), values
-
-    def text(self, name: str, missing: str | None = None) -> Strings:
-        """(k,) a text column."""
-        codes, values = self.coded(name, missing)
-        return np.array(values, np.str_)[codes] if len(codes) else np.empty(0, np.str_)
 
     def floats(self, name: str, missing: float | None = None) -> Floats:
         """(k,) a column of numbers; ``missing`` stands for an empty cell, None refuses one."""
@@ -181,33 +213,25 @@ class Columns:
 
     def lists(self, name: str) -> tuple[Ints, Ints, list[str]]:
         """((k + 1,), (v,), values): a column of lists of text as offsets and codes."""
+        offset, inner = self._flat(name, "names")
+        return offset, *inner.coded(name)
+
+    def number_lists(self, name: str, whole: bool = True) -> tuple[Ints, Ints | Floats]:
+        """((k + 1,), (v,)) offsets and values of a column of lists of (whole) numbers."""
+        offset, inner = self._flat(name, "whole numbers" if whole else "numbers")
+        return offset, inner.whole(name) if whole else inner.floats(name)
+
+    def _flat(self, name: str, what: str) -> tuple[Ints, Columns]:
+        """((k + 1,), values): a column of lists as offsets and a table of what they hold."""
         import pyarrow as pa
 
         column = self._column(name)
         self._require_filled(name, column)
         if not pa.types.is_list(column.type):
-            raise self.fail(name, f"holds {column.type}; lists of names are needed")
-        inner = Columns(self.path, pa.table({name: column.flatten()}), self._error)
-        codes, values = inner.coded(name)
-        return self._offsets(column), codes, values
-
-    def number_lists(self, name: str, whole: bool = True) -> tuple[Ints, Ints | Floats]:
-        """((k + 1,), (v,)) offsets and values of a column of lists of (whole) numbers."""
-        import pyarrow as pa
-
-        column = self._column(name)
-        self._require_filled(name, column)
-        fits = pa.types.is_integer if whole else pa.types.is_floating
-        if not (pa.types.is_list(column.type) and fits(column.type.value_type)):
-            kind = "whole numbers" if whole else "numbers"
-            raise self.fail(name, f"holds {column.type}; lists of {kind} are needed")
-        inner = Columns(self.path, pa.table({name: column.flatten()}), self._error)
-        values = inner.whole(name) if whole else inner.floats(name)
-        return self._offsets(column), values
-
-    def _offsets(self, column: Any) -> Ints:
+            raise self.fail(name, f"holds {column.type}; lists of {what} are needed")
         lengths = np.array(column.value_lengths().to_numpy(zero_copy_only=False), np.int64)
-        return np.concatenate(([0], np.cumsum(lengths)))
+        inner = Columns(self.path, pa.table({name: column.flatten()}), self._error)
+        return np.concatenate(([0], np.cumsum(lengths))), inner
 
     def position(self) -> Floats | None:
         """(k, d) coordinates, ms, or None without coordinate columns.
@@ -215,17 +239,17 @@ class Columns:
         Raises:
             NovaError: when the columns' names do not run on from the first.
         """
-        found = [name for name in self.names if name in POSITION_KINDS]
-        if not found:
+        axes = [name for name in self.names if name in POSITION_KINDS]
+        if not axes:
             return None
         expected = (
-            list(AXES[: len(found)])
-            if found[0] in AXES
-            else [f"position_{axis}" for axis in range(len(found))]
+            list(AXES[: len(axes)])
+            if axes[0] in AXES
+            else [f"position_{axis}" for axis in range(len(axes))]
         )
-        if sorted(found) != sorted(expected):
+        if sorted(axes) != sorted(expected):
             raise self._error(
-                f"{self.path}: columns {', '.join(found)}: coordinates are x, y, z or position_0, "
+                f"{self.path}: columns {', '.join(axes)}: coordinates are x, y, z or position_0, "
                 "position_1, …"
             )
         return np.stack([self.floats(name) for name in expected], axis=1)
@@ -404,16 +428,16 @@ def names_of(codes: Ints, ids: Sequence[str] | Strings) -> Any:
     """
     import pyarrow as pa
 
-    given = codes >= 0
+    named = codes >= 0
     used = np.zeros(len(ids), bool)
-    used[codes[given]] = True
+    used[codes[named]] = True
     position = np.cumsum(used) - 1
     names = (
         np.asarray(ids, np.str_)[used].tolist()
         if isinstance(ids, np.ndarray)
         else [ids[row] for row in np.flatnonzero(used).tolist()]
     )
-    mask = None if given.all() else ~given
+    mask = None if named.all() else ~named
     if (
         len(codes) == len(names)
         and mask is None

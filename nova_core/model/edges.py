@@ -72,8 +72,7 @@ def edges(plan: Plan) -> Edges:
     key, rate = key[order], np.concatenate(sums)[order]
     instance, leg_of = key // 3, key % 3
     pair, node = i.pair[instance], i.node[instance]
-    ends = np.stack([p.left_node[pair], p.right_node[pair], p.sink_node[pair]])
-    outer = ends[leg_of, np.arange(len(key))]
+    outer = p.pair_ends[pair, leg_of]
     is_result = leg_of == 2
     return Edges(
         instance=instance,

@@ -142,10 +142,10 @@ def conjuncts(one: Expression) -> list[Expression]:
 
 def conjunction(parts: Sequence[Expression]) -> Expression:
     """All of some conditions, at least one."""
-    made = parts[0]
+    whole = parts[0]
     for part in parts[1:]:
-        made = Call("AND", (made, part), "bool")
-    return made
+        whole = Call("AND", (whole, part), "bool")
+    return whole
 
 
 # --- places -------------------------------------------------------------------------------------
@@ -186,12 +186,12 @@ class Text:
         # What the parser falls back to for foreign commands is refused below.
         logging.getLogger("sqlglot").setLevel(logging.ERROR)
         try:
-            made = sqlglot.parse_one(self.text, dialect=_DIALECT, into=kind)
+            parsed = sqlglot.parse_one(self.text, dialect=_DIALECT, into=kind)
         except ParseError as error:
             raise self.error(*self._said(error)) from error
         except (SqlglotError, RecursionError) as error:
             raise self._no_token(error) from error
-        return made
+        return parsed
 
     def _said(self, error: Any) -> tuple[str, int]:
         first = error.errors[0] if error.errors else {}
@@ -295,18 +295,18 @@ class Reader:
         if node.args.get("db"):
             raise self.refuse(f"{_shown(node)}: a column has one qualifier at most", node)
         name, origin = node.name, node.table
-        found = [one for one in self.columns if one.name == name]
+        matches = [one for one in self.columns if one.name == name]
         if origin:
             if origin not in self.aliases:
                 raise self.refuse(f"{origin!r} is unknown; there are {_listed(self.aliases)}", node)
-            found = [one for one in found if one.origin == self.aliases[origin]]
-        if len(found) > 1:
-            full = _listed(one.text for one in found)
+            matches = [one for one in matches if one.origin == self.aliases[origin]]
+        if len(matches) > 1:
+            full = _listed(one.text for one in matches)
             raise self.refuse(f"{name!r} means several columns: {full}", node)
-        if not found:
+        if not matches:
             known = _listed(one.text for one in self.columns)
             raise self.refuse(f"column {_shown(node)} is unknown; there are {known}", node)
-        return found[0]
+        return matches[0]
 
     def aggregate(self, node: exp.Expr) -> Call:
         """One of `FUNCTIONS` of an expression; ``count()`` of none."""
@@ -353,17 +353,17 @@ class Reader:
         return made
 
     def _negative(self, node: exp.Expr) -> Expression:
-        made = self._number(node.this)
-        if isinstance(made, Constant) and not isinstance(made.value, str):
-            return Constant(-made.value)
-        return Call("negative", (made,), made.type)
+        number = self._number(node.this)
+        if isinstance(number, Constant) and not isinstance(number.value, str):
+            return Constant(-number.value)
+        return Call("negative", (number,), number.type)
 
     def _among(self, node: exp.Expr) -> Expression:
         parts = [self._compare("=", node.this, one, node) for one in node.expressions]
-        made = parts[0]
+        whole = parts[0]
         for part in parts[1:]:
-            made = Call("OR", (made, part), "bool")
-        return made
+            whole = Call("OR", (whole, part), "bool")
+        return whole
 
     def _compare(self, name: str, left: exp.Expr, right: exp.Expr, node: exp.Expr) -> Call:
         one, other = self.value(left), self.value(right)

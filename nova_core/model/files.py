@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -144,7 +145,7 @@ def read_problem(
             f"{place}: capacity column {capacity!r}: only a directory with nodes.csv and joins.csv "
             f"has a choice of capacities; here use {UNLIMITED!r} or none"
         )
-    from nova_core.model.document import read_document
+    from nova_core.model.assembly import read_document
 
     problem = read_document(document, locate)
     if capacity == UNLIMITED:
@@ -166,17 +167,17 @@ def write_problem(
         ProblemError: for a suffix or format that is not known.
         NovaError: when it cannot be written.
     """
-    if tables is not None and tables not in TABLE_FORMATS:
-        raise ProblemError(f"format: unknown {tables!r}; use one of {', '.join(TABLE_FORMATS)}")
-    if _is_directory(path, tables, ProblemError):
-        from nova_core.model.tables import write_problem_tables
+    from nova_core.model.problem_writing import document_text, write_problem_tables
 
-        write_problem_tables(problem, make_directory(Path(path)), tables or "parquet")
-        return
-    from nova_core.model.document import document_text
-
-    suffix = _document_suffix(Path(path), "problem", ProblemError)
-    write_text(path, document_text(problem, suffix))
+    _write(
+        "problem",
+        path,
+        tables,
+        TABLE_FORMATS,
+        ProblemError,
+        partial(document_text, problem),
+        partial(write_problem_tables, problem),
+    )
 
 
 def read_plan(path: str | os.PathLike[str], problem: Problem) -> Plan:
@@ -214,17 +215,35 @@ def write_plan(plan: Plan, path: str | os.PathLike[str], tables: str | None = No
         PlanError: for a suffix or format that is not known, or parameters JSON cannot hold.
         NovaError: when it cannot be written.
     """
-    if tables is not None and tables not in PLAN_TABLE_FORMATS:
-        raise PlanError(f"format: unknown {tables!r}; use one of {', '.join(PLAN_TABLE_FORMATS)}")
-    if _is_directory(path, tables, PlanError):
-        from nova_core.model.plan_writing import write_plan_tables
+    from nova_core.model.plan_writing import plan_text, write_plan_tables
 
-        write_plan_tables(plan, make_directory(Path(path)), tables or "parquet")
-        return
-    from nova_core.model.plan_writing import plan_text
+    _write(
+        "plan",
+        path,
+        tables,
+        PLAN_TABLE_FORMATS,
+        PlanError,
+        partial(plan_text, plan),
+        partial(write_plan_tables, plan),
+    )
 
-    suffix = _document_suffix(Path(path), "plan", PlanError)
-    write_text(path, plan_text(plan, suffix))
+
+def _write(
+    what: str,
+    path: str | os.PathLike[str],
+    tables: str | None,
+    formats: tuple[str, ...],
+    error: type[NovaError],
+    text: Callable[[str], str],
+    write_tables: Callable[[Path, str], None],
+) -> None:
+    """Write a document with what ``text`` makes for a suffix, or a directory of tables."""
+    if tables is not None and tables not in formats:
+        raise error(f"format: unknown {tables!r}; use one of {', '.join(formats)}")
+    if _is_directory(path, tables, error):
+        write_tables(make_directory(Path(path)), tables or "parquet")
+    else:
+        write_text(path, text(_document_suffix(Path(path), what, error)))
 
 
 def make_directory(path: Path) -> Path:

@@ -74,7 +74,7 @@ def read_instance(path: Path, capacity: str | None = None) -> Problem:
     )
     joins = read_columns(joins_file, _JOIN_KINDS, ProblemError)
     index = {name: row for row, name in enumerate(ids.tolist())}
-    left, right = _nodes_of(joins, "left", index), _nodes_of(joins, "right", index)
+    left, right = (joins.find(side, index, "node") for side in ("left", "right"))
     sources, pairs = _sources(joins, ids, left, right)
     # A directory's name may be no text; a plan's has to be.
     name = os.fsencode(path.resolve().name).decode("utf-8", "replace")
@@ -116,15 +116,6 @@ def _capacity(table: Columns, capacity: str | None) -> Floats:
     return table.capacity(capacity)
 
 
-def _nodes_of(joins: Columns, column: str, index: dict[str, int]) -> Ints:
-    codes, names = joins.coded(column)
-    found = np.array([index.get(name, -1) for name in names], np.int64)[codes]
-    if (found < 0).any():
-        row = int(np.argmax(found < 0))
-        raise joins.fail(column, unknown("node", names[int(codes[row])], index), row)
-    return found
-
-
 def _sources(
     joins: Columns, ids: Strings, left: Ints, right: Ints
 ) -> tuple[Sources, tuple[Ints, Ints]]:
@@ -147,13 +138,13 @@ def _sources(
     order = np.argsort(first)
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
-    kept = first[order]
-    both = np.isin(node[kept], left) & np.isin(node[kept], right)
-    stream = np.array(["left", "right"])[side[kept]]
-    names = ids[node[kept]]
+    chosen = first[order]
+    both = np.isin(node[chosen], left) & np.isin(node[chosen], right)
+    stream = np.array(["left", "right"])[side[chosen]]
+    names = ids[node[chosen]]
     suffixed = np.char.add(np.char.add(names, "."), stream)
     sources = Sources(
-        ids=np.where(both, suffixed, names), node=node[kept], stream=stream, rate=rate[kept]
+        ids=np.where(both, suffixed, names), node=node[chosen], stream=stream, rate=rate[chosen]
     )
     pair = rank[inverse]
     return sources, (pair[0::2], pair[1::2])

@@ -57,10 +57,14 @@ def leg_cost(problem: Problem, end: Ints, host: Ints) -> Floats:
     Returns:
         (k,) ms.
     """
+    cost = link_cost(problem, end, host)
+    return cost if problem.nodes.penalty is None else cost + problem.nodes.penalty[host]
+
+
+def link_cost(problem: Problem, start: Ints, stop: Ints) -> Floats:
+    """(k,) `leg_cost` without penalties, ms, between nodes ((k,) each; both broadcast)."""
     nodes = problem.nodes
-    cost = np.asarray(np.linalg.norm(nodes.position[end] - nodes.position[host], axis=-1))
+    cost = np.asarray(np.linalg.norm(nodes.position[start] - nodes.position[stop], axis=-1))
     if nodes.height is not None:
-        cost += np.where(end == host, 0.0, nodes.height[end] + nodes.height[host])
-    if nodes.penalty is not None:
-        cost += nodes.penalty[host]
+        cost += np.where(start == stop, 0.0, nodes.height[start] + nodes.height[stop])
     return cost

@@ -93,7 +93,7 @@ class OperatorGraph:
         sources, matrix = problem.sources, problem.matrix
         many, pairs = len(sources), len(matrix)
         sizes = sources.tuple_bytes
-        found = [
+        operators = [
             Operator(
                 str(sources.ids[one]),
                 "source",
@@ -107,12 +107,14 @@ class OperatorGraph:
         for number, name in enumerate(names):
             inputs = (int(matrix.left[number]), int(matrix.right[number]))
             rate = float(matrix.output_rate[number])
-            found.append(Operator(name, "join", inputs, rate, query=int(matrix.join[number])))
+            operators.append(Operator(name, "join", inputs, rate, query=int(matrix.join[number])))
         for number, name in enumerate(names):
             join = int(matrix.join[number])
             sink = int(problem.sink_node[number])
-            found.append(Operator(f"{name} sink", "sink", (many + number,), node=sink, query=join))
-        return cls(found)
+            operators.append(
+                Operator(f"{name} sink", "sink", (many + number,), node=sink, query=join)
+            )
+        return cls(operators)
 
     def __len__(self) -> int:
         return len(self.operators)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from nova_core.errors import PlanError
+from nova_core.model.objectives import leg_weights
 from nova_core.model.problem import Floats, Ints, Problem
 
 
@@ -59,10 +60,10 @@ class Partitions:
         count = self.count.copy()
         count[list(cuts)] = [len(rates) for rates in cuts.values()]
         offset = np.concatenate(([0], np.cumsum(count)))
-        kept = np.ones(len(count), bool)
-        kept[list(cuts)] = False
+        unchanged = np.ones(len(count), bool)
+        unchanged[list(cuts)] = False
         rate = np.empty(int(offset[-1]))
-        rate[np.repeat(kept, count)] = self.rate[np.repeat(kept, self.count)]
+        rate[np.repeat(unchanged, count)] = self.rate[np.repeat(unchanged, self.count)]
         for each, rates in cuts.items():
             rate[offset[each] : offset[each + 1]] = rates
         return Partitions(offset, rate)
@@ -304,6 +305,11 @@ class Plan:
         return sides[0], sides[1]
 
     @cached_property
+    def leg_rate(self) -> Floats:
+        """(k, 3) tuples/s on each instance's legs: left and right input (`received`), output."""
+        return np.stack([*self.received, self.output_rate], axis=1)
+
+    @cached_property
     def added_load(self) -> Floats:
         """(k,) tuples/s each instance adds to its node, each distinct partition once."""
         left, right = self.received
@@ -329,9 +335,7 @@ class Plan:
         legs = np.repeat(np.arange(len(r.offset) - 1), np.diff(r.offset))
         position = np.arange(len(r.node)) - r.offset[legs]
         inner = (position > 0) & (position < (np.diff(r.offset) - 1)[legs])
-        left, right = self.received
-        rate = np.stack([left, right, self.output_rate], axis=1).ravel()
-        np.add.at(load, r.node[inner], rate[legs[inner]])
+        np.add.at(load, r.node[inner], self.leg_rate.ravel()[legs[inner]])
         return load
 
     # --- latency ----------------------------------------------------------------------------------
@@ -352,9 +356,7 @@ class Plan:
         p, i = self.problem, self.instances
 
         def between(a: Ints, b: Ints) -> Floats:
-            if latency is not None:
-                return np.asarray(latency[a, b], np.float64)
-            return p.distance(a, b)
+            return p.distance(a, b) if latency is None else np.asarray(latency[a, b], np.float64)
 
         if self.routes is not None:
             r = self.routes
@@ -363,14 +365,22 @@ class Plan:
             sums = np.concatenate(([0.0], np.cumsum(hop)))
             per_route = sums[r.offset[1:] - 1] - sums[r.offset[:-1]]
             return np.asarray(per_route.reshape(-1, 3))
-        return np.stack(
-            [
-                between(p.left_node[i.pair], i.node),
-                between(p.right_node[i.pair], i.node),
-                between(i.node, p.sink_node[i.pair]),
-            ],
-            axis=1,
-        )
+        left, right, sink = p.pair_ends[i.pair].T
+        legs = between(left, i.node), between(right, i.node), between(i.node, sink)
+        return np.stack(legs, axis=1)
+
+    def objective_value(self, objective: str, latency: Floats | None = None) -> float:
+        """What an objective adds up to, by a measured (n, n) matrix or by coordinates when None.
+
+        Network usage is the sum over legs of rate times latency, tuples/s * ms (SBON, section 2).
+        In the other objectives, ms, a pair that is cut counts with the mean of its replicas, so
+        that plans that cut compare with others.
+        """
+        legs, i = self.leg_latency_by(latency), self.instances
+        if objective == "network-usage":
+            return float((self.leg_rate * legs).sum())
+        share = i.replicas / np.bincount(i.pair, i.replicas, self.operator_count)[i.pair]
+        return float(share @ (leg_weights(self.problem, objective)[i.pair] * legs).sum(axis=1))
 
     # --- identity -------------------------------------------------------------------------------
 

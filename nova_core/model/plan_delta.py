@@ -6,18 +6,20 @@ plan it gives the new one exactly; its inverse leads back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 import numpy as np
 from msgspec import Meta
+from msgspec.structs import replace
 
 from nova_core.errors import PlanError
 from nova_core.model.plan import Instances, Partitions, Plan
+from nova_core.model.plan_document import OperatorName
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 
-VERSION = 1
+VERSION = 2
+Row = TypeVar("Row", bound=msgspec.Struct)
 
 Bounds = Annotated[tuple[int, int], Meta(description="first partition, one past the last, from 0")]
 
@@ -27,18 +29,10 @@ class _Struct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False
     pass
 
 
-class PairRef(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False, frozen=True):
-    """A pair of the join matrix."""
-
-    operator: str
-    left: Annotated[str, Meta(description="source")]
-    right: Annotated[str, Meta(description="source")]
-
-
 class InstanceRow(_Struct):
-    """An instance that starts or stops: which partitions of a pair it joins, and where."""
+    """An instance that starts or stops: which partitions of an operator it joins, and where."""
 
-    pair: PairRef
+    operator: OperatorName
     node: str
     left: Bounds
     right: Bounds
@@ -47,7 +41,7 @@ class InstanceRow(_Struct):
 class MoveRow(_Struct, rename={"source_node": "from", "target_node": "to"}):
     """An instance that goes to another node, with its state."""
 
-    pair: PairRef
+    operator: OperatorName
     source_node: str
     target_node: str
     left: Bounds
@@ -57,7 +51,7 @@ class MoveRow(_Struct, rename={"source_node": "from", "target_node": "to"}):
 class RerouteRow(_Struct):
     """A flow of an instance that stays: it has another end, or carries another rate."""
 
-    pair: PairRef
+    operator: OperatorName
     node: str
     flow: Literal["left", "right", "result"]
     old: Annotated[str, Meta(description="node at the flow's other end before")]
@@ -65,24 +59,24 @@ class RerouteRow(_Struct):
 
 
 class Cut(_Struct):
-    """How both inputs of a pair are cut: rates of the partitions, tuples/s."""
+    """How both inputs of an operator are cut: rates of the partitions, tuples/s."""
 
     left: list[float]
     right: list[float]
 
 
 class CutRow(_Struct):
-    """A pair whose inputs are partitioned otherwise; none stands for whole inputs."""
+    """An operator whose inputs are partitioned otherwise; none stands for whole inputs."""
 
-    pair: PairRef
+    operator: OperatorName
     old: Cut | None
     new: Cut | None
 
 
 class VirtualRow(_Struct):
-    """A pair's virtual position, ms; none where the pair is not there."""
+    """An operator's virtual position, ms; none where the operator does not exist."""
 
-    pair: PairRef
+    operator: OperatorName
     old: list[float] | None
     new: list[float] | None
 
@@ -94,15 +88,15 @@ class PlanDelta(_Struct):
     engines which flows of those that stay get another end.
     """
 
-    nova_plan_delta: Annotated[Literal[1], Meta(description="version of this format")] = 1
+    nova_plan_delta: Annotated[Literal[2], Meta(description="version of this format")] = 2
     old_version: Annotated[int, Meta(description="events before")] = 0
     new_version: Annotated[int, Meta(description="events after")] = 0
     stop: list[InstanceRow] = []
     start: list[InstanceRow] = []
     move: list[MoveRow] = []
     reroute: list[RerouteRow] = []
-    removed: Annotated[list[PairRef], Meta(description="pairs no longer joined")] = []
-    added: Annotated[list[PairRef], Meta(description="new pairs")] = []
+    removed: Annotated[list[OperatorName], Meta(description="pairs no longer joined")] = []
+    added: Annotated[list[OperatorName], Meta(description="new pairs")] = []
     cuts: list[CutRow] = []
     virtual: list[VirtualRow] = []
     old_breaks: Annotated[list[str], Meta(description="constraints ignored before")] = []
@@ -115,29 +109,24 @@ class PlanDelta(_Struct):
 
     def inverse(self) -> PlanDelta:
         """The delta that leads back: the same rows turned round, last first."""
+
+        def turned(rows: list[Row], old: str, new: str) -> list[Row]:
+            return [
+                replace(row, **{old: getattr(row, new), new: getattr(row, old)})
+                for row in reversed(rows)
+            ]
+
         return PlanDelta(
             old_version=self.new_version,
             new_version=self.old_version,
             stop=self.start,
             start=self.stop,
-            move=[
-                MoveRow(
-                    pair=m.pair,
-                    source_node=m.target_node,
-                    target_node=m.source_node,
-                    left=m.left,
-                    right=m.right,
-                )
-                for m in reversed(self.move)
-            ],
-            reroute=[
-                RerouteRow(pair=r.pair, node=r.node, flow=r.flow, old=r.new, new=r.old)
-                for r in reversed(self.reroute)
-            ],
+            move=turned(self.move, "source_node", "target_node"),
+            reroute=turned(self.reroute, "old", "new"),
             removed=self.added,
             added=self.removed,
-            cuts=[CutRow(pair=c.pair, old=c.new, new=c.old) for c in reversed(self.cuts)],
-            virtual=[VirtualRow(pair=v.pair, old=v.new, new=v.old) for v in reversed(self.virtual)],
+            cuts=turned(self.cuts, "old", "new"),
+            virtual=turned(self.virtual, "old", "new"),
             old_breaks=self.new_breaks,
             new_breaks=self.old_breaks,
         )
@@ -172,12 +161,12 @@ class _Applied:
 
     def __init__(self, delta: PlanDelta, plan: Plan, problem: Problem) -> None:
         self._delta, self._old, self._problem = delta, plan, problem
-        self._row_of = _pair_rows(problem)
-        old_row_of = _pair_rows(plan.problem)
+        self._row_of = _rows_by_name(problem)
+        self._old_row_of = _rows_by_name(plan.problem)
         stays = np.ones(len(plan.problem.matrix), bool)
-        stays[[_known(old_row_of, pair, "removed") for pair in delta.removed]] = False
+        stays[[_known(self._old_row_of, name, "removed") for name in delta.removed]] = False
         fresh = np.zeros(len(problem.matrix), bool)
-        fresh[[_known(self._row_of, pair, "added") for pair in delta.added]] = True
+        fresh[[self._row(name, "added") for name in delta.added]] = True
         if stays.sum() != (~fresh).sum():
             raise PlanError(
                 f"plan delta: leaves {stays.sum()} pairs of the old plan, but the problem has "
@@ -216,10 +205,9 @@ class _Applied:
             axis=1,
         )
         table[:, 1] = self._new_nodes()[i.node]
-        old_row_of = _pair_rows(self._old.problem) if delta.removed else {}
-        pairs = [row.pair for row in delta.stop] + [row.pair for row in delta.move]
-        touched = {self._any_row(pair, old_row_of) for pair in pairs}
-        at = np.flatnonzero(np.isin(table[:, 0], list(touched)))
+        names = [row.operator for row in delta.stop] + [row.operator for row in delta.move]
+        changed = {self._any_row(name) for name in names}
+        at = np.flatnonzero(np.isin(table[:, 0], list(changed)))
         nodes = self._old.problem.nodes.ids
         place = {
             (*table[k, [0, 2, 3, 4, 5]].tolist(), str(nodes[i.node[k]])): k for k in at.tolist()
@@ -227,12 +215,11 @@ class _Applied:
         keep = np.ones(len(table), bool)
 
         def find(row: InstanceRow | MoveRow, node: str) -> int:
-            key = (self._any_row(row.pair, old_row_of), *row.left, *row.right, node)
+            key = (self._any_row(row.operator), *row.left, *row.right, node)
             if key not in place:
-                p = row.pair
                 raise PlanError(
-                    f"plan delta: the old plan runs no instance of {p.operator}/{p.left}*{p.right}"
-                    f" with partitions {list(row.left)} and {list(row.right)} on {node}"
+                    f"plan delta: the old plan runs no instance of {row.operator} with partitions "
+                    f"{list(row.left)} and {list(row.right)} on {node}"
                 )
             return place[key]
 
@@ -241,12 +228,7 @@ class _Applied:
         for move in delta.move:
             table[find(move, move.source_node), 1] = self._node(move.target_node)
         started = [
-            (
-                _known(self._row_of, row.pair, "start"),
-                self._node(row.node),
-                *row.left,
-                *row.right,
-            )
+            (self._row(row.operator, "start"), self._node(row.node), *row.left, *row.right)
             for row in delta.start
         ]
         table = np.concatenate([table[keep], np.array(started, np.int64).reshape(-1, 6)])
@@ -255,13 +237,15 @@ class _Applied:
         table = table[np.lexsort((table[:, 4], table[:, 2], table[:, 0]))]
         return Instances(*(np.ascontiguousarray(column) for column in table.T))
 
-    def _any_row(self, pair: PairRef, old_row_of: dict[tuple[str, str, str], int]) -> int:
+    def _row(self, name: str, where: str) -> int:
+        return _known(self._row_of, name, where)
+
+    def _any_row(self, name: str) -> int:
         """Row of the new problem; below 0 for a pair that is gone."""
-        name = (pair.operator, pair.left, pair.right)
         row = self._row_of.get(name)
         if row is not None and not self._fresh[row]:
             return row
-        return -1 - _known(old_row_of, pair, "stop")
+        return -1 - _known(self._old_row_of, name, "stop")
 
     def _node(self, name: str) -> int:
         row = self._problem.node_index.get(name)
@@ -285,12 +269,12 @@ class _Applied:
                 cuts[int(self._new_row[pair])] = [parts.rates(pair, side) for side in (0, 1)]
         for row in self._delta.cuts:
             if row.new is None:
-                gone = self._row_of.get((row.pair.operator, row.pair.left, row.pair.right))
-                if gone is not None:
-                    cuts.pop(gone, None)
+                cuts.pop(self._row_of.get(row.operator, -1), None)
             else:
-                at = _known(self._row_of, row.pair, "cuts")
-                cuts[at] = [np.array(row.new.left), np.array(row.new.right)]
+                cuts[self._row(row.operator, "cuts")] = [
+                    np.array(row.new.left),
+                    np.array(row.new.right),
+                ]
         return assemble_partitions(whole, cuts)
 
     def _virtual(self) -> Floats | None:
@@ -301,7 +285,7 @@ class _Applied:
         new[self._new_row[self._stays]] = old[self._stays]
         for row in self._delta.virtual:
             if row.new is not None:
-                new[_known(self._row_of, row.pair, "virtual")] = row.new
+                new[self._row(row.operator, "virtual")] = row.new
         return new
 
 
@@ -317,24 +301,12 @@ def assemble_partitions(whole: Partitions, cuts: dict[int, list[Floats]]) -> Par
     )
 
 
-def _pair_rows(problem: Problem) -> dict[tuple[str, str, str], int]:
-    m, sources = problem.matrix, problem.sources.ids
-
-    def names(ids: Iterable[str]) -> list[str]:
-        return [str(name) for name in ids]
-
-    keys = zip(
-        names(problem.joins.ids[m.join]), names(sources[m.left]), names(sources[m.right]),
-        strict=True,
-    )  # fmt: skip
-    return {key: row for row, key in enumerate(keys)}
+def _rows_by_name(problem: Problem) -> dict[str, int]:
+    return {name: row for row, name in enumerate(problem.pair_names())}
 
 
-def _known(rows: dict[tuple[str, str, str], int], pair: PairRef, where: str) -> int:
-    row = rows.get((pair.operator, pair.left, pair.right))
+def _known(rows: dict[str, int], name: str, where: str) -> int:
+    row = rows.get(name)
     if row is None:
-        raise PlanError(
-            f"plan delta: {where}: no pair {pair.operator}/{pair.left}*{pair.right} in the join "
-            "matrix"
-        )
+        raise PlanError(f"plan delta: {where}: no pair {name} in the join matrix")
     return row

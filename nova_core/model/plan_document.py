@@ -16,8 +16,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from nova_core.model.columnar import POSITION_KINDS, Kind
-
 VERSION = 2
 
 Bounds = Annotated[
@@ -229,16 +227,3 @@ ROWS: dict[str, type[msgspec.Struct]] = {
     "edges": EdgeRow,
     "loads": LoadRow,
 }
-
-
-def known_columns(table: str) -> dict[str, Kind]:
-    """The columns a file of a table may have; see the module's text."""
-    found: dict[str, Kind] = {}
-    for field in msgspec.structs.fields(ROWS[table]):
-        if field.type is Bounds:
-            found |= {f"{field.encode_name}_{end}": "whole" for end in ("begin", "end")}
-        elif field.encode_name == "position":
-            found |= POSITION_KINDS
-        else:
-            found[field.encode_name] = "text"
-    return found

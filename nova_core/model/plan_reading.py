@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,34 +13,30 @@ import numpy as np
 from msgspec import UNSET
 
 from nova_core.errors import PlanError
-from nova_core.model.columnar import Columns, position_columns, read_columns
+from nova_core.model.columnar import Columns, known_columns, position_columns, read_columns
+from nova_core.model.columns import Column, Lists, Named, Ranges, length
 from nova_core.model.plan import Instances, Partitions, Plan, Routes
 from nova_core.model.plan_document import (
+    ROWS,
     VERSION,
     PlanDocument,
     PlanHeader,
     PlanTablesHeader,
-    known_columns,
 )
 from nova_core.model.plan_writing import (
     ROUTES,
     SIDES,
-    Column,
-    Lists,
-    Named,
-    Ranges,
     edge_columns,
     instance_facts,
-    length,
     load_columns,
     partition_columns,
     totals,
 )
-from nova_core.model.problem import Bools, Floats, Ints, Problem, Strings
+from nova_core.model.problem import Bools, Floats, Ints, Problem
 from nova_core.model.query_graph import QueryGraph, expand
 from nova_core.model.query_plan import QueryPlan
 from nova_core.model.rows import Rows
-from nova_core.model.syntax import number, read_typed, unknown
+from nova_core.model.syntax import number, read_typed
 
 Table = Rows | Columns
 
@@ -57,7 +54,7 @@ def plan_of(document: PlanDocument, problem: Problem, path: Path) -> Plan:
     """A document as the plan of a problem, as `read_plan_document`; errors name ``path``."""
     tables: dict[str, Table] = {
         name: Rows(path, name, rows, PlanError)
-        for name in ("instances", "partitions", "virtual", "edges", "loads")
+        for name in ROWS
         if (rows := getattr(document, name)) is not UNSET
     }
     return _PlanReader(document, tables, problem, path).plan()
@@ -75,7 +72,7 @@ def read_plan_tables(path: Path, problem: Problem) -> Plan:
     """
     header = read_typed(path, PlanTablesHeader, "nova_plan", VERSION, PlanError)
     tables: dict[str, Table] = {
-        name: read_columns(path.parent / file, known_columns(name), PlanError)
+        name: read_columns(path.parent / file, known_columns(ROWS[name]), PlanError)
         for name, file in msgspec.structs.asdict(header.tables).items()
         if file is not UNSET
     }
@@ -92,12 +89,11 @@ class _PlanReader:
         self._tables = tables
         self._problem = problem
         self._path = path
-        self._index: dict[str, Mapping[str, int]] = {"node": problem.node_index}
-        made = header.problem
-        if made.digest != problem.digest:
+        reference = header.problem
+        if reference.digest != problem.digest:
             raise PlanError(
-                f"{path}: problem.digest: made for {made.name!r} ({made.digest}), not for "
-                f"{problem.name!r} ({problem.digest}); plan this problem again"
+                f"{path}: problem.digest: made for {reference.name!r} ({reference.digest}), not "
+                f"for {problem.name!r} ({problem.digest}); plan this problem again"
             )
         self._graph: QueryGraph | None = None
         if problem.queries:
@@ -140,44 +136,19 @@ class _PlanReader:
 
     # --- names ----------------------------------------------------------------------------------
 
-    def _find(
-        self,
-        table: Table,
-        column: str,
-        what: str,
-        ids: Sequence[str] | Strings = (),
-    ) -> Ints:
-        """(k,) rows that names mean."""
-        return self._rows(table, column, *table.coded(column), what, ids)
+    def _operators(self, table: Table) -> Ints:
+        """(k,) operators that a table names."""
+        codes, names = table.coded("operator")
+        if names == self._names:  # as plans of all operators are written
+            return codes
+        return table.find_codes("operator", codes, names, self._operator_index, "operator")
 
-    def _rows(
-        self,
-        table: Table,
-        column: str,
-        codes: Ints,
-        names: list[str],
-        what: str,
-        ids: Sequence[str] | Strings,
-    ) -> Ints:
-        if len(codes) == 0:
-            return np.empty(0, np.int64)
-        if what == "operator":
-            ids = self._names
-            if names == ids:  # as plans of all operators are written
-                return codes
-        index = self._index.get(what)
-        if index is None:
-            index = {name: row for row, name in enumerate(_listed(ids))}
-            self._index[what] = index
-        found = np.array([index.get(name, -1) for name in names], np.int64)[codes]
-        if (found < 0).any():
-            row = int(np.argmax(found < 0))
-            raise table.fail(column, unknown(what, names[int(codes[row])], index), row)
-        return found
+    @cached_property
+    def _operator_index(self) -> dict[str, int]:
+        return {name: row for row, name in enumerate(self._names)}
 
     def _inputs(self, table: Table) -> Ints:
-        side = self._find(table, "side", "side", SIDES)
-        return 2 * self._find(table, "operator", "operator") + side
+        return 2 * self._operators(table) + table.find("side", {"left": 0, "right": 1}, "side")
 
     # --- what decides -----------------------------------------------------------------------------
 
@@ -186,8 +157,8 @@ class _PlanReader:
         if table is None or len(table) == 0:
             return self._whole
         each = self._inputs(table)
-        given, first = np.unique(each, return_index=True)
-        if len(given) < len(each):
+        distinct, first = np.unique(each, return_index=True)
+        if len(distinct) < len(each):
             row = int(np.setdiff1d(np.arange(len(each)), first)[0])
             raise table.fail("side", "this input of the operator is cut twice", row)
         offset, rate = table.number_lists("rates", whole=False)
@@ -207,7 +178,7 @@ class _PlanReader:
 
     def _instances(self, table: Table, partitions: Partitions) -> tuple[Instances, Ints]:
         """The instances by operator, and the row of the table that each was."""
-        pair, node = self._find(table, "operator", "operator"), self._find(table, "node", "node")
+        pair, node = self._operators(table), table.find("node", self._problem.node_index, "node")
         feeds = None
         if "feeds" in table:
             feeds = table.whole("feeds", -1)
@@ -244,18 +215,18 @@ class _PlanReader:
             return None
         dimensions = self._problem.nodes.position.shape[1]
         position = np.full((len(self._whole.offset) // 2, dimensions), np.nan)
-        rows = self._find(table, "operator", "operator")
+        rows = self._operators(table)
         if len(table) == 0:
             return position
-        given = self._positions(table, dimensions)
-        if not np.isfinite(given).all():
-            row = int(np.argmin(np.isfinite(given).all(axis=1)))
-            raise table.fail("position", f"{given[row]} are not all finite numbers of ms", row)
+        read = self._positions(table, dimensions)
+        if not np.isfinite(read).all():
+            row = int(np.argmin(np.isfinite(read).all(axis=1)))
+            raise table.fail("position", f"{read[row]} are not all finite numbers of ms", row)
         _, first = np.unique(rows, return_index=True)
         if len(first) < len(rows):
             row = int(np.setdiff1d(np.arange(len(rows)), first)[0])
             raise table.fail("operator", "this operator has a virtual position already", row)
-        position[rows] = given
+        position[rows] = read
         return position
 
     @staticmethod
@@ -286,7 +257,8 @@ class _PlanReader:
             if (np.diff(offset) == 0).any():
                 row = int(np.argmin(np.diff(offset)))
                 raise table.fail(name, "no node; all instances have routes, or none", row)
-            legs.append((offset, self._rows(table, name, codes, names, "node", ())))
+            index = self._problem.node_index
+            legs.append((offset, table.find_codes(name, codes, names, index, "node")))
         length = np.stack([np.diff(offset)[order] for offset, _ in legs], axis=1).ravel()
         total = np.concatenate(([0], np.cumsum(length)))
         nodes = np.empty(int(total[-1]), np.int64)
@@ -321,14 +293,14 @@ class _PlanReader:
             self._compare(tables["loads"], load_columns(plan), None)
 
     def _compare_totals(self, expected: Mapping[str, Any]) -> None:
-        for name, found in msgspec.to_builtins(self._header.totals).items():
+        for name, written in msgspec.to_builtins(self._header.totals).items():
             right = expected[name]
-            same = found == right
-            if isinstance(found, int | float) and isinstance(right, int | float):
-                same = math.isclose(found, right, rel_tol=1e-9, abs_tol=1e-9)
+            same = written == right
+            if isinstance(written, int | float) and isinstance(right, int | float):
+                same = math.isclose(written, right, rel_tol=1e-9, abs_tol=1e-9)
             if not same:
                 raise PlanError(
-                    f"{self._path}: totals.{name}: {found!r}, but by the plan it is {right!r}"
+                    f"{self._path}: totals.{name}: {written!r}, but by the plan it is {right!r}"
                 )
 
     def _compare(self, table: Table, expected: Mapping[str, Column], order: Ints | None) -> None:
@@ -346,16 +318,16 @@ class _PlanReader:
                 raise PlanError(f"{table.path}: {_name_of(table)}{message}")
             if name not in table:
                 continue
-            good, found, wanted = self._agrees(table, name, column, order)
+            good, written, right = self._agrees(table, name, column, order)
             if not good.all():
                 row = int(np.argmin(good))
-                message = f"{_shown(found[row])}, but by the plan it is {_shown(wanted[row])}"
+                message = f"{_shown(written[row])}, but by the plan it is {_shown(right[row])}"
                 raise table.fail(name, message, row if order is None else int(order[row]))
 
     def _agrees(
         self, table: Table, name: str, column: Column, order: Ints | None
     ) -> tuple[Bools, Any, Any]:
-        """Whether each row is right, what was found and what is right, in the order of the plan."""
+        """Whether each row is right, what it holds and what is right, in the order of the plan."""
         assert not isinstance(column, Ranges)  # which decide
         if isinstance(column, Lists):
             return _same_lists(table, name, column, order)
@@ -366,22 +338,18 @@ class _PlanReader:
             ids = np.append(np.asarray(column.ids), "")
             index = {text: row for row, text in enumerate(ids[:-1].tolist())}
             place = np.array([index.get(text, len(ids)) for text in names], np.int64)
-            found = place[codes] if len(codes) else np.empty(0, np.int64)
+            written = place[codes] if len(codes) else np.empty(0, np.int64)
             texts = np.array(names, object)[codes] if len(codes) else np.empty(0, object)
             if order is not None:
-                found, texts = found[order], texts[order]
-            return (found == column.codes) | (texts == ""), texts, ids[column.codes]
+                written, texts = written[order], texts[order]
+            return (written == column.codes) | (texts == ""), texts, ids[column.codes]
         capacity = name == "capacity"
-        found_numbers = table.capacity(name) if capacity else table.floats(name, np.nan)
+        numbers = table.capacity(name) if capacity else table.floats(name, np.nan)
         if order is not None:
-            found_numbers = found_numbers[order]
+            numbers = numbers[order]
         wanted = np.where(column < 0, np.nan, column)
-        good = np.isnan(found_numbers) | np.isclose(found_numbers, wanted, rtol=1e-9, atol=1e-9)
-        return good, found_numbers, wanted
-
-
-def _listed(names: Sequence[str] | Strings) -> list[str]:
-    return names.tolist() if isinstance(names, np.ndarray) else list(names)
+        good = np.isnan(numbers) | np.isclose(numbers, wanted, rtol=1e-9, atol=1e-9)
+        return good, numbers, wanted
 
 
 def _as_written(column: Named, codes: Ints, names: list[str]) -> bool:
@@ -404,27 +372,28 @@ def _same_lists(
     table: Table, name: str, column: Lists, order: Ints | None
 ) -> tuple[Bools, Any, Any]:
     values: Any
-    wanted: Any
+    expected: Any
     if column.ids is None:
         offset, values = table.number_lists(name, whole=column.values.dtype.kind == "i")
-        wanted = column.values
+        expected = column.values
     else:
         offset, codes, names = table.lists(name)
-        values, wanted = np.array(names, np.str_)[codes], column.ids[column.values]
+        values, expected = np.array(names, np.str_)[codes], column.ids[column.values]
     if order is None and np.array_equal(offset, column.offset):
-        same = values == wanted if column.ids is not None else np.isclose(values, wanted, rtol=1e-9)
+        named = column.ids is not None
+        same = values == expected if named else np.isclose(values, expected, rtol=1e-9)
         if same.all():
             return np.ones(len(table), bool), None, None
     rows = np.arange(len(table)) if order is None else order
-    found = [values[offset[r] : offset[r + 1]].tolist() for r in rows.tolist()]
+    written = [values[offset[r] : offset[r + 1]].tolist() for r in rows.tolist()]
     right = [
-        wanted[b:e].tolist() for b, e in zip(column.offset[:-1], column.offset[1:], strict=True)
+        expected[b:e].tolist() for b, e in zip(column.offset[:-1], column.offset[1:], strict=True)
     ]
     good = [
         not one or one == other or (len(one) == len(other) and _close(one, other))
-        for one, other in zip(found, right, strict=True)
+        for one, other in zip(written, right, strict=True)
     ]
-    return np.array(good, bool), found, right
+    return np.array(good, bool), written, right
 
 
 def _close(one: list[Any], other: list[Any]) -> bool:

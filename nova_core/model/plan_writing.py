@@ -1,4 +1,4 @@
-"""The columns of a plan's tables, and writing them as rows of a document or as files.
+"""Writing a plan: the columns of its tables, as rows of a document or as files.
 
 ``instances`` and, where inputs are cut, ``partitions`` decide the plan, with ``virtual`` for the
 virtual positions; ``edges`` (by row of ``instances``) and ``loads`` follow from them.
@@ -7,70 +7,26 @@ virtual positions; ``edges`` (by row of ``instances``) and ``loads`` follow from
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nova_core.errors import PlanError
-from nova_core.model.columnar import lists_of, names_of, position_columns, write_columns
+from nova_core.model.columns import Column, Lists, Named, Ranges, Table, rows, write_tables
 from nova_core.model.edges import LEGS, edges
 from nova_core.model.files import write_text
-from nova_core.model.objectives import OBJECTIVES, leg_weights
+from nova_core.model.objectives import OBJECTIVES
 from nova_core.model.partitioner import SEQUENCE_SHARE
 from nova_core.model.plan import Plan
 from nova_core.model.plan_document import VERSION
-from nova_core.model.problem import Floats, Ints, Strings
+from nova_core.model.problem import Ints
 from nova_core.model.query_plan import QueryPlan
-from nova_core.model.syntax import Row, dump, number
+from nova_core.model.syntax import Row, dump
 
 SIDES = LEGS[:2]
 ROUTES = tuple(f"{leg}_route" for leg in LEGS)
-
-
-@dataclass(frozen=True, eq=False)
-class Named:
-    """A column of names, ``ids[codes]``, none where the code is below 0.
-
-    ``what`` says what they name.
-    """
-
-    codes: Ints
-    ids: Sequence[str] | Strings
-    what: str
-
-
-@dataclass(frozen=True, eq=False)
-class Lists:
-    """A column of lists: row r is ``values[offset[r]:offset[r + 1]]``; with ids, of names."""
-
-    offset: Ints
-    values: Ints | Floats
-    ids: Strings | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Ranges:
-    """A column of ranges of partitions."""
-
-    begin: Ints
-    end: Ints
-
-
-# Whole numbers below 0 and NaN stand for no value.
-Column = Named | Lists | Ranges | Ints | Floats
-
-
-def length(column: Column) -> int:
-    """Rows of a column."""
-    if isinstance(column, Lists):
-        return len(column.offset) - 1
-    if isinstance(column, Ranges):
-        return len(column.begin)
-    return len(column.codes if isinstance(column, Named) else column)
 
 
 # --- what stands in the tables ------------------------------------------------------------------
@@ -80,8 +36,8 @@ def instance_columns(plan: Plan, names: list[str]) -> dict[str, Column]:
     """What decides the plan, a row per instance; ``names`` are those of all operators."""
     i = plan.instances
     columns: dict[str, Column] = {
-        "operator": Named(i.pair, names, "operator"),
-        "node": Named(i.node, plan.problem.nodes.ids, "node"),
+        "operator": Named(i.pair, names),
+        "node": Named(i.node, plan.problem.nodes.ids),
         "left": Ranges(i.left_begin, i.left_end),
         "right": Ranges(i.right_begin, i.right_end),
     }
@@ -135,11 +91,11 @@ def partition_columns(plan: Plan, inputs: Ints, names: list[str]) -> dict[str, C
     offset = np.cumsum([0, *(len(one) for one in rates)])
     none = [np.empty(0)]
     return {
-        "operator": Named(inputs // 2, names, "operator"),
-        "side": Named(inputs % 2, SIDES, "side"),
+        "operator": Named(inputs // 2, names),
+        "side": Named(inputs % 2, SIDES),
         "rates": Lists(offset, np.concatenate(rates or none)),
         "shares": Lists(offset, np.concatenate([one / (one.sum() or 1) for one in rates] or none)),
-        "partitioner": Named(np.zeros(len(inputs), np.int64), [SEQUENCE_SHARE], "partitioner"),
+        "partitioner": Named(np.zeros(len(inputs), np.int64), [SEQUENCE_SHARE]),
     }
 
 
@@ -151,16 +107,16 @@ def virtual_columns(plan: Plan, names: list[str]) -> dict[str, Column]:
     """
     position = plan.virtual_position
     assert position is not None
-    given = ~np.isnan(position).all(axis=1)
-    good = np.isfinite(position).all(axis=1) | ~given
+    known = ~np.isnan(position).all(axis=1)
+    good = np.isfinite(position).all(axis=1) | ~known
     if not good.all():
         operator = int(np.argmin(good))
         raise PlanError(
             f"plan: virtual_position of {plan.operator_name(operator)}: {position[operator]} "
             "cannot be written; use finite ms, or NaN throughout for none"
         )
-    rows = np.flatnonzero(given)
-    return {"operator": Named(rows, names, "operator"), "position": position[rows]}
+    rows = np.flatnonzero(known)
+    return {"operator": Named(rows, names), "position": position[rows]}
 
 
 def edge_columns(plan: Plan) -> dict[str, Column]:
@@ -174,12 +130,12 @@ def edge_columns(plan: Plan) -> dict[str, Column]:
     bounds = np.stack([e.begin, e.end], axis=1).ravel()
     sources = np.where(e.leg == 0, m.left[pair], m.right[pair])
     columns: dict[str, Column] = {
-        "from": Named(e.source, ids, "node"),
-        "to": Named(e.target, ids, "node"),
+        "from": Named(e.source, ids),
+        "to": Named(e.target, ids),
         "producer": np.where(result, e.instance, -1),
         "consumer": np.where(result, -1, e.instance),
-        "input": Named(np.where(result, -1, e.leg), SIDES, "input"),
-        "carries": Named(np.where(result, -1, sources), plan.problem.sources.ids, "source"),
+        "input": Named(np.where(result, -1, e.leg), SIDES),
+        "carries": Named(np.where(result, -1, sources), plan.problem.sources.ids),
         "partitions": Lists(2 * e.offset, bounds),
         "rate": e.rate,
         "latency": e.latency,
@@ -203,12 +159,12 @@ def _link_columns(plan: QueryPlan) -> dict[str, Column]:
     begins, ends = (np.stack([bounds[0][n], bounds[1][n]]) for n in (0, 1))
     runs = np.stack([begins[side[into], end], ends[side[into], end]], axis=1).ravel()
     return {
-        "from": Named(start, plan.problem.nodes.ids, "node"),
-        "to": Named(stop, plan.problem.nodes.ids, "node"),
+        "from": Named(start, plan.problem.nodes.ids),
+        "to": Named(stop, plan.problem.nodes.ids),
         "producer": np.maximum(producer, -1),
         "consumer": np.maximum(consumer, -1),
-        "input": Named(np.where(into, side, -1), SIDES, "input"),
-        "carries": Named(np.where((producer >= 0) & (carried == own), -1, carried), ids, "output"),
+        "input": Named(np.where(into, side, -1), SIDES),
+        "carries": Named(np.where((producer >= 0) & (carried == own), -1, carried), ids),
         "partitions": Lists(np.concatenate(([0], np.cumsum(2 * into))), runs),
         "rate": rate[rows],
         "latency": plan.link_latency()[rows],
@@ -219,16 +175,16 @@ def load_columns(plan: Plan) -> dict[str, Column]:
     """A row per node that receives anything."""
     nodes = np.flatnonzero(plan.load)
     return {
-        "node": Named(nodes, plan.problem.nodes.ids, "node"),
+        "node": Named(nodes, plan.problem.nodes.ids),
         "load": plan.load[nodes],
         "capacity": plan.problem.nodes.capacity[nodes],
     }
 
 
-def _tables(plan: Plan) -> dict[str, dict[str, Column]]:
+def _tables(plan: Plan) -> dict[str, Table]:
     names = plan.operator_names()
     decided = instance_columns(plan, names)
-    tables = {"instances": decided | instance_facts(plan) | route_columns(plan)}
+    tables: dict[str, Table] = {"instances": decided | instance_facts(plan) | route_columns(plan)}
     if len(inputs := cut_inputs(plan)):
         tables["partitions"] = partition_columns(plan, inputs, names)
     if plan.virtual_position is not None:
@@ -239,25 +195,7 @@ def _tables(plan: Plan) -> dict[str, dict[str, Column]]:
 # --- the header ---------------------------------------------------------------------------------
 
 
-def objective_value(plan: Plan, usage: float) -> float | None:
-    """What the plan's objective adds up to; None for one that is not known here.
-
-    As in `nova_core.evaluation`: network usage is that of all flows; in the other objectives a pair
-    that is cut counts with the mean of its replicas, so that plans that cut compare with others.
-    """
-    if plan.objective == "network-usage":
-        return usage
-    if plan.objective not in OBJECTIVES:
-        return None
-    if isinstance(plan, QueryPlan):
-        return plan.objective_value(plan.objective)
-    i = plan.instances
-    cost = (leg_weights(plan.problem, plan.objective)[i.pair] * plan.leg_latency).sum(axis=1)
-    replicas = np.bincount(i.pair, i.replicas)
-    return float((cost * i.replicas / replicas[i.pair]).sum())
-
-
-def totals(plan: Plan, flows: Mapping[str, Column]) -> dict[str, Any]:
+def totals(plan: Plan, flows: Table) -> dict[str, Any]:
     """Sums for the header of a plan with these edges (`edge_columns`).
 
     Network usage is the sum over flows of rate times estimated latency, tuples/s * ms (SBON,
@@ -267,7 +205,7 @@ def totals(plan: Plan, flows: Mapping[str, Column]) -> dict[str, Any]:
     assert isinstance(rate, np.ndarray) and isinstance(latency, np.ndarray)
     usage = float((rate * latency).sum())
     return {
-        "objective": objective_value(plan, usage),
+        "objective": plan.objective_value(plan.objective) if plan.objective in OBJECTIVES else None,
         "instances": len(plan.instances),
         "replicas": int(plan.instances.replicas.sum()),
         "nodes_used": len(np.unique(plan.instances.node)),
@@ -276,7 +214,7 @@ def totals(plan: Plan, flows: Mapping[str, Column]) -> dict[str, Any]:
     }
 
 
-def _header(plan: Plan, flows: Mapping[str, Column], report: bool) -> dict[str, Any]:
+def _header(plan: Plan, flows: Table, report: bool) -> dict[str, Any]:
     document: dict[str, Any] = {
         "nova_plan": VERSION,
         "problem": Row(name=plan.problem.name, digest=plan.problem.digest),
@@ -290,10 +228,10 @@ def _header(plan: Plan, flows: Mapping[str, Column], report: bool) -> dict[str, 
     if report:
         from nova_core.model.verify import verify
 
-        found = verify(plan).to_dict()
-        found["constraints"] = {name: Row(row) for name, row in found["constraints"].items()}
-        found["violations"] = [Row(row) for row in found["violations"]]
-        document["report"] = found
+        checked = verify(plan).to_dict()
+        checked["constraints"] = {name: Row(row) for name, row in checked["constraints"].items()}
+        checked["violations"] = [Row(row) for row in checked["violations"]]
+        document["report"] = checked
     document["totals"] = totals(plan, flows)
     return document
 
@@ -334,51 +272,12 @@ def plan_document(plan: Plan, report: bool = True) -> dict[str, Any]:
     """
     tables = _tables(plan)
     document = _header(plan, tables["edges"], report)
-    for name, columns in tables.items():
-        document[name] = _rows(columns)
-    return document
+    return document | {name: rows(columns) for name, columns in tables.items()}
 
 
 def plan_text(plan: Plan, suffix: str) -> str:
     """A plan as the text of a ``.json`` or ``.yaml`` document."""
     return dump(plan_document(plan), suffix)
-
-
-def _rows(columns: Mapping[str, Column]) -> list[Row]:
-    """The rows of a table; what has no value is left out."""
-    values = [list(_values(name, column)) for name, column in columns.items()]
-    names = list(columns)
-    if not any(None in column for column in values):
-        return [Row(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
-    return [
-        Row({name: v for name, v in zip(names, row, strict=True) if v is not None})
-        for row in zip(*values, strict=True)
-    ]
-
-
-def _values(name: str, column: Column) -> Iterable[Any]:
-    """A column's values as a document has them, None where there is none."""
-    if isinstance(column, Named):
-        ids = np.asarray(column.ids).tolist() if len(column.ids) else []
-        return (ids[code] if code >= 0 else None for code in column.codes.tolist())
-    if isinstance(column, Ranges):
-        return map(list, zip(column.begin.tolist(), column.end.tolist(), strict=True))
-    if isinstance(column, Lists):
-        values = column.values.tolist()
-        if column.ids is not None:
-            values = [str(column.ids[code]) for code in values]
-        elif column.values.dtype.kind == "f":
-            values = [number(value) for value in values]
-        bounds = column.offset.tolist()
-        whole = (values[b:e] for b, e in pairwise(bounds))
-        return (each or None for each in whole)
-    if column.ndim == 2:
-        return ([number(value) for value in row] for row in column.tolist())
-    if column.dtype.kind == "f":
-        if name == "capacity":
-            return ("unlimited" if math.isinf(v) else number(v) for v in column.tolist())
-        return (None if math.isnan(v) else number(v) for v in column.tolist())
-    return (None if v < 0 else v for v in column.tolist())
 
 
 # --- as tables ----------------------------------------------------------------------------------
@@ -398,32 +297,5 @@ def write_plan_tables(plan: Plan, directory: Path, suffix: str) -> None:
     """
     tables = _tables(plan)
     header = _header(plan, tables["edges"], report=True)
-    header["tables"] = {}
-    for name, columns in tables.items():
-        file = f"{name}.{suffix}"
-        arrow: dict[str, Any] = {}
-        for column, values in columns.items():
-            arrow |= _arrow(column, values)
-        write_columns(directory / file, arrow)
-        header["tables"][name] = file
+    header["tables"] = write_tables(tables, directory, suffix)
     write_text(directory / "plan.json", dump(header, ".json"))
-
-
-def _arrow(name: str, column: Column) -> dict[str, Any]:
-    """A column as those of a file."""
-    import pyarrow as pa
-
-    if isinstance(column, Ranges):
-        return {f"{name}_begin": column.begin, f"{name}_end": column.end}
-    if isinstance(column, Named):
-        return {name: names_of(column.codes, column.ids)}
-    if isinstance(column, Lists):
-        if column.ids is not None:
-            return {name: lists_of(column.offset, column.values.astype(np.int64), column.ids)}
-        offset = pa.array(column.offset, pa.int32())
-        return {name: pa.ListArray.from_arrays(offset, pa.array(column.values))}
-    if column.ndim == 2:
-        return dict(zip(position_columns(column.shape[1]), column.T, strict=True))
-    if column.dtype.kind == "i" and len(column) and column.min() < 0:
-        return {name: pa.array(column, mask=column < 0)}
-    return {name: column}

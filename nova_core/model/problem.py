@@ -1,7 +1,7 @@
 """The placement problem in memory: columns of nodes, sources, joins and the join matrix.
 
 Everything is an array, so that a million nodes cost megabytes; people write the same thing as YAML
-(`nova_core.model.document`), machines as CSV, Arrow or Parquet (`nova_core.model.tables`).
+(`nova_core.model.problem_document`), machines as CSV, Arrow or Parquet.
 Units throughout: latencies and coordinates in ms, rates and capacities in tuples/s, sizes in bytes.
 """
 
@@ -234,6 +234,11 @@ class Problem:
         return np.array([self.node_index[query.sink] for query in self.queries], np.int64)
 
     @cached_property
+    def pair_ends(self) -> Ints:
+        """(p, 3) nodes at the ends of each pair's legs: left source, right source, sink."""
+        return np.stack([self.left_node, self.right_node, self.sink_node], axis=1)
+
+    @cached_property
     def left_rate(self) -> Floats:
         """(p,) dr(s) of each pair, tuples/s."""
         return self.sources.rate[self.matrix.left]
@@ -280,14 +285,9 @@ class Problem:
         return {str(name): i for i, name in enumerate(self.nodes.ids)}
 
     def pair_name(self, pair: int) -> str:
-        """The name of a pair, such as ``tw/t1*w1``; no two pairs have the same.
-
-        A ``/`` in the join's id is written ``%2F``, a ``*`` in the left source's ``%2A``, and a
-        ``%`` in either ``%25``.
-        """
+        """The name of a pair, see `pair_name`; no two pairs have the same."""
         m, s = self.matrix, self.sources.ids
-        join, left = [str(self.joins.ids[m.join[pair]])], [str(s[m.left[pair]])]
-        return f"{_escaped(join, '/')[0]}/{_escaped(left, '*')[0]}*{s[m.right[pair]]}"
+        return pair_name(self.joins.ids[m.join[pair]], s[m.left[pair]], s[m.right[pair]])
 
     def pair_names(self) -> list[str]:
         """(p,) names of all pairs, see `pair_name`."""
@@ -355,6 +355,15 @@ class Problem:
 
         validate_problem(self, where, files)
         return self
+
+
+def pair_name(join: str, left: str, right: str) -> str:
+    """The name of a pair of sources of a join, such as ``tw/t1*w1``.
+
+    A ``/`` in the join's id is written ``%2F``, a ``*`` in the left source's ``%2A``, and a ``%``
+    in either ``%25``.
+    """
+    return f"{_escaped([str(join)], '/')[0]}/{_escaped([str(left)], '*')[0]}*{right}"
 
 
 def _escaped(names: list[str], separator: str) -> list[str]:

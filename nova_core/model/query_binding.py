@@ -99,36 +99,34 @@ def stream_columns(streams: Sequence[Stream]) -> dict[str, list[Column]]:
     }
 
 
-def bound_queries(
-    queries: Sequence[Query], streams: Sequence[Stream], keyed: frozenset[str], where: str
-) -> tuple[Query, ...]:
-    """Queries in their full form.
+def bound_queries(problem: Problem, where: str) -> tuple[Query, ...]:
+    """A problem's queries in their full form; as they are where the problem has no `streams`.
 
     Args:
-        queries: as they are written, as SQL or operators.
-        streams: what their streams hold; none refuses expressions.
-        keyed: streams all of whose sources have a key.
+        problem: with the queries as they are written, as SQL or operators.
         where: what errors begin with.
 
     Raises:
         ProblemError: naming the place, the value and what would be accepted.
     """
-    found = []
-    for number, query in enumerate(queries):
+    streams, keyed = problem.streams, keyed_streams(problem)
+    _check_streams(streams, dict.fromkeys(problem.sources.stream.tolist()), where)
+    full = []
+    for number, query in enumerate(problem.queries):
         place = f"{where}: queries[{number}]"
         if not streams:
             _refuse_expressions(query, place)
-            found.append(query)
+            full.append(query)
             continue
         if query.sql is not UNSET:
             if query.operators:
                 raise ProblemError(f"{place}: both of operators and sql; give one")
             from nova_core.model.query_sql import read_sql
 
-            made = read_sql(str(query.sql), stream_columns(streams), f"{place}.sql")
-            query = Query(id=query.id, sink=query.sink, operators=made)
-        found.append(_Binder(query, streams, keyed, place).query())
-    return tuple(found)
+            operators = read_sql(str(query.sql), stream_columns(streams), f"{place}.sql")
+            query = Query(id=query.id, sink=query.sink, operators=operators)
+        full.append(_Binder(query, streams, keyed, place).query())
+    return tuple(full)
 
 
 def bind(query: Query, problem: Problem) -> dict[str, Bound]:
@@ -189,8 +187,10 @@ class _Binder:
 
     def query(self) -> Query:
         """The query, with everything filled in."""
-        made = [self._operator(row, operator) for row, operator in enumerate(self._query.operators)]
-        return Query(id=self._query.id, sink=self._query.sink, operators=made)
+        operators = [
+            self._operator(row, operator) for row, operator in enumerate(self._query.operators)
+        ]
+        return Query(id=self._query.id, sink=self._query.sink, operators=operators)
 
     def _operator(self, row: int, operator: LogicalOperator) -> LogicalOperator:
         here = f"{self._place}.operators[{row}]"
@@ -202,17 +202,17 @@ class _Binder:
                     f"{here} {name}: {unknown('stream or operator above', one, self.bound)}"
                 )
             inputs.append(self.bound[one])
-        made: LogicalOperator
+        full: LogicalOperator
         if isinstance(operator, Filter):
-            made, bound = self._filter(operator, inputs[0], f"{here}.where {name}")
+            full, bound = self._filter(operator, inputs[0], f"{here}.where {name}")
         elif isinstance(operator, Project):
-            made, bound = self._project(operator, inputs[0], f"{here}.columns {name}")
+            full, bound = self._project(operator, inputs[0], f"{here}.columns {name}")
         elif isinstance(operator, Join):
-            made, bound = self._join(operator, inputs, here, name)
+            full, bound = self._join(operator, inputs, here, name)
         else:
-            made, bound = self._aggregate(operator, inputs[0], here, name)
+            full, bound = self._aggregate(operator, inputs[0], here, name)
         self.bound[operator.id] = bound
-        return made
+        return full
 
     def _filter(self, operator: Filter, above: Bound, where: str) -> tuple[Filter, Bound]:
         if operator.where is UNSET:
@@ -220,7 +220,7 @@ class _Binder:
         condition = read_condition(operator.where, above.columns, where)
         if operator.reads is not UNSET:
             self._check_reads(operator, condition, where)
-        made = msgspec.structs.replace(
+        full = msgspec.structs.replace(
             operator,
             where=condition.text,
             selectivity=1.0 if operator.selectivity is UNSET else operator.selectivity,
@@ -229,7 +229,7 @@ class _Binder:
             above, id=operator.id, kind="filter", inputs=(above.id,), condition=condition,
             window=None, made=(), groups=(), computed=(),
         )  # fmt: skip
-        return made, bound
+        return full, bound
 
     def _check_reads(self, operator: Filter, condition: Expression, where: str) -> None:
         reads = self.bound.get(str(operator.reads))
@@ -252,10 +252,10 @@ class _Binder:
         }
         columns = tuple(Column(operator.id, name, one.type) for name, one in values.items())
         keyed = [c for c, one in zip(columns, values.values(), strict=True) if one in above.keyed]
-        made = msgspec.structs.replace(
+        full = msgspec.structs.replace(
             operator, columns={name: one.text for name, one in values.items()}
         )
-        return made, Bound(
+        return full, Bound(
             operator.id,
             "project",
             (above.id,),
@@ -280,8 +280,6 @@ class _Binder:
                     f"{here}.{field} {name}: {value:g} s: expected whole ms, at least {SHORTEST_MS}"
                 )
             lengths.append(ms)
-        if lengths[1] > lengths[0]:
-            raise ProblemError(f"{here}.slide {name}: {slide:g} s: expected at most the window")
         return Window(*lengths), UNSET if lengths[0] == lengths[1] else slide
 
     def _join(
@@ -315,11 +313,11 @@ class _Binder:
                 f"{left.id!r} and {right.id!r} are equal"
             )
         match = operator.match if operator.match is not UNSET else "key" if by_key else "all"
-        made = msgspec.structs.replace(
+        full = msgspec.structs.replace(
             operator, on=UNSET if condition is None else condition.text, match=match, slide=slide
         )
         keyed = left.keyed | right.keyed if match == "key" else frozenset()
-        return made, Bound(
+        return full, Bound(
             operator.id,
             "join",
             (left.id, right.id),
@@ -354,7 +352,7 @@ class _Binder:
         has_key = any(one in above.keyed for one in groups)
         if operator.by == "key" and not has_key:
             raise ProblemError(f"{here}.by {name}: key, but no column of group_by is the key")
-        made = msgspec.structs.replace(
+        full = msgspec.structs.replace(
             operator,
             group_by=[one.text for one in groups],
             compute={key: one.text for key, one in calls.items()},
@@ -365,7 +363,7 @@ class _Binder:
         columns = [Column(operator.id, one.name, one.type) for one in groups]
         keyed = [new for new, old in zip(columns, groups, strict=True) if old in above.keyed]
         columns += [Column(operator.id, key, one.type) for key, one in calls.items()]
-        return made, Bound(
+        return full, Bound(
             operator.id,
             "aggregate",
             (above.id,),
@@ -378,7 +376,7 @@ class _Binder:
         )
 
 
-def names_of_streams(streams: Sequence[Stream], sources: Mapping[str, object], where: str) -> None:
+def _check_streams(streams: Sequence[Stream], sources: Mapping[str, object], where: str) -> None:
     """Refuse streams that are there twice, or that no source has.
 
     Raises:

@@ -108,10 +108,10 @@ class QueryGraph:
     @cached_property
     def runs_with(self) -> Mapping[int, list[str]]:
         """Ids of the filters and projections that run with an operator, by its number."""
-        found: dict[int, list[str]] = defaultdict(list)
+        ids: dict[int, list[str]] = defaultdict(list)
         for one in self.fused.tolist():
-            found[int(self.root[one])].append(self.graph[one].id)
-        return found
+            ids[int(self.root[one])].append(self.graph[one].id)
+        return ids
 
     @cached_property
     def fused(self) -> Ints:
@@ -122,9 +122,9 @@ class QueryGraph:
     def required(self) -> Floats:
         """(o,) tuples/s each body receives, 0 of all others: C_r (paper, section 2.2)."""
         _, consumer, _, rate = self.links
-        found = np.bincount(consumer, rate, len(self.root)).astype(np.float64)
-        found[self.graph.pinned() >= 0] = 0.0
-        return found
+        rates = np.bincount(consumer, rate, len(self.root)).astype(np.float64)
+        rates[self.graph.pinned() >= 0] = 0.0
+        return rates
 
     @cached_property
     def paths(self) -> Floats:
@@ -186,22 +186,22 @@ def pushed(query: Query) -> list[_Step]:
 
 def _way_up(moved: Filter, steps: dict[str, _Step]) -> tuple[str, int] | None:
     """The operator a filter can run right before, and at which of its inputs; None to stay."""
-    found = None
+    place = None
     below = moved.id
     while True:
-        name = steps[below].inputs[0] if found is None else steps[below].inputs[found[1]]
+        name = steps[below].inputs[0] if place is None else steps[below].inputs[place[1]]
         if name == moved.reads or name not in steps:
-            return found
+            return place
         readers = sum(step.inputs.count(name) for step in steps.values())
         step = steps[name]
         if readers > 1 or isinstance(step.operator, Aggregate):
-            return found
+            return place
         sides = [
             side for side, one in enumerate(step.inputs) if _reaches(one, str(moved.reads), steps)
         ]
         if len(sides) != 1:
-            return found
-        found, below = (name, sides[0]), name
+            return place
+        place, below = (name, sides[0]), name
 
 
 def _reaches(name: str, target: str, steps: dict[str, _Step]) -> bool:
@@ -258,7 +258,7 @@ class _Expansion:
 
     def stream(self, name: str) -> list[_Flow]:
         """A flow per source of a logical stream."""
-        s, found = self._problem.sources, []
+        s, flows = self._problem.sources, []
         for row in self._by_stream[name]:
             if row not in self._sources:
                 rate, label = float(s.rate[row]), str(s.ids[row])
@@ -267,8 +267,8 @@ class _Expansion:
                 )
                 key = "" if s.key is None else str(s.key[row])
                 self._sources[row] = _Flow(number, rate, rate, key, label)
-            found.append(self._sources[row])
-        return found
+            flows.append(self._sources[row])
+        return flows
 
     def query(self, number: int, query: Query, steps: Sequence[_Step], place: str) -> None:
         """Add a query's operators and its sink."""
@@ -279,12 +279,14 @@ class _Expansion:
             inputs = [flows[n] if n in flows else self.stream(n) for n in step.inputs]
             name = f"{query.id}/{operator.id}"
             if isinstance(operator, Join):
-                found = self._join(number, name, operator, inputs, step, place)
+                emitted = self._join(number, name, operator, inputs, step, place)
             elif isinstance(operator, Aggregate):
-                found = self._aggregate(number, name, operator, inputs[0], place)
+                emitted = self._aggregate(number, name, operator, inputs[0], place)
             else:
-                found = [self._unary(number, name, operator, one, step.moved) for one in inputs[0]]
-            flows[operator.id] = [_absorb(flow, step.absorbs) for flow in found]
+                emitted = [
+                    self._unary(number, name, operator, one, step.moved) for one in inputs[0]
+                ]
+            flows[operator.id] = [_absorb(flow, step.absorbs) for flow in emitted]
             if last in step.absorbs:
                 last = operator.id
         ends = tuple(flow.operator for flow in flows[last])
@@ -376,7 +378,7 @@ class _Expansion:
             assert operator.window is not UNSET  # checked when read
             every = operator.window if operator.slide is UNSET else operator.slide
             most = operator.groups / float(every)
-        found = []
+        results = []
         for key, members in groups.items():
             whole = f"{name}({key})" if key else name
             emitted = min(sum(flow.rate for flow in members), most)
@@ -395,8 +397,8 @@ class _Expansion:
                 operator.decomposable,
             )
             label = key or operator.id
-            found.append(_Flow(number, emitted, emitted, key, label))
-        return found
+            results.append(_Flow(number, emitted, emitted, key, label))
+        return results
 
     def _partial(self, query: int, name: str, operator: Aggregate, flow: _Flow, most: float) -> int:
         """The partial aggregate of one input, where it emits less than it receives."""
@@ -442,14 +444,14 @@ def expand(
         ProblemError: for names that mean nothing, keys that are missing, or a join of nothing.
     """
     check_queries(problem, problem.name)
-    made = _Expansion(problem, split_aggregates)
+    expansion = _Expansion(problem, split_aggregates)
     for number, query in enumerate(problem.queries):
         steps = pushed(query) if push_filters else [_Step(o, inputs_of(o)) for o in query.operators]
-        made.query(number, query, steps, f"{problem.name}: queries[{number}]")
+        expansion.query(number, query, steps, f"{problem.name}: queries[{number}]")
     return QueryGraph(
-        OperatorGraph(made.operators),
-        np.array(made.root, np.int64),
-        np.array(made.parts, np.int64),
-        np.array(made.combines, bool),
+        OperatorGraph(expansion.operators),
+        np.array(expansion.root, np.int64),
+        np.array(expansion.parts, np.int64),
+        np.array(expansion.combines, bool),
         {"push_filters": push_filters, "split_aggregates": split_aggregates},
     )

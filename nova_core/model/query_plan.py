@@ -105,15 +105,15 @@ def instance_links(graph: QueryGraph, instances: Instances, parts: Partitions) -
     into = np.where(is_join, side[link], 0)
     padded = np.concatenate([shares, np.ones((2, 1))], axis=1)
     at, to = np.maximum(begin, -1), np.maximum(end, -1)
-    given, taken = np.append(emitted, 1.0)[at], padded[into, to]
+    sent, taken = np.append(emitted, 1.0)[at], padded[into, to]
     if combined.any():
         mine = (end >= 0) & np.append(combined[instances.pair], False)[to]
         number = side[link]
         low, high = (np.append(c, 0)[to] for c in (instances.left_begin, instances.left_end))
         taken = np.where(mine, (low <= number) & (number < high), taken)
-    kept = np.flatnonzero((given > 0) & (taken > 0))
-    amount = (rate[link] * given * taken)[kept]
-    begin, end, link, into = begin[kept], end[kept], link[kept], into[kept]
+    carries = np.flatnonzero((sent > 0) & (taken > 0))
+    amount = (rate[link] * sent * taken)[carries]
+    begin, end, link, into = begin[carries], end[carries], link[carries], into[carries]
     if feeds is None or not combined.any():
         return Links(begin, end, link, into, amount)
     part = np.flatnonzero(feeds >= 0)
@@ -140,10 +140,10 @@ def instance_weights(graph: QueryGraph, links: Links, objective: str) -> Floats:
     outer = links.logical >= 0
     row = links.logical[outer]
     carried = np.bincount(row, links.rate[outer], len(weight))[row]
-    found = np.ones(len(links.rate))
+    weights = np.ones(len(links.rate))
     share = np.divide(links.rate[outer], carried, out=np.ones(len(row)), where=carried > 0)
-    found[outer] = weight[row] * share
-    return found
+    weights[outer] = weight[row] * share
+    return weights
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -82,15 +82,15 @@ def _window(source: Text) -> tuple[_Window | None, str]:
     begin = tokens[at].start
     clause = source.text[begin:].rstrip().removesuffix(";").rstrip()
     number = r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|min)"
-    found = re.fullmatch(
+    match = re.fullmatch(
         rf"WINDOW\s+(?:TUMBLE\s*\(\s*{number}\s*\)|HOP\s*\(\s*{number}\s*,\s*{number}\s*\))",
         clause,
         re.IGNORECASE,
     )
-    if found is None:
+    if match is None:
         said = "expected WINDOW TUMBLE(1 s) or WINDOW HOP(2 s, 500 ms) at the end"
         raise source.error(said, begin)
-    parts = found.groups()
+    parts = match.groups()
     lengths = [
         float(parts[i]) * _UNITS[parts[i + 1].lower()] for i in (0, 2, 4) if parts[i] is not None
     ]
@@ -124,9 +124,9 @@ class _Statement:
         self.aliases: dict[str, str] = {}
 
     def _word(self, word: str, value: Any) -> int:
-        found = re.search(rf"\b{re.escape(word)}\b", self.source.text, re.IGNORECASE)
-        if found:
-            return found.start()
+        match = re.search(rf"\b{re.escape(word)}\b", self.source.text, re.IGNORECASE)
+        if match:
+            return match.start()
         first = value[0] if isinstance(value, list) else value
         return self.source.place(first) if hasattr(first, "walk") else 0
 
@@ -203,14 +203,14 @@ class _Statement:
             on = join.args.get("on")
             if on is None:
                 raise self._refuse(f"JOIN {other}: ON is missing", join)
-            made = Join(
+            operator = Join(
                 id=f"join-{number}",
                 inputs=[last, other],
                 on=self._reader().condition(on).text,
                 **self._windowed("JOIN", join),
             )
-            self.operators_.append(made)
-            last = made.id
+            self.operators_.append(operator)
+            last = operator.id
         return last
 
     def _where(self, last: str) -> str:
@@ -219,8 +219,8 @@ class _Statement:
             return last
         by_origin: dict[tuple[str, ...], list[Expression]] = {}
         for one in conjuncts(self._reader().condition(where.this)):
-            found = tuple(sorted({column.origin for column in columns_of(one)}))
-            by_origin.setdefault(found, []).append(one)
+            mentioned = tuple(sorted({column.origin for column in columns_of(one)}))
+            by_origin.setdefault(mentioned, []).append(one)
         joined = len(self.aliases) > 1
         for number, (origins, parts) in enumerate(by_origin.items(), 1):
             reads = origins[0] if joined and len(origins) == 1 else UNSET
@@ -276,8 +276,8 @@ class _Statement:
         for alias, node in items:
             if isinstance(node, exp.Star):
                 raise self._refuse("* stands alone", node)
-            made = reader.value(node)
-            columns[self._named(alias, node, columns)] = made.text
+            value = reader.value(node)
+            columns[self._named(alias, node, columns)] = value.text
         self.operators_.append(Project(id=SELECT, input=last, columns=columns))
 
     def _aggregate(self, last: str) -> str:
@@ -355,8 +355,8 @@ class _Statement:
             return node
 
         condition = having.this.transform(replaced)
-        made = Reader(self.source, results).condition(condition)
-        self.operators_.append(Filter(id=HAVING, input=AGGREGATE, where=made.text))
+        passes = Reader(self.source, results).condition(condition)
+        self.operators_.append(Filter(id=HAVING, input=AGGREGATE, where=passes.text))
         return HAVING
 
 

@@ -38,16 +38,16 @@ def requirements_of(problem: Problem) -> Requirements:
     of_join = np.full(count, -1)
     for row, (text, least) in enumerate(zip(tags, memory, strict=True)):
         labels = frozenset(tag for tag in text.split(",") if tag)
-        wanted = (labels, 0.0 if math.isnan(least) else least)
-        if wanted != (frozenset(), 0.0):
-            of_join[row] = number.setdefault(wanted, len(number))
+        required = (labels, 0.0 if math.isnan(least) else least)
+        if required != (frozenset(), 0.0):
+            of_join[row] = number.setdefault(required, len(number))
     met = np.ones((len(number), len(problem.nodes)), bool)
     for (labels, least), row in number.items():
         if labels:
             met[row] &= _tagged(problem.nodes.tags, labels, len(problem.nodes))
         if least > 0:
             met[row] &= _at_least(problem.nodes.memory, least, len(problem.nodes))
-    return Requirements(tuple(_text(*wanted) for wanted in number), of_join, met)
+    return Requirements(tuple(_text(*required) for required in number), of_join, met)
 
 
 def _tagged(tags: Strings | None, labels: frozenset[str], count: int) -> Bools:

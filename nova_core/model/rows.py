@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,47 @@ from nova_core.errors import NovaError, ProblemError
 from nova_core.model.problem import Bools, Floats, Ints, Strings
 
 
-class Rows:
+class ReadTable(ABC):
+    """What `Rows` and the `Columns` of a file have in common."""
+
+    @abstractmethod
+    def fail(self, name: str, message: str, row: int | None = None) -> NovaError:
+        """An error that names the cell."""
+
+    @abstractmethod
+    def coded(self, name: str, missing: str | None = None) -> tuple[Ints, list[str]]:
+        """((k,), values): a text column as codes into values.
+
+        Args:
+            name: the column.
+            missing: what stands for an empty cell; None refuses one.
+        """
+
+    def text(self, name: str, missing: str | None = None) -> Strings:
+        """(k,) a text column."""
+        codes, values = self.coded(name, missing)
+        return np.array(values, np.str_)[codes] if len(codes) else np.empty(0, np.str_)
+
+    def find(self, name: str, index: Mapping[str, int], what: str) -> Ints:
+        """(k,) where ``index`` has the names of a column; errors call them ``what``."""
+        return self.find_codes(name, *self.coded(name), index, what)
+
+    def find_codes(
+        self, name: str, codes: Ints, values: list[str], index: Mapping[str, int], what: str
+    ) -> Ints:
+        """`find` for codes into values."""
+        from nova_core.model.syntax import unknown
+
+        if len(codes) == 0:
+            return np.empty(0, np.int64)
+        rows = np.array([index.get(value, -1) for value in values], np.int64)[codes]
+        if (rows < 0).any():
+            row = int(np.argmax(rows < 0))
+            raise self.fail(name, unknown(what, values[int(codes[row])], index), row)
+        return rows
+
+
+class Rows(ReadTable):
     """A table written out in the document, with the methods of `Columns`.
 
     Attributes:
@@ -67,10 +108,6 @@ class Rows:
             values.append(text)
         return np.arange(len(values)), values
 
-    def text(self, column: str, missing: str | None = None) -> Strings:
-        """(k,) text."""
-        return np.array(self.coded(column, missing)[1], np.str_)
-
     def floats(self, column: str, missing: float = np.nan) -> Floats:
         """(k,) numbers; ``missing`` where one was left out."""
         values = self._values(column)
@@ -122,18 +159,18 @@ class Rows:
     def position(self) -> Floats | None:
         """(k, d) coordinates, or None when no row has any."""
         values = self._values("position")
-        given = [value for value in values if value is not UNSET]
-        if not given:
+        positions = [value for value in values if value is not UNSET]
+        if not positions:
             return None
         for row, value in enumerate(values):
             if value is UNSET:
                 message = "left out, but other nodes have one; all nodes need coordinates, or none"
                 raise self.fail("position", message, row)
-            if len(value) != len(given[0]) or not value:
+            if len(value) != len(positions[0]) or not value:
                 raise self.fail(
                     "position",
-                    f"{value} has {len(value)} coordinates, other nodes have {len(given[0])}; all "
-                    "nodes need as many, at least one",
+                    f"{value} has {len(value)} coordinates, other nodes have {len(positions[0])}; "
+                    "all nodes need as many, at least one",
                     row,
                 )
-        return np.array(given, np.float64)
+        return np.array(positions, np.float64)

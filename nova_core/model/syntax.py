@@ -192,6 +192,8 @@ def parse_bytes(content: bytes, path: Path, error: type[NovaError]) -> Any:
         place = f"line {cause.lineno}, column {cause.colno}"
         raise error(f"{path}: {place}: no JSON: {cause.msg}{cut}") from None
     except yaml.MarkedYAMLError as cause:
+        if "nesting depth" in str(cause.problem):
+            raise error(f"{path}: nested too deeply for a document") from None
         mark = cause.problem_mark or cause.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         problem = cause.problem or cause.context
@@ -342,18 +344,19 @@ def unknown(what: str, name: str, accepted: Iterable[str]) -> str:
     return f"unknown {what} {name!r}; {hint}"
 
 
-def _alternatives(kind: inspect.Type) -> Iterator[inspect.Type]:
+def alternatives(kind: inspect.Type) -> Iterator[inspect.Type]:
+    """The types that a value may have, without what is said of them."""
     if isinstance(kind, inspect.UnionType):
         for each in kind.types:
-            yield from _alternatives(each)
+            yield from alternatives(each)
     elif isinstance(kind, inspect.Metadata):
-        yield from _alternatives(kind.type)
+        yield from alternatives(kind.type)
     else:
         yield kind
 
 
 def _inside(kind: inspect.Type, step: str | int) -> Iterator[inspect.Type]:
-    for each in _alternatives(kind):
+    for each in alternatives(kind):
         if isinstance(each, inspect.StructType):
             yield from (f.type for f in each.fields if f.encode_name == step)
             if each.tag_field == step:
@@ -365,19 +368,19 @@ def _inside(kind: inspect.Type, step: str | int) -> Iterator[inspect.Type]:
 
 
 def _field_names(kind: inspect.Type) -> Iterator[str]:
-    for each in _alternatives(kind):
+    for each in alternatives(kind):
         if isinstance(each, inspect.StructType):
             yield from (f.encode_name for f in each.fields)
 
 
 def _words(kind: inspect.Type) -> Iterator[str]:
-    for each in _alternatives(kind):
+    for each in alternatives(kind):
         if isinstance(each, inspect.LiteralType):
             yield from (str(value) for value in each.values)
 
 
 def _is_number(kind: inspect.Type) -> bool:
-    return any(isinstance(each, inspect.FloatType) for each in _alternatives(kind))
+    return any(isinstance(each, inspect.FloatType) for each in alternatives(kind))
 
 
 # --- writing ------------------------------------------------------------------------------------

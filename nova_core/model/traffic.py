@@ -36,25 +36,18 @@ class Hops:
         return Hops(key // count, key % count, rate)
 
 
-def leg_rates(plan: Plan) -> Floats:
-    """(k, 3) tuples/s on each instance's legs: left and right input, output.
-
-    Inputs an instance shares with another one on its node are sent once and count for one of them.
-    """
-    return np.stack([*plan.received, plan.output_rate], axis=1)
-
-
 def hops(plan: Plan) -> Hops:
     """Every hop of every flow that leaves its node; one that ends where it begins has none."""
     if isinstance(plan, QueryPlan):
         (source, target), rate = plan.ends, plan.sent
         crossing = source != target
         return Hops(source[crossing], target[crossing], rate[crossing])
-    rate = leg_rates(plan).ravel()
+    rate = plan.leg_rate.ravel()
     if plan.routes is None:
         p, i = plan.problem, plan.instances
-        source = np.stack([p.left_node[i.pair], p.right_node[i.pair], i.node], axis=1).ravel()
-        target = np.stack([i.node, i.node, p.sink_node[i.pair]], axis=1).ravel()
+        left, right, sink = p.pair_ends[i.pair].T
+        source = np.stack([left, right, i.node], axis=1).ravel()
+        target = np.stack([i.node, i.node, sink], axis=1).ravel()
     else:
         offset, node = plan.routes.offset, plan.routes.node
         leg = np.repeat(np.arange(len(rate)), np.diff(offset))

@@ -1,15 +1,33 @@
-"""Every rule a problem must keep, checked column by column (DESIGN.md, section 7)."""
+"""Every rule a problem must keep, checked column by column (DESIGN.md, section 7).
+
+What a single value may be is said by the types of a document's rows
+(`nova_core.model.problem_document`); here are the rules between values.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+from msgspec import Struct, inspect
 
 from nova_core.errors import ProblemError
-from nova_core.model.problem import Bools, Floats, Ints, Problem, Strings
+from nova_core.model.columnar import fields_of
+from nova_core.model.columns import Column, Named, length
+from nova_core.model.problem import (
+    Bools,
+    Floats,
+    Ints,
+    Links,
+    PairLatencies,
+    Problem,
+    Strings,
+)
+from nova_core.model.problem_document import ROWS, OperatorRow, RequiresPart
+from nova_core.model.problem_writing import problem_tables
 from nova_core.model.queries import check_queries
 
 # Identifiers travel through CSV, YAML, file names and engines: no control characters, no halves of
@@ -41,27 +59,86 @@ class _Check:
     def fail(self, table: str, message: str) -> None:
         raise ProblemError(f"{self.files.get(table, self.where)}: {message}")
 
-    def column(self, table: str, column: str, values: object, count: int, kind: str) -> None:
-        """Shape and type of one column; ``kind`` lists numpy kinds."""
-        if not isinstance(values, np.ndarray) or values.dtype.kind not in kind:
+    def shape(self, table: str, column: str, values: object, count: int, kind: str) -> None:
+        """Type and length of one column; ``kind`` is numpy's."""
+        place = f"{table}.{column}"
+        if not isinstance(values, np.ndarray) or values.dtype.kind != kind:
             got = getattr(values, "dtype", type(values).__name__)
             names = {"U": "text", "f": "float64", "i": "int64", "b": "bool"}
-            self.fail(table, f"{table}.{column}: a column of {names[kind]} is needed, not {got}")
-        elif kind != "U" and kind != "b" and values.dtype.itemsize != 8:
-            self.fail(table, f"{table}.{column}: 64 bits are needed, not {values.dtype}")
+            self.fail(table, f"{place}: a column of {names[kind]} is needed, not {got}")
+        elif kind in "fi" and values.dtype.itemsize != 8:
+            self.fail(table, f"{place}: 64 bits are needed, not {values.dtype}")
         elif values.shape[:1] != (count,):
-            self.fail(table, f"{table}.{column}: {count} rows are needed, not {values.shape}")
+            self.fail(table, f"{place}: {count} rows are needed, not {values.shape}")
 
-    def ids(
+    def rows(self, table: str, row_type: type[Struct], columns: Mapping[str, Column]) -> None:
+        """The columns of a table have the types and values that rows of a document may have.
+
+        Args:
+            table: its name.
+            row_type: struct of its rows.
+            columns: by name of a field.
+        """
+        count = length(next(iter(columns.values()))) if columns else 0
+        for name, types in fields_of(row_type):
+            values: Any = columns.get(name)
+            if isinstance(values, Named):
+                self.shape(table, name, values.codes, count, "i")
+                good = (values.codes >= 0) & (values.codes < len(values.ids))
+                expected = f"one of the {len(values.ids)} rows it may name"
+                self.values(table, name, values.codes, good, expected, columns)
+            elif values is None or name == "position":
+                continue
+            elif number := next((t for t in types if isinstance(t, inspect.FloatType)), None):
+                self.shape(table, name, values, count, "f")
+                self._numbers(table, name, values, number, types, columns)
+            elif any(isinstance(one, inspect.BoolType) for one in types):
+                self.shape(table, name, values, count, "b")
+            else:
+                self.shape(table, name, values, count, "U")
+                filled = any(getattr(one, "min_length", None) for one in types)
+                self.names(table, values, name, unique=name == "id", filled=filled)
+
+    def _numbers(
         self,
         table: str,
-        ids: Strings,
-        column: str = "id",
-        unique: bool = True,
-        filled: bool = True,
+        name: str,
+        values: Floats,
+        number: inspect.FloatType,
+        types: list[inspect.Type],
+        columns: Mapping[str, Column],
     ) -> None:
-        """Names are usable text and, unless told otherwise, unique and never empty."""
-        values = ids.tolist()
+        least = number.gt if number.ge is None else number.ge
+        assert least is not None  # all numbers of a problem have a bound
+        good = values >= least if number.gt is None else values > least
+        expected = f"number {'>' if number.ge is None else '>='} {least:g}"
+        if any(isinstance(one, inspect.LiteralType) for one in types):
+            expected = f"a {expected} or unlimited"
+        else:
+            good, expected = good & (values < np.inf), f"a finite {expected}"
+        if any(isinstance(one, inspect.NoneType) for one in types):
+            good = good | np.isnan(values)
+        self.values(table, name, values, good, expected, columns)
+
+    def values(
+        self,
+        table: str,
+        column: str,
+        values: Floats | Ints,
+        good: Bools,
+        expected: str,
+        columns: Mapping[str, Any],
+    ) -> None:
+        """All rows are good, or the first bad one is named, with its id if the table has any."""
+        if good.all():
+            return
+        row = int(np.argmin(good))
+        name = f" of {str(columns['id'][row])!r}" if "id" in columns else ""
+        self.fail(table, f"{table}[{row}].{column}{name}: {values[row]} is not {expected}")
+
+    def names(self, table: str, names: Strings, column: str, *, unique: bool, filled: bool) -> None:
+        """Names are usable text."""
+        values = names.tolist()
         if UNUSABLE.search(" ".join(values)) or (filled and "" in values):
             row, bad = next(
                 (i, v) for i, v in enumerate(values) if (filled and not v) or UNUSABLE.search(v)
@@ -72,32 +149,22 @@ class _Check:
                 "a name is not empty and has no control characters",
             )
         if unique and len(set(values)) < len(values):
-            first: dict[str, int] = {}
-            for row, value in enumerate(values):
-                if first.setdefault(value, row) != row:
-                    self.fail(
-                        table,
-                        f"{table}[{row}].{column}: {value!r} is already used by "
-                        f"{table}[{first[value]}]; names must be unique",
-                    )
-
-    def values(
-        self, table: str, column: str, values: Floats, good: Bools, accepted: str, ids: Strings
-    ) -> None:
-        """All rows are good, or the first bad one is named."""
-        if good.all():
-            return
-        row = int(np.argmin(good))
-        name = f" of {str(ids[row])!r}" if len(ids) else ""
-        self.fail(table, f"{table}[{row}].{column}{name}: {values[row]} is not {accepted}")
-
-    def index(self, table: str, column: str, values: Ints, count: int, of: str) -> None:
-        good = (values >= 0) & (values < count)
-        if not good.all():
-            row = int(np.argmin(good))
+            again, first = _repeated(np.unique(names, return_inverse=True)[1])
             self.fail(
-                table, f"{table}[{row}].{column}: {values[row]} is no row of the {count} {of}"
+                table,
+                f"{table}[{again}].{column}: {values[again]!r} is already used by "
+                f"{table}[{first}]; names must be unique",
             )
+
+
+def _repeated(keys: Ints) -> tuple[int, int]:
+    """The first row whose key an earlier row has, and the first that has it; -1 for none."""
+    order = np.argsort(keys, kind="stable")
+    same = np.flatnonzero(np.diff(keys[order]) == 0)
+    if not len(same):
+        return -1, -1
+    again = int(order[same + 1].min())
+    return again, int(np.argmax(keys == keys[again]))
 
 
 def check_ids(table: str, ids: Strings, where: str) -> None:
@@ -111,7 +178,7 @@ def check_ids(table: str, ids: Strings, where: str) -> None:
     Raises:
         ProblemError: for a name that is empty, has control characters or is used twice.
     """
-    _Check(where, {}).ids(table, ids)
+    _Check(where, {}).names(table, ids, "id", unique=True, filled=True)
 
 
 def validate_problem(
@@ -129,30 +196,32 @@ def validate_problem(
         ProblemError: naming the table, the row, the value and what would be accepted.
     """
     check = _Check(where, files or {})
+    if not len(problem.nodes):
+        check.fail("nodes", "nodes: none; at least one worker is needed")
+    if not len(problem.sources):
+        check.fail("sources", "sources: none; a join needs a left and a right one")
+    for name, columns in problem_tables(problem).items():
+        check.rows("latency.pairs" if name == "latency_pairs" else name, ROWS[name], columns)
     _nodes(problem, check)
-    _sources(problem, check)
     if problem.queries:
-        _queries(problem, check)
+        if len(problem.joins) or len(problem.matrix):
+            check.fail("matrix", "matrix: pairs and queries; a problem has either")
+        check_queries(problem, check.where)
     else:
         _joins(problem, check)
         _matrix(problem, check)
-    _links(problem, check)
+    _distinct_ends(problem, check, "links", problem.links)
+    if problem.measured is not None:
+        _distinct_ends(problem, check, "latency.pairs", problem.measured)
     _latency(problem, check)
     _sinks(problem, check)
 
 
 def _nodes(problem: Problem, check: _Check) -> None:
-    n, count = problem.nodes, len(problem.nodes)
-    if count == 0:
-        check.fail("nodes", "nodes: none; at least one worker is needed")
-    check.column("nodes", "id", n.ids, count, "U")
-    check.column("nodes", "position", n.position, count, "f")
-    check.column("nodes", "capacity", n.capacity, count, "f")
-    check.column("nodes", "worker", n.worker, count, "b")
-    _metrics(problem, check)
+    n = problem.nodes
+    check.shape("nodes", "position", n.position, len(n), "f")
     if n.position.ndim != 2 or n.position.shape[1] < 1:
         check.fail("nodes", f"nodes.position: (n, d) is needed, not {n.position.shape}")
-    check.ids("nodes", n.ids)
     finite = np.isfinite(n.position)
     if not finite.all():
         row, axis = np.argwhere(~finite)[0]
@@ -161,99 +230,41 @@ def _nodes(problem: Problem, check: _Check) -> None:
             f"nodes[{row}].position of {str(n.ids[row])!r}: coordinate {axis} is "
             f"{n.position[row, axis]}, not a finite number of ms",
         )
-    accepted = "a number of tuples/s >= 0, or unlimited"
-    check.values("nodes", "capacity", n.capacity, n.capacity >= 0, accepted, n.ids)
     if not n.worker.any():
         check.fail("nodes", "nodes: no worker; let at least one node host joins (worker: true)")
-    for column, values in (("memory", n.memory), ("cost", n.cost)):
-        if values is not None:
-            check.column("nodes", column, values, count, "f")
-            good = (values >= 0) & (values < np.inf) | np.isnan(values)
-            check.values("nodes", column, values, good, "a number >= 0, or left out", n.ids)
-    for column, values in (("height", n.height), ("penalty", n.penalty)):
-        if values is not None:
-            check.column("nodes", column, values, count, "f")
-            good = (values >= 0) & (values < np.inf)
-            check.values("nodes", column, values, good, "a number of ms >= 0", n.ids)
-    for column, text in (("tags", n.tags), ("host", n.host)):
-        if text is not None:
-            check.column("nodes", column, text, count, "U")
-            check.ids("nodes", text, column, unique=False, filled=False)
-    if n.host is not None:
-        for row, host in enumerate(n.host.tolist()):
-            if host and not is_host(host):
-                accepted = "a host name or an IP address"
-                check.fail("nodes", f"nodes[{row}].host: {host!r} is not {accepted}")
-
-
-def _metrics(problem: Problem, check: _Check) -> None:
-    names = problem.metrics
-    if not names:
-        return
-    check.ids("metrics", np.array(names, np.str_), "name")
-    axes = problem.nodes.position.shape[-1]
-    if len(names) >= axes:
-        check.fail(
-            "metrics",
-            f"metrics: {len(names)} of the {axes} coordinates; at least one must measure latency",
-        )
-
-
-def _sources(problem: Problem, check: _Check) -> None:
-    s, count = problem.sources, len(problem.sources)
-    if count == 0:
-        check.fail("sources", "sources: none; a join needs a left and a right one")
-    check.column("sources", "id", s.ids, count, "U")
-    check.column("sources", "node", s.node, count, "i")
-    check.column("sources", "stream", s.stream, count, "U")
-    check.column("sources", "rate", s.rate, count, "f")
-    check.ids("sources", s.ids)
-    check.ids("sources", s.stream, "stream", unique=False)
-    check.index("sources", "node", s.node, len(problem.nodes), "nodes")
-    positive = (s.rate > 0) & (s.rate < np.inf)
-    check.values("sources", "rate", s.rate, positive, "a positive number of tuples/s", s.ids)
-    if s.tuple_bytes is not None:
-        check.column("sources", "tuple_bytes", s.tuple_bytes, count, "f")
-        good = (s.tuple_bytes > 0) & (s.tuple_bytes < np.inf) | np.isnan(s.tuple_bytes)
-        accepted = "a positive number of bytes, or left out"
-        check.values("sources", "tuple_bytes", s.tuple_bytes, good, accepted, s.ids)
-    if s.key is not None:
-        check.column("sources", "key", s.key, count, "U")
-        check.ids("sources", s.key, "key", unique=False, filled=False)
-
-
-def _queries(problem: Problem, check: _Check) -> None:
-    if len(problem.joins) or len(problem.matrix):
-        check.fail("matrix", "matrix: pairs and queries; a problem has either")
-    check_queries(problem, check.where)
+    for row, host in enumerate([] if n.host is None else n.host.tolist()):
+        if host and not is_host(host):
+            accepted = "a host name or an IP address"
+            check.fail("nodes", f"nodes[{row}].host: {host!r} is not {accepted}")
+    if problem.metrics:
+        names, axes = np.array(problem.metrics, np.str_), n.position.shape[1]
+        check.names("metrics", names, "name", unique=True, filled=True)
+        if len(names) >= axes:
+            check.fail(
+                "metrics",
+                f"metrics: {len(names)} of the {axes} coordinates; at least one must measure "
+                "latency",
+            )
 
 
 def _joins(problem: Problem, check: _Check) -> None:
-    j, count = problem.joins, len(problem.joins)
-    if count == 0:
-        check.fail("query", "query.operators: none; at least one join is needed")
-    for column, values in (("id", j.ids), ("left", j.left), ("right", j.right)):
-        check.column("query", column, values, count, "U")
-    check.column("query", "sink", j.sink, count, "i")
-    check.ids("query", j.ids)
-    check.index("query", "sink", j.sink, len(problem.nodes), "nodes")
-    if j.tags is not None:
-        check.column("query", "requires.tags", j.tags, count, "U")
-        check.ids("query", j.tags, "requires.tags", unique=False, filled=False)
-    if j.memory is not None:
-        check.column("query", "requires.memory", j.memory, count, "f")
-        good = (j.memory >= 0) & (j.memory < np.inf) | np.isnan(j.memory)
-        accepted = "a number of bytes >= 0, or left out"
-        check.values("query", "requires.memory", j.memory, good, accepted, j.ids)
+    j, table = problem.joins, "query.operators"
+    if not len(j):
+        check.fail(table, f"{table}: none; at least one join is needed")
+    sink = Named(j.sink, problem.nodes.ids)
+    check.rows(table, OperatorRow, {"id": j.ids, "left": j.left, "right": j.right, "sink": sink})
+    required: dict[str, Any] = {"tags": j.tags, "memory": j.memory}
+    required = {name: values for name, values in required.items() if values is not None}
+    check.rows(f"{table}.requires", RequiresPart, required)
     streams = set(problem.sources.stream.tolist())
-    for row, names in enumerate(zip(j.left.tolist(), j.right.tolist(), strict=True)):
-        for side, name in zip(("left", "right"), names, strict=True):
+    for side, names in (("left", j.left.tolist()), ("right", j.right.tolist())):
+        for row, name in enumerate(names):
             if name not in streams:
                 shown = ", ".join(sorted(streams)[:8]) + (", …" if len(streams) > 8 else "")
                 check.fail(
-                    "query",
-                    f"query.operators[{row}].{side} of {str(j.ids[row])!r}: no source has stream "
-                    f"{name!r}; there are {shown}",
+                    table,
+                    f"{table}[{row}].{side} of {str(j.ids[row])!r}: no source has stream {name!r}; "
+                    f"there are {shown}",
                 )
 
 
@@ -263,82 +274,49 @@ def pair_keys(join: Ints, left: Ints, right: Ints, sources: int) -> Ints:
 
 
 def _matrix(problem: Problem, check: _Check) -> None:
-    m, s, count = problem.matrix, problem.sources, len(problem.matrix)
-    if count == 0:
+    m, s, joins = problem.matrix, problem.sources, problem.joins
+    if not len(m):
         check.fail("matrix", "matrix: no pair; the join matrix must allow at least one")
-    for column, values in (("join", m.join), ("left", m.left), ("right", m.right)):
-        check.column("matrix", column, values, count, "i")
-    check.column("matrix", "output_rate", m.output_rate, count, "f")
-    check.index("matrix", "join", m.join, len(problem.joins), "operators")
-    check.index("matrix", "left", m.left, len(s), "sources")
-    check.index("matrix", "right", m.right, len(s), "sources")
-    for side, rows, wanted in (
-        ("left", m.left, problem.joins.left[m.join]),
-        ("right", m.right, problem.joins.right[m.join]),
+    for side, rows, stream in (
+        ("left", m.left, joins.left[m.join]),
+        ("right", m.right, joins.right[m.join]),
     ):
-        good = s.stream[rows] == wanted
+        good = s.stream[rows] == stream
         if not good.all():
             row = int(np.argmin(good))
             check.fail(
                 "matrix",
                 f"matrix[{row}].{side}: {str(s.ids[rows[row]])!r} belongs to stream "
-                f"{str(s.stream[rows[row]])!r}, but {str(problem.joins.ids[m.join[row]])!r} joins "
-                f"{str(wanted[row])!r} there",
+                f"{str(s.stream[rows[row]])!r}, but {str(joins.ids[m.join[row]])!r} joins "
+                f"{str(stream[row])!r} there",
             )
     good = m.left != m.right
     if not good.all():
         row = int(np.argmin(good))
         name = str(s.ids[m.left[row]])
         check.fail("matrix", f"matrix[{row}]: pairs {name!r} with itself; name two sources")
-    keys = pair_keys(m.join, m.left, m.right, len(s))
-    order = np.argsort(keys, kind="stable")
-    same = np.flatnonzero(np.diff(keys[order]) == 0)
-    if len(same):
-        again = int(order[same + 1].min())
-        first = int(np.flatnonzero(keys == keys[again])[0])
+    again, first = _repeated(pair_keys(m.join, m.left, m.right, len(s)))
+    if again >= 0:
         check.fail(
             "matrix",
             f"matrix[{again}]: {problem.pair_name(again)} is already matrix[{first}]; "
             "each pair may be named once",
         )
-    good = (m.output_rate > 0) & (m.output_rate < np.inf)
-    if not good.all():
-        row = int(np.argmin(good))
-        check.fail(
-            "matrix",
-            f"matrix[{row}].output_rate of {problem.pair_name(row)}: {m.output_rate[row]} is not "
-            "a positive number of tuples/s; leave out a pair that never joins",
-        )
-
-
-def _links(problem: Problem, check: _Check) -> None:
-    k, count, nodes = problem.links, len(problem.links), len(problem.nodes)
-    check.column("links", "from", k.source, count, "i")
-    check.column("links", "to", k.target, count, "i")
-    check.column("links", "budget", k.budget, count, "f")
-    check.index("links", "from", k.source, nodes, "nodes")
-    check.index("links", "to", k.target, nodes, "nodes")
-    accepted = "a number of tuples/s >= 0 (leave the link out for unlimited)"
-    good = (k.budget >= 0) & (k.budget < np.inf)
-    check.values("links", "budget", k.budget, good, accepted, np.empty(0, np.str_))
-    _distinct_ends(problem, check, "links", k.source, k.target)
 
 
 def _distinct_ends(
-    problem: Problem, check: _Check, table: str, source: Ints, target: Ints, directed: bool = True
+    problem: Problem, check: _Check, table: str, rows: Links | PairLatencies
 ) -> None:
-    ids = problem.nodes.ids
+    """No row leads from a node to itself, and no two of them connect the same nodes."""
+    ids, source, target = problem.nodes.ids, rows.source, rows.target
     if (source == target).any():
         row = int(np.argmax(source == target))
         check.fail(table, f"{table}[{row}]: from {str(ids[source[row]])!r} to itself")
-    low, high = (
-        (source, target) if directed else (np.minimum(source, target), np.maximum(source, target))
-    )
-    keys = low * len(ids) + high
-    order = np.argsort(keys, kind="stable")
-    same = np.flatnonzero(np.diff(keys[order]) == 0)
-    if len(same):
-        row = int(order[same + 1].min())
+    low, high = source, target
+    if isinstance(rows, PairLatencies):  # they hold in either direction
+        low, high = np.minimum(source, target), np.maximum(source, target)
+    row, _ = _repeated(low * len(ids) + high)
+    if row >= 0:
         check.fail(
             table,
             f"{table}[{row}]: {str(ids[source[row]])!r} to {str(ids[target[row]])!r} "
@@ -347,21 +325,10 @@ def _distinct_ends(
 
 
 def _latency(problem: Problem, check: _Check) -> None:
-    ids, count = problem.nodes.ids, len(problem.nodes)
-    if problem.measured is not None:
-        p = problem.measured
-        for column, values in (("from", p.source), ("to", p.target)):
-            check.column("latency.pairs", column, values, len(p), "i")
-            check.index("latency.pairs", column, values, count, "nodes")
-        check.column("latency.pairs", "ms", p.latency, len(p), "f")
-        good = (p.latency >= 0) & (p.latency < np.inf)
-        accepted = "a number of ms >= 0"
-        check.values("latency.pairs", "ms", p.latency, good, accepted, np.empty(0, np.str_))
-        _distinct_ends(problem, check, "latency.pairs", p.source, p.target, directed=False)
-    if problem.latency is None:
+    ids, count, d = problem.nodes.ids, len(problem.nodes), problem.latency
+    if d is None:
         return
-    d = problem.latency
-    check.column("latency", "matrix", d, count, "f")
+    check.shape("latency", "matrix", d, count, "f")
     if d.shape != (count, count):
         check.fail("latency", f"latency: {count} x {count} values are needed, not {d.shape}")
     check_latency(d, ids, check.files.get("latency", check.where))

@@ -184,13 +184,13 @@ def verify(plan: Plan, spelled_out: int = 20) -> Report:
 def _structure(plan: Plan) -> list[_Finding]:
     problem, parts, i = plan.problem, plan.partitions, plan.instances
     pairs, nodes, k = plan.operator_count, len(problem.nodes), len(i)
-    found: list[_Finding] = []
+    findings: list[_Finding] = []
 
     def require(
         right: bool, where: str, text: str, amount: float = 1.0, limit: float = 0.0
     ) -> bool:
         if not right:
-            found.append(
+            findings.append(
                 _Finding(
                     "structure",
                     np.array([amount]),
@@ -215,11 +215,11 @@ def _structure(plan: Plan) -> list[_Finding]:
     feeds = np.full(k, -1) if i.feeds is None else i.feeds
     columns.append(feeds)
     if isinstance(plan, QueryPlan):
-        wanted = expand(problem, **plan.graph.rewriting).graph.operators
-        same = list(wanted) == list(plan.graph.graph.operators)
+        expected = expand(problem, **plan.graph.rewriting).graph.operators
+        same = list(expected) == list(plan.graph.graph.operators)
         require(same, "operators", "they are not those of the queries")
     if not require(all(len(c) == k for c in columns), "instances", "columns differ in length"):
-        return found
+        return findings
     known = within((i.pair >= 0) & (i.pair < pairs), "instances.pair", f"is not in 0..{pairs - 1}")
     require(bool((np.diff(i.pair) >= 0).all()), "instances.pair", "rows are not ordered by pair")
     within((i.node >= 0) & (i.node < nodes), "instances.node", f"is not in 0..{nodes - 1}")
@@ -243,7 +243,7 @@ def _structure(plan: Plan) -> list[_Finding]:
         offsets(plan.routes.offset, 3 * k, len(plan.routes.node), "routes.offset")
         node = plan.routes.node
         within((node >= 0) & (node < nodes), "routes.node", f"is not in 0..{nodes - 1}")
-    return found
+    return findings
 
 
 # --- what makes the query's answer right ---------------------------------------------------------
@@ -329,9 +329,9 @@ def _route(plan: Plan) -> _Finding:
     problem, i, routes = plan.problem, plan.instances, plan.routes
     if routes is None:
         return _Finding("route", np.empty(0), np.empty(0), lambda _: ("", ""))
-    left, right = problem.left_node[i.pair], problem.right_node[i.pair]
+    left, right, sink = problem.pair_ends[i.pair].T
     begin = np.stack([left, right, i.node], axis=1).ravel()
-    end = np.stack([i.node, i.node, problem.sink_node[i.pair]], axis=1).ravel()
+    end = np.stack([i.node, i.node, sink], axis=1).ravel()
     first, last = routes.node[routes.offset[:-1]], routes.node[routes.offset[1:] - 1]
     wrong = np.flatnonzero((first != begin) | (last != end))
 
@@ -378,16 +378,16 @@ def _worker(plan: Plan) -> _Finding:
 
 def _requirement(plan: Plan) -> _Finding:
     problem, i = plan.problem, plan.instances
-    asked = problem.requirements
-    wanted = np.full(len(i), -1) if problem.queries else asked.of_pairs(problem)[i.pair]
-    rows = np.flatnonzero(wanted >= 0)
-    wrong = rows[~asked.met[wanted[rows], i.node[rows]]]
+    requirements = problem.requirements
+    required = np.full(len(i), -1) if problem.queries else requirements.of_pairs(problem)[i.pair]
+    rows = np.flatnonzero(required >= 0)
+    wrong = rows[~requirements.met[required[rows], i.node[rows]]]
 
     def describe(row: int) -> tuple[str, str]:
         k = wrong[row]
         where = f"{problem.pair_name(int(i.pair[k]))}#{plan.replica_number[k]}"
         node = problem.nodes.ids[i.node[k]]
-        return where, f"{where}: runs on {node}, which lacks {asked.texts[wanted[k]]}"
+        return where, f"{where}: runs on {node}, which lacks {requirements.texts[required[k]]}"
 
     return _Finding("requirement", np.ones(len(wrong)), np.zeros(len(wrong)), describe)
 
@@ -432,10 +432,10 @@ def _link(plan: Plan) -> _Finding:
         count = len(ids)
         traffic = hops(plan).per_node_pair(count)
         key = traffic.source * count + traffic.target
-        wanted = links.source * count + links.target
-        at = np.searchsorted(key, wanted)
+        budgeted = links.source * count + links.target
+        at = np.searchsorted(key, budgeted)
         known = at < len(key)
-        known[known] = key[at[known]] == wanted[known]
+        known[known] = key[at[known]] == budgeted[known]
         used[known] = traffic.rate[at[known]]
     wrong = np.flatnonzero(used > budget * (1.0 + TOLERANCE))
 

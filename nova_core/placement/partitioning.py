@@ -12,10 +12,22 @@ DEFAULT_SIGMA = 0.4
 _ROUNDING = 1e-9
 
 
-def maximum_partition_rate(left_rate: Floats, right_rate: Floats, sigma: Floats | float) -> Floats:
-    """p_max(s, t) = max(1, sigma * (dr(s) + dr(t)) / 2), tuples/s (Eq. 7)."""
+def maximum_partition_rate(
+    left_rate: Floats, right_rate: Floats, sigma: float | None, bandwidth: float | None = None
+) -> Floats:
+    """p_max(s, t) = max(1, sigma * (dr(s) + dr(t)) / 2), tuples/s (Eq. 7), per pair.
+
+    Args:
+        left_rate: dr(s), tuples/s.
+        right_rate: dr(t), tuples/s.
+        sigma: None derives it from t_b (Eq. 8), or takes the paper's where there is none.
+        bandwidth: t_b, tuples/s; None for no limit.
+    """
+    factor: Floats | float = DEFAULT_SIGMA if sigma is None else sigma
+    if sigma is None and bandwidth is not None:
+        factor = sigma_for_bandwidth(left_rate, right_rate, bandwidth)
     total = np.asarray(left_rate, np.float64) + np.asarray(right_rate, np.float64)
-    return np.maximum(1.0, np.asarray(sigma) * 0.5 * total)
+    return np.maximum(1.0, np.asarray(factor) * 0.5 * total)
 
 
 def sigma_for_bandwidth(left_rate: Floats, right_rate: Floats, bandwidth: float) -> Floats:

@@ -103,11 +103,14 @@ def draw(problem: Problem, plan: Plan | None = None, seed: int = 0) -> Figure:
 
 
 def _title(problem: Problem, plan: Plan | None) -> str:
+    what = f"{len(problem.matrix):,} pairs"
+    if problem.queries:
+        what = f"{len(problem.queries):,} queries"
     if plan is None:
-        return f"{problem.name}\n{len(problem.nodes):,} nodes, {len(problem.matrix):,} pairs"
+        return f"{problem.name}\n{len(problem.nodes):,} nodes, {what}"
     broken = " (may overload)" if "capacity" in plan.breaks else ""
     return (
-        f"{problem.name} placed with {plan.strategy}{broken}\n{len(problem.matrix):,} pairs in "
+        f"{problem.name} placed with {plan.strategy}{broken}\n{what} in "
         f"{len(plan.instances):,} instances on {len(np.unique(plan.instances.node)):,} of "
         f"{len(problem.nodes):,} nodes"
     )

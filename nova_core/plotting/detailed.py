@@ -22,12 +22,12 @@ from nova_core.plotting.parts import (
     VERMILLION,
     Space,
     area_of,
+    flows_of,
     legend_mark,
     plain,
     reference_of,
     roles,
     scatter,
-    stops_of,
     virtual_positions,
 )
 
@@ -77,28 +77,20 @@ def _draw_plan(axes: Axes, plan: Plan, space: Space, reference: float) -> Floats
     from matplotlib.lines import Line2D
 
     problem, i = plan.problem, plan.instances
-    pairs = len(problem.matrix)
-    by_pair = pairs <= PAIR_COLOURS
-    left, right = plan.received
-    rates = np.stack([left, right, plan.output_rate], axis=1)
-    widest = max(float(rates.max(initial=0.0)), np.finfo(float).tiny)
+    by_pair = plan.operator_count <= PAIR_COLOURS
+    flows = list(flows_of(plan, np.arange(len(i))))
+    widest = max([flow.rate for flow in flows], default=1.0)
     keep_clear: list[Floats] = []
     radius = np.sqrt(area_of(problem.nodes.capacity, reference, LARGEST, 30.0) / np.pi)
-    for k in range(len(i)):
-        pair = int(i.pair[k])
-        for leg in range(3):
-            if rates[k, leg] <= 0:
-                continue
-            stops = space.node[stops_of(plan, k, leg)]
-            colour = BY_PAIR[pair] if by_pair else (GREEN if leg == 2 else BLUE)
-            # Pairs and legs that share two nodes bow apart.
-            bend = 0.06 + 0.05 * (pair % PAIR_COLOURS) if by_pair else 0.08
-            for a, b in pairwise(stops):
-                if np.allclose(a, b):
-                    continue
-                width = 0.8 + 1.6 * rates[k, leg] / widest
-                gap = 9.0 if leg == 2 else float(radius[i.node[k]]) + 2.0
-                keep_clear.append(_arrow(axes, a, b, colour, width, bend, leg == 2, gap))
+    for flow in flows:
+        colour = BY_PAIR[flow.operator] if by_pair else (GREEN if flow.result else BLUE)
+        # Pairs and legs that share two nodes bow apart.
+        bend = 0.06 + 0.05 * (flow.operator % PAIR_COLOURS) if by_pair else 0.08
+        gap = 9.0 if flow.result else float(radius[flow.stops[-1]]) + 2.0
+        width = 0.8 + 1.6 * flow.rate / widest
+        for a, b in pairwise(space.node[flow.stops]):
+            if not np.allclose(a, b):
+                keep_clear.append(_arrow(axes, a, b, colour, width, bend, flow.result, gap))
     _draw_hosts(axes, plan, space, reference, by_pair)
     ideal = virtual_positions(plan, space)
     if ideal is not None:
@@ -127,9 +119,9 @@ def _draw_plan(axes: Axes, plan: Plan, space: Space, reference: float) -> Floats
     axes.add_line(Line2D([], [], color=GREY, linewidth=2, label="input to host (width: rate)"))
     axes.add_line(Line2D([], [], color=GREY, linewidth=2, linestyle="--", label="result to sink"))
     if by_pair:
-        for pair in range(pairs):
+        for pair in range(plan.operator_count):
             where = _several([str(v) for v in problem.nodes.ids[np.unique(i.node[i.pair == pair])]])
-            name = f"{problem.pair_name(pair)} on {where}"
+            name = f"{plan.operator_name(pair)} on {where}"
             axes.add_line(Line2D([], [], color=BY_PAIR[pair], linewidth=4, label=plain(name)))
     return np.concatenate([*keep_clear, space.node[np.unique(i.node)]])
 
@@ -142,13 +134,12 @@ def _several(names: Sequence[str], limit: int = 4) -> str:
 def _draw_hosts(axes: Axes, plan: Plan, space: Space, reference: float, by_pair: bool) -> None:
     """What each node receives, as a disc inside the one of its capacity; a slice per pair."""
     nodes, i = plan.problem.nodes, plan.instances
-    left, right = plan.received
     over = plan.load > nodes.capacity * (1 + 1e-9)
     area = area_of(plan.load, reference, LARGEST, 24.0)
     for v in np.unique(i.node):
         here = np.flatnonzero(i.node == v)
-        rate = np.zeros(len(plan.problem.matrix))
-        np.add.at(rate, i.pair[here], (left + right)[here])
+        rate = np.zeros(plan.operator_count)
+        np.add.at(rate, i.pair[here], plan.added_load[here])
         pairs = np.flatnonzero(rate)
         edge = VERMILLION if over[v] else "white"
         _pie(axes, space.node[v], area[v], rate[pairs], pairs if by_pair else None, edge)

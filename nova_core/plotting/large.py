@@ -19,11 +19,11 @@ from nova_core.plotting.parts import (
     VERMILLION,
     Space,
     area_of,
+    flows_of,
     legend_mark,
     reference_of,
     roles,
     scatter,
-    stops_of,
     virtual_positions,
 )
 
@@ -92,9 +92,9 @@ def _draw_flows(axes: Axes, plan: Plan, space: Space, seed: int) -> None:
     if len(i) > FLOWS:
         shown = np.sort(np.random.default_rng(seed).choice(len(i), FLOWS, replace=False))
     flows: dict[str, list[Floats]] = {"input to host": [], "result to sink": []}
-    for k in shown.tolist():
-        for leg, kind in enumerate(("input to host", "input to host", "result to sink")):
-            flows[kind].append(space.node[stops_of(plan, k, leg)])
+    for flow in flows_of(plan, shown):
+        kind = "result to sink" if flow.result else "input to host"
+        flows[kind].append(space.node[flow.stops])
     fade = float(np.clip(60 / max(len(shown), 1), 0.28, 0.6))
     for (kind, lines), colour in zip(flows.items(), (BLUE, ORANGE), strict=True):
         axes.add_collection(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
+from nova_core.model.query_plan import QueryPlan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,9 +56,9 @@ class Space:
             centre = position.mean(axis=0)
             values, vectors = np.linalg.eigh(np.cov((position - centre).T))
             axes = vectors[:, ::-1][:, :2]
-            kept = values[::-1][:2].sum() / max(values.sum(), np.finfo(float).tiny)
+            shown = values[::-1][:2].sum() / max(values.sum(), np.finfo(float).tiny)
             labels = (
-                f"1st principal axis, ms (both show {100 * kept:.0f} % of the spread "
+                f"1st principal axis, ms (both show {100 * shown:.0f} % of the spread "
                 f"in {dimensions} dimensions)",
                 "2nd principal axis, ms",
             )
@@ -71,7 +73,7 @@ def roles(problem: Problem) -> tuple[Bools, Bools]:
     """(n,), (n,) which nodes produce, and which consume."""
     produces, consumes = (np.zeros(len(problem.nodes), bool) for _ in range(2))
     produces[problem.sources.node] = True
-    consumes[problem.joins.sink] = True
+    consumes[problem.sinks] = True
     return produces, consumes
 
 
@@ -123,12 +125,40 @@ def virtual_positions(plan: Plan, space: Space) -> Floats | None:
     return None if plan.virtual_position is None else space.place(plan.virtual_position)
 
 
-def stops_of(plan: Plan, instance: int, leg: int) -> Ints:
-    """Nodes a leg passes, both ends included."""
-    if plan.routes is not None:
-        begin, end = plan.routes.offset[3 * instance + leg : 3 * instance + leg + 2]
-        return plan.routes.node[begin:end]
-    p, i = plan.problem, plan.instances
-    pair, node = i.pair[instance], i.node[instance]
-    ends = ((p.left_node[pair], node), (p.right_node[pair], node), (node, p.sink_node[pair]))
-    return np.array(ends[leg])
+class Flow(NamedTuple):
+    """What is sent to an instance, or from one to a sink.
+
+    Attributes:
+        stops: nodes it passes, both ends included.
+        rate: tuples/s.
+        operator: of the instance, as `Instances.pair`.
+        result: whether it ends at a sink.
+    """
+
+    stops: Ints
+    rate: float
+    operator: int
+    result: bool
+
+
+def flows_of(plan: Plan, instances: Ints) -> Iterator[Flow]:
+    """The flows of some of a plan's instances that carry anything."""
+    if isinstance(plan, QueryPlan):
+        (start, stop), links = plan.ends, plan.links
+        operator = np.append(plan.instances.pair, -1)
+        end = np.where(links.consumer >= 0, links.consumer, np.maximum(links.producer, -1))
+        for row in np.flatnonzero(np.isin(end, instances) & (plan.sent > 0)).tolist():
+            stops, result = np.array([start[row], stop[row]]), bool(links.consumer[row] < 0)
+            yield Flow(stops, float(plan.sent[row]), int(operator[end[row]]), result)
+        return
+    rates, pair, node = plan.leg_rate, plan.instances.pair, plan.instances.node
+    for k in instances.tolist():
+        for leg in range(3):
+            if plan.routes is not None:
+                begin, after = plan.routes.offset[3 * k + leg : 3 * k + leg + 2]
+                stops = plan.routes.node[begin:after]
+            else:
+                outer = plan.problem.pair_ends[pair[k], leg]
+                stops = np.array([node[k], outer] if leg == 2 else [outer, node[k]])
+            if rates[k, leg] > 0:
+                yield Flow(stops, float(rates[k, leg]), int(pair[k]), leg == 2)

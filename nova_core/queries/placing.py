@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nova_core.errors import InfeasibleError, ProblemError
+from nova_core.model.objectives import link_cost
 from nova_core.model.plan import Instances, Partitions
 from nova_core.model.plan_delta import assemble_partitions
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 from nova_core.model.query_graph import QueryGraph, expand
 from nova_core.model.query_plan import QueryPlan, instance_links, instance_weights, link_weights
 from nova_core.placement.partitioning import (
+    DEFAULT_SIGMA,
     maximum_partition_rate,
     partition_rates,
-    sigma_for_bandwidth,
 )
 from nova_core.queries.virtual import virtual_positions
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from nova_core.queries.kernels.assign import Bodies
     from nova_core.strategies.nova import NovaParameters
 
-DEFAULT_SIGMA = 0.4
 # Small inputs afford more: candidates, orders, and aggregates both split and whole.
 FEW_BODIES = 300
 BODIES_AFFORDED = 400
@@ -308,11 +308,8 @@ class _Attempt:
     def _cut_join(self, operator: int, limit: float) -> None:
         graph = self._graph.graph
         rates = [graph[one].output_rate for one in graph[operator].inputs]
-        columns = [np.array([rate]) for rate in rates]
-        sigma: Floats | float = DEFAULT_SIGMA if self._p.sigma is None else self._p.sigma
-        if self._p.sigma is None and self._p.bandwidth is not None:
-            sigma = sigma_for_bandwidth(columns[0], columns[1], self._p.bandwidth)
-        maximum = float(np.ravel(maximum_partition_rate(columns[0], columns[1], sigma))[0])
+        inputs = np.array(rates[0]), np.array(rates[1])
+        maximum = float(maximum_partition_rate(*inputs, self._p.sigma, self._p.bandwidth))
         if limit < math.inf:
             maximum = min(maximum, limit / 2)
         left, right = (partition_rates(rate, maximum) for rate in rates)
@@ -342,18 +339,26 @@ class _Attempt:
         most = min(max(1.0, sigma * required), limit)
         count = max(1, min(int(self._graph.parts[operator]), math.ceil(required / most)))
         self._cuts[operator] = [np.full(count, required / count), np.zeros(1)]
-        each, begin = required / count, 0
-        while begin < count:
-            node = self._take(operator, each)
-            if node < 0:
-                end = count
-                node = self._nowhere(operator, each * (end - begin))
-            else:
-                fits = int(min(self._room(node), limit) * (1 + 1e-12) / each)
-                end = min(count, begin + max(1, fits))
-                self._charge(node, each * (end - begin))
+        for begin, end, node in self._runs(operator, self._cuts[operator][0], limit):
             self.instances.append(_Instance(operator, node, (begin, end)))
+
+    def _runs(self, operator: int, rates: Floats, limit: float) -> list[tuple[int, int, int]]:
+        """Begin, end and node of runs of an input's partitions, each as long as its node allows."""
+        runs: list[tuple[int, int, int]] = []
+        begin, end = 0, len(rates)
+        while begin < len(rates):
+            node = self._take(operator, float(rates[begin]))
+            if node < 0:
+                end = len(rates)
+                node = self._nowhere(operator, float(rates[begin:].sum()))
+            else:
+                room = min(self._room(node), limit) * (1 + 1e-12)
+                fits = int(np.searchsorted(np.cumsum(rates[begin:]), room, side="right"))
+                end = begin + max(1, fits)
+                self._charge(node, float(rates[begin:end].sum()))
+            runs.append((begin, end, node))
             begin = end
+        return runs
 
     def _combine(self, operator: int, limit: float) -> None:
         """Partial instances over ranges of the inputs, and one that combines them."""
@@ -364,22 +369,10 @@ class _Attempt:
             node = self._nowhere(operator, total)
             self.instances.append(_Instance(operator, node))
             return
-        self._cuts[operator] = [np.array(inputs), np.zeros(1)]
-        ranges: list[tuple[int, int, int]] = []
-        begin, arriving = 0, 0.0
-        while begin < len(inputs):
-            node = self._take(operator, inputs[begin])
-            if node < 0:
-                end = len(inputs)
-                node = self._nowhere(operator, float(sum(inputs[begin:])))
-            else:
-                room = min(self._room(node), limit) * (1 + 1e-12)
-                sums = np.cumsum(inputs[begin:])
-                end = begin + max(1, int(np.searchsorted(sums, room, side="right")))
-                self._charge(node, float(sum(inputs[begin:end])))
-            arriving += min(float(sum(inputs[begin:end])), most)
-            ranges.append((begin, end, node))
-            begin = end
+        rates = np.array(inputs)
+        self._cuts[operator] = [rates, np.zeros(1)]
+        runs = self._runs(operator, rates, limit)
+        arriving = sum(min(float(rates[begin:end].sum()), most) for begin, end, _ in runs)
         node = self._take(operator, arriving) if arriving <= limit else -1
         if node < 0:
             node = self._nowhere(operator, arriving)
@@ -388,7 +381,7 @@ class _Attempt:
         root = len(self.instances)
         self.instances.append(_Instance(operator, node, (0, 0)))
         self.instances += [
-            _Instance(operator, place, (begin, end), feeds=root) for begin, end, place in ranges
+            _Instance(operator, place, (begin, end), feeds=root) for begin, end, place in runs
         ]
 
     # --- result ---------------------------------------------------------------------------------
@@ -409,9 +402,7 @@ class _Attempt:
         """The objective, with all metrics and penalties of nodes."""
         plan, nodes = self.plan(), self._problem.nodes
         links, (start, stop) = plan.links, plan.ends
-        way = np.linalg.norm(nodes.position[start] - nodes.position[stop], axis=1)
-        if nodes.height is not None:
-            way = way + np.where(start == stop, 0.0, nodes.height[start] + nodes.height[stop])
+        way = link_cost(self._problem, start, stop)
         if nodes.penalty is not None:
             way = way + np.where(links.producer >= 0, nodes.penalty[start], 0.0)
             way = way + np.where(links.consumer >= 0, nodes.penalty[stop], 0.0)

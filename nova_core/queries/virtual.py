@@ -55,14 +55,14 @@ def virtual_positions(graph: QueryGraph, position: Floats, weight: Floats) -> Vi
     alive = np.ones(len(ends), np.int64)
     bound = contract(ends, weight, alive, free)
     moves = (free == 1) & (bound == np.arange(many))
-    ends, kept = ends[alive == 1], weight[alive == 1]
+    ends, heavy = ends[alive == 1], weight[alive == 1]
     between = moves[ends].all(axis=1)
     graph_of = coo_array((np.ones(between.sum()), ends[between].T), shape=(many, many))
     component = connected_components(graph_of, directed=False)[1]
     # Components are named by the free vertices; sources and sinks belong to none.
     here = np.where(moves[ends[:, 0]], component[ends[:, 0]], component[ends[:, 1]])
-    touched = moves[ends].any(axis=1)
-    links = np.flatnonzero(touched)
+    outer = moves[ends].any(axis=1)
+    links = np.flatnonzero(outer)
     links = links[np.argsort(here[links], kind="stable")]
     members = np.flatnonzero(moves)
     members = members[np.argsort(component[members], kind="stable")]
@@ -74,7 +74,7 @@ def virtual_positions(graph: QueryGraph, position: Floats, weight: Floats) -> Vi
         rows = links[link_first[single][:, None] + np.arange(3)]
         mine = members[first[single]][:, None]
         others = np.where(ends[rows][..., 0] == mine, ends[rows][..., 1], ends[rows][..., 0])
-        point[mine[:, 0]] = fermat_points(point[others], kept[rows])
+        point[mine[:, 0]] = fermat_points(point[others], heavy[rows])
     gap = 0.0
     rest = np.flatnonzero(~single)
     if len(rest):
@@ -84,7 +84,7 @@ def virtual_positions(graph: QueryGraph, position: Floats, weight: Floats) -> Vi
         gaps = relax(
             point,
             ends,
-            kept,
+            heavy,
             _runs(members, first[rest], count[rest]),
             np.append(0, np.cumsum(count[rest])),
             _runs(links, link_first[rest], link_count[rest]),
@@ -105,5 +105,5 @@ def virtual_positions(graph: QueryGraph, position: Floats, weight: Floats) -> Vi
 def _runs(values: Ints, first: Ints, count: Ints) -> Ints:
     """Stretches of an array, one after the other."""
     offset = np.append(0, np.cumsum(count))
-    found: Ints = values[np.repeat(first - offset[:-1], count) + np.arange(offset[-1])]
-    return found
+    runs: Ints = values[np.repeat(first - offset[:-1], count) + np.arange(offset[-1])]
+    return runs

@@ -18,6 +18,7 @@ from nova_core.model.plan_delta import PlanDelta
 from nova_core.placement.live import Event, Journal
 from nova_core.placement.live.segment_log import SegmentLog
 from nova_core.service.documents import PlacementSummary
+from nova_core.service.intake import RefusedError
 from nova_core.service.metrics import Metrics
 
 T = TypeVar("T")
@@ -34,30 +35,6 @@ HEARTBEAT = 15.0
 _CHUNK = 256
 # Seconds between two pieces of a stream: many deltas go out together when many come.
 _PACE = 0.005
-
-
-class StaleError(NovaError):
-    """A client expected another version than there is."""
-
-    status = 412
-
-
-class ForgottenError(NovaError):
-    """Deltas that are no longer kept, or not there yet."""
-
-    status = 410
-
-
-class EndedError(NovaError):
-    """A placement that takes nothing any more."""
-
-    status = 503
-
-
-class DamagedError(NovaError):
-    """A placement that cannot be read from disk."""
-
-    status = 503
 
 
 class HostedPlacement:
@@ -101,7 +78,7 @@ class HostedPlacement:
         self._unwritable: str | None = None
         self._checkpoint_due = CHECKPOINT
         self._lock = asyncio.Lock()
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._news = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._snapshot: tuple[int, Plan] | None = None
         self._warm = False
@@ -156,20 +133,20 @@ class HostedPlacement:
         """Have the placement in memory.
 
         Raises:
-            DamagedError: when it cannot be read from disk.
+            RefusedError: when it cannot be read from disk.
         """
         self.used = time.monotonic()
         try:
             _ = self._journal.live
         except NovaError as error:
             self._unwritable = f"cannot be read: {error}"
-            raise DamagedError(f"{self.name}: {self._unwritable}") from None
+            raise RefusedError(503, f"{self.name}: {self._unwritable}") from None
 
     def deltas(self, after: int, limit: int) -> list[bytes]:
         """Up to ``limit`` deltas after a version, as JSON.
 
         Raises:
-            ForgottenError: when they are no longer kept, or not there yet.
+            RefusedError: when they are no longer kept, or not there yet.
         """
         texts: list[bytes] = []
         while more := self._read(after + len(texts), limit - len(texts)):
@@ -180,12 +157,13 @@ class HostedPlacement:
         # The log has the delta of an event that may still be refused.
         version, first = self.version, self._deltas.first
         if after < first:
-            raise ForgottenError(
+            raise RefusedError(
+                410,
                 f"deltas after version {after} are no longer kept, only those after {first}; "
-                "read the plan and go on from its version"
+                "read the plan and go on from its version",
             )
         if after > version:
-            raise ForgottenError(f"version {after} has not been reached; the last is {version}")
+            raise RefusedError(410, f"version {after} has not been reached; the last is {version}")
         return self._deltas.read(after, min(limit, version - after))
 
     # --- what happens -----------------------------------------------------------------------------
@@ -198,11 +176,10 @@ class HostedPlacement:
             expected: the version that the client knows; None for any.
 
         Raises:
-            StaleError: when it is another.
+            RefusedError: when it is another, or no more events are taken.
             InfeasibleError: as `LivePlacement.apply`.
             ProblemError: as `LivePlacement.apply`.
             UnwritableError: when it cannot be written; it has not happened then.
-            EndedError: when no more events are taken.
         """
         # Reading it from disk takes longer than many joins.
         long = not self._warm or self._sync or not self.loaded
@@ -217,9 +194,9 @@ class HostedPlacement:
 
     def _apply(self, event: Event, expected: int | None) -> tuple[bytes, int]:
         if self._ended is not None:
-            raise EndedError(f"{self.name}: {self._ended}")
+            raise RefusedError(503, f"{self.name}: {self._ended}")
         if expected is not None and expected != self.version:
-            raise StaleError(f"{self.name} is at version {self.version}, not {expected}")
+            raise RefusedError(412, f"{self.name} is at version {self.version}, not {expected}")
         self._load()
         begin = time.perf_counter()
         kind = str(event.__struct_config__.tag)
@@ -311,7 +288,7 @@ class HostedPlacement:
             while not self._closed:
                 try:
                     texts = self._read(after, _CHUNK)
-                except ForgottenError as error:
+                except RefusedError as error:
                     yield b"event: gone\ndata: %s\n\n" % msgspec.json.encode({"error": str(error)})
                     return
                 if texts:
@@ -324,30 +301,24 @@ class HostedPlacement:
                         await asyncio.sleep(_PACE)
                 elif self._ended is not None:
                     return
-                elif not await self._news(HEARTBEAT):
+                elif not await self._waits():
                     yield b": version %d\n\n" % after
         finally:
             self._following -= 1
             self._streams.dec()
 
-    async def _news(self, seconds: float) -> bool:
-        """Wait until something has happened; False when nothing has."""
-        news = asyncio.get_running_loop().create_future()
-        self._waiting.add(news)
+    async def _waits(self) -> bool:
+        """Wait until something has happened; False when nothing has for a while."""
         try:
-            async with asyncio.timeout(seconds):
-                await news
+            async with asyncio.timeout(HEARTBEAT):
+                await self._news.wait()
         except TimeoutError:
             return False
-        finally:
-            self._waiting.discard(news)
         return True
 
     def _wake(self) -> None:
-        for news in self._waiting:
-            if not news.done():
-                news.set_result(None)
-        self._waiting.clear()
+        self._news.set()
+        self._news = asyncio.Event()
 
     def end_streams(self, reason: str) -> None:
         """End all streams when they have told all there is, and take no more events."""

@@ -32,7 +32,8 @@ class RefusedError(NovaError):
     """A request that gets an HTTP status of its own.
 
     Attributes:
-        status: that status.
+        status: 404 for a name that means nothing, 409 for what cannot take effect, 410 for deltas
+            that are not kept, 412 for another version, 503 for what cannot be read or has ended.
     """
 
     def __init__(self, status: int, message: str) -> None:
@@ -40,25 +41,13 @@ class RefusedError(NovaError):
         self.status = status
 
 
-class MissingError(NovaError):
-    """There is nothing of that name."""
-
-    status = 404
-
-
-class TakenError(NovaError):
-    """There is something of that name already."""
-
-    status = 409
-
-
 def status_of(error: NovaError) -> int:
     """The HTTP status of a refusal."""
-    if isinstance(error, InfeasibleError):
-        return 409
+    if isinstance(error, RefusedError):
+        return error.status
     if isinstance(error, UnwritableError):
         return 503
-    return getattr(error, "status", 400)
+    return 409 if isinstance(error, InfeasibleError) else 400
 
 
 # --- what is done with a body -------------------------------------------------------------------
@@ -118,7 +107,7 @@ def take_placement(content: bytes, problems: str, placements: str) -> dict[str, 
     request = document_of(content, PlacementRequest, "request")
     target = Path(placements) / request.name
     if target.exists():
-        raise TakenError(f"there is a placement {request.name!r} already")
+        raise RefusedError(409, f"there is a placement {request.name!r} already")
     problem = read_kept(Path(problems), request.problem)
     problem.require_pairs("a live placement")
     if request.plan is UNSET:
@@ -135,7 +124,7 @@ def read_kept(problems: Path, problem_id: str) -> Any:
     """An uploaded problem.
 
     Raises:
-        MissingError: when there is none of that id.
+        RefusedError: when there is none of that id.
     """
     from nova_core.model.files import read_problem
 
@@ -147,10 +136,10 @@ def require_problem(problems: Path, problem_id: str) -> None:
     """Refuse the id of a problem that is not kept.
 
     Raises:
-        MissingError: naming it.
+        RefusedError: naming it.
     """
     if problem_id.startswith(".") or problem_id not in (path.name for path in problems.iterdir()):
-        raise MissingError(f"there is no problem {problem_id!r:.80}; upload it first")
+        raise RefusedError(404, f"there is no problem {problem_id!r:.80}; upload it first")
 
 
 def place(problem: Any, strategy: str, parameters: dict[str, Any]) -> Any:

@@ -16,12 +16,13 @@ from starlette.types import Receive, Scope, Send
 
 from nova_core.errors import PlanError, ProblemError
 from nova_core.explain import Explainer, find_node, find_pairs
-from nova_core.model.document import ProblemDocument, document_text
 from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import PlanDelta
 from nova_core.model.plan_document import PlanDocument
 from nova_core.model.plan_writing import plan_text
 from nova_core.model.problem import Problem
+from nova_core.model.problem_document import ProblemDocument
+from nova_core.model.problem_writing import document_text
 from nova_core.placement.live import Event, parse_event
 from nova_core.service.documents import (
     DeltaList,
@@ -40,7 +41,7 @@ from nova_core.service.documents import (
     StreamQuery,
 )
 from nova_core.service.hosted import HostedPlacement
-from nova_core.service.intake import SMALL, MissingError, RefusedError
+from nova_core.service.intake import SMALL, RefusedError
 from nova_core.service.openapi import JSON, Operation
 from nova_core.service.requests import YAML, Receiver, document_of, parameters_of
 from nova_core.service.store import Store
@@ -187,8 +188,8 @@ class Operations:
     async def upload(self, request: Request) -> Response:
         """Upload a problem; its id."""
         async with self._receiver.any(request, JSON, YAML) as (body, size):
-            kept = await self._store.add_problem(body, size, request.headers["content-type"])
-        return _answer(kept["summary"], 201 if kept["fresh"] else 200)
+            answer = await self._store.add_problem(body, size, request.headers["content-type"])
+        return _answer(answer["summary"], 201 if answer["fresh"] else 200)
 
     @operation("GET /problems/{problem_id}", ProblemDocument)
     async def read_problem(self, request: Request) -> Response:
@@ -328,5 +329,5 @@ def _explanation(plan: Plan, query: ExplainQuery) -> bytes:
             return msgspec.json.encode(explainer.node(find_node(plan.problem, node)))
         pairs = explainer.farthest(PAIRS) if join is UNSET else find_pairs(plan.problem, join)
     except PlanError as error:
-        raise MissingError(str(error)) from None
+        raise RefusedError(404, str(error)) from None
     return msgspec.json.encode({"pairs": [explainer.pair(pair) for pair in pairs]})

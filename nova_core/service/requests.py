@@ -14,8 +14,8 @@ from starlette.requests import Request
 
 from nova_core.errors import PlanError, ProblemError
 from nova_core.model.assembly import Assembly
-from nova_core.model.document import VERSION, ProblemDocument
 from nova_core.model.problem import Problem
+from nova_core.model.problem_document import VERSION, ProblemDocument
 from nova_core.model.syntax import convert, parse_bytes, typed
 from nova_core.service.intake import SECONDS, SMALL, RefusedError
 from nova_core.service.openapi import JSON

@@ -16,8 +16,8 @@ from nova_core.model.directories import lock_directory, remove_directory, remove
 from nova_core.model.files import make_directory
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
-from nova_core.service.hosted import DamagedError, HostedPlacement
-from nova_core.service.intake import Intake, MissingError, place, read_kept, require_problem
+from nova_core.service.hosted import HostedPlacement
+from nova_core.service.intake import Intake, RefusedError, place, read_kept, require_problem
 from nova_core.service.metrics import Metrics
 
 # Bytes that reading a large body may take.
@@ -68,8 +68,8 @@ class Store:
         # Both take all of a core and much memory: one at a time.
         self._uploading = asyncio.Lock()
         self._placing = asyncio.Lock()
-        for kept in (self._problems_at, self._placements_at):
-            remove_leftovers(kept)
+        for folder in (self._problems_at, self._placements_at):
+            remove_leftovers(folder)
         for path in sorted(self._placements_at.iterdir()):
             try:
                 self.placements[path.name] = self._resume(path.name)
@@ -93,7 +93,7 @@ class Store:
         """An uploaded problem.
 
         Raises:
-            MissingError: when there is none of that id.
+            RefusedError: when there is none of that id.
         """
         async with self._uploading:
             return await asyncio.to_thread(read_kept, self._problems_at, problem_id)
@@ -113,7 +113,7 @@ class Store:
         """Forget a problem; placements of it stay.
 
         Raises:
-            MissingError: when there is none of that id.
+            RefusedError: when there is none of that id.
         """
         require_problem(self._problems_at, problem_id)
         remove_directory(self._problems_at / problem_id)
@@ -122,7 +122,7 @@ class Store:
         """Place an uploaded problem; the plan is not kept.
 
         Raises:
-            MissingError: when there is none of that id.
+            RefusedError: when there is none of that id.
             NovaError: when it cannot be placed so.
         """
 
@@ -139,24 +139,24 @@ class Store:
         """A live placement.
 
         Raises:
-            MissingError: when there is none of that name.
-            DamagedError: when it is set aside.
+            RefusedError: when there is none of that name, or it is set aside.
         """
         placement = self.placements.get(name)
         if placement is not None:
             return placement
         if name in self.damaged:
-            raise DamagedError(
+            raise RefusedError(
+                503,
                 f"{name} is set aside, as it cannot be read: {self.damaged[name]}; mend it and "
-                "start again, or DELETE it"
+                "start again, or DELETE it",
             )
-        raise MissingError(f"there is no placement {name!r:.80}")
+        raise RefusedError(404, f"there is no placement {name!r:.80}")
 
     async def begin(self, body: IO[bytes], size: int) -> HostedPlacement:
         """Begin the live placement that a request describes; it is on disk then.
 
         Raises:
-            TakenError: when there is one of that name.
+            RefusedError: when there is one of that name.
             NovaError: when it cannot be placed so, or written.
         """
         return await asyncio.shield(self._begin(body, size))
@@ -177,7 +177,7 @@ class Store:
         """Drop a placement and all it has on disk.
 
         Raises:
-            MissingError: when there is none of that name.
+            RefusedError: when there is none of that name.
         """
         if name in self.damaged:
             del self.damaged[name]

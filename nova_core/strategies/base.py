@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar
@@ -157,6 +157,17 @@ def check_range(
             raise ProblemError(f"{where} {name} is {shown[0]}; expected {expected or bounds}")
 
 
+def check_choice(where: str, parameters: object, name: str, allowed: Iterable[str]) -> None:
+    """Refuse a parameter that is none of some names.
+
+    Raises:
+        ProblemError: naming the parameter, its value and what is accepted.
+    """
+    value, known = getattr(parameters, name), list(allowed)
+    if value not in known:
+        raise ProblemError(f"{where} {name} is {value!r}; expected one of {', '.join(known)}")
+
+
 def able_workers(problem: Problem, owner: str) -> Iterator[tuple[Ints, Ints]]:
     """Pairs that require the same of their hosts, and the workers that meet it.
 
@@ -210,6 +221,19 @@ def load(name: str) -> type[Strategy]:
     return strategy
 
 
+def require_known(name: str, parameters: Iterable[str]) -> None:
+    """Refuse names that are no parameters of a strategy.
+
+    Raises:
+        ProblemError: naming the first of them, and those that there are.
+    """
+    known = sorted(f.name for f in fields(load(name).Parameters))
+    unknown = sorted(set(parameters).difference(known))
+    if unknown:
+        takes = f"takes {', '.join(known)}" if known else "takes no parameters"
+        raise ProblemError(f"strategy {name}: unknown parameter {unknown[0]!r}; it {takes}")
+
+
 def create(name: str, **parameters: Any) -> Strategy:
     """An instance of a strategy; parameters it does not know are refused.
 
@@ -217,11 +241,7 @@ def create(name: str, **parameters: Any) -> Strategy:
         ProblemError: for an unknown strategy, an unknown parameter or a value out of range.
     """
     strategy = load(name)
-    known = {f.name for f in fields(strategy.Parameters)}
-    unknown = sorted(set(parameters) - known)
-    if unknown:
-        takes = f"takes {', '.join(sorted(known))}" if known else "takes no parameters"
-        raise ProblemError(f"strategy {name}: unknown parameter {unknown[0]!r}; it {takes}")
+    require_known(name, parameters)
     seed = parameters.get("seed", 0)
     if isinstance(seed, int) and not 0 <= seed <= MOST_SEED:
         raise ProblemError(f"strategy {name}: seed is {seed}; expected 0 to {MOST_SEED}")

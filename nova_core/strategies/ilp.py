@@ -8,7 +8,7 @@ from nova_core.errors import ProblemError
 from nova_core.model.objectives import OBJECTIVES
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
-from nova_core.strategies.base import Strategy, parameter_dict
+from nova_core.strategies.base import Strategy, check_choice, check_range, parameter_dict
 
 # Of a join and a node that may host it: more can take minutes where capacity is scarce.
 MOST_COLUMNS = 100_000
@@ -36,11 +36,8 @@ class IlpParameters:
     def __post_init__(self) -> None:
         from nova_core.evaluation.mip import check_limits
 
-        if self.objective not in OBJECTIVES:
-            known = ", ".join(OBJECTIVES)
-            raise ProblemError(f"ilp: objective {self.objective!r}; expected one of {known}")
-        if not 0 <= self.sigma <= 1:
-            raise ProblemError(f"ilp: sigma {self.sigma!r}; use a value from 0 to 1")
+        check_choice("ilp:", self, "objective", OBJECTIVES)
+        check_range("ilp:", self, "sigma", 0, 1)
         check_limits(self.time_limit, self.gap)
 
 

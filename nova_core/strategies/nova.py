@@ -7,11 +7,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
-from nova_core.errors import InfeasibleError, ProblemError
+from nova_core.errors import InfeasibleError
 from nova_core.model.objectives import OBJECTIVES, leg_weights
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Problem
-from nova_core.strategies.base import POSITIVE, Strategy, check_range, parameter_dict
+from nova_core.strategies.base import (
+    POSITIVE,
+    Strategy,
+    check_choice,
+    check_range,
+    parameter_dict,
+)
 
 if TYPE_CHECKING:
     from nova_core.placement.assignment import Assigner
@@ -65,16 +71,9 @@ class NovaParameters:
     split_aggregates: bool = True
 
     def __post_init__(self) -> None:
-        for name, allowed in (
-            ("objective", OBJECTIVES),
-            ("index", get_args(Index)),
-            ("on_full", get_args(OnFull)),
-        ):
-            if getattr(self, name) not in allowed:
-                one_of = ", ".join(allowed)
-                raise ProblemError(
-                    f"nova: {name} is {getattr(self, name)!r}; expected one of {one_of}"
-                )
+        check_choice("nova:", self, "objective", OBJECTIVES)
+        check_choice("nova:", self, "index", get_args(Index))
+        check_choice("nova:", self, "on_full", get_args(OnFull))
         check_range("nova:", self, "sigma cut_gain", 0, 1)
         check_range("nova:", self, "c_min", 0, math.inf)
         check_range("nova:", self, "k neighbours", 1, math.inf)
@@ -97,6 +96,7 @@ class Nova(Strategy):
         """
         from nova_core.placement.geometric_median import geometric_median, pair_anchors
         from nova_core.placement.kernels import tuning
+        from nova_core.placement.partitioning import maximum_partition_rate
 
         p = self.parameters
         if p.refine is None and len(problem.matrix) > tuning.REFINED_JOINS:
@@ -107,7 +107,8 @@ class Nova(Strategy):
         weights = leg_weights(problem, p.objective)
         anchors = pair_anchors(problem)
         points = geometric_median(anchors, weights)
-        maximum = self.maximum_partition_rate(problem)
+        rates = problem.left_rate, problem.right_rate
+        maximum = maximum_partition_rate(*rates, p.sigma, p.bandwidth)
         starts = 1
         if p.refine is not False and p.index == "capacity-tree":
             # A small problem affords many orders, and a single one may dead-end.
@@ -213,24 +214,6 @@ class Nova(Strategy):
             state.list_candidates(min(len(problem.nodes), max(width, tuning.CANDIDATES)))
             state.improve(deep=True, only_unplaced=True)
         return state
-
-    def maximum_partition_rate(self, problem: Problem) -> Floats:
-        """p_max of every pair (Eq. 7), sigma given or from t_b (Eq. 8)."""
-        from nova_core.placement.partitioning import (
-            DEFAULT_SIGMA,
-            maximum_partition_rate,
-            sigma_for_bandwidth,
-        )
-
-        p = self.parameters
-        sigma: Floats | float
-        if p.sigma is not None:
-            sigma = p.sigma
-        elif p.bandwidth is not None:
-            sigma = sigma_for_bandwidth(problem.left_rate, problem.right_rate, p.bandwidth)
-        else:
-            sigma = DEFAULT_SIGMA
-        return maximum_partition_rate(problem.left_rate, problem.right_rate, sigma)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from nova_core.errors import ProblemError
-from nova_core.strategies.base import load
+from nova_core.strategies.base import load, require_known
 
 
 def takes(strategy: str, parameter: str) -> bool:
@@ -27,14 +27,9 @@ def typed_parameters(strategy: str, values: Mapping[str, Any]) -> dict[str, Any]
     Raises:
         ProblemError: for an unknown parameter, or a value of the wrong type.
     """
-    declared = load(strategy).Parameters
-    known = [field.name for field in fields(declared)]
-    types = get_type_hints(declared)
-    typed = {}
+    require_known(strategy, values)
+    types, typed = get_type_hints(load(strategy).Parameters), {}
     for key, value in values.items():
-        if key not in known:
-            accepted = f"takes {', '.join(known)}" if known else "takes no parameters"
-            raise ProblemError(f"strategy {strategy}: unknown parameter {key!r}; it {accepted}")
         try:
             typed[key] = msgspec.convert(value, types[key], strict=False)
         except msgspec.ValidationError as error:

@@ -189,6 +189,7 @@ USES: tuple[Use, ...] = (
     Use("flink move x {query-plan.json} --rest 127.0.0.1:9 -- true", codes=(2,)),
     Use(f"translate {{plan.json}} {P} --engine flink --as config -o out"),
     Use("generate --nodes 20 -o out.yaml", ("plot out.yaml -o out.svg",)),
+    Use("scale embed {problem.yaml} -o out", codes=(2,)),
     Use("scale plan {problem.yaml} -o out", codes=(2,)),
     Use(f"scale check {{plan.json}} {P}", codes=(2,)),
     Use("report {run} -o out.html", slow=True),

@@ -20,6 +20,8 @@ from nova_core.model.partitioner import partition_of
 from nova_engines.compiling import compiler
 from nova_engines.installing import java
 from nova_nebulastream.partitions import share
+from nova_spark.engine import spark_home
+from nova_spark.extension import build
 
 JAVA = Path(__file__).parents[2] / "adapters" / "nova_engines" / "java" / "nova" / "engines"
 STEP = 0x9E3779B97F4A7C15
@@ -60,6 +62,51 @@ def test_python(rates: list[float]) -> None:
         assert [part.holds(one) for one in numbers] == [one == partition for one in wanted]
 
 
+SCALA = """
+val bounds = args.map(_.split(":").map(_.toDouble))
+for (line <- scala.io.Source.stdin.getLines()) {
+  val place = org.apache.spark.sql.nova.Share.place(line.toLong)
+  val found = bounds.indexWhere { one =>
+    org.apache.spark.sql.nova.Share.holds(place, Array(one(0)), Array(one(1)))
+  }
+  println(found)
+}
+"""
+
+
+def test_scala(tmp_path: Path) -> None:
+    """What Spark cuts by."""
+    try:
+        jars = build()
+    except NovaError as error:
+        skip_or_fail(str(error))
+    path = f"{spark_home()}/jars/*:{jars[0]}"
+    script = tmp_path / "Cut.scala"
+    script.write_text(SCALA)
+    numbers = sequences()
+    for rates in RATES[2:4]:
+        command = [java(), "-XX:TieredStopAtLevel=1", "-Xss4m", "-cp", path]
+        command += ["scala.tools.nsc.MainGenericRunner", "-usejavacp", "-nc", str(script)]
+        done = subprocess.run(
+            [*command, *bounds_of(rates)],
+            input="\n".join(map(str, numbers)),
+            text=True,
+            capture_output=True,
+            check=True,
+        )
+        assert [int(line) for line in done.stdout.split()] == [
+            expected(one, rates) for one in numbers
+        ]
+
+
+def bounds_of(rates: list[float]) -> list[str]:
+    """Of each partition, as LOW:HIGH."""
+    total = float(np.sum(rates))
+    ends = [0.0, *accumulate(rate / total for rate in rates)]
+    # The last one holds whatever rounding leaves.
+    return [f"{low!r}:{high!r}" for low, high in pairwise([*ends[:-1], 2.0])]
+
+
 def test_java(tmp_path: Path) -> None:
     """What Flink and Storm cut by; compiled with nothing but a JDK."""
     try:
@@ -71,13 +118,8 @@ def test_java(tmp_path: Path) -> None:
     subprocess.run(command, check=True)
     numbers = sequences()
     for rates in RATES:
-        total = float(np.sum(rates))
-        ends = [0.0, *accumulate(rate / total for rate in rates)]
-        # The last one holds whatever rounding leaves.
-        bounds = [(low, high) for low, high in pairwise([*ends[:-1], 2.0])]
         done = subprocess.run(
-            [java(), "-XX:TieredStopAtLevel=1", "-cp", tmp_path, "Cut"]
-            + [f"{low!r}:{high!r}" for low, high in bounds],
+            [java(), "-XX:TieredStopAtLevel=1", "-cp", tmp_path, "Cut", *bounds_of(rates)],
             input="\n".join(map(str, numbers)),
             text=True,
             capture_output=True,

@@ -11,16 +11,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nova_engines.nodes import COORDINATOR, MB, ConfigurationError, Node
 from nova_flink import names
-from nova_flink.configuration import (
-    COORDINATOR,
-    JOB_MANAGER,
-    MB,
-    QUICK_COMPILER,
-    ClusterConfiguration,
-    ConfigurationError,
-    Node,
-)
+from nova_flink.configuration import JOB_MANAGER, QUICK_COMPILER, ClusterConfiguration
 
 SINK = Node("sink", "10.0.0.1", role=COORDINATOR)
 EDGE = Node("edge", "10.0.0.2", memory=384 * MB, cpu=0.05)

@@ -12,6 +12,7 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 from needs import skip_or_fail
+from query_experiment import WORKLOAD, check_queries, write_queries
 from virtual_hosts import run_as_root
 
 from nova_core.errors import NovaError
@@ -20,7 +21,6 @@ from nova_harness.experiment.bed import hosts_up
 from nova_harness.experiment.cells import cells_of
 from nova_harness.experiment.document import Experiment
 from nova_harness.experiment.runner import Watcher, run_experiment
-from nova_harness.report import make_report, write_report
 from nova_harness.results.run_folder import CellFolder
 from nova_testbed.hosts import connect
 from nova_testbed.inventory import Inventory, read_inventory
@@ -141,54 +141,12 @@ def state(run: Path) -> dict[str, object]:
     return found
 
 
-QUERIES = """
-streams:
-  - {id: heat, columns: {place: text, value: float}, key: place}
-  - {id: strain, columns: {place: text, value: float}, key: place}
-  - {id: flux, columns: {place: text, value: float}, key: place}
-sources:
-  - {id: heat-a, stream: heat, key: a}
-  - {id: strain-a, stream: strain, key: a}
-  - {id: flux-a, stream: flux, key: a}
-queries:
-  - id: worn
-    operators:
-      - {id: hot, kind: filter, input: heat, where: value > 20}
-      - {id: level, kind: aggregate, input: strain, group_by: [strain.place], groups: 1,
-         window: 0.5, compute: {most: max(value)}}
-      - {id: two, kind: join, inputs: [hot, level], "on": heat.place = level.place, window: 0.5}
-      - {id: three, kind: join, inputs: [two, flux], window: 0.5,
-         "on": heat.place = flux.place AND abs(heat.value - flux.value) <= 5}
-"""
-
-
 def test_whole_queries_over_readings(base: Path, tmp_path: Path) -> None:
-    """Filter, aggregate and three-way join: every row is right, every operator as planned."""
-    (tmp_path / "q.yaml").write_text(QUERIES)
-    (tmp_path / "r").mkdir()
-    for stream in ("heat", "strain", "flux"):
-        values = [(k * 7 + len(stream) * 11) % 40 for k in range(80)]
-        rows = [f"{10**12 + 50 * k},a,{value}" for k, value in enumerate(values)]
-        lines = ["time,place,value,source", *(f"{row},{stream}-a" for row in rows)]
-        (tmp_path / "r" / f"{stream}.csv").write_text("\n".join(lines) + "\n")
+    write_queries(tmp_path)
     shutil.copy(base / "small.yaml", tmp_path)
-    asked = small(
-        workload={"kind": "queries", "file": "q.yaml", "readings": "r"},
-        strategies=["nova", "sink"],
-        windows_ms=[],
-        rates=[],
-    )
+    asked = small(workload=WORKLOAD, strategies=["nova", "sink"], windows_ms=[], rates=[])
     run = tmp_path / "run"
-    cells = run_experiment(asked, tmp_path, run, Watcher())
-    assert len(cells) == 2
-    for cell in cells:
-        assert cell.verification.ok, cell.verification
-        assert cell.check.ok and cell.check.finished, cell.check
-        assert cell.check.expected == cell.check.delivered > 100
-        assert (cell.facts.window_ms, cell.facts.rate) == (500, 20.2532)
-        assert (cell.summary.latency_ms.p50 or 0) > 0 and cell.summary.results > 0
-    text = write_report(make_report([run]), tmp_path / "report.html")[0].read_text()
-    assert "3 operators in 3 pieces on" in text
+    check_queries(run_experiment(asked, tmp_path, run, Watcher()), run)
 
 
 def test_an_experiment_and_its_faults(base: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import cluster_commands
 import pytest
 from needs import skip_or_fail
+from query_experiment import WORKLOAD, check_queries, write_queries
 
 from nova_core.errors import NovaError
 from nova_core.model.files import write_plan
@@ -112,6 +114,24 @@ def test_an_experiment_on_another_engine(base: Path, tmp_path: Path, engine: str
     reachable = VirtualRack(read_inventory(base / "four.yaml")).reachable()
     with connect(reachable) as hosts:
         assert all(not jobs for jobs in hosts.map(lambda host: host.jobs()).values())
+
+
+def test_whole_queries_on_storm(base: Path, tmp_path: Path) -> None:
+    write_queries(tmp_path)
+    shutil.copy(base / "four.yaml", tmp_path)
+    asked = Experiment(
+        name="queries",
+        inventory="four.yaml",
+        engine="storm",
+        strategies=[StrategyPart(name="nova", parameters={"on_full": "spread"}), "sink"],
+        workload=WORKLOAD,
+        duration_s=5,
+        warm_up_s=14,
+        drain_s=60,
+        capacity=CapacityPart(safety=1.0, seconds=6, warm_up_s=12),
+    )
+    run = tmp_path / "run"
+    check_queries(run_experiment(asked, tmp_path, run, Watcher(phase=print)), run)
 
 
 def test_a_cell_through_kafka(base: Path, tmp_path: Path) -> None:

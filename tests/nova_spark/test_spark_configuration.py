@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from nova_core.errors import NovaError
-from nova_spark.configuration import MB, ClusterConfiguration, Node
+from nova_engines.nodes import MB, Node
+from nova_spark.configuration import ClusterConfiguration
 from nova_spark.local_cluster import LocalCluster
 
 HUB = Node("hub.x", "10.0.0.1", role="coordinator")

@@ -8,20 +8,25 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from scale_runs import checked, edited, placed
+from scale_runs import checked, edited, placed, quiet
 from small_spark import OPTIONS
 
+from nova_core.costspace.embedding import embed as solve
 from nova_core.errors import InfeasibleError, NovaError, PlanError, ProblemError
 from nova_core.model.files import read_plan, read_problem, write_problem
+from nova_core.model.problem import PairLatencies
 from nova_core.model.verify import verify
 from nova_core.strategies.nova import NovaParameters
+from nova_workloads.scale.embed import embed, open_measured
 from nova_workloads.scale.generate import Shape, generate
 
 if TYPE_CHECKING:
@@ -135,6 +140,49 @@ def test_bad_tables_are_refused_in_one_line(
     with pytest.raises(ProblemError, match=message) as raised:
         placed(spark, problem, tmp_path / "plan")
     assert "\n" not in str(raised.value)
+
+
+# --- latencies ------------------------------------------------------------------------------------
+
+
+def test_nodes_are_located_about_as_well_as_by_the_solver(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    generate(spark, Shape(2000, landmarks=60), tmp_path / "measured")
+    problem, header = open_measured(tmp_path / "measured", tmp_path / "located")
+    facts = embed(spark, problem, header, tmp_path / "located", 2, True, 0, quiet)
+    located = read_problem(tmp_path / "located")
+    measured = pq.read_table(tmp_path / "measured" / "latency_pairs")
+    ends = [
+        np.array([located.node_index[name] for name in measured[side].to_pylist()])
+        for side in ("from", "to")
+    ]
+    latency = measured["ms"].to_numpy()
+    everything = solve(PairLatencies(*ends, latency), nodes=2000, dimensions=2, height=True)
+    own = np.abs(located.distance(*ends) - latency).mean()
+    best = np.abs(everything.distance(*ends) - latency).mean()
+    assert own < 1.15 * best
+    assert facts["landmarks"] == 60 and facts["nodes"] == 2000
+    placed(spark, tmp_path / "located", tmp_path / "plan")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.slice(0, len(t) - 20), "has measured fewer than 4 landmarks"),
+        (lambda t: t.set_column(1, "to", t["from"]), "more than 1000 different nodes"),
+        (lambda t: t.slice(1770), "have measured each other 0 times"),
+        (lambda t: t.set_column(2, "ms", pa.array([-1.0] * len(t))), "-1.0 ms; two names and 0"),
+    ],
+)
+def test_latencies_that_are_refused(
+    spark: SparkSession, tmp_path: Path, change: Callable[[pa.Table], pa.Table], message: str
+) -> None:
+    generate(spark, Shape(1200, landmarks=60), tmp_path / "good")
+    measured = edited(tmp_path / "good", tmp_path / "measured", "latency_pairs", change)
+    problem, header = open_measured(measured, tmp_path / "located")
+    with pytest.raises(ProblemError, match=message):
+        embed(spark, problem, header, tmp_path / "located", 2, True, 0, quiet)
 
 
 # --- the same plan everywhere ---------------------------------------------------------------------

@@ -22,4 +22,4 @@ def test_from_nothing_to_a_checked_plan(tmp_path: Path) -> None:
         for block in blocks_of(PAGE.read_text())
         if block.language == "sh"
     )
-    assert ran == 6
+    assert ran == 8

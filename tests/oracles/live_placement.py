@@ -25,6 +25,9 @@ from nova_core.strategies import place
 from nova_workloads.live_events import RandomEvents
 from nova_workloads.topology import generate
 
+# A problem, the plan that answers it, and what nodes have free, tuples/s.
+Snapshot = tuple[Problem, Plan, dict[str, float]]
+
 
 class BrokenPromiseError(NovaError):
     """A live placement does not hold what it must."""
@@ -47,6 +50,7 @@ class Follower:
     seen: int = 0
     refused: int = 0
     deltas: list[PlanDelta] = field(default_factory=list)
+    _after: Snapshot | None = None
 
     def follow(self, event: Event) -> bool:
         """Apply an event; whether it was satisfied.
@@ -55,7 +59,9 @@ class Follower:
             BrokenPromiseError: when something does not hold.
         """
         self.seen += 1
-        before = _snapshot(self.live) if self.seen % self.every == 0 else None
+        before, self._after = self._after if self.every == 1 else None, None
+        if before is None and self.seen % self.every == 0:
+            before = _snapshot(self.live)
         try:
             delta = self.live.apply(event)
         except (InfeasibleError, ProblemError) as error:
@@ -69,17 +75,30 @@ class Follower:
             return False
         self.deltas.append(delta)
         if before is not None:
-            check(self.live, delta, before[0], before[1])
+            self._after = check(self.live, delta, before[0], before[1])
         return True
 
 
-def check(live: LivePlacement, delta: PlanDelta, old_problem: Problem, old: Plan) -> None:
-    """The plan holds, the delta and its inverse are exact, and no capacity leaks.
+def free_capacity(live: LivePlacement) -> dict[str, float]:
+    """What is left of each node's capacity, tuples/s; below 0 where it is overloaded."""
+    n = live._state.nodes
+    return {n.ids[row]: float(n.free[row]) for row in range(n.used) if n.alive[row]}
+
+
+def searchable(live: LivePlacement) -> dict[str, float]:
+    """Hosts as searches see them, and what is left of their capacity, tuples/s."""
+    ids = live._state.nodes.ids
+    hosts, rows = live._state.index.hosts()
+    return {ids[node]: left for node, left in zip(hosts, rows[:, -1].tolist(), strict=True)}
+
+
+def check(live: LivePlacement, delta: PlanDelta, old_problem: Problem, old: Plan) -> Snapshot:
+    """The plan holds, the delta and its inverse are exact, and no capacity leaks; what there is.
 
     Raises:
         BrokenPromiseError: naming what does not hold.
     """
-    problem, new, free = _snapshot(live)
+    problem, new, free = after = _snapshot(live)
     problem.validate()
     report = verify(new)
     _require(report.honest, report.summary())
@@ -91,7 +110,8 @@ def check(live: LivePlacement, delta: PlanDelta, old_problem: Problem, old: Plan
     same = np.isclose(left, recomputed, rtol=1e-9, atol=1e-7)
     _require(bool(same.all()), "free capacities are not those recomputed from the plan")
     _require(list(free) == problem.nodes.ids.tolist(), "free capacities of other nodes")
-    _require(live.searchable() == _hosts(problem, free, live), "the index of hosts is out of date")
+    _require(searchable(live) == _hosts(problem, free, live), "the index of hosts is out of date")
+    return after
 
 
 def _hosts(problem: Problem, free: dict[str, float], live: LivePlacement) -> dict[str, float]:
@@ -100,9 +120,9 @@ def _hosts(problem: Problem, free: dict[str, float], live: LivePlacement) -> dic
     return {name: free[name] for name in nodes.ids[hosts].tolist()}
 
 
-def _snapshot(live: LivePlacement) -> tuple[Problem, Plan, dict[str, float]]:
+def _snapshot(live: LivePlacement) -> Snapshot:
     problem = live.problem()
-    return problem, live.plan(problem), live.free_capacity()
+    return problem, live.plan(problem), free_capacity(live)
 
 
 def _require(holds: bool, otherwise: str) -> None:

@@ -68,6 +68,11 @@ class Outcome:
     missing: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
+    @property
+    def tried(self) -> int:
+        """How many files there is an outcome of."""
+        return self.fetched + self.kept + len(self.missing) + len(self.failed)
+
 
 def fetch_all(
     wanted: Sequence[Wanted],
@@ -87,7 +92,7 @@ def fetch_all(
         verify: compare the checksums of files that are there, and fetch damaged ones anew; else
             their sizes.
         check: raises ValueError for a file that is damaged; gzip files are checked anyway.
-        progress: told after each file.
+        progress: callback after each file.
     """
     directory.mkdir(parents=True, exist_ok=True)
     manifest = Manifest(directory)

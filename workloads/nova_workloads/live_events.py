@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from nova_core.model.document import NodeRow, SourceRow
 from nova_core.model.problem import Problem
+from nova_core.model.problem_document import NodeRow, SourceRow
 from nova_core.placement.live import (
     AddSource,
     AddWorker,

@@ -194,10 +194,11 @@ def _arrow(table: Any, ids: Any) -> Any:
 def _nodes_of_problem(topology: Path) -> Any:
     import pyarrow as pa
 
+    from nova_core.model.columns import file_columns
     from nova_core.model.files import read_problem
-    from nova_core.model.tables import problem_tables
+    from nova_core.model.problem_writing import problem_tables
 
-    columns = problem_tables(read_problem(topology))["nodes"]
+    columns = file_columns(problem_tables(read_problem(topology))["nodes"])
     texts = ("id", "tags", "host")
     return pa.table(
         {

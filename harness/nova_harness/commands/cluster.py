@@ -170,7 +170,8 @@ def deploy(
                 compared = replay.compare(query_engine(engine), QueryFlow.from_json(job.document))
             results = engine.deployment.result_file("results")
     _remember(name, engine, job.name, job.document)
-    answer = {"job": job.name, "address": engine.address, "replaced": replaced, "results": results}
+    answer: dict[str, Any] = {"job": job.name, "address": engine.address, "replaced": replaced}
+    answer["results"] = results
     if query["check"]:
         answer["queries"] = {
             one: {"ok": it.ok, **msgspec.to_builtins(it)} for one, it in compared.items()
@@ -196,7 +197,7 @@ def _what_runs(
     from nova_core.model.query_plan import QueryPlan
     from nova_harness.engines.queries import Replay, query_engine
 
-    answered = shared.load_problem(problem, None, queries=True)
+    answered = shared.load_problem(problem, None)
     decided = shared.load_plan(plan, answered)
     if not isinstance(decided, QueryPlan):
         if query["readings"] is not None or query["check"]:
@@ -268,7 +269,7 @@ def verify(
         return
     if plan is not None and problem is None:
         raise NovaError("--plan and --problem: give both, or neither")
-    answered = None if problem is None else shared.load_problem(problem, None, queries=True)
+    answered = None if problem is None else shared.load_problem(problem, None)
     decided = None if plan is None or answered is None else shared.load_plan(plan, answered)
     with _cluster(name, place, at, answered) as reached:
         document = _recall(name, reached, job) if decided is None else reached.document(decided)

@@ -148,7 +148,7 @@ def run(
     results = tell["results"]
     if results is not None and seconds is None:
         raise NovaError("--results: goes with --for, after which results are complete")
-    answered = shared.load_problem(problem, None)
+    answered = shared.load_problem(problem, None, pairs_only=True)
     decided = shared.load_plan(plan, answered)
     flows = workload_for(answered, **flow, seconds=None)(0)
     script = None if disturb is None else Script.read(disturb, testbed.read(place))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nova_core.errors import InfeasibleError, ProblemError
-from nova_core.model.document import NodeRow
+from nova_core.model.problem_document import NodeRow
 from nova_core.placement.live import (
     AddWorker,
     Batch,
@@ -272,11 +272,7 @@ def node_row(problem: Problem, name: str) -> NodeRow:
 
 def moves_of(delta: PlanDelta) -> list[str]:
     """What a delta does, a line each."""
-
-    def pair(row: Any) -> str:
-        return f"{row.pair.left}-{row.pair.right}"
-
-    lines = [f"{pair(m)} from {m.source_node} to {m.target_node}" for m in delta.move]
+    lines = [f"{m.operator} from {m.source_node} to {m.target_node}" for m in delta.move]
     stops, starts = len(delta.stop), len(delta.start)
     if stops or starts:
         nodes = sorted({row.node for row in delta.start})

@@ -381,7 +381,7 @@ class EngineDeployment(ABC):
             scratch: directory for the copies.
         """
         files = flow.result_files(self.result_file(name))
-        found = {}
+        found: dict[str, Path] = {}
         for one in flow.of_kind("sink"):
             found[one.query] = local = scratch / f"{len(found)}.rows"
             self.hosts[one.node].get(files[one.name], local)

@@ -317,11 +317,7 @@ class FlinkEngine(FlinkCluster):
 
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> FlinkJob:
         """Submit a job."""
-        made: Any = workload(self.lead.start_ms())
-        if isinstance(made, Readings):
-            queries: Any = plan
-            return self.start_queries(queries, lambda start_ms: made, name)
-        return self.submit(plan, made, name, RESULTS)
+        return self.submit(plan, workload(self.lead.start_ms()), name, RESULTS)
 
     def start_unpinned(
         self, plan: Plan, workload: Callable[[int], Workload], name: str
@@ -376,28 +372,34 @@ class FlinkJob:
         self,
         engine: FlinkEngine,
         name: str,
-        dataflow: Dataflow | QueryFlow,
+        flow: Dataflow | QueryFlow,
         workload: Workload | Readings,
         file: str = RESULTS,
     ) -> None:
         self.engine, self.name, self.file = engine, name, file
-        self.dataflow, self.workload = dataflow, workload
+        self.flow, self.workload = flow, workload
         self.rest = engine.rest
         self._seen: Verification | None = None
 
     @property
+    def dataflow(self) -> Dataflow:
+        """The operators of a plan of pairs."""
+        assert isinstance(self.flow, Dataflow)
+        return self.flow
+
+    @property
     def document(self) -> str:
         """Its operators."""
-        return self.dataflow.to_json()
+        return self.flow.to_json()
 
     def await_running(self) -> None:
         """Until every vertex runs."""
-        await_running(self.rest, self.name, self.dataflow, RUNNING_SECONDS)
+        await_running(self.rest, self.name, self.flow, RUNNING_SECONDS)
         self.engine.lead.runs()
 
     def verify(self) -> Verification:
         """Where its vertices run."""
-        self._seen = verify(self.rest, self.name, self.dataflow)
+        self._seen = verify(self.rest, self.name, self.flow)
         return self._seen
 
     def look(self) -> bool:
@@ -460,7 +462,7 @@ class FlinkJob:
 
     def results(self, scratch: Path) -> ResultRecords:
         """What its sinks have written."""
-        if isinstance(self.dataflow, QueryFlow):
-            return query_records(self.engine, self.dataflow, scratch)
+        if isinstance(self.flow, QueryFlow):
+            return query_records(self.engine, self.flow, scratch)
         found = self.engine.deployment.read_results(self.file, scratch)
         return replace(found, dead_letters=self.engine.deployment.dead_letters(self.name))

@@ -166,6 +166,11 @@ class KafkaDeployment(EngineDeployment):
 class ReadingJob(Job, Protocol):
     """A job of an engine that can read Kafka."""
 
+    @property
+    def workload(self) -> Workload:
+        """What flows, from when on."""
+        ...
+
     def read_offsets(self) -> Mapping[tuple[str, int], int]:
         """Per topic and partition, how many messages it has read."""
         ...

@@ -14,7 +14,9 @@ from nova_engines.query_results import QueryRows, read_rows
 from nova_engines.results import ResultRecords
 
 if TYPE_CHECKING:
+    from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
+    from nova_core.model.query_plan import QueryPlan
     from nova_harness.engines.base import Engine, Job, QueryEngine
     from nova_workloads.comparison import Comparison
 
@@ -30,6 +32,23 @@ def query_engine(engine: Engine) -> QueryEngine:
     if not hasattr(engine, "start_queries"):
         raise NovaError(f"engine {engine.name}: runs joins of pairs only, no queries with columns")
     return cast("QueryEngine", engine)
+
+
+def start_job(engine: Engine, plan: Plan, flow: Callable[[int], Any], name: str) -> Job:
+    """Have a plan run, of joins or of queries.
+
+    Args:
+        engine: that is up.
+        plan: what runs where.
+        flow: what flows from a time on: a workload, or readings of queries.
+        name: of the job.
+
+    Raises:
+        NovaError: when the engine refuses it; nothing of it runs then.
+    """
+    if plan.problem.queries:
+        return query_engine(engine).start_queries(cast("QueryPlan", plan), flow, name)
+    return engine.start(plan, flow, name)
 
 
 class Replay:

@@ -84,7 +84,7 @@ class StormRunner:
 
     name = "storm"
     transports = (DIRECT,)
-    queries = False
+    queries = True
 
     def prepare(self, tell: Tell, transport: str) -> None:
         """Storm, with Nova's classes."""

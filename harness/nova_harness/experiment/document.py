@@ -241,7 +241,8 @@ def check_experiment(experiment: Experiment, where: str) -> None:
         experiment.transport != DIRECT or not runner(experiment.engine).queries
     ):
         raise ExperimentError(
-            f"{where}: workload.kind: whole queries run on flink, with sources of its own"
+            f"{where}: workload.kind: whole queries run with sources of the engine's own, on "
+            + ", ".join(name for name in names() if runner(name).queries)
         )
     seen: set[str] = set()
     own_flink = (experiment.engine, experiment.transport) == ("flink", DIRECT)

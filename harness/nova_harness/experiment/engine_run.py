@@ -14,6 +14,7 @@ import msgspec
 from nova_core.errors import NovaError
 from nova_harness.control.disturbances import Disturbing
 from nova_harness.engines.base import RunError
+from nova_harness.engines.queries import start_job
 from nova_harness.experiment.document import EnginePart
 from nova_harness.experiment.stress import stressed
 from nova_harness.experiment.usage import RackUsage, Series
@@ -21,6 +22,7 @@ from nova_harness.results.schema import CellEvent
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
+    from nova_engines.query_flow import Readings
     from nova_engines.verification import Verification
     from nova_engines.workload import Workload
     from nova_harness.control.disturbances import Disturbance
@@ -86,15 +88,17 @@ class Bed:
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> Job:
         """Have a plan run; see `Engine.start`."""
         self.events.clear()
-        return (self.starter or self.engine.start)(plan, workload, name)
+        if self.starter is not None:
+            return self.starter(plan, workload, name)
+        return start_job(self.engine, plan, workload, name)
 
     def flowing(self, streams: Streams, seconds: float | None) -> Callable[[int], Workload]:
         """What the engine is given of streams that begin at a time, for so many seconds."""
         settings = msgspec.structs.asdict(self.settings)
         checkpoint_ms = round(1000 * settings.pop("checkpoint_s"))
 
-        def flow(start_ms: int) -> Workload:
-            workload: Any = streams.flow(start_ms, seconds, **settings)
+        def flow(start_ms: int) -> Any:
+            workload = streams.flow(start_ms, seconds, **settings)
             return replace(workload, checkpoint_ms=checkpoint_ms) if checkpoint_ms else workload
 
         return flow
@@ -144,7 +148,7 @@ class Outcome:
     """
 
     dataflow: str
-    workload: Workload
+    workload: Workload | Readings
     job: str
     verification: Verification
     records: Any
@@ -189,7 +193,7 @@ def warm_up(bed: Bed, plan: Plan, streams: Streams, seconds: float, tell: Tell) 
     bed.limits.lift(busy_hosts(plan))
     bed.deployment.prepare_results()
     tell("warming the engine up: deploying")
-    job = bed.engine.start(plan, bed.flowing(streams, None), "nova warming up")
+    job = start_job(bed.engine, plan, bed.flowing(streams, None), "nova warming up")
     try:
         job.await_running()
         tell("warming the engine up")

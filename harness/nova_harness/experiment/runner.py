@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -226,7 +226,8 @@ def _run_cells(run: Run, bed: Bed, found: FoundRate | None, watcher: Watcher) ->
             watcher.phase(f"{number}/{len(cells)} {name}: {what}")
 
         try:
-            with _live(bed, watcher):
+            # Of rows of queries there are no figures while they come.
+            with nullcontext() if problem.queries else _live(bed, watcher):
                 run_cell(bed, experiment, cell, problem, streams, folder, tell)
         except InfeasibleError as error:
             # Of this strategy alone: the others can go on.

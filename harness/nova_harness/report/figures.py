@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
@@ -408,6 +408,3 @@ def _load(axes: Axes, x: int, y: int, share: float, limited: bool, text: str, ho
     )  # fmt: skip
     if hosts <= MOST_NAMED_HOSTS:
         axes.text(x, y, text, ha="center", va="center", fontsize=7, color=INK)
-
-
-Draw = Callable[[], "Figure"]

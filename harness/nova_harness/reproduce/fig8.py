@@ -196,8 +196,8 @@ class Fig8(Figure[Fig8Parameters, Result]):
         for label, name, those in runs:
             published = self.published.get(label, (np.nan,) * 4)
             try:
-                found = _latencies(those, name).mean(axis=0).tolist()
-                rows.append(Row(label, *found, published))
+                e_mean, m_mean, e_p90, m_p90 = _latencies(those, name).mean(axis=0).tolist()
+                rows.append(Row(label, e_mean, m_mean, e_p90, m_p90, published))
             except NovaError as error:
                 rows.append(Row(label, published=published, error=str(error)))
         return rows

@@ -5,34 +5,16 @@ from __future__ import annotations
 from nova_core.kernel_cache import kernel_cache
 
 with kernel_cache(__file__):
-    from nova_core.placement.kernels import (
-        assign,
-        capacity_tree,
-        cut,
-        fill,
-        hosts,
-        items,
-        median,
-        merge,
-        ranking,
-        refine,
-        residents,
-        spread,
-        tuning,
-    )
-
-__all__ = [
-    "assign",
-    "capacity_tree",
-    "cut",
-    "fill",
-    "hosts",
-    "items",
-    "median",
-    "merge",
-    "ranking",
-    "refine",
-    "residents",
-    "spread",
-    "tuning",
-]
+    from nova_core.placement.kernels import assign as assign
+    from nova_core.placement.kernels import capacity_tree as capacity_tree
+    from nova_core.placement.kernels import cut as cut
+    from nova_core.placement.kernels import fill as fill
+    from nova_core.placement.kernels import hosts as hosts
+    from nova_core.placement.kernels import items as items
+    from nova_core.placement.kernels import median as median
+    from nova_core.placement.kernels import merge as merge
+    from nova_core.placement.kernels import ranking as ranking
+    from nova_core.placement.kernels import refine as refine
+    from nova_core.placement.kernels import residents as residents
+    from nova_core.placement.kernels import spread as spread
+    from nova_core.placement.kernels import tuning as tuning

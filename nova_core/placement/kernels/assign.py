@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numba import njit
 
@@ -25,6 +23,7 @@ from nova_core.placement.kernels.items import (
     access_cost,
     attach,
     cheapest_with_room,
+    distance_cost,
     leave_unplaced,
     needs_of,
 )
@@ -96,18 +95,13 @@ def write_candidates(
         need = max(items.size[item], pairs.minimum)
         needs = needs_of(pairs, items.pair[item])
         found = min(nearest(tree, point, need, needs, search), len(candidates.slot) - begin)
-    position, anchors, weights = tree.slot, pairs.anchors[items.pair[item]], items.weights[item]
+    pair, position, anchors, weights = items.pair[item], tree.slot, pairs.anchors, items.weights
     slot_out, cost_out = candidates.slot, candidates.cost
     slots, costs, high = search.slot, search.square, len(pairs.height) > 0
     for k in range(found):
-        cost = 0.0
-        for i in range(3):
-            square = 0.0
-            for m in range(anchors.shape[1]):
-                square += (position[slots[k], m] - anchors[i, m]) ** 2
-            cost += weights[i] * math.sqrt(square)
+        cost = distance_cost(position, slots[k], anchors, pair, weights, item)
         if high:
-            cost += access_cost(tree, pairs, items.pair[item], items.weights, item, slots[k])
+            cost += access_cost(tree, pairs, pair, weights, item, slots[k])
         costs[k] = cost
     order = np.argsort(costs[:found])
     for k in range(found):

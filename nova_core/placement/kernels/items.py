@@ -279,20 +279,38 @@ def access_cost(
     return total
 
 
+@njit(cache=True, nogil=True, inline="always")
+def distance_cost(
+    position: Floats, slot: int, anchors: Floats, pair: int, weights: Floats, row: int
+) -> float:
+    """Objective of a piece on a slot, but for heights and penalties.
+
+    Args:
+        position: (n, d or more) coordinates of the slots, ms.
+        slot: where it would run.
+        anchors: (p, 3, d) of pairs, ms.
+        pair: the piece's.
+        weights: (..., 3) of its legs, in one row.
+        row: that row.
+    """
+    cost = 0.0
+    for i in range(3):
+        square = 0.0
+        for k in range(anchors.shape[2]):
+            square += (position[slot, k] - anchors[pair, i, k]) ** 2
+        cost += weights[row, i] * math.sqrt(square)
+    return cost
+
+
 @njit(cache=True, nogil=True)
 def cost_on(tree: CapacityTree, pairs: Pairs, items: Items, item: int, slot: int) -> float:
     """Objective of an item on a slot."""
     if slot == unplaced(tree):
         return UNPLACED_COST * items.size[item]
-    cost = 0.0
-    anchors = pairs.anchors[items.pair[item]]
-    for i in range(3):
-        square = 0.0
-        for k in range(anchors.shape[1]):
-            square += (tree.slot[slot, k] - anchors[i, k]) ** 2
-        cost += items.weights[item, i] * math.sqrt(square)
+    pair = items.pair[item]
+    cost = distance_cost(tree.slot, slot, pairs.anchors, pair, items.weights, item)
     if len(pairs.height):
-        cost += access_cost(tree, pairs, items.pair[item], items.weights, item, slot)
+        cost += access_cost(tree, pairs, pair, items.weights, item, slot)
     return cost
 
 
@@ -362,12 +380,7 @@ def cheapest_with_room(
             slot = slots[k]
             if linked and not may_host(tree, links, pairs, pair, rate[row], slot):
                 continue
-            cost = 0.0
-            for i in range(3):
-                square = 0.0
-                for m in range(anchors.shape[2]):
-                    square += (position[slot, m] - anchors[pair, i, m]) ** 2
-                cost += weights[row, i] * math.sqrt(square)
+            cost = distance_cost(position, slot, anchors, pair, weights, row)
             if high:
                 cost += access_cost(tree, pairs, pair, weights, row, slot)
             if cost < best_cost:

@@ -7,7 +7,6 @@ from nova_core.model.plan_delta import (
     CutRow,
     InstanceRow,
     MoveRow,
-    PairRef,
     PlanDelta,
     RerouteRow,
     VirtualRow,
@@ -27,23 +26,25 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
     start: list[InstanceRow] = []
     move: list[MoveRow] = []
     reroute: list[RerouteRow] = []
-    removed: list[PairRef] = []
-    added: list[PairRef] = []
+    removed: list[str] = []
+    added: list[str] = []
     cuts: list[CutRow] = []
     virtual: list[VirtualRow] = []
-    ids, refs = state.nodes.ids, state.refs
+    ids, names = state.nodes.ids, state.pair_names
     rows, points = state.changed.changes(state.version)
     for (pair, was, host, old_sink, sink, shifted), (old_point, point) in zip(
         rows.tolist(), points.tolist(), strict=True
     ):
-        ref = refs[pair]
+        name = names[pair]
         if shifted:
             before = None if was == ABSENT else old_point
-            virtual.append(VirtualRow(pair=ref, old=before, new=None if host == ABSENT else point))
+            virtual.append(
+                VirtualRow(operator=name, old=before, new=None if host == ABSENT else point)
+            )
         if was >= 0 and host >= 0:
             if was != host:
                 row = MoveRow(
-                    pair=ref,
+                    operator=name,
                     source_node=ids[was],
                     target_node=ids[host],
                     left=_WHOLE,
@@ -51,27 +52,27 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
                 )
                 move.append(row)
             elif sink != old_sink:
-                reroute.append(_rerouted(ref, host, old_sink, sink, ids))
+                reroute.append(_rerouted(name, host, old_sink, sink, ids))
             continue
         if was == ABSENT:
-            added.append(ref)
+            added.append(name)
         elif host == ABSENT:
-            removed.append(ref)
+            removed.append(name)
         if IN_PIECES not in (was, host):
             node, rows_of = (host, start) if host >= 0 else (was, stop)
-            rows_of.append(InstanceRow(pair=ref, node=ids[node], left=_WHOLE, right=_WHOLE))
+            rows_of.append(InstanceRow(operator=name, node=ids[node], left=_WHOLE, right=_WHOLE))
             continue
         cut = state.cuts.get(pair)
         old_cut = state.old_cuts.get(pair, cut)
         if _rates(old_cut) != _rates(cut):
-            cuts.append(CutRow(pair=ref, old=_rates(old_cut), new=_rates(cut)))
+            cuts.append(CutRow(operator=name, old=_rates(old_cut), new=_rates(cut)))
         running = len(start) + len(move)
         old, new = _pieces(was, old_cut), _pieces(host, cut)
-        staying = _compare(ref, old, new, _grids_equal(old_cut, cut), ids, stop, start, move)
+        staying = _compare(name, old, new, _grids_equal(old_cut, cut), ids, stop, start, move)
         if len(start) + len(move) > running:
             state.pairs.row[pair, MOVED] = state.version
         if sink != old_sink:
-            reroute += [_rerouted(ref, node, old_sink, sink, ids) for node in staying]
+            reroute += [_rerouted(name, node, old_sink, sink, ids) for node in staying]
     return PlanDelta(
         old_version=old_version,
         new_version=state.version,
@@ -88,17 +89,19 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
     )
 
 
-def _rerouted(pair: PairRef, node: int, old_sink: int, sink: int, ids: list[str]) -> RerouteRow:
-    return RerouteRow(pair=pair, node=ids[node], flow="result", old=ids[old_sink], new=ids[sink])
+def _rerouted(name: str, node: int, old_sink: int, sink: int, ids: list[str]) -> RerouteRow:
+    return RerouteRow(
+        operator=name, node=ids[node], flow="result", old=ids[old_sink], new=ids[sink]
+    )
 
 
 def _rates(cut: Pieces | None) -> Cut | None:
     return None if cut is None else Cut(left=list(cut.left), right=list(cut.right))
 
 
-def _instance(pair: PairRef, piece: Piece, ids: list[str]) -> InstanceRow:
+def _instance(name: str, piece: Piece, ids: list[str]) -> InstanceRow:
     left, right = (piece.left, piece.left_end), (piece.right, piece.right_end)
-    return InstanceRow(pair=pair, node=ids[piece.node], left=left, right=right)
+    return InstanceRow(operator=name, node=ids[piece.node], left=left, right=right)
 
 
 def _pieces(host: int, cut: Pieces | None) -> tuple[Piece, ...]:
@@ -115,7 +118,7 @@ def _grids_equal(a: Pieces | None, b: Pieces | None) -> bool:
 
 
 def _compare(
-    pair: PairRef,
+    name: str,
     old: tuple[Piece, ...],
     new: tuple[Piece, ...],
     same_grid: bool,
@@ -135,16 +138,16 @@ def _compare(
             continue
         target = rest_new.pop(piece[1:], None) if same_grid else None
         if target is None:
-            stop.append(_instance(pair, piece, ids))
+            stop.append(_instance(name, piece, ids))
         else:
             move.append(
                 MoveRow(
-                    pair=pair,
+                    operator=name,
                     source_node=ids[piece.node],
                     target_node=ids[target.node],
                     left=(piece.left, piece.left_end),
                     right=(piece.right, piece.right_end),
                 )
             )
-    start += [_instance(pair, piece, ids) for piece in rest_new.values()]
+    start += [_instance(name, piece, ids) for piece in rest_new.values()]
     return tuple(sorted({piece.node for piece in unchanged}))

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from nova_core.errors import ProblemError
-from nova_core.model.document import Name, NodeRow, NonNegative, SourceRow
+from nova_core.model.problem_document import Name, NodeRow, NonNegative, SourceRow
 from nova_core.model.syntax import suggestion
 from nova_core.model.validation import UNUSABLE
 
@@ -34,9 +34,17 @@ class _Event(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, tag_field
 
 
 class AddWorker(_Event, tag="add-worker"):
-    """A node joins; its position is given. It is used from then on, but nothing moves to it yet."""
+    """A node joins. It is used from then on, but nothing moves to it yet.
+
+    Either its position is given, or what it has measured to some nodes, which puts it where these
+    fit best, in time that does not depend on the size of the topology (paper, section 3.5).
+    """
 
     node: NodeRow
+    latency: Annotated[
+        dict[Name, NonNegative] | UnsetType,
+        Meta(description="ms to nodes that are there, in place of a position; names to numbers"),
+    ] = UNSET
 
 
 class RemoveWorker(_Event, tag="remove-worker"):
@@ -126,26 +134,7 @@ class Rebalance(_Event, tag="rebalance"):
     moves: Annotated[int, Meta(ge=1)]
 
 
-class Batch(_Event, tag="batch"):
-    """Several events as one: all take effect or none, and one delta tells what changes."""
-
-    events: list[
-        AddWorker
-        | RemoveWorker
-        | FailNode
-        | AddSource
-        | RemoveSource
-        | ChangeRate
-        | ChangeCapacity
-        | MoveNode
-        | MoveSink
-        | ChangeLink
-        | Pin
-        | Rebalance
-    ]
-
-
-Event = (
+_Single = (
     AddWorker
     | RemoveWorker
     | FailNode
@@ -158,8 +147,16 @@ Event = (
     | ChangeLink
     | Pin
     | Rebalance
-    | Batch
 )
+
+
+class Batch(_Event, tag="batch"):
+    """Several events as one: all take effect or none, and one delta tells what changes."""
+
+    events: list[_Single]
+
+
+Event = _Single | Batch
 KINDS: dict[str, type[Event]] = {str(kind.__struct_config__.tag): kind for kind in Event.__args__}
 
 

@@ -92,15 +92,34 @@ def _position(state: LiveState, given: list[float], where: str) -> Floats:
     return np.array(given)
 
 
+def _located(state: LiveState, latency: Mapping[str, float], where: str) -> tuple[Floats, float]:
+    """Position and height that fit measured latencies to other nodes, which stay where they are."""
+    from nova_core.costspace.cost_space import CostSpace
+    from nova_core.costspace.incremental import LiveCostSpace
+
+    rows = [_row(state.node_index, "node", name, f"{where}: latency: ") for name in latency]
+    nodes = state.nodes
+    height = nodes.extra[rows, 0]
+    space = LiveCostSpace(CostSpace(nodes.position[rows], height if height.any() else None))
+    try:
+        found = space.locate(np.arange(len(rows)), list(latency.values()))
+    except ProblemError as error:
+        raise ProblemError(f"{where}: {error}") from None
+    return found.position, found.height or 0.0
+
+
 def add_worker(placer: Placer, event: AddWorker, overload: bool) -> None:
     """A node joins; nothing moves to it yet."""
     s, given = placer.state, event.node
     n, where = s.nodes, f"add-worker {given.id!r}"
     if given.id in s.node_index:
         raise ProblemError(f"{where}: there is a node of that name")
-    if given.position is UNSET:
-        raise ProblemError(f"{where}: has no position; a node is placed in the cost space first")
-    position = _position(s, given.position, where)
+    if given.position is not UNSET and event.latency is UNSET:
+        position, height = _position(s, given.position, where), _or(given.height, 0.0)
+    elif given.position is UNSET and event.latency is not UNSET:
+        position, height = _located(s, event.latency, where)
+    else:
+        raise ProblemError(f"{where}: expected either a position or latencies to other nodes")
     row = n.used
     s.on_undo(setattr, n, "used", row)
     n.used = row + 1
@@ -109,7 +128,7 @@ def add_worker(placer: Placer, event: AddWorker, overload: bool) -> None:
         column.append(value)
         s.on_undo(column.pop)
     n.position[row] = position
-    n.extra[row] = [_or(given.height, 0.0), _or(given.penalty, 0.0)]
+    n.extra[row] = [height, _or(given.penalty, 0.0)]
     n.capacity[row] = n.free[row] = finite(given.capacity, where)
     n.worker[row] = True if given.worker is UNSET else given.worker
     n.memory[row], n.cost[row] = _or(given.memory, math.nan), _or(given.cost, math.nan)
@@ -135,11 +154,8 @@ def _retire(placer: Placer, node: int, overload: bool) -> None:
         other = link[0] if link[1] == node else link[1]
         s.drop(s.links_at[other], link)
         s.drop(s.links_at[node], link)
-    residents = _largest_first(s, s.residents.of(node))
-    for pair in residents:
-        s.detach(pair)
     s.drop(s.overloaded, node)
-    placer.place_all(residents, overload)
+    placer.place_all(_largest_first(s, s.residents.of(node)), overload, leave=True)
 
 
 def remove_worker(placer: Placer, event: RemoveWorker, overload: bool) -> None:
@@ -206,10 +222,10 @@ def _evict(placer: Placer, pairs: Iterable[int], overload: bool, node: int) -> N
     leaving = _largest_first(s, pairs)
     for pair in leaving:
         if placer.is_pinned(pair):
-            name, host = s.pair_name(pair), s.nodes.ids[node]
+            name, host = s.pair_names[pair], s.nodes.ids[node]
             raise NoRoomError(f"{name}: pinned to {host}, which can no longer run it", s.size(pair))
-        s.detach(pair)
-    placer.place_all(leaving, overload)
+    placer.place_all(leaving, overload, leave=True)
+    s.note_load(node)
 
 
 def _relieve(placer: Placer, node: int, overload: bool) -> None:

@@ -98,18 +98,6 @@ class LivePlacement:
         """
         return plan_of(self._state, problem or self.problem())
 
-    def free_capacity(self) -> dict[str, float]:
-        """What is left of each node's capacity, tuples/s; below 0 where it is overloaded."""
-        n = self._state.nodes
-        return {n.ids[row]: float(n.free[row]) for row in range(n.used) if n.alive[row]}
-
-    def searchable(self) -> dict[str, float]:
-        """Hosts as searches see them, and what is left of their capacity, tuples/s."""
-        ids = self._state.nodes.ids
-        hosts, rows = self._state.index.hosts()
-        free = zip(hosts.tolist(), rows[:, -1].tolist(), strict=True)
-        return {ids[node]: left for node, left in free}
-
     def reach(self, event: Event) -> int:
         """How many joins an event is about: a measure of its time, before it is followed.
 

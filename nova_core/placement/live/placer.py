@@ -23,12 +23,7 @@ from nova_core.placement.live.pieces import Piece, Pieces, Share, merged, piece_
 from nova_core.placement.live.policy import Policy
 from nova_core.placement.live.state import LiveState
 from nova_core.placement.live.tables import IN_PIECES, NOWHERE
-from nova_core.placement.partitioning import (
-    DEFAULT_SIGMA,
-    maximum_partition_rate,
-    partition_rates,
-    sigma_for_bandwidth,
-)
+from nova_core.placement.partitioning import maximum_partition_rate, partition_rates
 
 # A host and the objective of a join there.
 Choice = tuple[int, float]
@@ -56,8 +51,8 @@ class Placer:
         self.policy = policy
         self.pinned = dict.fromkeys(policy.pinned, True)
         self._largest = float(state.largest * (1 + SLACK))
-        self._limits = Limits(
-            float(policy.gain), float(policy.gain_share), state.c_min, self._largest, 1 - SLACK
+        self._limits = np.array(
+            Limits(policy.gain, policy.gain_share, state.c_min, self._largest, 1 - SLACK)
         )
         self._node, self._cost = np.empty(1, np.int64), np.empty(1)
 
@@ -166,8 +161,8 @@ class Placer:
         if not overload or not self._spread(pair, weights, share):
             most = s.index.most_room(s.requirement(pair))
             raise NoRoomError(
-                f"{s.pair_name(pair)}: its {share.size:g} tuples/s fit on no worker, nor in pieces "
-                f"(most room of one: {most:g})",
+                f"{s.pair_names[pair]}: its {share.size:g} tuples/s fit on no worker, nor in "
+                f"pieces (most room of one: {most:g})",
                 missing,
             )
 
@@ -187,7 +182,7 @@ class Placer:
             nodes = placed.nodes if isinstance(placed, Pieces) else (placed,)
             free = math.fsum(max(0.0, s.nodes.free[node]) for node in nodes)
             raise NoRoomError(
-                f"{s.pair_name(pair)}: pinned where its {size:g} tuples/s no longer fit",
+                f"{s.pair_names[pair]}: pinned where its {size:g} tuples/s no longer fit",
                 max(0.0, size - free),
             )
         self.place(pair, overload)
@@ -219,11 +214,9 @@ class Placer:
 
     def _partitions(self, whole: Share) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Rates of both inputs' partitions (paper, Eqs. 7 and 8)."""
-        s, rates = self.state, (np.array([whole.left]), np.array([whole.right]))
-        sigma: Floats | float = DEFAULT_SIGMA if s.sigma is None else s.sigma
-        if s.sigma is None and math.isfinite(s.largest):
-            sigma = sigma_for_bandwidth(*rates, s.largest)
-        maximum = float(maximum_partition_rate(*rates, sigma)[0])
+        s, rates = self.state, (np.array(whole.left), np.array(whole.right))
+        limit = s.largest if math.isfinite(s.largest) else None
+        maximum = float(maximum_partition_rate(*rates, s.sigma, limit))
         left, right = (partition_rates(rate, maximum) for rate in (whole.left, whole.right))
         return tuple(left.tolist()), tuple(right.tolist())
 
@@ -396,25 +389,28 @@ class Placer:
             return
         for run, other in self._runs(pairs):
             if run:
-                self.state.settle(run, False, self._limits)
+                self.state.settle(run, self._limits)
             if other is not None:
                 self.improve(other)
 
     def recompute_all(self, pairs: list[int]) -> None:
         """Recompute the virtual positions of pairs and `improve` each, in one step at best."""
         if pairs and self._room_and_gain_decide and self._run_whole(pairs):
-            self.state.settle(pairs, True, self._limits)
+            self.state.settle(pairs, self._limits, recompute=True)
         else:
             self.state.recompute_points(pairs)
             self.improve_all(pairs)
 
-    def place_all(self, pairs: Sequence[int], overload: bool, recompute: bool = False) -> None:
+    def place_all(
+        self, pairs: Sequence[int], overload: bool, recompute: bool = False, leave: bool = False
+    ) -> None:
         """`place` pairs one after the other, in few steps where all fit whole.
 
         Args:
             pairs: those pairs.
             overload: as for `place`.
             recompute: whether to compute their virtual positions first.
+            leave: whether they still have places, which may host them no longer.
 
         Raises:
             NoRoomError: as `place`.
@@ -423,6 +419,10 @@ class Placer:
         if recompute and not (together and self._run_whole(pairs)):
             self.state.recompute_points(list(pairs))
             recompute = False
+        if leave:
+            for pair in pairs:
+                if not together or pair in self.state.cuts:
+                    self.state.detach(pair)
         if not together:
             for pair in pairs:
                 self.place(pair, overload)
@@ -430,8 +430,9 @@ class Placer:
         for run, other in self._runs(pairs):
             rest = run
             while rest:
-                settled = self.state.settle(rest, recompute, self._limits)
+                settled = self.state.settle(rest, self._limits, recompute, leave)
                 if settled < len(rest):
+                    self.state.detach(rest[settled])
                     self.place(rest[settled], overload)
                 rest, recompute = rest[settled + 1 :], False
             if other is not None:

@@ -13,13 +13,12 @@ import numpy as np
 from nova_core.errors import PlanError
 from nova_core.model.objectives import leg_weights
 from nova_core.model.plan import Plan
-from nova_core.model.plan_delta import PairRef
-from nova_core.model.problem import Floats, Ints, Problem
+from nova_core.model.problem import Floats, Ints, Problem, pair_name
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.placement.kernels import tuning
 from nova_core.placement.kernels.live import hosts as kernels
 from nova_core.placement.kernels.live.host_tree import offered
-from nova_core.placement.kernels.live.settle import Limits, settle
+from nova_core.placement.kernels.live.settle import settle
 from nova_core.placement.kernels.live.tables import HOST, LEFT, RIGHT
 from nova_core.placement.kernels.ranking import busiest_sinks
 from nova_core.placement.live.index import HostIndex
@@ -68,8 +67,7 @@ class LiveState(Undoable):
         self.join_left: list[str] = problem.joins.left.tolist()
         self.join_right: list[str] = problem.joins.right.tolist()
         self.sink: list[int] = problem.joins.sink.tolist()
-        # What deltas call pairs. Kept: the names themselves are scattered over the memory.
-        self.refs = [self._ref(pair) for pair in range(len(problem.matrix))]
+        self.pair_names = problem.pair_names()
         self.node_index = {name: row for row, name in enumerate(self.nodes.ids)}
         self.source_index = {name: row for row, name in enumerate(self.sources.ids)}
         self.join_index = {name: row for row, name in enumerate(self.join_ids)}
@@ -210,20 +208,12 @@ class LiveState(Undoable):
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def _ref(self, pair: int) -> PairRef:
+    def name_pair(self, pair: int) -> None:
+        """Name a pair whose row is new, or was taken back."""
         p, ids = self.pairs, self.sources.ids
         left, right = p.row.item(pair, LEFT), p.row.item(pair, RIGHT)
-        return PairRef(operator=self.join_ids[p.join.item(pair)], left=ids[left], right=ids[right])
-
-    def name_pair(self, pair: int) -> None:
-        """Make the reference to a pair whose row is new, or was taken back."""
-        del self.refs[pair:]
-        self.refs.append(self._ref(pair))
-
-    def pair_name(self, pair: int) -> str:
-        """A readable name such as ``tw/t1*w1``."""
-        ref = self.refs[pair]
-        return f"{ref.operator}/{ref.left}*{ref.right}"
+        del self.pair_names[pair:]
+        self.pair_names.append(pair_name(self.join_ids[p.join.item(pair)], ids[left], ids[right]))
 
     def size(self, pair: int) -> float:
         """C_r of a whole join, tuples/s."""
@@ -283,9 +273,11 @@ class LiveState(Undoable):
         n = self.nodes
         self.on_undo(self._restore_free, node, n.free.item(node))
         self._restore_free(node, free)
-        self._note_load(node, free)
+        self.note_load(node)
 
-    def _note_load(self, node: int, free: float) -> None:
+    def note_load(self, node: int) -> None:
+        """Note whether a node is overloaded."""
+        free = self.nodes.free.item(node)
         if free < 0 and free < -TOLERANCE * self.nodes.capacity.item(node):
             if node not in self.overloaded:
                 self.put(self.overloaded, node, None)
@@ -373,9 +365,8 @@ class LiveState(Undoable):
         before = kernels.move(*self.index.tree, *loads, p.row, p.chain, pair, share.size, new)
         self.on_undo(self._move_back, pair, old, new, *before)
         node, sign = (old, -1) if new == NOWHERE else (new, 1)
-        free = n.free.item(node)
-        if free < 0 or self.overloaded:
-            self._note_load(node, free)
+        if self.overloaded or n.free.item(node) < 0:
+            self.note_load(node)
         if self.link_free:
             self.use_links(pair, node, share, sign)
 
@@ -388,7 +379,9 @@ class LiveState(Undoable):
             self._restore_free(old, free_old)
         self.pairs.row[pair, HOST] = old
 
-    def settle(self, pairs: list[int], recompute: bool, limits: Limits) -> int:
+    def settle(
+        self, pairs: list[int], limits: Floats, recompute: bool = False, leave: bool = False
+    ) -> int:
         """Place or improve whole joins, see `kernels.live.settle`; how many, in order.
 
         For problems without links' budgets or requirements, where nothing is overloaded.
@@ -411,7 +404,8 @@ class LiveState(Undoable):
             rows,
             self.weights(0)[None],
             recompute,
-            (*limits,),
+            leave,
+            limits,
             result,
         )
         self.on_undo(self._unsettle, rows, result, count)

@@ -41,9 +41,6 @@ class Resources:
     may_host: Callable[[int, int], bool] = lambda operator, node: True
 
 
-Assign = Callable[[Hierarchy, OperatorGraph, Resources], list[int]]
-
-
 class _Assignment:
     """An assignment under way."""
 
@@ -264,9 +261,12 @@ class HierarchyStrategy(Strategy):
 class _Assigning(HierarchyStrategy):
     # Relays may lack room for what they forward.
     ignores = ("capacity", "worker", "link")
+    assign: ClassVar[staticmethod[[Hierarchy, OperatorGraph, Resources], list[int]]]
 
-    def assigned_plan(self, problem: Problem, assign: Assign) -> Plan:
-        """Path selection, then operator assignment, one logical join after the other.
+    def place(self, problem: Problem) -> Plan:
+        """Place by path selection, then operator assignment, one logical join after the other.
+
+        Keeps capacity, as far as joins take it, and what joins require of hosts.
 
         Raises:
             InfeasibleError: when a join finds no room on the ways its sources share.
@@ -276,7 +276,7 @@ class _Assigning(HierarchyStrategy):
         for one in logical_joins(problem):
             part = merge([select_paths(topologies[one.sink], nodes) for nodes in one.streams])
             resources = Resources(room, _may_host(problem, one))
-            placed.append((one, assign(part, one.graph, resources), part))
+            placed.append((one, type(self).assign(part, one.graph, resources), part))
         return self.routed_plan(problem, placed)
 
 
@@ -298,21 +298,11 @@ class BottomUp(_Assigning):
     """
 
     name = "nes-bottom-up"
-
-    def place(self, problem: Problem) -> Plan:
-        """Place, keeping capacity, as far as joins take it, and what joins require of hosts."""
-        return self.assigned_plan(problem, bottom_up)
+    assign = staticmethod(bottom_up)
 
 
 class TopDown(_Assigning):
-    """Run every join as near its sink as room allows, on the ways its sources share to the sink.
-
-    The ways are those of a hierarchy derived from the cost space, pruned by path selection. Tuples
-    travel along them; only joins take room on a node, not what it forwards.
-    """
+    """Run every join as near its sink as room allows; all else is as in `BottomUp`."""
 
     name = "nes-top-down"
-
-    def place(self, problem: Problem) -> Plan:
-        """Place, keeping capacity, as far as joins take it, and what joins require of hosts."""
-        return self.assigned_plan(problem, top_down)
+    assign = staticmethod(top_down)

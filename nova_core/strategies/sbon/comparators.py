@@ -16,6 +16,7 @@ from nova_core.model.operator_graph import OperatorGraph
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 from nova_core.strategies.base import Strategy, able_workers, check_range
+from nova_core.strategies.baselines import Sink
 from nova_core.strategies.sbon.mapping import require_hosts
 from nova_core.strategies.trees import RootedTree, minimum_spanning_tree, shortest_ways
 
@@ -340,14 +341,12 @@ class SbonProducer(_Comparator):
         return self.whole_plan(problem, np.where(left, problem.left_node, problem.right_node))
 
 
-class SbonConsumer(_Comparator):
+class SbonConsumer(Sink):
     """Run every join at the sink that wants its result."""
 
     name = "sbon-consumer"
-
-    def place(self, problem: Problem) -> Plan:
-        """Place; ignores capacity and whether the sink may host."""
-        return self.whole_plan(problem, problem.sink_node)
+    objective = "network-usage"
+    place_queries = Strategy.place_queries
 
 
 class SbonRandom(_Comparator):

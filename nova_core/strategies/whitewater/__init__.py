@@ -5,15 +5,10 @@ profiled input throughput Q^p: by what factor the expected rates of all inputs c
 node, a memory or a link is full. `search` looks for the best one.
 """
 
-from nova_core.strategies.whitewater.query import Network, ProfiledOperator, ProfiledQuery
-from nova_core.strategies.whitewater.search import METHODS, SearchParameters, Solution, optimize
-
-__all__ = [
-    "METHODS",
-    "Network",
-    "ProfiledOperator",
-    "ProfiledQuery",
-    "SearchParameters",
-    "Solution",
-    "optimize",
-]
+from nova_core.strategies.whitewater.query import Network as Network
+from nova_core.strategies.whitewater.query import ProfiledOperator as ProfiledOperator
+from nova_core.strategies.whitewater.query import ProfiledQuery as ProfiledQuery
+from nova_core.strategies.whitewater.search import METHODS as METHODS
+from nova_core.strategies.whitewater.search import SearchParameters as SearchParameters
+from nova_core.strategies.whitewater.search import Solution as Solution
+from nova_core.strategies.whitewater.search import optimize as optimize

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -102,12 +103,9 @@ def connected(inventory: Inventory, names: Sequence[str] | None = None) -> Itera
 @contextmanager
 def counter(what: str, total: int) -> Iterator[Callable[[str], None]]:
     """A progress bar that counts hosts."""
-    from rich.progress import Progress
-
-    err = console.output(stderr=True)
-    with Progress(console=err, transient=True, disable=not err.is_terminal) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda name: bar.update(task, advance=1, description=f"{what}: {name}")
+    done = itertools.count(1)
+    with console.progress(what) as advance:
+        yield lambda name: advance(next(done), total)
 
 
 def say(answer: dict[str, Any], as_json: bool) -> None:

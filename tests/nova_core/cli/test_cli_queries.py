@@ -87,7 +87,6 @@ def test_nova_costs_no_more_than_what_it_is_compared_with(
         ("replan", "{problem}", "{plan}", "events.jsonl", "-o", "new.json"),
         ("translate", "{plan}", "-p", "{problem}", "--engine", "flink", "-o", "out"),
         ("pareto", "{problem}"),
-        ("plot", "{problem}", "-o", "plot.png"),
         ("plan", "{problem}", "--strategy", "tree"),
         ("compare", "{problem}", "--bound"),
     ],

@@ -59,7 +59,7 @@ def good(tmp_path: Path) -> Problem:
         ("rate: 20", "rate: .nan", "sources[0].rate: nan is not accepted; a number > 0"),
         ("rate: 20", "rate: -5", "sources[0].rate: -5 is not accepted; a number > 0"),
         ("rate: 20", "rate: 0", "sources[0].rate: 0 is not accepted; a number > 0"),
-        ("rate: 20", "rate: .inf", "sources[0].rate of 'p': inf is not a positive number"),
+        ("rate: 20", "rate: .inf", "sources[0].rate of 'p': inf is not a finite number > 0"),
         ("rate: 20", "rate: many", "sources[0].rate: 'many' is not accepted; a number is"),
         ("output_rate: 2", "output_rate: 0", "matrix[0].output_rate: 0 is not accepted"),
         # capacities
@@ -314,7 +314,7 @@ def test_wrong_columns_in_memory(good: Problem) -> None:
     none = JoinMatrix(matrix.join[:0], matrix.left[:0], matrix.right[:0], matrix.output_rate[:0])
     with pytest.raises(ProblemError, match="matrix: no pair; the join matrix must allow at least"):
         dataclasses.replace(good, matrix=none).validate()
-    with pytest.raises(ProblemError, match=re.escape("matrix[0].left: 9 is no row of the 2 sour")):
+    with pytest.raises(ProblemError, match=re.escape("matrix[0].left: 9 is not one of the 2 rows")):
         dataclasses.replace(
             good, matrix=dataclasses.replace(matrix, left=matrix.left + 9)
         ).validate()

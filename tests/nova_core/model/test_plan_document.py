@@ -306,7 +306,7 @@ def test_routes_stand_with_instances_and_edges(plan: Plan, tmp_path: Path) -> No
             [[0.7, 0.3]],
             "row 1, column 'shares': [0.7, 0.3], but by the plan it is [0.75, 0.25]",
         ),
-        ("partitions", "rates", [[5]], "column 'rates': holds list<element: int64>; lists of num"),
+        ("partitions", "rates", [["5"]], "column 'rates': holds string; numbers are needed"),
         ("partitions", "side", ["up"], "row 1, column 'side': unknown side 'up'; acc"),
         ("edges", "rate", [14.0, *[5] * 8], "row 1, column 'rate': 14, but by the plan it is 15"),
         ("edges", "to", ["b"] * 9, "row 1, column 'to': 'b', but by the plan it is 'a'"),

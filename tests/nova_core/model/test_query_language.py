@@ -214,7 +214,7 @@ def test_names_that_are_no_plain_words_are_quoted() -> None:
         ({"on": "value = 1"}, "means several columns"),
         ({"match": "key", "on": "n = 1"}, "does not say that the keys"),
         ({"window": 0.0105}, "expected whole ms"),
-        ({"slide": 3.0}, "expected at most the window"),
+        ({"slide": 3.0}, "expected a window, and at most its length"),
         ({"inputs": ["pressure", "pressure"]}, "joined with itself"),
     ],
 )

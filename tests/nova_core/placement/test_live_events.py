@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from oracles.live_placement import free_capacity
 
 from nova_core.errors import InfeasibleError, PlanError, ProblemError
 from nova_core.model import JoinMatrix, Joins, Nodes, Problem, Sources
@@ -95,7 +96,7 @@ def apply(live: LivePlacement, **fields: object) -> PlanDelta:
 
 
 def moves(delta: PlanDelta) -> list[tuple[str, str, str]]:
-    return [(m.pair.operator, m.source_node, m.target_node) for m in delta.move]
+    return [(m.operator.partition("/")[0], m.source_node, m.target_node) for m in delta.move]
 
 
 def hosts(live: LivePlacement) -> list[str]:
@@ -110,15 +111,29 @@ def test_a_new_worker_is_used_only_later() -> None:
     live = live_of(problem(), ["far"])
     node = {"id": "new", "capacity": 80, "position": [10, 1]}
     assert apply(live, event="add-worker", node=node).empty
-    assert live.free_capacity()["new"] == 80
+    assert free_capacity(live)["new"] == 80
     assert moves(apply(live, event="fail-node", node="far")) == [("j0", "far", "near")]
     assert moves(apply(live, event="remove-worker", node="near")) == [("j0", "near", "new")]
+
+
+def test_a_new_worker_is_where_its_measurements_put_it() -> None:
+    live = live_of(problem(), ["near"])
+    before = live.problem().nodes
+    there = np.array([6.0, 3.0])
+    away = np.linalg.norm(before.position - there, axis=1)
+    latency = dict(zip(before.ids.tolist(), away.tolist(), strict=True))
+    apply(live, event="add-worker", node={"id": "new", "capacity": 80}, latency=latency)
+    nodes = live.problem().nodes
+    found = nodes.position[nodes.ids.tolist().index("new")]
+    distances = np.linalg.norm(before.position - found, axis=1)
+    assert distances == pytest.approx(away, abs=0.1)
+    assert live.free_capacity()["new"] == 80
 
 
 def test_an_idle_worker_leaves_without_a_trace() -> None:
     live = live_of(problem(), ["near"])
     assert apply(live, event="remove-worker", node="far").empty
-    assert "far" not in live.free_capacity()
+    assert "far" not in free_capacity(live)
 
 
 def test_a_failing_node_takes_its_sources_along() -> None:
@@ -131,7 +146,7 @@ def test_a_failing_node_takes_its_sources_along() -> None:
         joins=[{"operator": "j0", "with": "r0", "output_rate": 1}],
     )
     delta = apply(live, event="fail-node", node="n")
-    assert [p.left for p in delta.removed] == ["extra"]
+    assert delta.removed == ["j0/extra*r0"]
     assert len(delta.stop) == 1
     assert live.problem().sources.ids.tolist() == ["l0", "r0", "l1", "r1"]
 
@@ -144,7 +159,7 @@ def test_less_capacity_moves_the_smallest_join_that_suffices() -> None:
     # 50 + 60 + 70 there; 125 leave 55 too many, which 60 makes up for.
     delta = apply(live, event="change-capacity", node="near", capacity=125)
     assert moves(delta) == [("j1", "near", "far")]
-    assert live.free_capacity()["near"] == 5
+    assert free_capacity(live)["near"] == 5
     assert apply(live, event="change-capacity", node="near", capacity="unlimited").empty
     assert apply(live, event="change-capacity", node="near", capacity=120).empty
 
@@ -188,7 +203,7 @@ def test_links_are_left_when_their_budget_falls() -> None:
 def test_rates_move_only_what_no_longer_fits() -> None:
     live = live_of(problem(), ["near"])
     assert apply(live, event="change-rate", source="l0", rate=35).empty
-    assert live.free_capacity()["near"] == 0
+    assert free_capacity(live)["near"] == 0
     assert live.problem().matrix.output_rate.tolist() == [14]
     delta = apply(live, event="change-rate", source="l0", rate=200)
     assert moves(delta) or delta.cuts
@@ -215,7 +230,7 @@ def test_a_new_source_starts_its_joins() -> None:
         joins=[{"operator": "j0", "with": "r0", "output_rate": 2}],
     )
     assert [s.node for s in delta.start] == ["middle"]
-    assert [p.left for p in delta.added] == ["l9"]
+    assert delta.added == ["j0/l9*r0"]
     gone = apply(live, event="remove-source", source="l9")
     assert gone.removed == delta.added
     assert gone.stop == delta.start
@@ -251,7 +266,7 @@ def test_a_batch_is_one_change() -> None:
 
 def test_a_batch_that_fails_leaves_nothing_behind() -> None:
     live = live_of(problem(), ["near"])
-    before, free = live.plan(), live.free_capacity()
+    before, free = live.plan(), free_capacity(live)
     bad = event(
         event="batch",
         events=[
@@ -263,7 +278,7 @@ def test_a_batch_that_fails_leaves_nothing_behind() -> None:
     with pytest.raises(ProblemError, match=r"events\[2\]: unknown source 'nix'"):
         live.apply(bad)
     assert live.plan().same_as(before)
-    assert live.free_capacity() == free
+    assert free_capacity(live) == free
     assert live.version == 0
 
 
@@ -385,9 +400,9 @@ def test_rebalancing_swaps_two_joins_that_are_in_each_others_place() -> None:
     assert [start.node for start in delta.start] == ["near"]
     assert live.rebalance(1).empty
     swapped = live.rebalance(2)
-    assert sorted((m.pair.left, m.target_node) for m in swapped.move) == [
-        ("l0", "near"),
-        ("l9", "far"),
+    assert sorted((m.operator, m.target_node) for m in swapped.move) == [
+        ("j0/l0*r0", "near"),
+        ("j0/l9*r9", "far"),
     ]
 
 
@@ -444,7 +459,16 @@ JOIN = {"operator": "j0", "with": "r0", "output_rate": 1}
         ({"event": "remove-source", "source": "l0"}, "no pair to join"),
         ({"event": "add-worker", "node": NEW | {"id": "near"}}, "node of that name"),
         ({"event": "add-worker", "node": NEW | {"position": [1]}}, "2 finite numbers"),
-        ({"event": "add-worker", "node": {"id": "new", "capacity": 9}}, "has no position"),
+        ({"event": "add-worker", "node": {"id": "new", "capacity": 9}}, "either a position or"),
+        ({"event": "add-worker", "node": NEW, "latency": {"near": 1}}, "either a position or"),
+        (
+            {"event": "add-worker", "node": {"id": "new", "capacity": 9}, "latency": {"nix": 1}},
+            "latency: unknown node 'nix'",
+        ),
+        (
+            {"event": "add-worker", "node": {"id": "new", "capacity": 9}, "latency": {}},
+            "measurements: none",
+        ),
         ({"event": "move-node", "node": "near", "position": [1, 2, 3]}, "2 finite numbers"),
         ({"event": "move-sink", "operator": "nix", "node": "near"}, "unknown operator"),
         ({"event": "move-sink", "operator": "j0", "node": "nix"}, "unknown node"),
@@ -460,12 +484,12 @@ JOIN = {"operator": "j0", "with": "r0", "output_rate": 1}
 )
 def test_events_that_do_not_fit_are_refused(fields: dict[str, object], said: str) -> None:
     live = live_of(problem(), ["near"])
-    before, free = live.plan(), live.free_capacity()
+    before, free = live.plan(), free_capacity(live)
     with pytest.raises(ProblemError, match=said) as told:
         live.apply(event(**fields))
     assert "\n" not in str(told.value)
     assert live.plan().same_as(before)
-    assert live.free_capacity() == free
+    assert free_capacity(live) == free
     # A name that was refused is free.
     apply(live, event="add-worker", node=NEW)
     apply(live, event="add-source", source=SOURCE, joins=[JOIN])

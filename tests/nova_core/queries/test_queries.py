@@ -365,3 +365,17 @@ def test_a_problem_has_pairs_or_queries() -> None:
         replace(problem, joins=none).validate()
     with pytest.raises(ProblemError, match="nova live takes joins of pairs"):
         problem.require_pairs("nova live")
+
+
+@pytest.mark.parametrize("nodes", [8, 80])
+def test_plots_draw_queries(nodes: int) -> None:
+    from matplotlib.text import Text
+
+    from nova_core.plotting import draw
+
+    problem = asking(topology(1, nodes), chain())
+    figure = draw(problem, placed(problem))
+    figure.draw_without_rendering()
+    texts = {text.get_text() for text in figure.findobj(Text)}
+    assert {"sink", "virtual position (ideal)"} <= texts
+    assert any("1 queries in" in text for text in texts)

@@ -37,7 +37,7 @@ def test_cuts_fit_where_whole_joins_do_not() -> None:
     ("parameters", "said"),
     [
         ({"objective": "least"}, "expected one of latency"),
-        ({"sigma": 2.0}, "use a value from 0 to 1"),
+        ({"sigma": 2.0}, "sigma is 2; expected 0 to 1"),
         ({"time_limit": 0.0}, "use seconds above 0"),
     ],
 )

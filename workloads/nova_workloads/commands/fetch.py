@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -19,7 +18,7 @@ from nova_workloads import fetch as fetching
 from nova_workloads.download import Fetcher, FetchError, MissingError, checked_base
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from nova_workloads.fetch import Outcome, Wanted
 
@@ -145,8 +144,7 @@ def sensor_community(
         except FetchError as error:
             failed.append(str(error))
             break  # the archive's other days would be no luckier
-    with _progress(len(wanted)) as progress:
-        outcome = fetching.fetch_all(wanted, directory, fetcher, verify=verify, progress=progress)
+    outcome = _fetched(wanted, directory, fetcher, verify=verify)
     outcome.missing[:0], outcome.failed[:0] = missing, failed
     _tell(directory, outcome, as_json)
 
@@ -187,10 +185,7 @@ def ripe_atlas(
         )
     )
     fetcher = _fetcher(per_second, retries)
-    with _progress(len(wanted)) as progress:
-        outcome = fetching.fetch_all(
-            wanted, directory, fetcher, verify=verify, check=fetching.as_lines, progress=progress
-        )
+    outcome = _fetched(wanted, directory, fetcher, verify=verify, check=fetching.as_lines)
     _tell(directory, outcome, as_json)
 
 
@@ -202,18 +197,14 @@ def _fetcher(per_second: float, retries: int) -> Fetcher:
     return Fetcher(per_second=per_second, retries=retries, say=console.say)
 
 
-@contextmanager
-def _progress(files: int) -> Iterator[Callable[[Outcome], None]]:
-    with console.output(stderr=True).status("") as status:
-
-        def show(outcome: Outcome) -> None:
-            done = outcome.fetched + outcome.kept + len(outcome.missing) + len(outcome.failed)
-            status.update(
-                f"{done:,} of {files:,} files, {outcome.bytes / 1e6:,.1f} MB, "
-                f"{len(outcome.failed):,} failed"
-            )
-
-        yield show
+def _fetched(wanted: Sequence[Wanted], *arguments: Any, **options: Any) -> Outcome:
+    with console.progress("fetching") as advance:
+        return fetching.fetch_all(
+            wanted,
+            *arguments,
+            progress=lambda outcome: advance(outcome.tried, len(wanted)),
+            **options,
+        )
 
 
 def _tell(directory: Path, outcome: Outcome, as_json: bool) -> None:

@@ -82,6 +82,18 @@ SPARK = (
 @click.option(
     "--rate-max", type=at_least(1), default=75, show_default=True, help="Greatest, tuples/s."
 )
+@click.option(
+    "--landmarks",
+    type=at_least(4),
+    help="Write latencies to so many nodes in place of positions, for nova scale embed.",
+)
+@click.option(
+    "--measured",
+    type=at_least(4),
+    default=20,
+    show_default=True,
+    help="Landmarks that each node measures.",
+)
 @shared.seed_option()
 @spark_options
 @shared.json_option
@@ -112,6 +124,53 @@ def generate(
     table = console.table(str(output), ["what", ">value"])
     table.add_row("nodes", f"{facts['nodes']:,}")
     table.add_row("pairs of sources to join", f"{facts['pairs']:,}")
+    console.show(table)
+
+
+@scale.command()
+@shared.problem_argument
+@shared.output_option("A directory for the problem with positions.", required=True)
+@click.option("--dimensions", type=click.IntRange(2, 5), default=2, show_default=True)
+@click.option(
+    "--height/--no-height",
+    default=True,
+    show_default=True,
+    help="Give every node a height, the latency of its access link.",
+)
+@shared.seed_option()
+@spark_options
+@shared.json_option
+def embed(
+    problem: Path,
+    output: Path,
+    dimensions: int,
+    height: bool,
+    seed: int,
+    master: str,
+    memory: str | None,
+    spark_conf: tuple[str, ...],
+    spark_log: Path | None,
+    as_json: bool,
+) -> None:
+    """Work out positions of PROBLEM's nodes from its table latency_pairs.
+
+    Column `to` names landmarks, at most 1,000: nodes that have measured each other, and that every
+    other node has measured some of.
+    """
+    with shared.extra("spark"):
+        from nova_workloads.scale.embed import embed as locate
+        from nova_workloads.scale.embed import open_measured
+    opened, header = open_measured(problem, output)
+    with _session(master, memory, spark_conf, spark_log) as (spark, step), shared.working():
+        facts = locate(spark, opened, header, output, dimensions, height, seed, step)
+    if as_json:
+        console.print_json({"output": str(output), **facts})
+        return
+    table = console.table(str(output), ["what", ">value"])
+    table.add_row("nodes", f"{facts['nodes']:,}")
+    table.add_row("landmarks", f"{facts['landmarks']:,}")
+    table.add_row("latencies to them", f"{facts['pairs']:,}")
+    table.add_row("mean absolute error, ms", console.number(facts["mae"], 2))
     console.show(table)
 
 

@@ -128,12 +128,9 @@ def synth(
     )
     if size is not None:
         settings = replace(settings, sensors=sensors_for(size, settings))
-    with console.output(stderr=True).status("") as status:
-
-        def progress(files: int) -> None:
-            status.update(f"{files:,} of {settings.sensors * settings.days:,} files")
-
-        truth = write_archive(directory, settings, progress)
+    total = settings.sensors * settings.days
+    with console.progress("writing files") as advance:
+        truth = write_archive(directory, settings, lambda files: advance(files, total))
     if as_json:
         console.print_json(truth)
         return

@@ -227,7 +227,7 @@ class _Check:
         same += ["x1"] if self._dimensions > 1 else []
         is_cut = (F.col("m") > 1) | (F.col("n") > 1)
         inputs = [F.col(f"{side}_input").alias(f"{side}_added") for side in SIDES]
-        whole = frame.where(~is_cut).select(*same, *inputs)
+        whole = frame.where(~is_cut).select(*same, *inputs).dropDuplicates(["pair", "node"])
         parts = []
         for side in SIDES:
             numbers = F.sequence(F.col(f"{side}_begin") + 1, F.col(f"{side}_end"))

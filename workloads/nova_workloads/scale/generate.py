@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # What numbers are drawn for, as part of their seed.
-_PLACES, _NODES, _SOURCES, _PAIRS = range(4)
+_PLACES, _NODES, _SOURCES, _PAIRS, _LATENCIES = range(5)
+# Of latencies: mean height of nodes, ms, and the deviation of the logarithm.
+HEIGHT, NOISE = 2.0, 0.1
 # Deviations of a sink's input that its capacity allows for, in roots of its joins, tuples/s.
 _SLACK = 100.0
 
@@ -41,6 +43,9 @@ class Shape:
         dimensions: of the cost space.
         rate_min: least source rate, a whole number of tuples/s.
         rate_max: greatest source rate.
+        landmarks: nodes that all others measure; then nodes have no positions, but a table of
+            latencies: distances, both ends' heights and some noise. None for positions.
+        measured: landmarks that each node measures.
         seed: one seed gives one problem on any cluster.
     """
 
@@ -52,6 +57,8 @@ class Shape:
     dimensions: int = 2
     rate_min: int = 1
     rate_max: int = 75
+    landmarks: int | None = None
+    measured: int = 20
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -61,6 +68,16 @@ class Shape:
         )  # fmt: skip
         if not 1 <= self.sinks <= self.joins:
             raise ProblemError(f"generate: sinks {self.sinks}; expected 1 to {self.joins}")
+        most = min(self.nodes, BLOCK)
+        if self.landmarks is not None and not self.dimensions + 2 <= self.landmarks <= most:
+            raise ProblemError(
+                f"generate: landmarks {self.landmarks}; expected {self.dimensions + 2} to {most}"
+            )
+        if not self.dimensions + 2 <= self.measured <= (self.landmarks or self.measured):
+            raise ProblemError(
+                f"generate: measured {self.measured}; expected {self.dimensions + 2} to the number "
+                "of landmarks"
+            )
         if not 1 <= (self.source_clusters or 1) <= self.clusters:
             raise ProblemError(
                 f"generate: source_clusters {self.source_clusters}; expected 1 to {self.clusters}"
@@ -107,6 +124,9 @@ def generate(spark: SparkSession, shape: Shape, output: Path) -> dict[str, Any]:
             "join string, left string, right string, output_rate double",
         ),
     }
+    if shape.landmarks is not None:
+        latencies = "from string, to string, ms double"
+        tables["latency_pairs"] = (shape.nodes, _latencies, latencies)
     names = operator_names(shape)
     with new_directory(output) as place:
         for table, (rows, make, schema) in tables.items():
@@ -137,8 +157,9 @@ def operator_names(shape: Shape) -> list[str]:
 def _node_schema(shape: Shape) -> str:
     from nova_core.model.columnar import position_columns
 
-    axes = ", ".join(f"{axis} double" for axis in position_columns(shape.dimensions))
-    return f"id string, {axes}, capacity double, worker boolean"
+    known = [] if shape.landmarks is not None else position_columns(shape.dimensions)
+    axes = "".join(f"{axis} double, " for axis in known)
+    return f"id string, {axes}capacity double, worker boolean"
 
 
 def _maker(
@@ -162,9 +183,8 @@ def _names(prefix: str, row: Any, pa: Any) -> Any:
     return pc.binary_join_element_wise(prefix, pa.array(row).cast(pa.string()), "")
 
 
-def _nodes(shape: Shape, block: int, row: Any, pa: Any) -> dict[str, Any]:
-    from nova_core.model.columnar import position_columns
-
+def _positions(shape: Shape, block: int, row: Any) -> tuple[Any, Any, Any]:
+    """Positions of a block's nodes, which of them are sources, and what draws the rest."""
     places = np.random.default_rng([shape.seed, _PLACES])
     centre, spread = topology.draw_clusters(places, shape.dimensions, shape.clusters)
     random = np.random.default_rng([shape.seed, _NODES, block])
@@ -174,6 +194,13 @@ def _nodes(shape: Shape, block: int, row: Any, pa: Any) -> dict[str, Any]:
         some = slice(shape.source_clusters)
         near = topology.draw_positions(random, centre[some], spread[some], len(row))
         position = np.where(sends[:, None], near, position)
+    return position, sends, random
+
+
+def _nodes(shape: Shape, block: int, row: Any, pa: Any) -> dict[str, Any]:
+    from nova_core.model.columnar import position_columns
+
+    position, sends, random = _positions(shape, block, row)
     greatest = np.where(sends, topology.SOURCE_CAPACITY, topology.WORKER_CAPACITY).astype(float)
     capacity = topology.draw_capacities(random, greatest, shape.heterogeneity)
     sink = row < shape.sinks
@@ -181,7 +208,35 @@ def _nodes(shape: Shape, block: int, row: Any, pa: Any) -> dict[str, Any]:
     most = topology.SINK_HEADROOM * topology.OUTPUT_RATE * joins + _SLACK * np.sqrt(joins)
     capacity[sink] = np.ceil(most)
     axes = dict(zip(position_columns(shape.dimensions), position.T.copy(), strict=True))
+    if shape.landmarks is not None:
+        axes = {}
     return {"id": _names("n", row, pa), **axes, "capacity": capacity, "worker": ~sink}
+
+
+def _latencies(shape: Shape, block: int, row: Any, pa: Any) -> dict[str, Any]:
+    """What the nodes of a block have measured; all landmarks have measured each other."""
+    assert shape.landmarks is not None
+    first = np.arange(min(BLOCK, shape.nodes))
+    there = _positions(shape, 0, first)[0][: shape.landmarks]
+    here = _positions(shape, block, row)[0]
+    random = np.random.default_rng([shape.seed, _LATENCIES, block])
+    height = np.random.default_rng([shape.seed, _LATENCIES]).exponential(HEIGHT, shape.landmarks)
+    own = random.exponential(HEIGHT, len(row))
+    # Distinct landmarks: every so many, from a random one on.
+    step = shape.landmarks // shape.measured
+    begin = random.integers(0, shape.landmarks, len(row))
+    chosen = (begin[:, None] + step * np.arange(shape.measured)) % shape.landmarks
+    node = np.repeat(np.arange(len(row)), shape.measured)
+    to = chosen.ravel()
+    if block == 0:
+        one, other = np.triu_indices(shape.landmarks, 1)
+        others = row[node] >= shape.landmarks
+        node = np.concatenate([other, node[others]])
+        to = np.concatenate([one, to[others]])
+        own[: shape.landmarks] = height[: len(own)]
+    ms = np.linalg.norm(here[node] - there[to], axis=1) + own[node] + height[to]
+    ms *= random.lognormal(0.0, NOISE, len(ms))
+    return {"from": _names("n", row[node], pa), "to": _names("n", to, pa), "ms": ms}
 
 
 def _sources(shape: Shape, block: int, row: Any, pa: Any) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from nova_core.model.problem import (
 )
 from nova_core.placement.assignment import Assignment
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
+from nova_core.placement.partitioning import maximum_partition_rate
 from nova_core.strategies.nova import Nova, NovaParameters
 
 # Spark's types of the columns of a part; `part_schemas` adds what nodes have besides.
@@ -214,7 +215,8 @@ def place(problem: Problem, points: Floats, parameters: NovaParameters, last: bo
     """
     strategy = Nova(replace(parameters, on_full="spread", refine=bool(parameters.refine)))
     anchors, weights = pair_anchors(problem), leg_weights(problem, parameters.objective)
-    maximum = strategy.maximum_partition_rate(problem)
+    rates = problem.left_rate, problem.right_rate
+    maximum = maximum_partition_rate(*rates, parameters.sigma, parameters.bandwidth)
     try:
         state = strategy.assign(problem, anchors, points, weights, maximum, whole=not last)
     except InfeasibleError:  # no node has what some join needs

@@ -19,10 +19,11 @@ import numpy as np
 from msgspec import UNSET
 from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
+from nova_core.costspace.measurements import GREATEST_LATENCY
 from nova_core.errors import PlanError, ProblemError
 from nova_core.model.columnar import AXES, POSITION_KINDS, part_files, position_columns
-from nova_core.model.document import VERSION, OperatorRow, ProblemDocument
 from nova_core.model.files import UNLIMITED
+from nova_core.model.problem_document import VERSION, OperatorRow, ProblemDocument
 from nova_core.model.syntax import read_typed
 from nova_core.model.validation import UNUSABLE
 
@@ -48,8 +49,12 @@ class Problem:
     header: ProblemDocument
 
     @classmethod
-    def open(cls, place: Path) -> Problem:
+    def open(cls, place: Path, measured: bool = False) -> Problem:
         """Read the header of a directory, and refuse what cannot be placed from tables.
+
+        Args:
+            place: the directory, or its header.
+            measured: whether there may be a table of measured latencies.
 
         Raises:
             ProblemError: naming what it lacks, or has too much of.
@@ -67,7 +72,7 @@ class Problem:
             given = getattr(header, name) is not UNSET
             if given or getattr(header.tables, name, UNSET) is not UNSET:
                 raise ProblemError(f"{path}: {name}: problems with {name} fit one machine only")
-        if header.tables.latency_pairs is not UNSET:
+        if header.tables.latency_pairs is not UNSET and not measured:
             raise ProblemError(f"{path}: latency_pairs: embed them first, with nova scale embed")
         return cls(path, header)
 
@@ -205,6 +210,23 @@ class Problem:
         """row, id, node, stream and rate."""
         frame = self.table(spark, "sources")
         return frame.select("row", "id", "node", "stream", frame.rate.cast("double"))
+
+    def latencies(self, spark: SparkSession) -> DataFrame:
+        """from, to and ms: what nodes have measured.
+
+        Raises:
+            ProblemError: for a latency that is none.
+        """
+        files = map(os.fspath, self.files("latency_pairs"))
+        frame = spark.read.parquet(*files).select("from", "to", F.col("ms").cast("double"))
+        good = F.coalesce(F.col("ms").between(0, GREATEST_LATENCY), F.lit(False))
+        bad = frame.where(~good | F.col("from").isNull() | F.col("to").isNull()).first()
+        if bad is not None:
+            raise ProblemError(
+                f"{self.path.parent}: latency_pairs: {bad['from']} to {bad['to']}: {bad['ms']} ms; "
+                f"two names and 0 to {GREATEST_LATENCY:g} ms are expected"
+            )
+        return frame
 
     def pairs(self, spark: SparkSession) -> DataFrame:
         """row, join, left, right and output_rate, null where the pair has none of its own."""

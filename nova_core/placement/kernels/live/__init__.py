@@ -6,6 +6,8 @@ from nova_core.kernel_cache import kernel_cache
 from nova_core.placement.kernels import median
 
 with kernel_cache(__file__, median.__file__):
-    from nova_core.placement.kernels.live import changed, host_tree, hosts, settle, tables
-
-__all__ = ["changed", "host_tree", "hosts", "settle", "tables"]
+    from nova_core.placement.kernels.live import changed as changed
+    from nova_core.placement.kernels.live import host_tree as host_tree
+    from nova_core.placement.kernels.live import hosts as hosts
+    from nova_core.placement.kernels.live import settle as settle
+    from nova_core.placement.kernels.live import tables as tables

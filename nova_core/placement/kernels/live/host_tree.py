@@ -283,7 +283,7 @@ def meets(tree: HostTree, node: int, requirement: int) -> bool:
 # --- changing -------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def set_free(tree: HostTree, slot: int, free: float) -> None:
     """Change the free capacity of the host in a slot of the first tree, in log n."""
     row, box, parent, rooms = tree.row, tree.box, tree.parent, 2 * tree.hub.shape[1]

@@ -213,7 +213,7 @@ def replace_host(
     return insert(tree, host, values, deepest) if len(values) else 0
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def move_join(
     tree: HostTree, loads: Loads, joins: Joins, pair: int, size: float, new: int
 ) -> tuple[float, float]:

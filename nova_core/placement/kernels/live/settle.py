@@ -111,7 +111,8 @@ def settle(
     pairs: Ints,
     weights: Floats,
     recompute: bool,
-    limits: tuple[float, float, float, float, float],
+    leave: bool,
+    limits: Floats,
     result: Floats,
 ) -> int:
     """Place whole joins, one after the other; move those that have a place if that gains enough.
@@ -146,12 +147,13 @@ def settle(
         pairs: (k,) those to settle.
         weights: (1, 3) of their legs.
         recompute: whether to recompute virtual positions first.
-        limits: see `Limits`.
+        leave: whether joins must leave the hosts they have, which are none any more.
+        limits: (5,) see `Limits`.
         result: (k, 4) filled with the old and the new host of each, and with what was free on them
             before, tuples/s.
 
     Returns:
-        How many were settled: all, or those before the first that has no place and finds none.
+        How many were settled: all, or those before the first that needs a place and finds none.
     """
     keep(table, points, kept, old_points, counts, pairs)
     if recompute:
@@ -170,10 +172,14 @@ def settle(
             rest[0, 2] = _read_joins(extra, joins, rate, some, group.host)
             if table[some[0], HOST] != NONE:
                 rest[0, 3] = _read_hosts(tree, places, loads, chain, group.host[: len(some)])
-        end, guesses = _look_ahead(tree, places, joins, points, rate, some, weight, bounds, group)
+        end, guesses = _look_ahead(
+            tree, places, joins, points, rate, some, weight, leave, bounds, group
+        )
         if several and guesses:
             rest[0, 3] += _read_hosts(tree, places, loads, chain, group.host[:guesses])
-        settled = _move_each(tree, places, loads, joins, points, some[:end], weight, group, rest)
+        settled = _move_each(
+            tree, places, loads, joins, points, some[:end], weight, leave, group, rest
+        )
         begin += settled
         if settled < end:
             return begin
@@ -194,7 +200,7 @@ def _work_space(count: int) -> _Group:
     )
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _look_ahead(
     tree: HostTree,
     places: Places,
@@ -203,13 +209,14 @@ def _look_ahead(
     rate: Floats,
     pairs: Ints,
     weight: Floats,
+    leave: bool,
     limits: Limits,
     group: _Group,
 ) -> tuple[int, int]:
     """Look for a host for each join before any of them moves.
 
     Returns:
-        How many joins are to be moved, fewer than all if one has no place and finds none; and how
+        How many joins are to be moved, fewer than all if one needs a place and finds none; and how
         many hosts they may go to, listed in ``group.host``.
     """
     # Columns named once: reading them out of a tuple in the loop costs a reference count each.
@@ -218,7 +225,7 @@ def _look_ahead(
     guesses, last = 0, NONE
     for k in range(len(pairs)):
         pair = pairs[k]
-        old = table[pair, HOST]
+        old = NONE if leave else table[pair, HOST]
         size = group.size[k] = rate[table[pair, LEFT]] + rate[table[pair, RIGHT]]
         slot[k] = _STAYS
         if size > limits.largest:
@@ -250,7 +257,7 @@ def _look_ahead(
     return len(pairs), guesses
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _move_each(
     tree: HostTree,
     places: Places,
@@ -259,18 +266,20 @@ def _move_each(
     points: Floats,
     pairs: Ints,
     weight: Floats,
+    leave: bool,
     group: _Group,
     result: Floats,
 ) -> int:
-    """Move each join to the host that was found, or is now; how many before one has no place."""
+    """Move each join to the host that was found, or is now; how many before one without a place."""
     slot, search, left = group.slot, group.search, 0
     position, extra, table, most = places.position, places.extra, joins.row, group.most
     for k in range(len(pairs)):
         pair, need = pairs[k], group.need[k]
         old = table[pair, HOST]
+        waits = leave or old == NONE
         result[k, 0] = result[k, 1] = old
         if slot[k] == _STAYS:
-            if old == NONE:
+            if waits:
                 return k
             continue
         again = slot[k] == _LATER or (slot[k] != NONE and tree.row[0, slot[k], FREE] < need)
@@ -282,7 +291,7 @@ def _move_each(
             slot[k] = search.slot[0] if nearest(tree, points[pair], need, 0, search) else NONE
         new = tree.node[0, slot[k]] if slot[k] != NONE else NONE
         if new == NONE or (host_cost(position, extra, table, pair, weight, new) >= most[k]):
-            if old == NONE:
+            if waits:
                 return k
             continue
         result[k, 1] = new
@@ -307,7 +316,7 @@ def _is_as_near(
     return distance <= near * (1 + 1e-9)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _read_joins(extra: Floats, joins: Joins, rate: Floats, pairs: Ints, hosts: Ints) -> float:
     """Read what settling needs of joins; ``hosts`` is filled with where they run, 0 for none."""
     total, table, chain = 0.0, joins.row, joins.chain
@@ -322,7 +331,7 @@ def _read_joins(extra: Floats, joins: Joins, rate: Floats, pairs: Ints, hosts: I
     return total
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _read_hosts(tree: HostTree, places: Places, loads: Loads, chain: Ints, hosts: Ints) -> float:
     """Read what `move_join` will need of hosts."""
     rows, slot, box, parent = tree.row, tree.slot, tree.box, tree.parent

@@ -5,6 +5,6 @@ from __future__ import annotations
 from nova_core.kernel_cache import kernel_cache
 
 with kernel_cache(__file__):
-    from nova_core.strategies.whitewater.kernels import neighbours, throughput, walks
-
-__all__ = ["neighbours", "throughput", "walks"]
+    from nova_core.strategies.whitewater.kernels import neighbours as neighbours
+    from nova_core.strategies.whitewater.kernels import throughput as throughput
+    from nova_core.strategies.whitewater.kernels import walks as walks

@@ -1,20 +1,18 @@
-"""The problem as people write it: a YAML or JSON document, with tables beside it where large."""
+"""The format of problems: a YAML or JSON document, with tables beside it where large.
+
+The types below describe every table once: the rows of a document, the columns of a file, and the
+values that a problem in memory may have.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
-import numpy as np
 from msgspec import UNSET, Meta, UnsetType
 
-from nova_core.errors import ProblemError
-from nova_core.model.assembly import Assembly, Locate
-from nova_core.model.problem import Problem
 from nova_core.model.queries import Name as Name
 from nova_core.model.queries import Positive, Query, Stream
-from nova_core.model.syntax import Row, dump, number, read_typed
 
 VERSION = 1
 
@@ -189,153 +187,10 @@ class ProblemDocument(_Struct):
     tables: TablesPart | UnsetType = UNSET
 
 
-def read_document(path: Path, locate: Locate | None = None) -> Problem:
-    """Read and check a problem document.
-
-    Args:
-        path: a ``.yaml``, ``.yml`` or ``.json`` file.
-        locate: see `nova_core.model.files.read_problem`.
-
-    Raises:
-        ProblemError: naming the file, the field, the value and what would be accepted.
-    """
-    document = read_typed(path, ProblemDocument, "nova", VERSION, ProblemError)
-    return Assembly(document, path, locate).problem()
-
-
-# --- writing ------------------------------------------------------------------------------------
-
-
-def _row(**fields: Any) -> Row:
-    return Row({name: value for name, value in fields.items() if value is not UNSET})
-
-
-def _optional(column: Any, row: int) -> Any:
-    """A value of an optional column: left out without the column, null where it is not known."""
-    if column is None:
-        return UNSET
-    value = column[row]
-    if isinstance(value, np.str_):
-        return str(value) or None
-    return None if np.isnan(value) else number(value)
-
-
-def operator_rows(problem: Problem) -> list[Row]:
-    """The query, with the matrix given pair by pair."""
-    j, ids = problem.joins, problem.nodes.ids
-    return [
-        _row(
-            id=str(j.ids[i]),
-            kind="join",
-            left=str(j.left[i]),
-            right=str(j.right[i]),
-            sink=str(ids[j.sink[i]]),
-            match="matrix",
-            requires=_requires(problem, i),
-        )
-        for i in range(len(j))
-    ]
-
-
-def _requires(problem: Problem, join: int) -> Any:
-    j = problem.joins
-    if j.tags is None and j.memory is None:
-        return UNSET
-    return _row(tags=_tags(j.tags, join), memory=_optional(j.memory, join))
-
-
-def _tags(column: Any, row: int) -> Any:
-    return UNSET if column is None else [tag for tag in str(column[row]).split(",") if tag]
-
-
-def header(problem: Problem) -> dict[str, Any]:
-    """The part of a document that is never a table."""
-    if problem.queries:
-        queries = msgspec.to_builtins(problem.queries)
-        for query in queries:
-            query["operators"] = [Row(operator) for operator in query["operators"]]
-        what: dict[str, Any] = {"queries": queries}
-        if problem.streams:
-            what["streams"] = [Row(one) for one in msgspec.to_builtins(problem.streams)]
-    else:
-        what = {"query": {"operators": operator_rows(problem)}}
-    return {
-        "nova": VERSION,
-        "name": problem.name,
-        **what,
-        **({"metrics": list(problem.metrics)} if problem.metrics else {}),
-    }
-
-
-def _nodes(problem: Problem) -> list[Row]:
-    n = problem.nodes
-    is_sink = np.zeros(len(n), bool)
-    is_sink[problem.sinks] = True
-    return [
-        _row(
-            id=str(n.ids[i]),
-            position=[number(x) for x in n.position[i]],
-            capacity="unlimited" if np.isinf(n.capacity[i]) else number(n.capacity[i]),
-            worker=UNSET if bool(n.worker[i]) != bool(is_sink[i]) else bool(n.worker[i]),
-            memory=_optional(n.memory, i),
-            cost=_optional(n.cost, i),
-            tags=_tags(n.tags, i),
-            host=_optional(n.host, i),
-            height=_optional(n.height, i),
-            penalty=_optional(n.penalty, i),
-        )
-        for i in range(len(n))
-    ]
-
-
-def problem_document(problem: Problem) -> dict[str, Any]:
-    """A problem as the plain content of a document that reads back as the same problem."""
-    ids, s, m = problem.nodes.ids.tolist(), problem.sources, problem.matrix
-    names = s.ids.tolist()
-    document = header(problem)
-    document["nodes"] = _nodes(problem)
-    document["sources"] = [
-        _row(
-            id=names[i],
-            node=ids[s.node[i]],
-            stream=str(s.stream[i]),
-            rate=number(s.rate[i]),
-            key=_optional(s.key, i),
-            tuple_bytes=_optional(s.tuple_bytes, i),
-        )
-        for i in range(len(s))
-    ]
-    if not problem.queries:
-        document["matrix"] = [
-            _row(
-                join=str(problem.joins.ids[m.join[i]]),
-                left=names[m.left[i]],
-                right=names[m.right[i]],
-                output_rate=number(m.output_rate[i]),
-            )
-            for i in range(len(m))
-        ]
-    if len(problem.links):
-        k = problem.links
-        document["links"] = [
-            Row({"from": ids[k.source[i]], "to": ids[k.target[i]], "budget": number(k.budget[i])})
-            for i in range(len(k))
-        ]
-    latency: dict[str, Any] = {}
-    if problem.latency is not None:
-        latency["nodes"] = ids
-        latency["matrix"] = [[number(x) for x in row] for row in problem.latency]
-    if problem.measured is not None:
-        p = problem.measured
-        latency["pairs"] = [
-            Row({"from": ids[p.source[i]], "to": ids[p.target[i]], "ms": number(p.latency[i])})
-            for i in range(len(p))
-        ]
-    if latency:
-        document["latency"] = latency
-    return document
-
-
-def document_text(problem: Problem, suffix: str) -> str:
-    """A problem as the text of a ``.yaml`` or ``.json`` document."""
-    return dump(problem_document(problem), suffix)
+ROWS: dict[str, type[msgspec.Struct]] = {
+    "nodes": NodeRow,
+    "sources": SourceRow,
+    "matrix": PairRow,
+    "links": LinkRow,
+    "latency_pairs": PairLatencyRow,
+}

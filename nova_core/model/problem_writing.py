@@ -1,0 +1,126 @@
+"""Writing a problem: the columns of its tables, as rows of a document or as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from nova_core.model.columnar import write_columns
+from nova_core.model.columns import Column, Named, Table, rows, write_tables
+from nova_core.model.files import write_text
+from nova_core.model.problem import Problem
+from nova_core.model.problem_document import VERSION
+from nova_core.model.syntax import Row, dump, number
+
+
+def problem_tables(problem: Problem) -> dict[str, Table]:
+    """The columns of every table, by the names that `ROWS` of the format gives them."""
+    n, s, m, k = problem.nodes, problem.sources, problem.matrix, problem.links
+    tables: dict[str, dict[str, Any]] = {
+        "nodes": {"id": n.ids, "position": n.position, "capacity": n.capacity, "worker": n.worker}
+        | {"memory": n.memory, "cost": n.cost, "tags": n.tags, "host": n.host}
+        | {"height": n.height, "penalty": n.penalty},
+        "sources": {"id": s.ids, "node": Named(s.node, n.ids), "stream": s.stream, "rate": s.rate}
+        | {"key": s.key, "tuple_bytes": s.tuple_bytes},
+    }
+    if not problem.queries:
+        tables["matrix"] = {
+            "join": Named(m.join, problem.joins.ids),
+            "left": Named(m.left, s.ids),
+            "right": Named(m.right, s.ids),
+            "output_rate": m.output_rate,
+        }
+    if len(k):
+        ends = {"from": Named(k.source, n.ids), "to": Named(k.target, n.ids)}
+        tables["links"] = ends | {"budget": k.budget}
+    if (p := problem.measured) is not None:
+        ends = {"from": Named(p.source, n.ids), "to": Named(p.target, n.ids)}
+        tables["latency_pairs"] = ends | {"ms": p.latency}
+    return {
+        name: {column: values for column, values in table.items() if values is not None}
+        for name, table in tables.items()
+    }
+
+
+def _header(problem: Problem) -> dict[str, Any]:
+    """The part of a document that is never a table."""
+    document: dict[str, Any] = {"nova": VERSION, "name": problem.name}
+    if problem.queries:
+        document["queries"] = msgspec.to_builtins(problem.queries)
+        for query in document["queries"]:
+            query["operators"] = [Row(operator) for operator in query["operators"]]
+        if problem.streams:
+            document["streams"] = [Row(one) for one in msgspec.to_builtins(problem.streams)]
+    else:
+        document["query"] = {"operators": _operators(problem)}
+    if problem.metrics:
+        document["metrics"] = list(problem.metrics)
+    return document
+
+
+def _operators(problem: Problem) -> list[Row]:
+    """The joins, with the matrix given pair by pair."""
+    j = problem.joins
+    operators = rows(
+        {
+            "id": j.ids,
+            "left": j.left,
+            "right": j.right,
+            "sink": Named(j.sink, problem.nodes.ids),
+        }
+    )
+    required: dict[str, Column] = {} if j.tags is None else {"tags": j.tags}
+    required |= {} if j.memory is None else {"memory": j.memory}
+    for operator in operators:
+        operator.update(kind="join", match="matrix")
+    for operator, part in zip(operators, rows(required, keep_missing=True), strict=False):
+        operator["requires"] = part
+    return operators
+
+
+def problem_document(problem: Problem) -> dict[str, Any]:
+    """A problem as the plain content of a document that reads back as the same problem."""
+    document, latency = _header(problem), dict[str, Any]()
+    for name, table in problem_tables(problem).items():
+        document[name] = rows(table, keep_missing=True)
+    sinks = set(problem.sinks.tolist())
+    for node, row in enumerate(document["nodes"]):
+        if row["worker"] == (node not in sinks):
+            del row["worker"]  # as it is without saying so
+    if problem.latency is not None:
+        latency["nodes"] = problem.nodes.ids.tolist()
+        latency["matrix"] = [[number(x) for x in row] for row in problem.latency]
+    if problem.measured is not None:
+        latency["pairs"] = document.pop("latency_pairs")
+    return document | {"latency": latency} if latency else document
+
+
+def document_text(problem: Problem, suffix: str) -> str:
+    """A problem as the text of a ``.yaml`` or ``.json`` document."""
+    return dump(problem_document(problem), suffix)
+
+
+def write_problem_tables(problem: Problem, directory: Path, suffix: str) -> None:
+    """Write ``problem.yaml`` and its tables; the header comes last.
+
+    Args:
+        problem: what to write.
+        directory: an existing directory.
+        suffix: ``parquet``, ``arrow`` or ``csv``.
+
+    Raises:
+        NovaError: when it cannot be written.
+    """
+    document = _header(problem)
+    document["tables"] = write_tables(problem_tables(problem), directory, suffix)
+    if problem.latency is not None:
+        file = f"latency.{suffix}"
+        # A column of its own per node, as measured matrices come.
+        columns = np.ascontiguousarray(problem.latency.T)
+        names = problem.nodes.ids.tolist()
+        write_columns(directory / file, dict(zip(names, columns, strict=True)))
+        document["latency"] = {"file": file}
+    write_text(directory / "problem.yaml", dump(document, ".yaml"))
