@@ -89,9 +89,8 @@ def test_killed_workers_need_a_controller_or_checkpoints(tmp_path: Path) -> None
 def test_the_disturbed_experiment_has_a_plan_a_controller_and_the_engine_alone() -> None:
     found = read_experiment(find_experiment("disturbed"))
     by = {part.called: part.scheduled_by for part in found.chosen}
-    assert by["nova"] == "controller" and by["engine-default"] == "engine"
-    assert by["nova-fixed"] == by["sink"] == "plan"
-    assert {event.at for event in found.disturbances} == {15}
+    assert by == {"controlled": "controller", "top-c": "plan", "engine-default": "engine"}
+    assert [str(event) for event in found.disturbances] == ["the worker on near is killed, for 6 s"]
 
 
 def test_an_unknown_name_is_told() -> None:
