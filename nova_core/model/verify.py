@@ -329,9 +329,7 @@ def _route(plan: Plan) -> _Finding:
     problem, i, routes = plan.problem, plan.instances, plan.routes
     if routes is None:
         return _Finding("route", np.empty(0), np.empty(0), lambda _: ("", ""))
-    left, right, sink = problem.pair_ends[i.pair].T
-    begin = np.stack([left, right, i.node], axis=1).ravel()
-    end = np.stack([i.node, i.node, sink], axis=1).ravel()
+    begin, end = plan.flows[:2]
     first, last = routes.node[routes.offset[:-1]], routes.node[routes.offset[1:] - 1]
     wrong = np.flatnonzero((first != begin) | (last != end))
 
@@ -401,7 +399,9 @@ def _minimum_capacity(plan: Plan) -> _Finding:
     available = nodes.capacity - plan.load + greatest
     chosen = np.zeros(len(nodes), bool)
     chosen[plan.instances.node] = True
-    wrong = np.flatnonzero(chosen & (available < minimum - TOLERANCE * nodes.capacity))
+    # Without C_min a node that is overloaded breaks its capacity only.
+    lacks = available < minimum - TOLERANCE * nodes.capacity
+    wrong = np.flatnonzero(chosen & lacks & (minimum > 0))
 
     def describe(row: int) -> tuple[str, str]:
         where = str(nodes.ids[wrong[row]])
