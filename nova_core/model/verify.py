@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -100,14 +100,10 @@ class Report:
             },
             "violations": [
                 {
-                    "constraint": v.constraint,
-                    "where": v.where,
-                    "amount": v.amount if np.isfinite(v.amount) else None,
-                    "limit": v.limit if np.isfinite(v.limit) else None,
-                    "text": v.text,
-                    "accepted": v.accepted,
+                    name: None if isinstance(value, float) and not np.isfinite(value) else value
+                    for name, value in asdict(violation).items()
                 }
-                for v in self.violations
+                for violation in self.violations
             ],
         }
 
