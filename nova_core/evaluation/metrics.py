@@ -212,7 +212,7 @@ def _latency(plan: Plan, matrix: Floats | None) -> Latency:
         every = float(plan.link_latency(matrix).sum())
         return _summary(each, float(each.max()), direct, objectives, every)
     problem, i = plan.problem, plan.instances
-    legs = plan.leg_latency_by(matrix)
+    legs = plan.leg_latency if matrix is None else plan.leg_latency_by(matrix)
     paths = legs[:, :2] + legs[:, 2:]
     source = np.concatenate([problem.matrix.left[i.pair], problem.matrix.right[i.pair]])
     replicas = np.tile(i.replicas, 2)

@@ -396,7 +396,7 @@ class Plan:
             sums = np.concatenate(([0.0], np.cumsum(hop)))
             per_route = sums[r.offset[1:] - 1] - sums[r.offset[:-1]]
             return np.asarray(per_route.reshape(-1, 3))
-        left, right, sink = p.pair_ends[i.pair].T
+        left, right, sink = (end[i.pair] for end in (p.left_node, p.right_node, p.sink_node))
         legs = between(left, i.node), between(right, i.node), between(i.node, sink)
         return np.stack(legs, axis=1)
 
@@ -407,7 +407,8 @@ class Plan:
         In the other objectives, ms, a pair that is cut counts with the mean of its replicas, so
         that plans that cut compare with others.
         """
-        legs, i = self.leg_latency_by(latency), self.instances
+        legs = self.leg_latency if latency is None else self.leg_latency_by(latency)
+        i = self.instances
         if objective == "network-usage":
             return float((self.leg_rate * legs).sum())
         share = i.replicas / np.bincount(i.pair, i.replicas, self.operator_count)[i.pair]
