@@ -42,7 +42,7 @@ SHARE_OVERDUE = 0.05
 ATTEMPTS = 3
 
 Tell = Callable[[str], None]
-Starter = Callable[["Plan", Callable[[int], "Workload"], str], "Job"]
+Starter = Callable[["Plan", Callable[[int], Any], str], "Job"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Bed:
         limits: the hosts' CPU limits.
         settings: of the engine.
         disturbances: what happens to hosts in the measured time.
-        starter: has a plan run, instead of `start_job`.
+        starter: has a plan run, instead of `Engine.start`.
         events: what has happened since the job was started.
     """
 
