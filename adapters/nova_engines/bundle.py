@@ -20,7 +20,7 @@ from nova_core.model.validation import UNUSABLE
 from nova_engines.dataflow import Dataflow, from_plan
 from nova_engines.names import sanitised
 from nova_engines.nodes import Node
-from nova_engines.workload import SourceStream, Workload
+from nova_engines.workload import SourceStream, Workload, through
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
@@ -270,8 +270,6 @@ def from_sockets(workload: Workload, text: str) -> Workload:
 
 def _from_kafka(workload: Workload, servers: str, text: str) -> Workload:
     """The same streams, read from a broker."""
-    from nova_kafka.topics import through
-
     topics: dict[str, tuple[str, int]] = {}
     chosen = by_source(workload, "topics", text, "TOPIC:PARTITION") if text else {}
     for source, value in chosen.items():

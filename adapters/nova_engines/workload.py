@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nova_core.errors import NovaError
@@ -211,3 +212,36 @@ class Workload:
         except (OSError, UnicodeDecodeError) as error:
             raise NovaError(f"{path}: cannot be read as text: {error}") from error
         return cls.from_json(text, str(path))
+
+
+def partitions_of(streams: Sequence[str]) -> list[tuple[str, int]]:
+    """The topic and partition of every source, by the names of their logical streams."""
+    count: dict[str, int] = {}
+    found = []
+    for stream in streams:
+        number = count.get(stream, 0)
+        count[stream] = number + 1
+        found.append((stream, number))
+    return found
+
+
+def through(
+    workload: Workload,
+    servers: str,
+    topics: Mapping[str, tuple[str, int]] | None = None,
+    suffix: str = "",
+) -> Workload:
+    """The same streams, read from a broker.
+
+    Args:
+        workload: any.
+        servers: Kafka's bootstrap servers.
+        topics: topic and partition of sources that are not where `partitions_of` has them.
+        suffix: of the names of topics.
+    """
+    placed = partitions_of([one.stream or one.source for one in workload.sources])
+    sources = []
+    for one, at in zip(workload.sources, placed, strict=True):
+        topic, number = (topics or {}).get(one.source, (f"{at[0]}{suffix}", at[1]))
+        sources.append(replace(one, kind="kafka", address=servers, topic=topic, partition=number))
+    return replace(workload, sources=tuple(sources))

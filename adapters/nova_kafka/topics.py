@@ -7,13 +7,12 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
 
 if TYPE_CHECKING:
-    from nova_engines.workload import SourceStream, Workload
+    from nova_engines.workload import SourceStream
 
 RETRY_S = 0.2
 CREATE_S = 30.0
@@ -36,39 +35,6 @@ def kafka() -> Any:
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
     return kafka
-
-
-def partitions_of(streams: Sequence[str]) -> list[tuple[str, int]]:
-    """The topic and partition of every source, by the names of their logical streams."""
-    count: dict[str, int] = {}
-    found = []
-    for stream in streams:
-        number = count.get(stream, 0)
-        count[stream] = number + 1
-        found.append((stream, number))
-    return found
-
-
-def through(
-    workload: Workload,
-    servers: str,
-    topics: Mapping[str, tuple[str, int]] | None = None,
-    suffix: str = "",
-) -> Workload:
-    """The same streams, read from a broker.
-
-    Args:
-        workload: any.
-        servers: Kafka's bootstrap servers.
-        topics: topic and partition of sources that are not where `partitions_of` has them.
-        suffix: of the names of topics.
-    """
-    placed = partitions_of([one.stream or one.source for one in workload.sources])
-    sources = []
-    for one, at in zip(workload.sources, placed, strict=True):
-        topic, number = (topics or {}).get(one.source, (f"{at[0]}{suffix}", at[1]))
-        sources.append(replace(one, kind="kafka", address=servers, topic=topic, partition=number))
-    return replace(workload, sources=tuple(sources))
 
 
 def topics_of(sources: Sequence[SourceStream]) -> dict[str, int]:

@@ -133,7 +133,7 @@ def _write_job(
     bundle.write_texts(directory, documents)
     given = words(
         *("--master", c.master_url, "--results", results, "--heap", min(c.heaps.values())),
-        *("--checkpoints", f"{c.work_directory}/checkpoints"),
+        *("--checkpoints", f"{c.work_directory.replace(NODE, 'job')}/checkpoints"),
     )
     run = [
         bundle.comment("Runs the job until its tuples end, or Ctrl-C. Options: run.sh --help."),

@@ -33,11 +33,9 @@ ALLOWED: dict[str, tuple[str, set[str]]] = {
     "nova_core": ("nova_core", set()),
     **{name: (f"adapters/{name}", CORE | SHARED) for name in ADAPTERS},
     "nova_engines": ("adapters/nova_engines", CORE),
-    # Jobs that are written out name the connector's jar, and the partitions they read.
-    "nova_flink": (
-        "adapters/nova_flink",
-        CORE | SHARED | {"nova_kafka.home", "nova_kafka.topics"},
-    ),
+    # Jobs that are written out name the connector's jar, or bring the client's.
+    "nova_flink": ("adapters/nova_flink", CORE | SHARED | {"nova_kafka.home"}),
+    "nova_spark": ("adapters/nova_spark", CORE | SHARED | {"nova_kafka.home"}),
     # What flows in an experiment is handed on to an engine.
     "nova_workloads": (
         "workloads/nova_workloads",

@@ -20,7 +20,8 @@ from test_builder_e2e import compare
 from nova_core.errors import NovaError
 from nova_engines import results
 from nova_engines.dataflow import Dataflow, Operator
-from nova_engines.workload import SourceStream, Workload
+from nova_engines.workload import SourceStream, Workload, partitions_of
+from nova_engines.workload import through as through_broker
 from nova_flink.client import Client
 from nova_flink.home import FlinkHome
 from nova_flink.local_cluster import LocalCluster
@@ -63,11 +64,11 @@ def through(broker: Broker, workload: Workload, prefix: str) -> Workload:
         one.source: (f"{prefix}-{topic}", number)
         for one, (topic, number) in zip(
             workload.sources,
-            topics.partitions_of([one.stream for one in workload.sources]),
+            partitions_of([one.stream for one in workload.sources]),
             strict=True,
         )
     }
-    made = topics.through(workload, broker.servers, names)
+    made = through_broker(workload, broker.servers, names)
     topics.create(broker.servers, topics.topics_of(made.sources))
     return made
 

@@ -7,9 +7,9 @@ import pytest
 
 from nova_core.errors import NovaError
 from nova_engines.results import FIELDS
-from nova_engines.workload import SourceStream
+from nova_engines.workload import SourceStream, partitions_of
 from nova_kafka.measures import Sample, back_pressure, latencies
-from nova_kafka.topics import partitions_of, topics_of
+from nova_kafka.topics import topics_of
 
 
 def test_latencies_begin_with_the_older_input() -> None:

@@ -20,7 +20,7 @@ from spark_reference import compare
 
 from nova_core.model import Plan
 from nova_engines.dataflow import Dataflow, from_plan
-from nova_engines.workload import Workload
+from nova_engines.workload import Workload, through
 from nova_kafka import topics
 from nova_kafka.broker import local_broker
 from nova_kafka.home import broker_home
@@ -159,7 +159,7 @@ def test_plans_through_kafka(driver: Driver, tmp_path: Path, seed: int) -> None:
     plan = plan_of(seed)
     with local_broker(tmp_path / "broker") as broker:
         start_ms = int(time.time() * 1000)
-        workload = topics.through(flowing(seed, plan.problem, start_ms), broker.servers)
+        workload = through(flowing(seed, plan.problem, start_ms), broker.servers)
         topics.create(broker.servers, topics.topics_of(workload.sources))
         dataflow = from_plan(plan, plan.problem, workload)
         # What is due before Spark is ready waits in the broker.
@@ -188,7 +188,7 @@ def test_a_message_that_is_no_tuple(driver: Driver, tmp_path: Path, strict: bool
     given = flowing(1, plan.problem, 0)
     given = replace(given, strict=strict, window_ms=1000, keys=1, every=1, count=3)
     with local_broker(tmp_path / "broker") as broker:
-        workload = topics.through(given, broker.servers)
+        workload = through(given, broker.servers)
         topics.create(broker.servers, topics.topics_of(workload.sources))
         producer = KafkaProducer(bootstrap_servers=broker.servers)
         for one in workload.sources:

@@ -62,7 +62,7 @@ def test_scripts_start_the_plan(tmp_path: Path) -> None:
             [target / "job" / "run.sh", "--record", tmp_path / "record.json", *options],
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=480,
             check=False,
         )
         assert done.returncode == 0, done.stderr[-2000:]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from nova_core.errors import NovaError
+from nova_engines.workload import through
 from nova_harness.engines.base import Job, RunError
 from nova_harness.engines.deployment import EngineDeployment
 from nova_kafka import topics
@@ -218,7 +219,7 @@ class _KafkaEngine:
         servers, suffix = self.kafka.broker.servers, f"-{time.time_ns() // 1_000_000}"
 
         def read(start_ms: int) -> Workload:
-            return topics.through(workload(start_ms), servers, suffix=suffix)
+            return through(workload(start_ms), servers, suffix=suffix)
 
         topics.create(servers, topics.topics_of(read(0).sources))
         sources = plan.problem.sources
