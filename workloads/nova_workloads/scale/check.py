@@ -261,8 +261,8 @@ class _Check:
         count("requirement", lacking, "operator", F.lit(1.0), F.lit(0.0), text)
         # As in the core: so much was available when the node was chosen at the latest.
         available = capacity - load + F.col("greatest")
-        text = F.format_string("node %s had %.6g tuples/s available at most when last chosen, C_min "
-                               f"is {p.c_min:g}", "node", available)  # fmt: skip
+        text = F.format_string("node %s had %.6g tuples/s available at most when last chosen, "
+                               f"C_min is {p.c_min:g}", "node", available)  # fmt: skip
         small = loads.where(available < p.c_min - TOLERANCE * capacity)
         count("minimum-capacity", small, "node", available, F.lit(p.c_min), text)
         if p.bandwidth is not None:
