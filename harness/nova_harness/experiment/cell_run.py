@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace as replaced
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import convert
 from msgspec.structs import replace
 
 from nova_harness.engines.flink import FlinkEngine
+from nova_harness.engines.queries import start_job
 from nova_harness.experiment.cells import Cell
 from nova_harness.experiment.controlled import Control
 from nova_harness.experiment.engine_run import Bed, Outcome, Starter, Timing, run_plan
@@ -41,7 +43,7 @@ def starter(bed: Bed, cell: Cell, folder: CellFolder) -> Starter:
     """What has a plan run where a cell's plan, a controller or the engine decides."""
     by = cell.strategy.scheduled_by
     if by == "plan":
-        return bed.engine.start
+        return partial(start_job, bed.engine)
     assert isinstance(bed.engine, FlinkEngine)
     if by == "engine":
         return bed.engine.start_unpinned
