@@ -237,3 +237,17 @@ class LiveCostSpace:
         error[: self._count] = self._error
         present[: self._count] = self._present
         self._state, self._error, self._present = state, error, present
+
+
+def located(position: Floats, height: Floats | None, latency: ArrayLike) -> Location:
+    """Where a node belongs that has measured others, which stay where they are.
+
+    Args:
+        position: (m, d) of the others, ms.
+        height: (m,) of the others, ms, or None in a space without heights.
+        latency: (m,) what was measured, ms.
+
+    Raises:
+        ProblemError: as `LiveCostSpace.locate`.
+    """
+    return LiveCostSpace(CostSpace(position, height)).locate(np.arange(len(position)), latency)

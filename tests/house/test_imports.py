@@ -122,10 +122,12 @@ INSIDE = {
         "service",
     },
 }
-# Inside functions: what a reader of problems, and a strategy's parameters, need of one above.
+# Inside functions: what a reader of problems, a strategy's parameters, and a node that comes with
+# measurements need of one above.
 EXCEPTIONS = {
     ("model", "nova_core.costspace.automatic"),
     ("queries", "nova_core.strategies.nova"),
+    ("placement", "nova_core.costspace.incremental"),
 }
 
 

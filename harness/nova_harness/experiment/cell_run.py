@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace as replaced
-from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import convert
 from msgspec.structs import replace
 
 from nova_harness.engines.flink import FlinkEngine
-from nova_harness.engines.queries import start_job
 from nova_harness.experiment.cells import Cell
 from nova_harness.experiment.controlled import Control
 from nova_harness.experiment.engine_run import Bed, Outcome, Starter, Timing, run_plan
@@ -39,11 +37,11 @@ def place(cell: Cell, problem: Problem) -> Plan:
     return create(cell.strategy.name, **cell.strategy.parameters).place(problem)
 
 
-def starter(bed: Bed, cell: Cell, folder: CellFolder) -> Starter:
-    """What has a plan run where a cell's plan, a controller or the engine decides."""
+def starter(bed: Bed, cell: Cell, folder: CellFolder) -> Starter | None:
+    """What has a plan run where not the plan alone decides, but a controller or the engine."""
     by = cell.strategy.scheduled_by
     if by == "plan":
-        return partial(start_job, bed.engine)
+        return None
     assert isinstance(bed.engine, FlinkEngine)
     if by == "engine":
         return bed.engine.start_unpinned

@@ -7,7 +7,7 @@ sections 4.1 and 4.2.2.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
 import msgspec
@@ -322,7 +322,7 @@ class Sbon(Figure[SbonParameters, Result]):
         )
         return [
             penalties,
-            Table(**{**vars(distributions), "rows": result.distributions}),
+            replace(distributions, rows=result.distributions),
             listed(
                 "sbon-spaces",
                 "RELAXATION in other cost spaces, %",

@@ -8,7 +8,7 @@ consecutive hours, with load drawn at random, as that of PlanetLab's nodes is no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
@@ -246,8 +246,8 @@ class SbonMigration(Figure[SbonMigrationParameters, Result]):
             {">change, %": "usage", ">migrations": "moves"},
         )
         return [
-            Table(**{**vars(rows), "lines": lines}),
-            Table(**{**vars(pairs), "rows": result.pairs}),
+            replace(rows, lines=lines),
+            replace(pairs, rows=result.pairs),
         ]
 
     def draw(self, result: Result) -> Drawing:

@@ -94,15 +94,15 @@ def _position(state: LiveState, given: list[float], where: str) -> Floats:
 
 def _located(state: LiveState, latency: Mapping[str, float], where: str) -> tuple[Floats, float]:
     """Position and height that fit measured latencies to other nodes, which stay where they are."""
-    from nova_core.costspace.cost_space import CostSpace
-    from nova_core.costspace.incremental import LiveCostSpace
+    from nova_core.costspace.incremental import located
 
     rows = [_row(state.node_index, "node", name, f"{where}: latency: ") for name in latency]
     nodes = state.nodes
     height = nodes.extra[rows, 0]
-    space = LiveCostSpace(CostSpace(nodes.position[rows], height if height.any() else None))
     try:
-        found = space.locate(np.arange(len(rows)), list(latency.values()))
+        found = located(
+            nodes.position[rows], height if height.any() else None, list(latency.values())
+        )
     except ProblemError as error:
         raise ProblemError(f"{where}: {error}") from None
     return found.position, found.height or 0.0
