@@ -77,7 +77,8 @@ def serve(
     """
     token = _token(token_file)
     with shared.extra("serve"):
-        from nova_core.service.server import Settings, serve
+        from nova_core.service.server import serve
+        from nova_core.service.store import Settings
 
     def ready(url: str) -> None:
         if as_json:

@@ -185,15 +185,10 @@ def arriving_rate(plan: Plan) -> Floats:
 
     What a source produces on the very node that joins it does not travel and is left out.
     """
-    problem, i = plan.problem, plan.instances
-    if isinstance(plan, QueryPlan):
-        start, stop = plan.ends
-        here = (start == stop) & (plan.links.consumer >= 0)
-        where, local = start[here], plan.sent[here]
-    else:
-        here = problem.pair_ends[i.pair, :2] == i.node[:, None]
-        where, local = i.node, (plan.leg_rate[:, :2] * here).sum(axis=1)
-    rate = plan.load - np.bincount(where, local, minlength=len(problem.nodes))
+    flows = plan.flows
+    here = (flows.source == flows.target) & ~flows.to_sink
+    local = np.bincount(flows.source[here], flows.rate[here], minlength=len(plan.load))
+    rate = plan.load - local
     # Subtracting must not leave a rounding error where nothing arrives.
     return np.where(rate > TOLERANCE * plan.load, rate, 0.0)
 
@@ -217,7 +212,7 @@ def _latency(plan: Plan, matrix: Floats | None) -> Latency:
         every = float(plan.link_latency(matrix).sum())
         return _summary(each, float(each.max()), direct, objectives, every)
     problem, i = plan.problem, plan.instances
-    legs = plan.leg_latency_by(matrix)
+    legs = plan.leg_latency if matrix is None else plan.leg_latency_by(matrix)
     paths = legs[:, :2] + legs[:, 2:]
     source = np.concatenate([problem.matrix.left[i.pair], problem.matrix.right[i.pair]])
     replicas = np.tile(i.replicas, 2)

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nova_core.errors import PlanError
 from nova_core.model.objectives import leg_weights
-from nova_core.model.problem import Floats, Ints, Problem
+from nova_core.model.problem import Bools, Floats, Ints, Problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +141,24 @@ class Routes:
 
     offset: Ints
     node: Ints
+
+
+class Flows(NamedTuple):
+    """What is sent between sources, instances and sinks.
+
+    Attributes:
+        source: (f,) node it leaves.
+        target: (f,) node it enters, perhaps the same.
+        rate: (f,) tuples/s.
+        instance: (f,) that receives it, or that sends it to a sink; -1 from a source to a sink.
+        to_sink: (f,) whether it ends at a sink.
+    """
+
+    source: Ints
+    target: Ints
+    rate: Floats
+    instance: Ints
+    to_sink: Bools
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,6 +327,19 @@ class Plan:
         """(k, 3) tuples/s on each instance's legs: left and right input (`received`), output."""
         return np.stack([*self.received, self.output_rate], axis=1)
 
+    @property
+    def flows(self) -> Flows:
+        """What is sent: the three legs of every instance."""
+        i = self.instances
+        left, right, sink = self.problem.pair_ends[i.pair].T
+        return Flows(
+            np.stack([left, right, i.node], axis=1).ravel(),
+            np.stack([i.node, i.node, sink], axis=1).ravel(),
+            self.leg_rate.ravel(),
+            np.repeat(np.arange(len(i)), 3),
+            np.tile([False, False, True], len(i)),
+        )
+
     @cached_property
     def added_load(self) -> Floats:
         """(k,) tuples/s each instance adds to its node, each distinct partition once."""
@@ -365,7 +396,7 @@ class Plan:
             sums = np.concatenate(([0.0], np.cumsum(hop)))
             per_route = sums[r.offset[1:] - 1] - sums[r.offset[:-1]]
             return np.asarray(per_route.reshape(-1, 3))
-        left, right, sink = p.pair_ends[i.pair].T
+        left, right, sink = (end[i.pair] for end in (p.left_node, p.right_node, p.sink_node))
         legs = between(left, i.node), between(right, i.node), between(i.node, sink)
         return np.stack(legs, axis=1)
 
@@ -376,7 +407,8 @@ class Plan:
         In the other objectives, ms, a pair that is cut counts with the mean of its replicas, so
         that plans that cut compare with others.
         """
-        legs, i = self.leg_latency_by(latency), self.instances
+        legs = self.leg_latency if latency is None else self.leg_latency_by(latency)
+        i = self.instances
         if objective == "network-usage":
             return float((self.leg_rate * legs).sum())
         share = i.replicas / np.bincount(i.pair, i.replicas, self.operator_count)[i.pair]

@@ -11,7 +11,7 @@ import numpy as np
 
 from nova_core.errors import ProblemError
 from nova_core.model.objectives import OBJECTIVES
-from nova_core.model.plan import Instances, Partitions, Plan
+from nova_core.model.plan import Flows, Instances, Partitions, Plan
 from nova_core.model.problem import Floats, Ints
 from nova_core.model.query_graph import QueryGraph
 
@@ -205,6 +205,13 @@ class QueryPlan(Plan):
             np.where(side >= 0, nodes[np.maximum(side, -1)], -1 - side) for side in self.links[:2]
         )
         return start, stop
+
+    @property
+    def flows(self) -> Flows:
+        """What is sent: every link between instances."""
+        (start, stop), links = self.ends, self.links
+        instance = np.where(links.consumer >= 0, links.consumer, np.maximum(links.producer, -1))
+        return Flows(start, stop, self.sent, instance, links.consumer < 0)
 
     def link_latency(self, latency: Floats | None = None) -> Floats:
         """(l,) ms of each link by a measured (n, n) matrix, or by coordinates when None."""

@@ -8,7 +8,6 @@ import numpy as np
 
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints
-from nova_core.model.query_plan import QueryPlan
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,17 +37,8 @@ class Hops:
 
 def hops(plan: Plan) -> Hops:
     """Every hop of every flow that leaves its node; one that ends where it begins has none."""
-    if isinstance(plan, QueryPlan):
-        (source, target), rate = plan.ends, plan.sent
-        crossing = source != target
-        return Hops(source[crossing], target[crossing], rate[crossing])
-    rate = plan.leg_rate.ravel()
-    if plan.routes is None:
-        p, i = plan.problem, plan.instances
-        left, right, sink = p.pair_ends[i.pair].T
-        source = np.stack([left, right, i.node], axis=1).ravel()
-        target = np.stack([i.node, i.node, sink], axis=1).ravel()
-    else:
+    source, target, rate, *_ = plan.flows
+    if plan.routes is not None:
         offset, node = plan.routes.offset, plan.routes.node
         leg = np.repeat(np.arange(len(rate)), np.diff(offset))
         inside = leg[:-1] == leg[1:]

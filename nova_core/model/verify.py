@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -100,14 +100,10 @@ class Report:
             },
             "violations": [
                 {
-                    "constraint": v.constraint,
-                    "where": v.where,
-                    "amount": v.amount if np.isfinite(v.amount) else None,
-                    "limit": v.limit if np.isfinite(v.limit) else None,
-                    "text": v.text,
-                    "accepted": v.accepted,
+                    name: None if isinstance(value, float) and not np.isfinite(value) else value
+                    for name, value in asdict(violation).items()
                 }
-                for v in self.violations
+                for violation in self.violations
             ],
         }
 
@@ -329,9 +325,7 @@ def _route(plan: Plan) -> _Finding:
     problem, i, routes = plan.problem, plan.instances, plan.routes
     if routes is None:
         return _Finding("route", np.empty(0), np.empty(0), lambda _: ("", ""))
-    left, right, sink = problem.pair_ends[i.pair].T
-    begin = np.stack([left, right, i.node], axis=1).ravel()
-    end = np.stack([i.node, i.node, sink], axis=1).ravel()
+    begin, end = plan.flows[:2]
     first, last = routes.node[routes.offset[:-1]], routes.node[routes.offset[1:] - 1]
     wrong = np.flatnonzero((first != begin) | (last != end))
 
@@ -401,7 +395,9 @@ def _minimum_capacity(plan: Plan) -> _Finding:
     available = nodes.capacity - plan.load + greatest
     chosen = np.zeros(len(nodes), bool)
     chosen[plan.instances.node] = True
-    wrong = np.flatnonzero(chosen & (available < minimum - TOLERANCE * nodes.capacity))
+    # Without C_min a node that is overloaded breaks its capacity only.
+    lacks = available < minimum - TOLERANCE * nodes.capacity
+    wrong = np.flatnonzero(chosen & lacks & (minimum > 0))
 
     def describe(row: int) -> tuple[str, str]:
         where = str(nodes.ids[wrong[row]])

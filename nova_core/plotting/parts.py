@@ -10,7 +10,6 @@ import numpy as np
 
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
-from nova_core.model.query_plan import QueryPlan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -143,22 +142,11 @@ class Flow(NamedTuple):
 
 def flows_of(plan: Plan, instances: Ints) -> Iterator[Flow]:
     """The flows of some of a plan's instances that carry anything."""
-    if isinstance(plan, QueryPlan):
-        (start, stop), links = plan.ends, plan.links
-        operator = np.append(plan.instances.pair, -1)
-        end = np.where(links.consumer >= 0, links.consumer, np.maximum(links.producer, -1))
-        for row in np.flatnonzero(np.isin(end, instances) & (plan.sent > 0)).tolist():
-            stops, result = np.array([start[row], stop[row]]), bool(links.consumer[row] < 0)
-            yield Flow(stops, float(plan.sent[row]), int(operator[end[row]]), result)
-        return
-    rates, pair, node = plan.leg_rate, plan.instances.pair, plan.instances.node
-    for k in instances.tolist():
-        for leg in range(3):
-            if plan.routes is not None:
-                begin, after = plan.routes.offset[3 * k + leg : 3 * k + leg + 2]
-                stops = plan.routes.node[begin:after]
-            else:
-                outer = plan.problem.pair_ends[pair[k], leg]
-                stops = np.array([node[k], outer] if leg == 2 else [outer, node[k]])
-            if rates[k, leg] > 0:
-                yield Flow(stops, float(rates[k, leg]), int(pair[k]), leg == 2)
+    flows, operator = plan.flows, np.append(plan.instances.pair, -1)
+    for row in np.flatnonzero(np.isin(flows.instance, instances) & (flows.rate > 0)).tolist():
+        stops = np.array([flows.source[row], flows.target[row]])
+        if plan.routes is not None:
+            begin, end = plan.routes.offset[row : row + 2]
+            stops = plan.routes.node[begin:end]
+        which = int(operator[flows.instance[row]])
+        yield Flow(stops, float(flows.rate[row]), which, bool(flows.to_sink[row]))

@@ -31,18 +31,15 @@ OPEN = ("/health",)
 _STREAM = OPERATIONS["stream"][0].path
 
 
-def application(
-    store: Store, *, limit: int, token: str | None = None, hosts: frozenset[str] | None = None
-) -> Starlette:
+def application(store: Store, hosts: frozenset[str] | None = None) -> Starlette:
     """The application that serves a store, and closes it when it ends.
 
     Args:
         store: what it serves.
-        limit: bytes that a request's body may have.
-        token: what clients must present as bearer; None for none.
         hosts: names clients may call the service by; None for any. A page in a browser that had its
             own name resolved to this machine would call it by that.
     """
+    token = store.settings.token
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -58,7 +55,7 @@ def application(
         return Response(description, media_type=JSON)
 
     app = Starlette(
-        routes=[*Operations(store, limit).routes(), Route("/openapi.json", openapi)],
+        routes=[*Operations(store).routes(), Route("/openapi.json", openapi)],
         middleware=[Middleware(Gate, token=token, hosts=hosts, metrics=store.metrics)],
         exception_handlers={
             NovaError: _refused,

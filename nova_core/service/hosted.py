@@ -84,10 +84,7 @@ class HostedPlacement:
         self._warm = False
         self._ended: str | None = None
         self._closed = False
-        self._events = {
-            outcome: lambda kind, outcome=outcome: metrics.events.labels(name, kind, outcome)
-            for outcome in ("followed", "refused")
-        }
+        self._events = metrics.events
         self._seconds = metrics.event_seconds.labels(name)
         self._moves = metrics.moves.labels(name)
         self._version = metrics.version.labels(name)
@@ -215,14 +212,14 @@ class HostedPlacement:
                 self._unwritable = str(error)
             elif isinstance(error, InfeasibleError | ProblemError):
                 self._unwritable = None
-                self._events["refused"](kind).inc()
+                self._events.labels(self.name, kind, "refused").inc()
             raise
         finally:
             self._warm = True
         self._unwritable = None
         self.version = delta.new_version
         self._seconds.observe(time.perf_counter() - begin)
-        self._events["followed"](kind).inc()
+        self._events.labels(self.name, kind, "followed").inc()
         self._moves.inc(len(delta.move))
         self._version.set(delta.new_version)
         return text, delta.new_version

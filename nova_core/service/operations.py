@@ -88,15 +88,10 @@ class Endpoint:
 class Operations:
     """All operations on a store."""
 
-    def __init__(self, store: Store, limit: int) -> None:
-        """Prepare.
-
-        Args:
-            store: what they work on.
-            limit: bytes that a request's body may have.
-        """
+    def __init__(self, store: Store) -> None:
+        """Prepare to work on a store."""
         self._store = store
-        self._receiver = Receiver(store.directory, limit)
+        self._receiver = Receiver(store.settings.directory, store.settings.limit)
 
     def routes(self) -> list[Route]:
         """A route for each."""

@@ -8,15 +8,13 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 
 import uvicorn
 
 from nova_core import console
 from nova_core.errors import NovaError
 from nova_core.service.application import application
-from nova_core.service.store import Store
+from nova_core.service.store import Settings, Store
 
 # Seconds that requests under way have to end.
 PATIENCE = 10
@@ -24,31 +22,6 @@ PATIENCE = 10
 KEEP_ALIVE = 75
 # Threads that read plans out give way to requests this often, in seconds (Python: 5 ms).
 SWITCH = 0.0005
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How the service runs.
-
-    Attributes:
-        directory: what it keeps; made if missing.
-        host: address or name to listen on.
-        port: 0 for any that is free.
-        token: what clients must present; None for none, on this machine only.
-        limit: bytes that a request's body may have.
-        sync: whether events wait for the disk itself.
-        idle: seconds after which a placement that nobody uses leaves the memory; None: never.
-        body_memory: bytes that reading a large body may take.
-    """
-
-    directory: Path
-    host: str
-    port: int
-    token: str | None
-    limit: int
-    sync: bool
-    idle: float | None
-    body_memory: int
 
 
 def serve(settings: Settings, ready: Callable[[str], None]) -> None:
@@ -76,24 +49,14 @@ def serve(settings: Settings, ready: Callable[[str], None]) -> None:
                 f"listening on {shown}:{port}: token and data cross the network unencrypted; put a "
                 "proxy with TLS before it"
             )
-        store = Store(
-            settings.directory,
-            sync=settings.sync,
-            idle=settings.idle,
-            body_memory=settings.body_memory,
-        )
+        store = Store(settings)
         if settings.token is None:
             console.warn(
                 "there is no token: every user of this machine may use the service, and everyone "
                 "whom a proxy lets through; --token-file or NOVA_TOKEN asks for one"
             )
         hosts = {"localhost", "127.0.0.1", "::1", address, settings.host.lower()}
-        app = application(
-            store,
-            limit=settings.limit,
-            token=settings.token,
-            hosts=frozenset(hosts) if local else None,
-        )
+        app = application(store, hosts=frozenset(hosts) if local else None)
         config = uvicorn.Config(
             app,
             access_log=False,

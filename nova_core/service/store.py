@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,51 +21,59 @@ from nova_core.service.hosted import HostedPlacement
 from nova_core.service.intake import Intake, RefusedError, place, read_kept, require_problem
 from nova_core.service.metrics import Metrics
 
-# Bytes that reading a large body may take.
-BODY_MEMORY = 512 * 2**20
-# Seconds after which a placement that nobody uses leaves the memory.
-IDLE = 3600.0
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the service runs.
+
+    Attributes:
+        directory: what it keeps; made if missing.
+        host: address or name to listen on.
+        port: 0 for any that is free.
+        token: what clients must present as bearer; None for none, on this machine only.
+        limit: bytes that a request's body may have.
+        sync: whether events wait for the disk itself (power cuts).
+        idle: seconds after which a placement that nobody uses leaves the memory; None: never.
+        body_memory: bytes that reading a large body may take.
+    """
+
+    directory: Path
+    host: str = "127.0.0.1"
+    port: int = 8571
+    token: str | None = None
+    limit: int = 64 * MIB
+    sync: bool = False
+    idle: float | None = 3600.0
+    body_memory: int = 512 * MIB
 
 
 class Store:
     """Problems and placements by name.
 
     Attributes:
-        directory: where they are.
+        settings: how the service runs.
         placements: by name.
         damaged: why placements could not be read, by name; they are left alone.
         metrics: of everything here.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        sync: bool,
-        idle: float | None = IDLE,
-        body_memory: int = BODY_MEMORY,
-    ) -> None:
-        """Open a directory and reload what is there.
-
-        Args:
-            directory: made if missing.
-            sync: whether events wait for the disk itself (power cuts).
-            idle: seconds after which a placement that nobody uses leaves the memory; None: never.
-            body_memory: bytes that reading a large body may take.
+    def __init__(self, settings: Settings) -> None:
+        """Open the directory and reload what is there.
 
         Raises:
             NovaError: when another service uses it, or it cannot be written.
         """
-        self.directory = make_directory(directory)
+        self.settings = settings
+        directory = make_directory(settings.directory)
         self._lock = lock_directory(directory)
         self.metrics = Metrics()
         self.placements: dict[str, HostedPlacement] = {}
         self.damaged: dict[str, str] = {}
-        self._sync = sync
-        self._idle = idle
         self._problems_at = make_directory(directory / "problems")
         self._placements_at = make_directory(directory / "placements")
-        self._intake = Intake(body_memory)
+        self._intake = Intake(settings.body_memory)
         # Both take all of a core and much memory: one at a time.
         self._uploading = asyncio.Lock()
         self._placing = asyncio.Lock()
@@ -81,7 +90,7 @@ class Store:
         _settle()
 
     def _resume(self, name: str) -> HostedPlacement:
-        return HostedPlacement(name, self._placements_at / name, self._sync, self.metrics)
+        return HostedPlacement(name, self._placements_at / name, self.settings.sync, self.metrics)
 
     # --- problems ---------------------------------------------------------------------------------
 
@@ -189,12 +198,11 @@ class Store:
 
     async def unload_idle(self) -> None:
         """Have placements that nobody uses leave the memory, without end."""
-        if self._idle is None:
-            return
-        while True:
-            await asyncio.sleep(min(60.0, self._idle / 4))
+        idle = self.settings.idle
+        while idle is not None:
+            await asyncio.sleep(min(60.0, idle / 4))
             for each in [*self.placements.values()]:
-                await each.unload(self._idle)
+                await each.unload(idle)
 
     def end_streams(self) -> None:
         """End all streams."""

@@ -6,13 +6,15 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from needs import skip_or_fail
 
+import nova_testbed
 from nova_core.errors import NovaError
 from nova_harness.commands.experiment import succeeded
 from nova_harness.engines.flink import ready_home
-from nova_harness.experiment.document import read_experiment
+from nova_harness.experiment.document import find_experiment, read_experiment
 from nova_harness.experiment.runner import Watcher, run_experiment
 from nova_harness.report import make_report, write_report
 from nova_testbed.inventory import read_inventory
@@ -21,43 +23,12 @@ from nova_testbed.rack.requirements import missing
 
 pytestmark = pytest.mark.e2e
 
-INVENTORY = """
-inventory: 1
-name: {name}
-virtual: true
-defaults: {{cpu: 0.25, memory: 512 MiB}}
-hosts:
-  - {{name: hub, role: sink, cpu: 0.6, memory: 1 GiB}}
-  - {{name: left, role: source}}
-  - {{name: right, role: source}}
-  - {{name: near, role: worker}}
-  - {{name: far, role: worker}}
-network: {{rtt_ms: 20}}
-"""
-EXPERIMENT = """
-experiment: 1
-name: disturbed-small
-workload: {regions: 1}
-inventory: rack.yaml
-strategies:
-  - {name: top-c, scheduled_by: controller, label: controlled}
-  - top-c
-  - {name: top-c, scheduled_by: engine, label: engine-default}
-rates: [200]
-settings: {checkpoint_s: 2}
-disturbances:
-  - {at: 5, what: kill, host: near, for: 6}
-duration_s: 28
-warm_up_s: 6
-drain_s: 8
-capacity: {seconds: 2, warm_up_s: 4}
-"""
 HOSTS = {"hub", "left", "right", "near", "far"}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """A directory with the experiment, and the inventory of a rack that is up."""
+    """A directory with the inventory of a rack that is up, the same as virtual-5."""
     reason = str(missing() or "")
     try:
         ready_home(print)
@@ -66,8 +37,9 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     if reason:
         skip_or_fail(reason)
     file = tmp_path / "rack.yaml"
-    file.write_text(INVENTORY.format(name=f"novadis-{os.getpid()}"))
-    (tmp_path / "experiment.yaml").write_text(EXPERIMENT)
+    shipped = Path(nova_testbed.__file__).parent / "inventories" / "virtual-5.yaml"
+    # A rack of its own, whatever else runs on this machine.
+    file.write_text(shipped.read_text().replace("virtual-5", f"novadis-{os.getpid()}"))
     rack = VirtualRack(read_inventory(file))
     rack.up()
     try:
@@ -77,7 +49,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_worker_is_killed(folder: Path) -> None:
-    experiment = read_experiment(folder / "experiment.yaml")
+    shipped = read_experiment(find_experiment("disturbed"))
+    experiment = msgspec.structs.replace(shipped, inventory="rack.yaml")
     cells = run_experiment(experiment, folder, folder / "run", Watcher(phase=print))
     assert succeeded(experiment, cells)
     report = make_report([folder / "run"], subject="controlled")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from nova_core.errors import NovaError, ProblemError
 from nova_core.model.columnar import write_columns
 from nova_core.model.files import read_problem, write_problem
+from nova_core.model.objectives import leg_weights
 from nova_core.model.plan import Instances, Partitions, Plan
 from nova_core.model.problem import Problem
 from nova_core.model.verify import verify
@@ -44,7 +45,9 @@ def tables_of(problem: Problem) -> tuple[pa.Table, pa.Table]:
         "join": problem.matrix.join,
         "ends": part.lists_of_rows(pair_nodes(problem)),
         "anchors": part.lists_of_rows(pair_anchors(problem).reshape(len(problem.matrix), -1)),
-        "point": part.lists_of_rows(geometric_median(pair_anchors(problem))),
+        "point": part.lists_of_rows(
+            geometric_median(pair_anchors(problem), leg_weights(problem, "latency"))
+        ),
         "left_rate": problem.left_rate,
         "right_rate": problem.right_rate,
         "output_rate": problem.matrix.output_rate,
@@ -90,10 +93,10 @@ def in_cells(problem: Problem, cells: int, share: float, parameters: NovaParamet
     placed, waiting, room = [], [joins.filter(pa.array(drawn < 0))], []
     for cell in range(cells):
         mine = nodes.filter(pa.array(home == cell)), joins.filter(pa.array(drawn == cell))
-        done = part.place_tables(*mine, query, last=False)
+        done = part.place_tables(*mine, query, cut=False)
         for kept, table in zip((placed, waiting, room), done[:3], strict=True):
             kept.append(table)
-    rest = part.place_tables(pa.concat_tables(room), pa.concat_tables(waiting), query, last=True)
+    rest = part.place_tables(pa.concat_tables(room), pa.concat_tables(waiting), query, cut=True)
     assert len(rest[1]) == 0
     return plan_of(problem, pa.concat_tables([*placed, rest[0]]))
 
@@ -104,7 +107,7 @@ def in_cells(problem: Problem, cells: int, share: float, parameters: NovaParamet
 def test_a_part_that_is_everything_is_placed_as_one_machine_does() -> None:
     problem = topology.generate(600, seed=3)
     whole = Nova(QUICK).place(problem)
-    placed, waiting, room, _ = part.place_tables(*tables_of(problem), query_of(problem), last=True)
+    placed, waiting, room, _ = part.place_tables(*tables_of(problem), query_of(problem), cut=True)
     mine = plan_of(problem, placed)
     assert len(waiting) == 0
     assert np.array_equal(mine.instances.node, whole.instances.node)
@@ -156,7 +159,7 @@ def test_what_fits_nowhere_is_handed_back() -> None:
     problem = topology.generate(100, seed=0)
     scarce = problem.with_capacity(np.minimum(problem.nodes.capacity, 1.0))
     nodes, joins = tables_of(scarce)
-    placed, waiting, room, _ = part.place_tables(nodes, joins, query_of(scarce), last=False)
+    placed, waiting, room, _ = part.place_tables(nodes, joins, query_of(scarce), cut=False)
     assert len(placed) == 0
     assert waiting.equals(joins)
     assert len(room) == len(nodes)

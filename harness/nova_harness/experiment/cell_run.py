@@ -37,11 +37,11 @@ def place(cell: Cell, problem: Problem) -> Plan:
     return create(cell.strategy.name, **cell.strategy.parameters).place(problem)
 
 
-def starter(bed: Bed, cell: Cell, folder: CellFolder) -> Starter:
-    """What has a plan run where a cell's plan, a controller or the engine decides."""
+def starter(bed: Bed, cell: Cell, folder: CellFolder) -> Starter | None:
+    """What has a plan run where not the plan alone decides, but a controller or the engine."""
     by = cell.strategy.scheduled_by
     if by == "plan":
-        return bed.engine.start
+        return None
     assert isinstance(bed.engine, FlinkEngine)
     if by == "engine":
         return bed.engine.start_unpinned

@@ -42,7 +42,7 @@ SHARE_OVERDUE = 0.05
 ATTEMPTS = 3
 
 Tell = Callable[[str], None]
-Starter = Callable[["Plan", Callable[[int], Workload], str], "Job"]
+Starter = Callable[["Plan", Callable[[int], Any], str], "Job"]
 
 
 @dataclass(frozen=True)

@@ -368,11 +368,15 @@ def draw_courses(courses: Sequence[Course], marks: Mapping[str, Mark]) -> Figure
         results.fill_between(at, course.per_s, color=colour, alpha=0.4, linewidth=0, step="mid")
         results.set_ylim(bottom=0)
         results.set_ylabel("results/s", color=GREY, fontsize=9)
-        _log_latency(latency.yaxis)
         _counts(results.yaxis)
         for axes in (latency, results):
             _quiet(axes)
             _events(axes, course, numbers=axes is latency)
+    # One scale for all, so that lines compare.
+    lows, highs = zip(*(panel.get_ylim() for panel in panels[::2]), strict=True)
+    for panel in panels[::2]:
+        panel.set_ylim(min(lows), max(highs))
+        _log_latency(panel.yaxis)
     panels[-1].set_xlim(0, max(len(course.p50_ms) for course in courses))
     panels[-1].set_xlabel("seconds", color=GREY, fontsize=9)
     return figure

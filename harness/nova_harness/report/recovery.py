@@ -75,7 +75,8 @@ class Course:
         p99_ms: (t,) their 99th percentile.
         recoveries: of each disturbance.
         late: results that took longer than `LATE_MS`.
-        before_ms: median and 99.99th percentile of latency before the first disturbance.
+        before_ms: median and 99.99th percentile of latency of results that had arrived before the
+            first disturbance.
         settled_ms: the same of results due `SETTLE_S` after the begin of the last one, or later.
     """
 
@@ -175,7 +176,7 @@ def course_of(cell: CellFolder) -> Course | None:
         p99,
         recoveries,
         int((results.latency_ms > LATE_MS).sum()),
-        _levels(results.latency_ms[results.due_s < first]),
+        _levels(results.latency_ms[results.arrive_s < first]),
         _levels(results.latency_ms[results.due_s >= last + SETTLE_S]),
     )
 

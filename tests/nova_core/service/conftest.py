@@ -12,7 +12,7 @@ from serving import LIMIT, Service, begin
 from starlette.testclient import TestClient
 
 from nova_core.service.application import application
-from nova_core.service.store import Store
+from nova_core.service.store import Settings, Store
 
 
 @pytest.fixture
@@ -22,9 +22,9 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
         def start(directory: str = "data", **settings: Any) -> TestClient:
             (tmp_path / directory).mkdir(exist_ok=True)
-            kept = {key: settings.pop(key) for key in ("idle", "body_memory") if key in settings}
-            store = Store(tmp_path / directory, sync=False, **kept)
-            app = application(store, **{"limit": LIMIT, **settings})
+            hosts = settings.pop("hosts", None)
+            store = Store(Settings(tmp_path / directory, **{"limit": LIMIT, **settings}))
+            app = application(store, hosts)
             client = TestClient(app, base_url="http://127.0.0.1")
             client.app_state["store"] = store
             return stack.enter_context(client)

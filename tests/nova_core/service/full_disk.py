@@ -46,10 +46,10 @@ def try_level(place: Path, pages: int, before: int, sync: bool) -> dict[str, int
     from serving import begin, rate
 
     from nova_core.service.application import application
-    from nova_core.service.store import Store
+    from nova_core.service.store import Settings, Store
 
     def client() -> TestClient:
-        app = application(Store(place / "data", sync=sync), limit=2**20)
+        app = application(Store(Settings(place / "data", sync=sync, limit=2**20)))
         return TestClient(app, base_url="http://127.0.0.1")
 
     followed: list[float] = []

@@ -73,6 +73,7 @@ def place_cells(
     coarse: Coarse,
     query: Query,
     seed: int,
+    cut: bool,
     place: Path,
 ) -> None:
     """One round: every cell places the joins drawn to it on its nodes.
@@ -84,9 +85,10 @@ def place_cells(
         coarse: where each belongs.
         query: what is the same in every cell.
         seed: of draws.
+        cut: whether joins that fit nowhere whole are cut.
         place: a directory that is made: a table of rows of `KINDS`.
     """
-    shared = spark.sparkContext.broadcast((coarse, query, seed))
+    shared = spark.sparkContext.broadcast((coarse, query, seed, cut))
     node, join = query.schemas
     placed = (
         nodes.mapInArrow(_with_cell(shared, False), f"{node}, cell int")
@@ -106,15 +108,14 @@ def place_here(nodes: Any, joins: Any, query: Query, place: Path) -> int:
         query: what is the same everywhere.
         place: a directory that is made, as by `place_cells`.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    *tables, spread = place_tables(nodes, joins, query, last=True)
+    *tables, spread = place_tables(nodes, joins, query, cut=True, spread=True)
     for kind, table in zip(KINDS, tables, strict=True):
         if len(table):
             (place / f"kind={kind}").mkdir(parents=True)
             struct = table.to_struct_array()
-            import pyarrow as pa
-
             pq.write_table(pa.table({kind: struct}), place / f"kind={kind}" / "part-0.parquet")
     return spread
 
@@ -142,7 +143,7 @@ def _with_cell(shared: Any, are_joins: bool) -> Callable[[Iterator[Any]], Iterat
 
         from nova_workloads.scale.part import rows_of_lists
 
-        coarse, query, seed = shared.value
+        coarse, query, seed, _ = shared.value
         for batch in batches:
             if not len(batch):
                 continue
@@ -159,11 +160,11 @@ def _placer(shared: Any, schema: Any) -> Callable[[Any, Any], Any]:
     def place_cell(nodes: Any, joins: Any) -> Any:
         import pyarrow as pa
 
-        _, query, _ = shared.value
+        _, query, _, cut = shared.value
         nodes, joins = nodes.drop_columns("cell"), joins.drop_columns("cell")
         tables = [schema.field("placed").type, joins, nodes]
         if len(nodes) and len(joins):
-            tables = list(place_tables(nodes, joins, query, last=False)[:3])
+            tables = list(place_tables(nodes, joins, query, cut)[:3])
         whole = []
         for kind, table in zip(KINDS, tables, strict=True):
             if isinstance(table, pa.DataType) or not len(table):
@@ -174,9 +175,7 @@ def _placer(shared: Any, schema: Any) -> Callable[[Any, Any], Any]:
                 else table.to_struct_array().cast(schema.field(kind).type)
                 for other in KINDS
             ]
-            kinds = pa.array([kind], pa.string()).take(
-                pa.nulls(len(table), pa.int32()).fill_null(0)
-            )
+            kinds = pa.repeat(pa.scalar(kind, pa.string()), len(table))
             columns = [pa.chunked_array([c]) if isinstance(c, pa.Array) else c for c in columns]
             whole.append(pa.table([kinds, *columns], names=["kind", *KINDS]))
         return pa.concat_tables(whole).cast(schema) if whole else schema.empty_table()

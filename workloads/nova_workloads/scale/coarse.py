@@ -97,7 +97,7 @@ class Coarse:
         """
         nodes, joins = nodes.sort_by("row"), joins.sort_by("pair")
         problem, points = problem_of(nodes, joins, query), rows_of_lists(joins, "point")
-        instances = place(problem, points, query.parameters, last=False).assignment.instances
+        instances = place(problem, points, query.parameters, cut=False).assignment.instances
         done = instances.node >= 0
         # Of a join in pieces, the first tells.
         pair, first = np.unique(instances.pair[done], return_index=True)

@@ -203,34 +203,38 @@ class Placed:
     spread: int = 0
 
 
-def place(problem: Problem, points: Floats, parameters: NovaParameters, last: bool) -> Placed:
+def place(
+    problem: Problem, points: Floats, parameters: NovaParameters, cut: bool, spread: bool = False
+) -> Placed:
     """Place a part of a problem (Phase III).
 
     Args:
         problem: the part.
         points: (p, d) virtual positions, ms.
         parameters: of the strategy.
-        last: whether nobody else can take what has no room: then joins that fit nowhere whole are
-            cut, and what still does not fit overloads nodes if that is accepted.
+        cut: whether joins that fit nowhere whole are cut.
+        spread: whether what fits nowhere overloads nodes, if that is accepted.
     """
     strategy = Nova(replace(parameters, on_full="spread", refine=bool(parameters.refine)))
     anchors, weights = pair_anchors(problem), leg_weights(problem, parameters.objective)
     rates = problem.left_rate, problem.right_rate
     maximum = maximum_partition_rate(*rates, parameters.sigma, parameters.bandwidth)
     try:
-        state = strategy.assign(problem, anchors, points, weights, maximum, whole=not last)
+        state = strategy.assign(problem, anchors, points, weights, maximum, whole=not cut)
     except InfeasibleError:  # no node has what some join needs
         nowhere = np.full(len(problem.matrix), -1)
         whole = Assignment(Partitions.whole(problem), Instances.whole(nowhere), 0)
         return Placed(whole, problem.nodes.capacity * problem.nodes.worker)
-    spread = 0
-    if last and parameters.on_full == "spread" and state.unplaced.any():
-        spread = state.spread(parameters.k)
-    return Placed(state.finish(), state.free(), spread)
+    pieces = 0
+    if spread and parameters.on_full == "spread" and state.unplaced.any():
+        pieces = state.spread(parameters.k)
+    return Placed(state.finish(), state.free(), pieces)
 
 
-def place_tables(nodes: Any, joins: Any, query: Query, last: bool) -> tuple[Any, Any, Any, int]:
-    """Place a part that is in tables.
+def place_tables(
+    nodes: Any, joins: Any, query: Query, cut: bool, spread: bool = False
+) -> tuple[Any, Any, Any, int]:
+    """Place a part that is in tables; arguments as of `place`.
 
     Returns:
         Instances, joins without room, and nodes with the capacity they have left, as tables; and
@@ -240,20 +244,19 @@ def place_tables(nodes: Any, joins: Any, query: Query, last: bool) -> tuple[Any,
 
     nodes, joins = nodes.sort_by("row"), joins.sort_by("pair")
     problem = problem_of(nodes, joins, query)
-    placed = place(problem, rows_of_lists(joins, "point"), query.parameters, last)
+    placed = place(problem, rows_of_lists(joins, "point"), query.parameters, cut, spread)
     i, parts = placed.assignment.instances, placed.assignment.partitions
     lost = np.zeros(len(joins), bool)
     lost[i.pair[i.node < 0]] = True
     kept = np.flatnonzero(~lost[i.pair])
     pair, node = i.pair[kept], i.node[kept]
-    cut = parts.count[2 * pair] * parts.count[2 * pair + 1] > 1
+    is_cut = parts.count[2 * pair] * parts.count[2 * pair + 1] > 1
 
     def rates(side: int) -> Any:
-        of_cut = [
-            parts.rates(p, side).tolist() if is_cut else None
-            for p, is_cut in zip(pair.tolist(), cut.tolist(), strict=True)
-        ] if cut.any() else [None] * len(pair)  # fmt: skip
-        return pa.array(of_cut, pa.list_(pa.float64()))
+        found: list[list[float] | None] = [None] * len(pair)
+        for row in np.flatnonzero(is_cut).tolist():
+            found[row] = parts.rates(int(pair[row]), side).tolist()
+        return pa.array(found, pa.list_(pa.float64()))
 
     instances = pa.table(
         {

@@ -321,7 +321,7 @@ class _Run:
         count, waiting, turn = found.nodes["hosts"], pairs["pairs"], 1
         while turn == 1 or (turn <= ROUNDS and waiting > LAST_JOINS):
             name = f"round-{turn}"
-            make = partial(self._round, hosts, joins, count, pairs["largest"])
+            make = partial(self._round, hosts, joins, count, pairs["largest"], turn == ROUNDS)
             facts = done[name] = self._stages.once(name, make)
             count, waiting, turn = facts["room"], facts["waiting"], turn + 1
             hosts = read_kind(spark, [self._rows(name)], "room", query)
@@ -334,7 +334,13 @@ class _Run:
         return done
 
     def _round(
-        self, hosts: DataFrame, joins: DataFrame, count: int, largest: float, place: Path
+        self,
+        hosts: DataFrame,
+        joins: DataFrame,
+        count: int,
+        largest: float,
+        cut: bool,
+        place: Path,
     ) -> dict[str, Any]:
         seed, query = self._parameters.seed, self._query
         cells = self._cells(count)
@@ -344,7 +350,7 @@ class _Run:
             some_joins = sample(joins, "pair", share, seed).toArrow()
             some_nodes = sample_of_nodes(hosts, share, seed, largest).toArrow()
             coarse = Coarse.of(some_nodes, some_joins, query, cells)
-        place_cells(self._spark, hosts, joins, coarse, query, seed, place / "rows")
+        place_cells(self._spark, hosts, joins, coarse, query, seed, cut, place / "rows")
         return facts_of_round(self._spark, place / "rows", query) | {"cells": cells}
 
     def _here(self, name: str, hosts: DataFrame, joins: DataFrame) -> dict[str, Any]:

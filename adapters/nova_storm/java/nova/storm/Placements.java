@@ -80,7 +80,10 @@ final class Placements {
       known.remove(topologyId);
     } catch (IOException | AuthorizationException | RuntimeException error) {
       LOG.warn("Placement of {}: cannot be read: {}", topologyId, error.toString());
-      store = null;
+      if (store != null) {
+        store.close();
+        store = null;
+      }
     }
     return known.get(topologyId);
   }
