@@ -69,7 +69,7 @@ class Bed:
         limits: the hosts' CPU limits.
         settings: of the engine.
         disturbances: what happens to hosts in the measured time.
-        starter: has a plan run, instead of `start_job`.
+        starter: has a plan run, instead of `Engine.start`.
         events: what has happened since the job was started.
     """
 
