@@ -188,9 +188,9 @@ def test_latencies_that_are_refused(
 # --- the same plan everywhere ---------------------------------------------------------------------
 
 
-def command(problem: Path, output: Path, master: str = "local[1]") -> list[str]:
+def command(problem: Path, output: Path) -> list[str]:
     few = ["--cells", "4", "--sample", "1000", "--memory", "512m", *OPTIONS]
-    return [NOVA, "scale", "plan", str(problem), "-o", str(output), "--master", master, *few]
+    return [NOVA, "scale", "plan", str(problem), "-o", str(output), "--master", "local[1]", *few]
 
 
 def same_tables(one: Path, other: Path) -> bool:
@@ -199,12 +199,11 @@ def same_tables(one: Path, other: Path) -> bool:
     return all(rows(one, name).equals(rows(other, name)) for name in names)
 
 
-@pytest.mark.parametrize("master", ["local[1]", "local-cluster[2,1,512]"])
-def test_one_seed_gives_one_plan_on_other_clusters(
-    small: Path, small_plan: tuple[Path, dict[str, Any]], tmp_path: Path, master: str
+def test_one_seed_gives_one_plan_on_one_thread_and_on_two(
+    small: Path, small_plan: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     output = tmp_path / "plan"
-    subprocess.run(command(small, output, master), check=True, timeout=300)
+    subprocess.run(command(small, output), check=True, timeout=300)
     assert same_tables(output, small_plan[0])
 
 

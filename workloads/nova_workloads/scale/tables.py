@@ -124,7 +124,10 @@ class Problem:
 
     def fingerprint(self) -> dict[str, Any]:
         """What tells that files have changed, without reading them."""
-        names = [self.path, *(file for table in TABLES for file in self.files(table))]
+        tables = [*TABLES]
+        if self.header.tables is not UNSET and self.header.tables.latency_pairs is not UNSET:
+            tables.append("latency_pairs")
+        names = [self.path, *(file for table in tables for file in self.files(table))]
         return {
             os.fspath(path.absolute()): [path.stat().st_size, path.stat().st_mtime_ns]
             for path in names
