@@ -263,7 +263,7 @@ class SbonMigration(Figure[SbonMigrationParameters, Result]):
         totals.barh(names, [row.usage for row in result.rows], color="#0072B2")
         totals.axvline(self.published["usage"], color="#D55E00", linestyle=":")
         totals.invert_yaxis()
-        totals.set_xlabel("change of all network usage, % (dotted: published)")
+        totals.set_xlabel("network usage of all, % (dotted: published)")
         for axes in (pairs, totals):
             axes.spines[["top", "right"]].set_visible(False)
         return figure
