@@ -192,7 +192,7 @@ def test_a_delta_in_words(placed: tuple[Problem, Plan]) -> None:
     decider = Decider(*placed, TUNING)
     (lost,) = decider.decide(seen(near=Seen(up=False)), 1.0)
     assert lost.delta is not None and lost.failure
-    assert moves_of(lost.delta) == ["pressure-1-humidity-1 from near to mid"]
+    assert moves_of(lost.delta) == ["join/pressure-1*humidity-1 from near to mid"]
 
 
 # --- readings -------------------------------------------------------------------------------------

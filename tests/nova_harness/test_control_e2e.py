@@ -173,5 +173,5 @@ def test_load_a_killed_worker_and_a_killed_controller(
     assert len(results.read_text().splitlines()) == answer["results"] + 1
     texts = [one["text"] for one in log.all()]
     assert any(text.startswith(f"{first} can do") and f"to {other}" in text for text in texts)
-    assert f"{other} is lost: pressure-1-humidity-1 from {other} to {first}" in texts
+    assert f"{other} is lost: join/pressure-1*humidity-1 from {other} to {first}" in texts
     assert recovered["job"] != handed["job"]

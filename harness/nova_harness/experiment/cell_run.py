@@ -34,7 +34,7 @@ def place(cell: Cell, problem: Problem) -> Plan:
     """
     from nova_core.strategies.base import create
 
-    return create(cell.strategy.name, **cell.strategy.parameters).place(problem)
+    return create(cell.strategy.name, **cell.strategy.parameters).solve(problem)
 
 
 def starter(bed: Bed, cell: Cell, folder: CellFolder) -> Starter | None:

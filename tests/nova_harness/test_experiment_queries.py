@@ -1,0 +1,115 @@
+"""A cell of whole queries from problem to check, on an engine that delivers what DuckDB does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from query_experiment import WORKLOAD, write_queries
+
+from nova_core.model.query_plan import QueryPlan
+from nova_engines.query_flow import Readings, from_plan
+from nova_engines.query_results import QueryResults, QueryRows
+from nova_engines.results import ResultRecords
+from nova_engines.verification import RUNNING, Verification, compare
+from nova_harness.experiment.cell_run import run_cell
+from nova_harness.experiment.cells import cells_of
+from nova_harness.experiment.document import Experiment, ExperimentError, check_experiment
+from nova_harness.experiment.engine_run import Bed
+from nova_harness.experiment.problem import problem_document, problem_of
+from nova_harness.results.run_folder import CellFolder
+from nova_testbed.inventory import read_inventory
+from nova_workloads.queries.reference import expected
+
+DELAY_US = 5000
+
+
+class Exact:
+    """A job whose sinks have what DuckDB makes of its readings, some ms later."""
+
+    name = "exact"
+
+    def __init__(self, plan: QueryPlan, readings: Readings, streams: Any) -> None:
+        self.workload, self.streams = readings, streams
+        self.flow = from_plan(plan)
+        self.document = self.flow.to_json()
+
+    def await_running(self) -> None:
+        pass
+
+    def verify(self) -> Verification:
+        nodes = {one.name: one.node for one in self.flow.operators}
+        return compare(nodes, [(name, node, RUNNING) for name, node in nodes.items()])
+
+    def look(self) -> bool:
+        return time.time() > self.workload.start_ms / 1000 + 2.2
+
+    def counters(self) -> None:
+        pass
+
+    def operators(self, before: None, after: None) -> list[Any]:
+        return []
+
+    def end(self) -> None:
+        pass
+
+    def results(self, scratch: Path) -> ResultRecords:
+        ((database, _),) = self.streams._replays.values()
+        r, of_query = self.workload, {}
+        for query in self.streams.problem.queries:
+            rows = expected(database, self.streams.problem, query)
+            emit = [round(1000 * (r.start_ms + (t - r.first_ms) / r.speed)) for t, *_ in rows]
+            arrive = [one + DELAY_US for one in emit]
+            of_query[query.id] = QueryResults(rows, emit, arrive, complete=True)
+        rows_of_all: Any = QueryRows(of_query)
+        return ResultRecords(rows_of_all, 0, announced=len(rows_of_all))
+
+
+def test_a_cell_of_whole_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_queries(tmp_path)
+    inventory = read_inventory("virtual-8")
+    asked = Experiment(
+        name="queries", strategies=["nova"], workload=WORKLOAD, duration_s=1, warm_up_s=1,
+        drain_s=1,
+    ).filled(tmp_path)  # fmt: skip
+    check_experiment(asked, "x.yaml")
+    (cell,) = cells_of(asked)
+    workload = asked.workload_in(tmp_path)
+    traffic = workload.traffic(cell.window_ms, cell.rate)
+    capacity = {host.name: 500.0 for host in inventory.hosts}
+    document = problem_document(inventory, capacity, workload, traffic)
+    problem = problem_of(document, tmp_path / "problem.yaml")
+    streams = workload.streams(problem, traffic, 0)
+
+    def start(plan: QueryPlan, readings: Callable[[int], Readings], name: str) -> Exact:
+        return Exact(plan, readings(round(1000 * time.time()) + 500), streams)
+
+    engine: Any = SimpleNamespace(
+        name="exact",
+        engine_bytes=1,
+        start_queries=start,
+        deployment=SimpleNamespace(
+            hosts=SimpleNamespace(inventory=inventory), prepare_results=lambda: None
+        ),
+    )
+    limits: Any = SimpleNamespace(lift=lambda *_: None, impose=lambda: None)
+    recorder = SimpleNamespace(series={}, start=lambda: None, stop=lambda: None)
+    monkeypatch.setattr(Bed, "recorder", lambda *_, **__: recorder)
+    folder = CellFolder(tmp_path / "cell")
+    run_cell(Bed(engine, limits, asked.settings), asked, cell, problem, streams, folder, print)
+    assert folder.check.ok and folder.check.finished
+    assert folder.check.expected == folder.check.delivered > 20
+    assert folder.verification.ok
+    assert folder.summary.latency_ms.p50 == DELAY_US / 1000
+    assert folder.summary.source_lateness_ms.p50 is None
+    assert folder.facts.sources == 3 and folder.facts.expected_rate == pytest.approx(24, abs=1)
+
+
+def test_strategies_that_place_joins_alone_are_refused() -> None:
+    asked = Experiment(name="q", strategies=["tree"], workload=WORKLOAD)
+    with pytest.raises(ExperimentError, match=r"strategies\[0\]: tree: places joins of pairs only"):
+        check_experiment(asked, "x.yaml")
