@@ -217,7 +217,7 @@ def test_queries_with_columns_on_storm(base: Path, tmp_path: Path) -> None:
     try:
         done = ask("deploy", *arguments, "--check")
         assert done["ok"]
-        assert done["queries"]["hot"]["same"]
+        assert done["queries"]["hot"]["ok"]
         assert done["queries"]["hot"]["delivered"] == 16
     finally:
         ask("down")

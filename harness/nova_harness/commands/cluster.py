@@ -160,6 +160,8 @@ def deploy(
     with tempfile.TemporaryDirectory(prefix="nova-readings-") as scratch:
         start, replay = _what_runs(plan, problem, flow, seconds, query, Path(scratch))
         with on_hosts(name, place, prepare=True) as (engine, limits):
+            if replay is not None:
+                query_engine(engine)  # refuses before anything is started
             with limits.off():
                 job, replaced = _started(engine, start)
             found = job.verify()

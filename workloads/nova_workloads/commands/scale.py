@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,18 +30,16 @@ def scale() -> None:
 
 
 @contextmanager
-def _session(
-    master: str, memory: str | None, spark_conf: tuple[str, ...], spark_log: Path | None
-) -> Iterator[tuple[SparkSession, Callable[[str], None]]]:
+def _session(given: Mapping[str, Any]) -> Iterator[tuple[SparkSession, Callable[[str], None]]]:
     """A session with the settings of large tables, and a function to say which stage begins."""
     from dataclasses import replace
 
     from nova_workloads.spark import SparkOptions, progress, spark_session
 
-    options = SparkOptions.parsed(master, memory, spark_conf, spark_log)
+    options = SparkOptions.parsed(**given)
     options = replace(options, settings=(*SPARK, *options.settings))
-    with spark_session(options) as spark, progress(spark) as shown:
-        yield spark, shown.step
+    with spark_session(options) as session, progress(session) as shown:
+        yield session, shown.step
 
 
 # What Spark needs to be told for tables of many small rows.
@@ -99,10 +97,7 @@ SPARK = (
 @shared.json_option
 def generate(
     output: Path,
-    master: str,
-    memory: str | None,
-    spark_conf: tuple[str, ...],
-    spark_log: Path | None,
+    spark: Mapping[str, Any],
     as_json: bool,
     **shape: Any,
 ) -> None:
@@ -115,9 +110,9 @@ def generate(
         from nova_workloads.scale.generate import Shape
         from nova_workloads.scale.generate import generate as write
     wanted = Shape(**shape)
-    with _session(master, memory, spark_conf, spark_log) as (spark, step):
+    with _session(spark) as (session, step):
         step("tables")
-        facts = write(spark, wanted, output)
+        facts = write(session, wanted, output)
     if as_json:
         console.print_json(facts)
         return
@@ -146,10 +141,7 @@ def embed(
     dimensions: int,
     height: bool,
     seed: int,
-    master: str,
-    memory: str | None,
-    spark_conf: tuple[str, ...],
-    spark_log: Path | None,
+    spark: Mapping[str, Any],
     as_json: bool,
 ) -> None:
     """Work out positions of PROBLEM's nodes from its table latency_pairs.
@@ -161,8 +153,8 @@ def embed(
         from nova_workloads.scale.embed import embed as locate
         from nova_workloads.scale.embed import open_measured
     opened, header = open_measured(problem, output)
-    with _session(master, memory, spark_conf, spark_log) as (spark, step), shared.working():
-        facts = locate(spark, opened, header, output, dimensions, height, seed, step)
+    with _session(spark) as (session, step), shared.working():
+        facts = locate(session, opened, header, output, dimensions, height, seed, step)
     if as_json:
         console.print_json({"output": str(output), **facts})
         return
@@ -209,10 +201,7 @@ def plan(
     output: Path,
     cells: int | None,
     sample: int,
-    master: str,
-    memory: str | None,
-    spark_conf: tuple[str, ...],
-    spark_log: Path | None,
+    spark: Mapping[str, Any],
     as_json: bool,
     **named: Any,
 ) -> None:
@@ -230,8 +219,8 @@ def plan(
         from nova_workloads.scale.plan import plan as place
     how = Scale(parameters, cells, sample)
     opened = open_problem(problem, output)
-    with _session(master, memory, spark_conf, spark_log) as (spark, step), shared.working():
-        report = place(spark, opened, output, how, step)
+    with _session(spark) as (session, step), shared.working():
+        report = place(session, opened, output, how, step)
     if as_json:
         console.print_json(report)
         return
@@ -251,10 +240,7 @@ def check(
     plan: Path,
     problem: Path,
     accept: bool,
-    master: str,
-    memory: str | None,
-    spark_conf: tuple[str, ...],
-    spark_log: Path | None,
+    spark: Mapping[str, Any],
     as_json: bool,
 ) -> None:
     """Verify that PLAN, a directory of tables, keeps every constraint; exit code 1 if not.
@@ -265,8 +251,8 @@ def check(
         from nova_workloads.scale.plan import check_plan, open_plan
         from nova_workloads.scale.tables import Problem
     opened, placed = Problem.open(problem), open_plan(plan)
-    with _session(master, memory, spark_conf, spark_log) as (spark, step):
-        found = check_plan(spark, opened, plan, placed, step)
+    with _session(spark) as (session, step):
+        found = check_plan(session, opened, plan, placed, step)
     report = found["report"]
     holds = report["ok"] or (accept and report["honest"])
     if as_json:
