@@ -346,12 +346,11 @@ def _service(place: Path) -> str:
     from starlette.testclient import TestClient
 
     from nova_core.service.application import application
-    from nova_core.service.store import Store
+    from nova_core.service.store import Settings, Store
 
     place.mkdir()
-    with TestClient(
-        application(Store(place, sync=False), limit=2**20), base_url="http://127.0.0.1"
-    ) as client:
+    service = application(Store(Settings(place, limit=2**20)))
+    with TestClient(service, base_url="http://127.0.0.1") as client:
         begin(client)
         answer = client.post("/placements/field/events", json=rate(24))
         assert answer.status_code == 200, answer.text

@@ -75,8 +75,8 @@ def test_partitions_are_those_of_the_plan(tmp_path: Path) -> None:
 def test_a_source_in_two_joins_has_a_partition_in_each(tmp_path: Path) -> None:
     path = tmp_path / "problem.yaml"
     text = Debs(regions=1, nodes=6).text().replace("capacity: 1200", "capacity: 2400")
-    extra = "- {id: humidity-2, node: fog-1, stream: humidity, rate: 1000, key: region-1}\nquery:"
-    path.write_text(text.replace("query:", extra))
+    extra = "- {id: humidity-2, node: fog-1, stream: humidity, rate: 1000, key: region-1}\n"
+    path.write_text(text + extra)
     plan = place(read_problem(path))
     streams = [s for s in synthetic(4, regions=1) if s.sensor != "pressure-2"]
     found = partitions_of(plan, streams)

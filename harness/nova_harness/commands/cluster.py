@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from nova_core import console, paths
 from nova_core.choices import LazyChoice
@@ -154,6 +153,8 @@ def deploy(
     The engine is brought up unless it runs; jobs that Nova did not start go on. Exit code 1 when an
     operator is not where the plan has it, or a query has delivered other results than it must.
     """
+    import msgspec
+
     from nova_engines.query_flow import QueryFlow
     from nova_harness.engines.queries import await_end, query_engine
 

@@ -14,6 +14,7 @@ from nova_core import console, paths
 from nova_core.cli import broken_command
 from nova_core.commands import shared
 from nova_core.errors import NovaError
+from nova_core.numbers import at_least
 
 if TYPE_CHECKING:
     from nova_harness.reproduce.base import Figure
@@ -139,8 +140,8 @@ def _own_options(figure: Figure[Any, Any]) -> list[Any]:
     """An option for every parameter that is a number, a text, or several of them."""
     from msgspec import inspect
 
-    kinds: dict[type, type] = {
-        inspect.IntType: int,
+    kinds: dict[type, Any] = {
+        inspect.IntType: at_least(0),
         inspect.FloatType: float,
         inspect.StrType: str,
     }

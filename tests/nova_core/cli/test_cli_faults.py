@@ -141,7 +141,7 @@ def test_experiments_without_readings_or_with_a_foreign_broker(refused, tmp_path
     place = tmp_path / "experiment.yaml"
     for data, message in (
         ("nowhere", "there is no such file or directory"),
-        ('""', "workload.data: empty"),
+        ('""', "workload: data: '' is not accepted"),
         ("empty", "workload.data"),
         ("empty.csv", "workload.data"),
         ("bmp280_1.csv", "no readings of 'humidity'"),

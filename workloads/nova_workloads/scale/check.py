@@ -263,7 +263,7 @@ class _Check:
         available = capacity - load + F.col("greatest")
         text = F.format_string("node %s had %.6g tuples/s available at most when last chosen, "
                                f"C_min is {p.c_min:g}", "node", available)  # fmt: skip
-        small = loads.where(available < p.c_min - TOLERANCE * capacity)
+        small = loads.where((available < p.c_min - TOLERANCE * capacity) & F.lit(p.c_min > 0))
         count("minimum-capacity", small, "node", available, F.lit(p.c_min), text)
         if p.bandwidth is not None:
             need = F.col("left_input") + F.col("right_input")
