@@ -384,7 +384,7 @@ class EngineDeployment(ABC):
         found: dict[str, Path] = {}
         for one in flow.of_kind("sink"):
             found[one.query] = local = scratch / f"{len(found)}.rows"
-            self.hosts[one.node].get(files[one.name], local)
+            _fetch(self.hosts[one.node], files[one.name], local)
         return found
 
     def fetch_results(self, name: str, local: Path) -> None:
@@ -394,15 +394,20 @@ class EngineDeployment(ABC):
             name: of the file there.
             local: what it is called here.
         """
-        host, remote = self.hosts[self.sink], self.result_file(name)
-        local.write_bytes(b"")
-        told = host.run(f"cd {shlex.quote(str(Path(remote).parent))} && ls", check=False)
-        for file in told.stdout.split():
-            if file == name or file.removeprefix(name) in BESIDE:
-                host.get(
-                    str(Path(remote).with_name(file)),
-                    local.with_name(local.name + file[len(name) :]),
-                )
+        _fetch(self.hosts[self.sink], self.result_file(name), local)
+
+
+def _fetch(host: Host, remote: str, local: Path) -> None:
+    """Copy a file of results and those beside it; an empty one for none."""
+    name = Path(remote).name
+    local.write_bytes(b"")
+    told = host.run(f"cd {shlex.quote(str(Path(remote).parent))} && ls", check=False)
+    for file in told.stdout.split():
+        if file == name or file.removeprefix(name) in BESIDE:
+            host.get(
+                str(Path(remote).with_name(file)),
+                local.with_name(local.name + file[len(name) :]),
+            )
 
 
 def _own(parent: str, host: HostSpec) -> str:

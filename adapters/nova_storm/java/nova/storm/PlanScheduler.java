@@ -51,6 +51,7 @@ public final class PlanScheduler implements IScheduler {
   private final Map<String, String> said = new HashMap<>();
 
   private IScheduler rest = new DefaultScheduler();
+  // None before nimbus has prepared the scheduler.
   private Placements placements;
 
   @Override
@@ -77,7 +78,7 @@ public final class PlanScheduler implements IScheduler {
     Map<String, List<SupervisorDetails>> nodes = nodes(cluster);
     Set<String> planned = new HashSet<>();
     for (TopologyDetails topology : topologies) {
-      Object later = placements.of(topology.getId());
+      Object later = placements == null ? null : placements.of(topology.getId());
       Object placement = later == null ? topology.getConf().get(PLACEMENT) : later;
       if (placement != null) {
         planned.add(topology.getId());
