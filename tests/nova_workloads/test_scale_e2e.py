@@ -46,12 +46,17 @@ def rows(plan_directory: Path, table: str) -> pa.Table:
 # --- plans ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("objective", ["network-usage", "source-latency"])
+@pytest.mark.parametrize(
+    ("objective", "rate_max"), [("network-usage", 60), ("source-latency", 110)]
+)
 def test_other_objectives_and_refined_cells(
-    spark: SparkSession, small: Path, tmp_path: Path, objective: str
+    spark: SparkSession, tmp_path: Path, objective: str, rate_max: int
 ) -> None:
-    report = placed(spark, small, tmp_path / "plan", objective=objective, refine=True)
-    read = read_plan(tmp_path / "plan", read_problem(small))
+    generate(spark, Shape(3000, rate_max=rate_max), tmp_path / "problem")
+    report = placed(
+        spark, tmp_path / "problem", tmp_path / "plan", objective=objective, refine=True
+    )
+    read = read_plan(tmp_path / "plan", read_problem(tmp_path / "problem"))
     assert verify(read).ok and report["report"]["ok"]
     assert read.objective == objective
 
