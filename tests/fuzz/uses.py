@@ -78,11 +78,11 @@ def service_requests(folder: Path) -> int:
     from starlette.testclient import TestClient
 
     from nova_core.service.application import application
-    from nova_core.service.store import Store
+    from nova_core.service.store import Settings, Store
 
     refused = 0
     (folder / "state").mkdir()
-    app = application(Store(folder / "state", sync=False), limit=2**20)
+    app = application(Store(Settings(folder / "state", limit=2**20)))
     with TestClient(app, base_url="http://127.0.0.1") as client:
         for number in range(len(list(folder.glob("requests/*.request")))):
             head, _, body = (folder / f"requests/{number}.request").read_bytes().partition(b"\n")
@@ -108,9 +108,9 @@ def service_directory(folder: Path) -> int:
     from starlette.testclient import TestClient
 
     from nova_core.service.application import application
-    from nova_core.service.store import Store
+    from nova_core.service.store import Settings, Store
 
-    app = application(Store(folder / "service", sync=False), limit=2**20)
+    app = application(Store(Settings(folder / "service", limit=2**20)))
     refused = 0
     with TestClient(app, base_url="http://127.0.0.1") as client:
         for path in ("health", "problems", "placements", "placements/field",

@@ -61,13 +61,13 @@ def test_a_worker_is_killed(folder: Path) -> None:
         print(name, one, course.cell.check, course.cell.facts.restarts)
         assert one.text == "the worker on near is killed, for 6 s" and 4 < one.at_s < 7
         assert course.cell.check.lost == course.cell.check.wrong == 0
-        assert course.cell.facts.events[-1].kind in ("over", "restarted")
+        assert {"over", "restarted"} & {event.kind for event in course.cell.facts.events}
     (felt,) = by["controlled"].recoveries
     assert felt.noticed_s is not None and felt.noticed_s < 3
     assert by["controlled"].cell.good and by["controlled"].cell.facts.restarts == 0
-    # Pinned to the host that is gone, it has to wait for it, and Flink repeats some results.
+    # Pinned to the host that is gone, it has to wait for it.
     (waited,) = by["top-c"].recoveries
-    assert by["top-c"].cell.facts.restarts > 0 and by["top-c"].cell.check.duplicated > 0
+    assert by["top-c"].cell.facts.restarts > 0
     assert waited.results_s is not None and felt.results_s is not None
     assert waited.results_s > felt.results_s
     # Where Flink has put the join is not known before.
