@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from nova_core.errors import NovaError
+from nova_core.model.files import read_bytes
 from nova_engines.documents import from_json, to_json
 from nova_engines.verification import Row, Verification
 from nova_spark import names
@@ -72,10 +73,7 @@ class Record:
         Raises:
             NovaError: where it cannot be read, naming what is wrong.
         """
-        try:
-            return from_json(path.read_bytes(), cls, str(path))
-        except OSError as error:
-            raise NovaError(f"{path}: {error.strerror}") from error
+        return from_json(read_bytes(path, NovaError), cls, str(path))
 
 
 def verify(
