@@ -9,9 +9,11 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from needs import skip_or_fail
 from nes_placer import ORDERS, Operators, operators_of
 from nes_plans import nes_plan
 
@@ -26,7 +28,7 @@ KINDS = {"filter": "selection"}
 @pytest.fixture(scope="module")
 def placer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("g++") is None:
-        pytest.skip("needs g++")
+        skip_or_fail("the hook is compiled with g++, which is not there")
     build = tmp_path_factory.mktemp("hook")
     source = "".join((CODE / f"NovaPlacement.{suffix}").read_text() for suffix in ("hpp", "cpp"))
     for name in set(re.findall(r"#include <([\w/]+\.(?:hpp|h))>", source)):
@@ -51,10 +53,10 @@ def run(placer: Path, workers: list[str], operators: list[str], plan: Path) -> d
     return {int(k): v for k, v in (line.split() for line in done.stdout.splitlines())}
 
 
-def described(document: dict[str, object], operators: Operators) -> list[str]:
+def described(document: dict[str, Any], operators: Operators) -> list[str]:
     """The query as `nes_placer_main.cpp` reads it."""
-    left, right = document["physical"]  # type: ignore[misc]
-    sink = document["sinks"][0]  # type: ignore[index]
+    left, right = document["physical"]
+    sink = document["sinks"][0]
     hosts = {"source left": left["host"], "source right": right["host"], "sink": sink["host"]}
     number = {name: i for i, name in enumerate(operators)}
     lines = []

@@ -140,7 +140,7 @@ def test_readings_are_repeated_and_results_compared(
     assert streams.expected_rate == pytest.approx(2 * 2)
     plan = place(problem, "nova")
     database = connection()
-    load(database, problem, Path(made.readings))  # type: ignore[attr-defined]
+    load(database, problem, folder / "readings")
     once = expected(database, problem, problem.queries[0])
     rows = [
         (time + 3000 * again, *rest)

@@ -184,11 +184,10 @@ def embed(
 
         facts |= stages.once("nodes", write)
         with new_directory(output) as place:
-            for table in ("sources", "matrix"):
-                name = getattr(problem.header.tables, table)
-                _link(problem.path.parent / name, place / name)
-            nodes = str(getattr(header.tables, "nodes"))  # noqa: B009 (its type may be UNSET)
-            _link(stages.path("nodes") / "rows", place / nodes)
+            for table in ("sources", "matrix", "nodes"):
+                name = getattr(header.tables, table)
+                given = problem.path.parent / name
+                _link(stages.path("nodes") / "rows" if table == "nodes" else given, place / name)
             import msgspec
 
             write_text(place / "problem.yaml", dump(msgspec.to_builtins(header), ".yaml"))
