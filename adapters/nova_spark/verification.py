@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 
 from nova_core.errors import NovaError
-from nova_core.model.files import read_bytes
 from nova_engines.documents import from_json, to_json
 from nova_engines.verification import Row, Verification
 from nova_spark import names
@@ -73,6 +72,9 @@ class Record:
         Raises:
             NovaError: where it cannot be read, naming what is wrong.
         """
+        # A job carries what is imported above with it to its hosts; it reads no record.
+        from nova_core.model.files import read_bytes
+
         return from_json(read_bytes(path, NovaError), cls, str(path))
 
 
