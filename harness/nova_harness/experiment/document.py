@@ -102,7 +102,7 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
         inventory: file, relative to the experiment's, or name of one that comes with Nova.
         engine: what runs the plans.
         transport: how readings come to the engine: its own sources make them (``direct``), or
-            producers on the sources' hosts send them to a broker (``kafka``; Flink only).
+            producers on the sources' hosts send them to a broker (``kafka``; Flink and Spark).
         broker: name of the broker's host; the sink's by default.
         settings: of the engine.
         strategies: names, or names with parameters.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 import numpy as np
 
+from nova_core.errors import NovaError
 from nova_core.model.files import read_problem
 from nova_core.model.objectives import leg_weights
 from nova_core.model.problem import Floats, Problem
@@ -118,6 +119,8 @@ class Fig7Readings(Figure[ReadingsParameters, Result]):
             for reading in READINGS:
                 run.advance(len(rows), len(READINGS) * len(asked.instances))
                 rows.append(_row(problem, name, reading, self.published.get(name, np.nan)))
+        if not rows:
+            raise NovaError("fig7-readings: needs the instances of the simulations: --data DIR")
         return Result(rows)
 
     def tables(self, result: Result) -> list[Table]:

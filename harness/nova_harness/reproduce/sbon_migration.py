@@ -171,7 +171,7 @@ class SbonMigration(Figure[SbonMigrationParameters, Result]):
     """Operators that follow the network, hour by hour, beside the same queries that stay."""
 
     name = "sbon-migration"
-    source = "SBON, section 4.2.1, Figure 12, and Figures 10 and 11 over all queries"
+    source = "SBON, section 4.2.1, Figure 12"
     Parameters = SbonMigrationParameters
     data = "measured latencies"
     # Change of network usage, %; pairs with less, %; migrations of a query; change of delay, %.
