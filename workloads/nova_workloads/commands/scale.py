@@ -25,7 +25,8 @@ def scale() -> None:
     """Place problems that outgrow one machine: tables in, tables out, on Spark.
 
     PROBLEM is a directory with problem.yaml and Parquet tables of nodes, sources and matrix, on a
-    file system that the driver and all workers see. `embed`, `plan` and `check` go on where they were ended.
+    file system that the driver and all workers see. `embed`, `plan` and `check` go on where they
+    were ended.
     """
 
 
