@@ -312,8 +312,11 @@ def routes(number: int | None = None) -> list[str]:
         check=False,
     )
     digits = r"\d+" if number is None else str(number)
-    pattern = re.compile(rf"(unreachable )?198\.1[89]\.{digits}\.\d+(/\d+)? .*")
-    return [line.strip() for line in done.stdout.splitlines() if pattern.fullmatch(line)]
+    # Without the flags at a line's end: `ip route del` refuses "linkdown", and a batch ends there.
+    pattern = re.compile(
+        rf"(unreachable )?198\.1[89]\.{digits}\.\d+(/\d+)?( via [\d.]+)?( dev \S+)?"
+    )
+    return [match[0] for line in done.stdout.splitlines() if (match := pattern.match(line))]
 
 
 def state_directory_of(number: int) -> Path | None:

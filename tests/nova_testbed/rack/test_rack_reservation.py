@@ -127,8 +127,10 @@ def test_clean_leaves_what_is_in_use(tmp_path: Path) -> None:
     # As after a reboot: a record, and nothing else.
     own.state.write(record_of(own.inventory, 255, "switch", own.state.path))
     with another(own.state.path), pytest.warns(RackWarning, match="some is in use by process"):
-        assert clean(all_racks=False, state_root=tmp_path) == ()
+        left = clean(all_racks=False, state_root=tmp_path)
+    # Of crashed racks that others left on this machine there may be lines, too.
+    assert not any(str(own.state.path) in line for line in left)
     assert own.state.path.exists()
-    (removed,) = clean(all_racks=False, state_root=tmp_path)
-    assert removed == f"rack 255 ({own.state.path}): files"
+    removed = clean(all_racks=False, state_root=tmp_path)
+    assert f"rack 255 ({own.state.path}): files" in removed
     assert not own.state.path.exists()
