@@ -23,7 +23,6 @@ from nova_harness.experiment.engine_run import Bed
 from nova_harness.experiment.problem import problem_document, problem_of
 from nova_harness.results.run_folder import CellFolder
 from nova_testbed.inventory import read_inventory
-from nova_workloads.queries.reference import expected
 
 DELAY_US = 5000
 
@@ -58,10 +57,10 @@ class Exact:
         pass
 
     def results(self, scratch: Path) -> ResultRecords:
-        ((database, _),) = self.streams._replays.values()
+        ((replayed, _),) = self.streams._replays.values()
         r, of_query = self.workload, {}
         for query in self.streams.problem.queries:
-            rows = expected(database, self.streams.problem, query)
+            rows = replayed.expected(query)
             emit = [round(1000 * (r.start_ms + (t - r.first_ms) / r.speed)) for t, *_ in rows]
             arrive = [one + DELAY_US for one in emit]
             of_query[query.id] = QueryResults(rows, emit, arrive, complete=True)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from nova_engines.verification import Verification
     from nova_engines.workload import Workload
     from nova_harness.engines.base import Cluster, Engine, Job
-    from nova_harness.engines.queries import Replay
     from nova_harness.experiment.limits import Limits
+    from nova_workloads.queries.replayed import ReplayedReadings
 
 JOB_NAME = f"{OWN_JOBS}plan"
 engine_option = click.option(
@@ -156,7 +156,7 @@ def deploy(
     import msgspec
 
     from nova_engines.query_flow import QueryFlow
-    from nova_harness.engines.queries import await_end, query_engine
+    from nova_harness.engines.queries import await_end, query_engine, query_records
 
     with tempfile.TemporaryDirectory(prefix="nova-readings-") as scratch:
         start, replay = _what_runs(plan, problem, flow, seconds, query, Path(scratch))
@@ -170,7 +170,9 @@ def deploy(
             if replay is not None and query["check"]:
                 console.say("waiting for the end of the readings")
                 await_end(job)
-                compared = replay.compare(query_engine(engine), QueryFlow.from_json(job.document))
+                flow_of_job = QueryFlow.from_json(job.document)
+                records: Any = query_records(query_engine(engine), flow_of_job, Path(scratch))
+                compared = replay.compare(records.records)
             results = engine.deployment.result_file("results")
     _remember(name, engine, job.name, job.document)
     answer: dict[str, Any] = {"job": job.name, "address": engine.address, "replaced": replaced}
@@ -195,10 +197,11 @@ def _what_runs(
     seconds: float | None,
     query: dict[str, Any],
     scratch: Path,
-) -> tuple[Callable[[Engine], Job], Replay | None]:
+) -> tuple[Callable[[Engine], Job], ReplayedReadings | None]:
     """What starts a plan on an engine; and the readings that a plan of queries replays."""
     from nova_core.model.query_plan import QueryPlan
-    from nova_harness.engines.queries import Replay, query_engine
+    from nova_harness.engines.queries import query_engine
+    from nova_workloads.queries.replayed import ReplayedReadings
 
     answered = shared.load_problem(problem, None)
     decided = shared.load_plan(plan, answered)
@@ -214,11 +217,11 @@ def _what_runs(
         return start, None
     if query["readings"] is None:
         raise NovaError("--readings is missing: sources of queries with columns replay readings")
-    replay = Replay(answered, query["readings"], scratch, query["speed"])
+    replay = ReplayedReadings(answered, query["readings"], scratch, query["speed"])
 
     def start_queries(engine: Engine) -> Job:
         refuse_unknown(decided, engine)
-        return query_engine(engine).start_queries(decided, replay.begin, JOB_NAME)
+        return query_engine(engine).start_queries(decided, replay.from_time, JOB_NAME)
 
     return start_queries, replay
 

@@ -15,15 +15,9 @@ import numpy as np
 from nova_core.errors import NovaError
 from nova_workloads.base import Traffic, Workload
 from nova_workloads.comparison import EXAMPLES, Comparison
-from nova_workloads.queries.readings import (
-    connection,
-    first_ms,
-    load,
-    repeat,
-    span_ms,
-    write_encoded,
-)
-from nova_workloads.queries.reference import compare, expected
+from nova_workloads.queries.readings import connection, load, span_ms
+from nova_workloads.queries.reference import expected
+from nova_workloads.queries.replayed import ReplayedReadings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -199,19 +193,26 @@ class QueryStreams:
     folder: Path
     speed: float
     expected_rate: float
-    _replays: dict[float, tuple[Any, tempfile.TemporaryDirectory[str]]] = field(
+    _replays: dict[float, tuple[ReplayedReadings, tempfile.TemporaryDirectory[str]]] = field(
         default_factory=dict
     )
 
-    def _replay(self, seconds: float) -> tuple[Any, tempfile.TemporaryDirectory[str]]:
-        """The readings of so many seconds: a database, and a directory for their files."""
+    def _replayed(self, seconds: float) -> ReplayedReadings:
+        """The readings of so many seconds."""
         if seconds not in self._replays:
-            database = connection()
-            load(database, self.problem, self.folder)
-            repeat(database, self.problem, round(seconds * 1000 * self.speed))
             directory = tempfile.TemporaryDirectory(prefix="nova-readings-")
-            self._replays[seconds] = database, directory
-        return self._replays[seconds]
+            length_ms = round(seconds * 1000 * self.speed)
+            where = Path(directory.name)
+            replayed = ReplayedReadings(self.problem, self.folder, where, self.speed, length_ms)
+            size = sum(Path(file).stat().st_size for file in replayed.files.values())
+            if size > MOST_BYTES:
+                raise NovaError(
+                    f"readings of {seconds:g} s are {size / 2**20:.0f} MiB; they travel with the "
+                    f"job: {MOST_BYTES >> 20} MiB at most. Take a lower rate, or measure for less "
+                    "time"
+                )
+            self._replays[seconds] = replayed, directory
+        return self._replays[seconds][0]
 
     def flow(
         self,
@@ -222,52 +223,25 @@ class QueryStreams:
         buffer_timeout_ms: int = 100,
     ) -> Readings:
         """Files of the readings; engines of queries send tuples with each watermark."""
-        from nova_engines.query_flow import Readings
-
-        seconds = ENDLESS_S if seconds is None else seconds
-        database, directory = self._replay(seconds)
-        files = write_encoded(database, self.problem, Path(directory.name))
-        size = sum(Path(file).stat().st_size for file in files.values())
-        if size > MOST_BYTES:
-            raise NovaError(
-                f"readings of {seconds:g} s are {size / 2**20:.0f} MiB; they travel with the job: "
-                f"{MOST_BYTES >> 20} MiB at most. Take a lower rate, or measure for less time"
-            )
-        return Readings(
-            files=files,
-            first_ms=first_ms(database, self.problem),
-            start_ms=start_ms,
-            speed=self.speed,
-            watermark_ms=watermark_ms,
-        )
+        replayed = self._replayed(ENDLESS_S if seconds is None else seconds)
+        return replayed.from_time(start_ms, watermark_ms)
 
     def compare(
         self, plan: Plan, flow: Readings, records: QueryRows, *, finished: bool
     ) -> Comparison:
         """Results of all queries beside what DuckDB makes of the same readings."""
-        database = next(
-            database
-            for database, directory in self._replays.values()
-            if all(Path(file).parent == Path(directory.name) for file in flow.files.values())
-        )
-        found = {
-            query.id: compare(
-                expected(database, self.problem, query),
-                records.of_query[query.id].rows,
-                finished=finished,
-            )
-            for query in self.problem.queries
-        }
+        replayed = next(one for one, _ in self._replays.values() if one.files == flow.files)
+        compared = replayed.compare(records, finished=finished)
         counts = ("expected", "delivered", "lost", "duplicated", "wrong", "cut_off")
         return Comparison(
             finished=finished,
             examples={
                 kind: [
-                    f"{name}: {row}" for name, one in found.items() for row in one.examples[kind]
+                    f"{name}: {row}" for name, one in compared.items() for row in one.examples[kind]
                 ][:EXAMPLES]
                 for kind in ("lost", "duplicated", "wrong")
             },
-            **{name: sum(getattr(one, name) for one in found.values()) for name in counts},
+            **{name: sum(getattr(one, name) for one in compared.values()) for name in counts},
         )
 
     def samples(
