@@ -64,6 +64,7 @@ def test_a_worker_is_killed(folder: Path) -> None:
         assert {"over", "restarted"} & {event.kind for event in course.cell.facts.events}
     (felt,) = by["controlled"].recoveries
     assert felt.noticed_s is not None and felt.noticed_s < 3
+    assert "recovered" in {event.kind for event in by["controlled"].cell.facts.events}
     assert by["controlled"].cell.good and by["controlled"].cell.facts.restarts == 0
     # Pinned to the host that is gone, it has to wait for it.
     (waited,) = by["top-c"].recoveries

@@ -114,8 +114,11 @@ def _command(figure: Figure[Any, Any]) -> click.Command:
                 type=paths.INPUT,
                 help=f"Directory of {figure.data} [default: ../shared/data beside a checkout].",
             ),
-            click.option("--synthetic", is_flag=True, help=f"Take {figure.synthetic} instead."),
         ]
+    if figure.data and figure.synthetic:
+        options.insert(
+            1, click.option("--synthetic", is_flag=True, help=f"Take {figure.synthetic} instead.")
+        )
 
     def run(
         quick: bool, parameters: Path | None, output: Path, as_json: bool,

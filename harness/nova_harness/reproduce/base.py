@@ -129,7 +129,7 @@ class Figure(ABC, Generic[Asked, Result]):
         Parameters: class of the parameters.
         published: values that the source prints; tables show them beside ours.
         data: what it reads from ``--data``; empty where it reads nothing.
-        synthetic: what it takes instead when asked to.
+        synthetic: what ``--synthetic`` takes instead; empty where nothing can.
         quick: parameters that ``--quick`` changes.
     """
 

@@ -102,7 +102,7 @@ class Fig7Readings(Figure[ReadingsParameters, Result]):
     source = "Nova, section 4.3, Figure 7, nova(p)"
     Parameters = ReadingsParameters
     data = "instances of the simulations"
-    synthetic = "nothing; this figure needs the instances"
+    synthetic = ""
     published: ClassVar[Mapping[str, float]] = {
         name: values["nova(p)"] for name, values in Fig7.published.items()
     }
