@@ -405,6 +405,12 @@ def test_a_read_only_checkout_is_one_clear_line(checkout: Checkout) -> None:
 # --- .ci/run -------------------------------------------------------------------------------------
 
 
+def test_git_ignores_what_the_demo_and_experiments_write() -> None:
+    for name in ("nova-demo/report.html", "runs/demo/run.json"):
+        done = subprocess.run(["git", "check-ignore", "-q", name], cwd=ROOT)
+        assert done.returncode == 0, name
+
+
 def test_ci_is_the_test_command_of_the_readme_and_nothing_else(checkout: Checkout) -> None:
     assert "\n./nova test\n" in (ROOT / "README.md").read_text()
     (checkout.root / ".ci").mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from query_experiment import WORKLOAD, write_queries
 
+from nova_core.errors import NovaError
 from nova_core.model.query_plan import QueryPlan
 from nova_engines.query_flow import Readings, from_plan
 from nova_engines.query_results import QueryResults, QueryRows
@@ -23,6 +25,7 @@ from nova_harness.experiment.engine_run import Bed
 from nova_harness.experiment.problem import problem_document, problem_of
 from nova_harness.results.run_folder import CellFolder
 from nova_testbed.inventory import read_inventory
+from nova_workloads.queries.readings import connection
 
 DELAY_US = 5000
 
@@ -112,3 +115,11 @@ def test_strategies_that_place_joins_alone_are_refused() -> None:
     asked = Experiment(name="q", strategies=["tree"], workload=WORKLOAD)
     with pytest.raises(ExperimentError, match=r"strategies\[0\]: tree: places joins of pairs only"):
         check_experiment(asked, "x.yaml")
+
+
+def test_without_duckdb_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(
+        NovaError, match=r"DuckDB is needed .* pip install 'nova-placement\[queries"
+    ):
+        connection()
