@@ -125,8 +125,8 @@ def clean(
 
     Args:
         running: False leaves those that are up with all their hosts, with a warning.
-        all_racks: False leaves those whose state directory is elsewhere and still there, which are
-            other people's.
+        all_racks: False leaves those whose state directory is elsewhere and still there, or is not
+            seen from here while they run, which are other people's.
         state_root: directory of state directories; by default the user's.
 
     Returns:
@@ -162,8 +162,7 @@ def _clean(running: bool, all_racks: bool, root: Path) -> tuple[str, ...]:
     done, refused = [], []
     for number in sorted({*numbers_in_use(), *recorded}):
         state = network.state_directory_of(number) or recorded.get(number)
-        others = state is not None and state.parent != root and state.exists()
-        if others and not all_racks:
+        if state is not None and not all_racks and _is_of_others(number, state, root):
             continue
         record = None if state is None else _record_of(state)
         if not running and record is not None and _is_up(record):
@@ -200,6 +199,15 @@ def _clean(running: bool, all_racks: bool, root: Path) -> tuple[str, ...]:
     if refused:
         raise RackError("; ".join(refused))
     return tuple(done)
+
+
+def _is_of_others(number: int, state: Path, root: Path) -> bool:
+    """Whether a rack is in use that was brought up elsewhere.
+
+    A rack that runs and whose state directory is not here may be of a container that shares this
+    machine's network.
+    """
+    return state.parent != root if state.exists() else bool(_processes(number))
 
 
 def _is_up(record: RackRecord) -> bool:

@@ -594,6 +594,27 @@ def test_after_a_reboot_only_files_are_left_and_go(tmp_path: Path) -> None:
     assert not rack.state.path.exists()
 
 
+# As in a container that shares the machine's network: the directory $1 is empty there.
+ELSEWHERE = """
+mount -t tmpfs none "$1" && exec "$2" -c '
+import sys; from pathlib import Path; from nova_testbed.rack import clean
+print(clean(running=False, all_racks=False, state_root=Path(sys.argv[1])))' "$1"
+"""
+
+
+def test_clean_leaves_the_running_rack_of_another_container(tmp_path: Path) -> None:
+    root = tmp_path / "racks"
+    used = VirtualRack(inventory("elsewhere", HostSpec("a")), root / "elsewhere")
+    used.up()
+    try:
+        command = ["unshare", "--mount", "sh", "-c", ELSEWHERE, "sh", str(root), sys.executable]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert str(used.state.path) not in done.stdout
+        assert used.status().state == "up"
+    finally:
+        used.down()
+
+
 # Runs in a network of its own that forwards packets: a machine with a rack, and another machine
 # beside it that knows the way to the rack and tries to get in.
 OUTSIDE = """
