@@ -170,8 +170,11 @@ def _spoil_path(rng: random.Random, made: Input, given: dict[str, str]) -> None:
     kind, path = change_path(rng, made.folder / name)
     given[name] = os.path.relpath(path, made.folder) if path.startswith("/") else path
     made.what = f"{name} is {kind}"
-    # What a web server does not have is no error, and a function opens its files by itself.
-    if kind != "a name that is not UTF-8" and name != "web" and made.use.function is None:
+    # What a web server does not have is no error, a function opens its files by itself, and a
+    # journal that is not there or empty begins.
+    begins = name == "journal" and kind in ("missing", "a directory")
+    allowed = begins or name == "web" or kind == "a name that is not UTF-8"
+    if not allowed and made.use.function is None:
         made.invalid = f"{kind} in place of it"
 
 
