@@ -102,6 +102,9 @@ def check(live: LivePlacement, delta: PlanDelta, old_problem: Problem, old: Plan
     problem.validate()
     report = verify(new)
     _require(report.honest, report.summary())
+    for name in ("capacity", "minimum-capacity", "link"):
+        broken = report.counts.get(name, 0) > 0
+        _require((name in new.breaks) == broken, f"breaks: {new.breaks}; {report.summary()}")
     _require(delta.apply(old, problem).same_as(new), "the delta does not give the new plan")
     back = delta.inverse().apply(new, old_problem)
     _require(back.same_as(old), "the inverse does not give the old plan")

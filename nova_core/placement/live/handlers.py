@@ -154,8 +154,8 @@ def _retire(placer: Placer, node: int, overload: bool) -> None:
         other = link[0] if link[1] == node else link[1]
         s.drop(s.links_at[other], link)
         s.drop(s.links_at[node], link)
-    s.drop(s.overloaded, node)
     placer.place_all(_largest_first(s, s.residents.of(node)), overload, leave=True)
+    s.note_load(node)
 
 
 def remove_worker(placer: Placer, event: RemoveWorker, overload: bool) -> None:
@@ -229,17 +229,21 @@ def _evict(placer: Placer, pairs: Iterable[int], overload: bool, node: int) -> N
 
 
 def _relieve(placer: Placer, node: int, overload: bool) -> None:
-    """Move residents away until a node is not overloaded: the smallest that suffices, if any."""
+    """Move residents away until a node lacks nothing: the smallest that suffices, if any."""
     s, n = placer.state, placer.state.nodes
-    while n.free[node] < -TOLERANCE * n.capacity[node]:
+    while (over := s.lack(node)) > TOLERANCE * n.capacity.item(node):
         residents = placer.movable(node)
-        over = -float(n.free[node])
         if not residents:
             if overload:
                 return
+            beyond = "capacity" if node in s.overloaded else f"C_min of {s.c_min:g}"
             raise NoRoomError(
-                f"{n.ids[node]}: only pinned joins are left on it, beyond its capacity", over
+                f"{n.ids[node]}: only pinned joins are left on it, beyond its {beyond}", over
             )
+        greatest = s.greatest(node)
+        if greatest < s.c_min and len(residents) > 1:
+            # What is free beside the greatest instance counts, so that it leaves last.
+            residents.remove(max(residents, key=lambda pair: s.instance(pair, node)))
         enough = [p for p in residents if s.shares(p)[node].size >= over * (1 - TOLERANCE)]
         pair = enough[-1] if enough else residents[0]
         if not _moves_away(placer, pair, overload):
@@ -540,13 +544,13 @@ def pin(placer: Placer, event: Pin, overload: bool) -> None:
 def rebalance(placer: Placer, event: Rebalance, overload: bool) -> None:
     """Make at most so many moves, each worth more than the policy's threshold.
 
-    Overloaded nodes are relieved first, whatever that costs. Then joins move in the order of what
-    they could gain at most: to a host with room, or to one whose resident makes way, which counts
-    as two moves.
+    Nodes that are overloaded, or lack C_min, are relieved first, whatever that costs. Then joins
+    move in the order of what they could gain at most: to a host with room, or to one whose resident
+    makes way, which counts as two moves.
     """
     s = placer.state
     budget = event.moves
-    for node in list(s.overloaded):
+    for node in sorted({*s.overloaded, *s.short}):
         before = len(s.changed)
         try:
             _relieve(placer, node, False)

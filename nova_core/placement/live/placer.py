@@ -197,14 +197,18 @@ class Placer:
                 return None
             placed = Pieces(left, right, placed.pieces)
             shares = placed.shares(*whole)
-            if any(piece_size(placed, piece, whole) > s.largest for piece in placed.pieces):
+            greatest: dict[int, float] = {}
+            for piece in placed.pieces:
+                size = piece_size(placed, piece, whole)
+                greatest[piece.node] = max(size, greatest.get(piece.node, 0.0))
+            if max(greatest.values()) > s.largest:
                 return None
         else:
-            shares = {placed: whole}
+            shares, greatest = {placed: whole}, {placed: whole.size}
             if whole.size > self._largest:
                 return None
         for node, share in shares.items():
-            if s.nodes.free.item(node) < share.size * (1 - SLACK):
+            if s.lack(node, share.size, greatest[node]) > SLACK * max(share.size, s.c_min):
                 return None
             if not s.links_fit(pair, node, share):
                 return None
@@ -443,7 +447,8 @@ class Placer:
         """Whether room and gain alone decide which whole joins move."""
         policy = self.policy
         kept = self.pinned or policy.cooldown or policy.state_bytes
-        return self._room_decides and not self.state.overloaded and not kept
+        s = self.state
+        return self._room_decides and not (s.overloaded or s.short or kept)
 
     @property
     def _room_decides(self) -> bool:

@@ -22,7 +22,7 @@ from nova_core.placement.kernels.live.settle import settle
 from nova_core.placement.kernels.live.tables import HOST, LEFT, RIGHT
 from nova_core.placement.kernels.ranking import busiest_sinks
 from nova_core.placement.live.index import HostIndex
-from nova_core.placement.live.pieces import Piece, Pieces, Share
+from nova_core.placement.live.pieces import Piece, Pieces, Share, piece_size
 from nova_core.placement.live.tables import (
     IN_PIECES,
     NOWHERE,
@@ -110,15 +110,21 @@ class LiveState(Undoable):
         for node in np.flatnonzero(output).tolist():
             self.arriving[node] = float(output[node])
         self.sinks_changed: set[int] = set()
+        # Nodes beyond their capacity; nodes that lack C_min; links beyond their budget.
         self.overloaded: dict[int, None] = {}
+        self.short: dict[int, None] = {}
         self.overfull: dict[Link, None] = {}
         self.cuts: dict[int, Pieces] = {}
+        c_min = self.parameters.get("c_min")
+        self.c_min = float(c_min) if c_min else 0.0
         self.residents = self._take_over(plan)
+        free = self.nodes.free
+        for node in np.flatnonzero(free < self.c_min).tolist() if self.c_min else ():
+            if self._is_short(node, free.item(node)):
+                self.short[node] = None
         self.changed = ChangedPairs(self.pairs)
         # How pairs were cut before the event, for those that it cuts otherwise.
         self.old_cuts: dict[int, Pieces | None] = {}
-        c_min = self.parameters.get("c_min")
-        self.c_min = float(c_min) if c_min else 0.0
         threshold = self.parameters.get("bandwidth")
         self.largest = np.inf if threshold is None else float(threshold)
         sigma = self.parameters.get("sigma")
@@ -276,13 +282,53 @@ class LiveState(Undoable):
         self.note_load(node)
 
     def note_load(self, node: int) -> None:
-        """Note whether a node is overloaded."""
+        """Note whether a node is overloaded, and whether it lacks C_min."""
         free = self.nodes.free.item(node)
-        if free < 0 and free < -TOLERANCE * self.nodes.capacity.item(node):
-            if node not in self.overloaded:
-                self.put(self.overloaded, node, None)
-        elif self.overloaded:
-            self.drop(self.overloaded, node)
+        over = free < 0 and free < -TOLERANCE * self.nodes.capacity.item(node)
+        self._note(self.overloaded, node, over)
+        if self.c_min:
+            self._note(self.short, node, self._is_short(node, free))
+
+    def _note(self, table: dict[int, None], node: int, holds: bool) -> None:
+        if not holds:
+            self.drop(table, node)
+        elif node not in table:
+            self.put(table, node, None)
+
+    def _is_short(self, node: int, free: float) -> bool:
+        least = self.c_min - free - TOLERANCE * self.nodes.capacity.item(node)
+        if least <= 0 or not self.residents.any_on(node):
+            return False
+        return all(self.instance(pair, node) < least for pair in self.residents.of(node))
+
+    def instance(self, pair: int, node: int) -> float:
+        """C_r of the greatest instance of a pair on a node, tuples/s."""
+        if self.pairs.row.item(pair, HOST) != IN_PIECES:
+            return self.size(pair)
+        cut, whole = self.cuts[pair], self.whole_share(pair)
+        return max(piece_size(cut, piece, whole) for piece in cut.pieces if piece.node == node)
+
+    def greatest(self, node: int) -> float:
+        """C_r of the greatest instance on a node, tuples/s; 0 without any."""
+        return max((self.instance(pair, node) for pair in self.residents.of(node)), default=0.0)
+
+    def lack(self, node: int, size: float = 0.0, instance: float = 0.0) -> float:
+        """What a node lacks to host what it does, tuples/s; 0 or less for nothing.
+
+        That is what exceeds its capacity (paper, Eq. 2), or what lacks of C_min (Eq. 3) even if the
+        greatest instance was the last for which it was chosen, as `nova_core.model.verify` has it.
+
+        Args:
+            node: the node.
+            size: what it would receive in addition, tuples/s.
+            instance: of that, the greatest instance, tuples/s.
+        """
+        free = self.nodes.free.item(node) - size
+        if not self.c_min or free >= self.c_min:
+            return -free
+        if not (instance or self.residents.any_on(node)):
+            return -free
+        return max(self.c_min - max(instance, self.greatest(node)), 0.0) - free
 
     def _restore_free(self, node: int, free: float) -> None:
         self.nodes.free[node] = free
@@ -365,7 +411,7 @@ class LiveState(Undoable):
         before = kernels.move(*self.index.tree, *loads, p.row, p.chain, pair, share.size, new)
         self.on_undo(self._move_back, pair, old, new, *before)
         node, sign = (old, -1) if new == NOWHERE else (new, 1)
-        if self.overloaded or n.free.item(node) < 0:
+        if self.overloaded or self.short or n.free.item(node) < self.c_min:
             self.note_load(node)
         if self.link_free:
             self.use_links(pair, node, share, sign)
@@ -384,7 +430,8 @@ class LiveState(Undoable):
     ) -> int:
         """Place or improve whole joins, see `kernels.live.settle`; how many, in order.
 
-        For problems without links' budgets or requirements, where nothing is overloaded.
+        For problems without links' budgets or requirements, where no node is overloaded or short of
+        C_min.
         """
         n, p = self.nodes, self.pairs
         rows, result = np.array(pairs), np.empty((len(pairs), 4))
@@ -437,14 +484,14 @@ class LiveState(Undoable):
     @property
     def breaks(self) -> tuple[str, ...]:
         """Constraints the plan ignores: those of the plan taken over, and what is overloaded."""
-        if not self.overloaded and not self.overfull:
+        full = (self.overloaded, self.short, self.overfull)
+        if not any(full):
             return self.given_breaks
-        full = (self.overloaded, self.overfull)
         return (*self.given_breaks, *(n for n, over in zip(_OVERLOADS, full, strict=True) if over))
 
 
-# Constraints that events break and mend, as `overloaded` and `overfull` say.
-_OVERLOADS = ("capacity", "link")
+# Constraints that events break and mend, as `overloaded`, `short` and `overfull` say.
+_OVERLOADS = ("capacity", "minimum-capacity", "link")
 _FIXED_WEIGHTS = {"latency": np.ones(3), "source-latency": np.array([1.0, 1.0, 2.0])}
 
 

@@ -12,7 +12,7 @@ from oracles.live_placement import free_capacity
 from nova_core.errors import InfeasibleError, PlanError, ProblemError
 from nova_core.model import JoinMatrix, Joins, Nodes, Problem, Sources
 from nova_core.model.plan import Instances, Partitions, Plan
-from nova_core.model.plan_delta import PlanDelta
+from nova_core.model.plan_delta import PlanDelta, assemble_partitions
 from nova_core.model.verify import verify
 from nova_core.placement.live import (
     Event,
@@ -66,7 +66,9 @@ def problem(joins: int = 1, **changes: float) -> Problem:
     ).validate()
 
 
-def live_of(asked: Problem, hosts: list[str], policy: Policy | None = None) -> LivePlacement:
+def live_of(
+    asked: Problem, hosts: list[str], policy: Policy | None = None, **parameters: float
+) -> LivePlacement:
     """Each pair whole on a named node."""
     node = np.array([asked.node_index[name] for name in hosts])
     plan = Plan(
@@ -75,6 +77,7 @@ def live_of(asked: Problem, hosts: list[str], policy: Policy | None = None) -> L
         objective="latency",
         partitions=Partitions.whole(asked),
         instances=Instances.whole(node),
+        parameters=parameters,
     )
     return LivePlacement(asked, plan, policy)
 
@@ -296,6 +299,43 @@ def test_what_cannot_be_satisfied_says_how_much_is_missing() -> None:
     assert not report.ok
     relieved = live.apply(event(event="change-rate", source="l0", rate=25))
     assert relieved.new_breaks == []
+    assert verify(live.plan()).ok
+
+
+def test_joins_leave_a_node_that_lacks_c_min_beside_its_greatest() -> None:
+    """Of 500 tuples/s far has 100 free and 50 of its greatest join: more than C_min = 120."""
+    live = live_of(problem(8, near=130, sink=1000), ["far"] * 8, c_min=120)
+    assert apply(live, event="change-capacity", node="far", capacity=470).empty
+    delta = apply(live, event="change-capacity", node="far", capacity=460)
+    assert moves(delta) == [("j7", "far", "near")]
+    # A join that grows leaves less free, and counts for more.
+    assert apply(live, event="change-rate", source="l0", rate=50).empty
+    assert apply(live, event="change-capacity", node="far", capacity=430).empty
+    with pytest.raises(InfeasibleError, match="missing"):
+        apply(live, event="change-rate", source="l1", rate=60)
+    delta = apply(live, event="change-rate", source="l1", rate=60, overload=True)
+    assert delta.new_breaks == ["minimum-capacity"]
+    apply(live, event="change-capacity", node="far", capacity=500)
+    assert apply(live, event="change-capacity", node="near", capacity=300).new_breaks == []
+
+
+def test_an_overloaded_node_that_fails_is_forgotten() -> None:
+    """Near has 60 tuples/s; half of a join that is cut leaves it first, then two whole ones."""
+    asked, near, far = problem(3), 2, 4
+    halves = {0: [np.array([12.5, 12.5]), np.array([25.0])]}
+    plan = Plan(
+        problem=asked,
+        strategy="by hand",
+        objective="latency",
+        partitions=assemble_partitions(Partitions.whole(asked), halves),
+        instances=Instances(
+            *np.array([[0, 0, 1, 2], [near, far, near, near], [0, 1, 0, 0], [1, 2, 1, 1]]),
+            *np.array([[0, 0, 0, 0], [1, 1, 1, 1]]),
+        ),
+        breaks=("capacity",),
+    )
+    live = LivePlacement(asked, plan)
+    assert apply(live, event="fail-node", node="near").new_breaks == []
     assert verify(live.plan()).ok
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,22 @@ def same(a: LivePlacement, b: LivePlacement) -> bool:
         and a.pinned == b.pinned
         and free_capacity(a) == free_capacity(b)
     )
+
+
+@pytest.mark.parametrize("kind", ["change-capacity", "change-rate"])
+def test_what_keeps_c_min_is_read_back(problem: Problem, tmp_path: Path, kind: str) -> None:
+    """A state that breaks C_min is none that a journal resumes from."""
+    draw = RandomEvents(problem, 2, [kind])
+    live = LivePlacement(problem, place(problem, "nova", c_min=100.0))
+    with Journal.create(tmp_path / "journal", live) as journal:
+        for _ in range(10):
+            for _ in range(5):
+                with suppress(InfeasibleError):
+                    journal.apply(draw.next())
+            journal.checkpoint()
+            before = journal.live
+            journal.unload()
+            assert same(journal.live, before)
 
 
 def names(directory: Path) -> list[str]:

@@ -77,7 +77,7 @@ CASES = {
     "plain": live_of,
     "cut finely": lambda p: live_of(p, sigma=0.1, bandwidth=60.0),
     "network usage": lambda p: live_of(p, objective="network-usage"),
-    "source latency, C_min": lambda p: live_of(p, objective="source-latency", c_min=5.0),
+    "source latency, C_min": lambda p: live_of(p, objective="source-latency", c_min=100.0),
     "links": lambda p: live_of(with_links(p), on_full="spread"),
     "measured latencies": lambda p: live_of(with_measurements(p)),
     "overload": lambda p: live_of(tight(p), Policy(overload=True), on_full="spread"),
