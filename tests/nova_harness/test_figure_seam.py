@@ -102,7 +102,7 @@ def test_a_figure_declares_what_it_reproduces(name: str) -> None:
     assert figure.published
     assert figure.__doc__
     # What --quick takes is accepted, and differs from the default.
-    quick = reproduce._asked(figure, True, None, {})
+    quick = reproduce._parameters_of(figure, True, None, {})
     assert quick != figure.Parameters()
     assert f"Reproduces: {figure.source.split(',')[0]}" in nova("reproduce", name, "--help").stdout
 

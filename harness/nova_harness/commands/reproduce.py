@@ -76,11 +76,11 @@ def every(ctx: click.Context, data: Path | None, quick: bool, output: Path) -> N
         try:
             figure = load(name)
             source = _data(figure, data, synthetic=False, needed=False)
-            asked = _asked(figure, quick, None, {})
-            if _is_finished(figure, asked, source, output / name):
+            parameters = _parameters_of(figure, quick, None, {})
+            if _is_finished(figure, parameters, source, output / name):
                 console.say(f"{name}: finished before")
             else:
-                _reproduce(figure, asked, source, output / name)
+                _reproduce(figure, parameters, source, output / name)
         except NovaError as error:
             console.warn(f"{name}: {error}")
             failed.append(name)
@@ -124,12 +124,12 @@ def _command(figure: Figure[Any, Any]) -> click.Command:
         quick: bool, parameters: Path | None, output: Path, as_json: bool,
         data: Path | None = None, synthetic: bool = False, **own: Any,
     ) -> None:  # fmt: skip
-        given = {key: list(v) if isinstance(v, tuple) else v for key, v in own.items()}
-        asked = _asked(
-            figure, quick, parameters, {k: v for k, v in given.items() if v not in (None, [])}
+        options = {key: list(v) if isinstance(v, tuple) else v for key, v in own.items()}
+        chosen = _parameters_of(
+            figure, quick, parameters, {k: v for k, v in options.items() if v not in (None, [])}
         )
         source = _data(figure, data, synthetic, needed=True)
-        _reproduce(figure, asked, source, output, as_json)
+        _reproduce(figure, chosen, source, output, as_json)
 
     help_text = f"{figure.__doc__}\n\n    Reproduces: {figure.source}."
     command = click.command(figure.name, help=help_text)(run)
@@ -182,15 +182,18 @@ def _plain(type_: Any) -> tuple[Any, Mapping[str, str]]:
         if isinstance(type_, inspect.Metadata):
             words |= type_.extra_json_schema or {}
             type_ = type_.type
-        else:
-            [type_] = [one for one in type_.types if not isinstance(one, inspect.NoneType)]
+            continue
+        others = [one for one in type_.types if not isinstance(one, inspect.NoneType)]
+        if len(others) != 1:
+            break
+        [type_] = others
     return type_, words
 
 
-def _asked(
+def _parameters_of(
     figure: Figure[Any, Any], quick: bool, path: Path | None, options: Mapping[str, Any]
 ) -> Any:
-    """Parameters: by default, quick ones, those of a file, and options, the last of these first.
+    """Parameters: options first, then those of a file, quick ones, and defaults.
 
     Raises:
         NovaError: naming the file or the command, the parameter and what is accepted.
@@ -224,7 +227,7 @@ def _data(
     return data or DATA
 
 
-def _head(figure: Figure[Any, Any], asked: Any, data: Path | None) -> dict[str, Any]:
+def _head(figure: Figure[Any, Any], parameters: Any, data: Path | None) -> dict[str, Any]:
     """What a result is of."""
     import msgspec
 
@@ -232,11 +235,13 @@ def _head(figure: Figure[Any, Any], asked: Any, data: Path | None) -> dict[str, 
         "figure": figure.name,
         "source": figure.source,
         "data": str(data) if data else None,
-        "parameters": msgspec.to_builtins(asked),
+        "parameters": msgspec.to_builtins(parameters),
     }
 
 
-def _is_finished(figure: Figure[Any, Any], asked: Any, data: Path | None, output: Path) -> bool:
+def _is_finished(
+    figure: Figure[Any, Any], parameters: Any, data: Path | None, output: Path
+) -> bool:
     """Whether a directory has this figure's numbers and drawing, with the same parameters."""
     import msgspec
 
@@ -247,12 +252,16 @@ def _is_finished(figure: Figure[Any, Any], asked: Any, data: Path | None, output
         document = msgspec.json.decode(file.read_bytes())
     except msgspec.MsgspecError:
         return False
-    head = msgspec.json.decode(msgspec.json.encode(_head(figure, asked, data)))
+    head = msgspec.json.decode(msgspec.json.encode(_head(figure, parameters, data)))
     return isinstance(document, dict) and all(document.get(k) == v for k, v in head.items())
 
 
 def _reproduce(
-    figure: Figure[Any, Any], asked: Any, data: Path | None, output: Path, as_json: bool = False
+    figure: Figure[Any, Any],
+    parameters: Any,
+    data: Path | None,
+    output: Path,
+    as_json: bool = False,
 ) -> None:
     """Run, write numbers and drawing, and print the numbers."""
     import msgspec
@@ -262,8 +271,8 @@ def _reproduce(
     from nova_harness.reproduce.base import Run
 
     with shared.working(), console.progress(figure.name) as advance:
-        result = figure.run(asked, Run(data, output, advance))
-    document = {**_head(figure, asked, data), "result": msgspec.to_builtins(result)}
+        result = figure.run(parameters, Run(data, output, advance))
+    document = {**_head(figure, parameters, data), "result": msgspec.to_builtins(result)}
     make_directory(output)
     tables = figure.tables(result)
     for table in tables:

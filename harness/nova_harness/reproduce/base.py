@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 GROUP = "nova.figures"
 
-Asked = TypeVar("Asked", bound=msgspec.Struct)
+ParametersT = TypeVar("ParametersT", bound=msgspec.Struct)
 Result = TypeVar("Result")
 Row = TypeVar("Row")
 # A row's field, or that or a function of the row with digits after the point.
@@ -116,7 +116,7 @@ def by_first(rows: Sequence[Row], key: Callable[[Row], Hashable]) -> dict[Any, l
     return groups
 
 
-class Figure(ABC, Generic[Asked, Result]):
+class Figure(ABC, Generic[ParametersT, Result]):
     """A figure, a table or a claim of a paper that is measured again.
 
     The class's docstring is the command's help. Parameters are a frozen msgspec struct that forbids
@@ -142,7 +142,7 @@ class Figure(ABC, Generic[Asked, Result]):
     quick: ClassVar[Mapping[str, Any]] = {}
 
     @abstractmethod
-    def run(self, asked: Asked, run: Run) -> Result:
+    def run(self, parameters: ParametersT, run: Run) -> Result:
         """Measure.
 
         Raises:

@@ -99,7 +99,7 @@ class Placing:
         case: the problem.
         strategy: the strategy's name.
         parameters: those of its parameters that are not the default.
-        timed: whether it is to be told how long that takes.
+        timed: whether the time that takes is measured.
     """
 
     case: Case
@@ -150,7 +150,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     limited: bool = False
 
-    def stands(self, limits: Limits, timed: bool) -> bool:
+    def is_reusable(self, limits: Limits, timed: bool) -> bool:
         """Whether trying again within these limits would come to the same."""
         if timed and self.seconds is None and not self.error:
             return False
@@ -201,7 +201,7 @@ def _timed(strategy: Strategy, problem: Problem, least: float) -> tuple[Plan, fl
 
 
 def run_cells(
-    wanted: Iterable[Placing],
+    placings: Iterable[Placing],
     limits: Limits,
     run: Run,
     growing: bool = False,
@@ -209,42 +209,42 @@ def run_cells(
     """Every cell, in the order asked for; those that are kept are not run again.
 
     Args:
-        wanted: what is placed with what.
+        placings: what is placed with what.
         limits: of each cell.
         run: where cells are kept, and progress is reported.
         growing: whether problems grow; then a strategy that a limit ended on one is not tried on
             the next ones.
     """
-    asked = list(wanted)
+    in_order = list(placings)
     runs = KeptRuns(run.kept and run.kept / CELLS, Cell, b'{"cells":2}')
     done = {(one.problem, one.strategy, one.parameters): one for one in runs}
     found: list[Cell] = []
     ended: dict[tuple[str, str], Cell] = {}
-    for number, placing in enumerate(asked):
-        run.advance(number, len(asked))
+    for number, placing in enumerate(in_order):
+        run.advance(number, len(in_order))
         key = placing.key
         if key[1:] in ended:
             why = f"{LARGER}: {ended[key[1:]].error} on fewer nodes"
             found.append(_cell(key, limits, error=why, limited=True))
             continue
-        if key not in done or not done[key].stands(limits, placing.timed):
+        if key not in done or not done[key].is_reusable(limits, placing.timed):
             done[key] = _cell_of(placing, limits)
             runs.add(done[key])
         found.append(done[key])
         if growing and done[key].limited:
             ended[key[1:]] = done[key]
-    run.advance(len(asked), len(asked))
+    run.advance(len(in_order), len(in_order))
     return found
 
 
 def _cell_of(placing: Placing, limits: Limits) -> Cell:
     try:
-        told = isolated(place, placing, limits.seconds, limits.memory)
+        fields = isolated(place, placing, limits.seconds, limits.memory)
     except Limited as error:
         return _cell(placing.key, limits, error=str(error), limited=True)
     except NovaError as error:
         return _cell(placing.key, limits, error=str(error))
-    return _cell(placing.key, limits, **told)
+    return _cell(placing.key, limits, **fields)
 
 
 def _cell(key: tuple[str, str, str], limits: Limits, **fields: object) -> Cell:

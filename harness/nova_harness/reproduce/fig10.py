@@ -98,25 +98,25 @@ class Fig10(Figure[Fig10Parameters, Result]):
     }
     quick: ClassVar = {"nodes": (100, 1_000, 10_000), "strategies": OF_THE_PAPER}
 
-    def run(self, asked: Fig10Parameters, run: Run) -> Result:
+    def run(self, parameters: Fig10Parameters, run: Run) -> Result:
         """Place with every strategy on every size."""
-        strategies = shown(asked.strategies, asked.leave_out)
+        strategies = shown(parameters.strategies, parameters.leave_out)
         if NOVA in strategies:
             after = strategies.index(NOVA) + 1
             strategies[after:after] = VARIANTS
-        labels = [(n, name) for n in sorted(set(asked.nodes)) for name in strategies]
-        wanted = []
+        labels = [(n, name) for n in sorted(set(parameters.nodes)) for name in strategies]
+        placings = []
         for nodes, name in labels:
-            case = Case(nodes, asked.heterogeneity, asked.seed)
+            case = Case(nodes, parameters.heterogeneity, parameters.seed)
             base = NOVA if name in VARIANTS else name
-            wanted.append(Placing(case, base, VARIANTS.get(name, {}), timed=True))
-        cells = run_cells(wanted, asked.limits, run, growing=True)
+            placings.append(Placing(case, base, VARIANTS.get(name, {}), timed=True))
+        cells = run_cells(placings, parameters.limits, run, growing=True)
         rows = [
             Row(name, size, c.seconds, c.wall, self._published(name, size), c.overloaded, c.error)
             for (size, name), c in zip(labels, cells, strict=True)
         ]
         rows.sort(key=lambda row: strategies.index(row.strategy))
-        return Result(asked.limit, rows)
+        return Result(parameters.limit, rows)
 
     def _published(self, strategy: str, nodes: int) -> str:
         seconds = self.published.get(strategy, {})

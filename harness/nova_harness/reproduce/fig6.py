@@ -110,23 +110,23 @@ class Fig6(Figure[Fig6Parameters, Result]):
     }
     quick: ClassVar = {"strategies": OF_THE_PAPER, "capacities": (CAPACITIES[0], CAPACITIES[-1])}
 
-    def run(self, asked: Fig6Parameters, run: Run) -> Result:
+    def run(self, parameters: Fig6Parameters, run: Run) -> Result:
         """Place with every strategy for every distribution."""
-        strategies = shown(asked.strategies, asked.leave_out)
-        directory = instance_directory(run.data, asked.instance, asked.nodes)
+        strategies = shown(parameters.strategies, parameters.leave_out)
+        directory = instance_directory(run.data, parameters.instance, parameters.nodes)
         if directory is None:
-            nodes = asked.nodes or NODES
+            nodes = parameters.nodes or NODES
             problem = f"generated topology of {nodes:,} nodes"
-            cases = {f"h = {h:g}": Case(nodes, h, asked.seed) for h in HETEROGENEITY_LEVELS}
+            cases = {f"h = {h:g}": Case(nodes, h, parameters.seed) for h in HETEROGENEITY_LEVELS}
         else:
-            problem = asked.instance
-            cases = {c: Case(path=str(directory), capacity=c) for c in asked.capacities}
+            problem = parameters.instance
+            cases = {c: Case(path=str(directory), capacity=c) for c in parameters.capacities}
         labels = [(s, c) for s in strategies for c in cases]
         placings = {
-            (s, c): [Placing(cases[c], s, chosen) for chosen in seeded(s, asked.seeds)]
+            (s, c): [Placing(cases[c], s, chosen) for chosen in seeded(s, parameters.seeds)]
             for s, c in labels
         }
-        cells = iter(run_cells(chain.from_iterable(placings.values()), asked.limits, run))
+        cells = iter(run_cells(chain.from_iterable(placings.values()), parameters.limits, run))
         rows = [self._row(problem, *at, list(islice(cells, len(placings[at])))) for at in labels]
         return Result(problem, rows)
 

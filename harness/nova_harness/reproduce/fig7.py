@@ -117,29 +117,34 @@ class Fig7(Figure[Fig7Parameters, Result]):
     }
     quick: ClassVar = {"strategies": OF_THE_PAPER}
 
-    def run(self, asked: Fig7Parameters, run: Run) -> Result:
+    def run(self, parameters: Fig7Parameters, run: Run) -> Result:
         """Place with every strategy on every instance."""
         strategies = []
-        for name in shown(asked.strategies, asked.leave_out):
+        for name in shown(parameters.strategies, parameters.leave_out):
             strategies += [name, LIMITED[name]] if name in LIMITED else [name]
         base = {label: name for name, label in LIMITED.items()}
-        places = {name: instance_directory(run.data, name, asked.nodes) for name in asked.instances}
+        places = {
+            name: instance_directory(run.data, name, parameters.nodes)
+            for name in parameters.instances
+        }
         here = {name: str(place) for name, place in places.items() if place is not None}
-        nodes = asked.nodes or NODES
-        labels, wanted = [], []
+        nodes = parameters.nodes or NODES
+        labels, placings = [], []
         for problem in here or [f"generated topology of {nodes:,} nodes"]:
             for strategy in strategies:
                 limited = strategy in base
                 if here:
-                    capacity = asked.heterogeneous if limited else "unlimited"
+                    capacity = parameters.heterogeneous if limited else "unlimited"
                     case = Case(path=here[problem], capacity=capacity)
                 else:
-                    case = Case(nodes, seed=asked.seed, capacity=None if limited else "unlimited")
+                    case = Case(
+                        nodes, seed=parameters.seed, capacity=None if limited else "unlimited"
+                    )
                 labels.append((problem, strategy))
-                wanted.append(Placing(case, base.get(strategy, strategy)))
+                placings.append(Placing(case, base.get(strategy, strategy)))
         rows = []
         for (problem, strategy), found in zip(
-            labels, run_cells(wanted, asked.limits, run), strict=True
+            labels, run_cells(placings, parameters.limits, run), strict=True
         ):
             delta = None
             if found.p90 is not None and found.direct_p90 is not None:

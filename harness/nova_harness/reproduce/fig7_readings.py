@@ -108,16 +108,16 @@ class Fig7Readings(Figure[ReadingsParameters, Result]):
     }
     quick: ClassVar = {"instances": ("fit", "atlas")}
 
-    def run(self, asked: ReadingsParameters, run: Run) -> Result:
+    def run(self, parameters: ReadingsParameters, run: Run) -> Result:
         """Place the instances by every reading."""
         rows: list[Row] = []
-        for name in asked.instances:
+        for name in parameters.instances:
             directory = instance_directory(run.data, name, None)
             if directory is None:
                 continue
-            problem = read_problem(directory, asked.capacity)
+            problem = read_problem(directory, parameters.capacity)
             for reading in READINGS:
-                run.advance(len(rows), len(READINGS) * len(asked.instances))
+                run.advance(len(rows), len(READINGS) * len(parameters.instances))
                 rows.append(_row(problem, name, reading, self.published.get(name, np.nan)))
         if not rows:
             raise NovaError("fig7-readings: needs the instances of the simulations: --data DIR")

@@ -8,10 +8,9 @@ by those coordinates and by the whole matrix. Nova is shown with unlimited capac
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import msgspec
 import numpy as np
 from msgspec import Meta
 
@@ -23,6 +22,7 @@ from nova_harness.reproduce.base import Figure, Run, Table, listed
 from nova_harness.reproduce.cells import reasons, shown
 from nova_harness.reproduce.fig7 import LIMITED
 from nova_harness.reproduce.inputs import (
+    EstimateParameters,
     SpaceParameters,
     latencies,
     placed_in,
@@ -36,16 +36,11 @@ if TYPE_CHECKING:
     from nova_core.costspace.cost_space import CostSpace
 
 
-class Fig8Parameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+class Fig8Parameters(EstimateParameters, frozen=True):
     """Parameters of Figure 8.
 
     Attributes:
         latencies: in the data directory; RIPE Atlas anchors, one snapshot.
-        synthetic_nodes: hosts of the synthetic internet.
-        neighbours: what every node measures.
-        space: what coordinates are made of it.
-        workloads: after section 4.1, one per seed; figures are means over them.
-        heterogeneity: of the capacities; 1 is the most heterogeneous column, exponential.
         spaces: other spaces in which nova(p) is placed, to tell what heights are worth.
         objectives: which it minimizes there.
         strategies: shown besides Nova; all but those left out where empty.
@@ -53,11 +48,6 @@ class Fig8Parameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw
     """
 
     latencies: str = "latency/ripe-atlas-418.csv.gz"
-    synthetic_nodes: int = 418
-    neighbours: Annotated[int, Meta(ge=1, description="Others that every node measures")] = 32
-    space: SpaceParameters = SpaceParameters(dimensions=2, height=True)
-    workloads: Annotated[int, Meta(ge=1, description="Random workloads, figures are means")] = 5
-    heterogeneity: float = 1.0
     spaces: tuple[SpaceParameters, ...] = (
         SpaceParameters(dimensions=2, height=False),
         SpaceParameters(dimensions=2, height=True),
@@ -89,7 +79,10 @@ class Row:
         measured_mean: the same by the measured matrix.
         estimated_p90: 90th percentile over sources by coordinates.
         measured_p90: the same by the measured matrix.
-        published: the same four in the paper; NaN where it has none.
+        published_estimated_mean: the same four in the paper; NaN where it has none.
+        published_measured_mean: see above.
+        published_estimated_p90: see above.
+        published_measured_p90: see above.
         error: why there are no figures.
     """
 
@@ -98,7 +91,10 @@ class Row:
     measured_mean: float = np.nan
     estimated_p90: float = np.nan
     measured_p90: float = np.nan
-    published: tuple[float, float, float, float] = (np.nan,) * 4
+    published_estimated_mean: float = np.nan
+    published_measured_mean: float = np.nan
+    published_estimated_p90: float = np.nan
+    published_measured_p90: float = np.nan
     error: str = ""
 
 
@@ -166,41 +162,37 @@ class Fig8(Figure[Fig8Parameters, Result]):
         "spaces": [{"height": False}, {"height": True}],
     }
 
-    def run(self, asked: Fig8Parameters, run: Run) -> Result:
+    def run(self, parameters: Fig8Parameters, run: Run) -> Result:
         """Place on estimates, judge by measurements."""
-        source, ids, [latency] = latencies(run.data, [asked.latencies], asked.synthetic_nodes)
+        source, ids, [latency] = latencies(
+            run.data, [parameters.latencies], parameters.synthetic_nodes
+        )
         problems = [
-            workload(ids, latency, asked.heterogeneity, seed) for seed in range(asked.workloads)
+            workload(ids, latency, parameters.heterogeneity, seed)
+            for seed in range(parameters.workloads)
         ]
-        space = space_for(ids, latency, asked.space, asked.neighbours)
-        steps = 1 + len(asked.spaces)
-        strategies = self._strategies(problems, space, asked.shown())
-        spaces = []
-        for done, each in enumerate(asked.spaces, start=1):
-            run.advance(done, steps)
-            spaces += _space_rows(problems, latency, each, asked)
+        space = space_for(ids, latency, parameters.space, parameters.neighbours)
+        runs = _runs(problems, space, parameters.shown())
+        steps = len(runs) + len(parameters.spaces)
+        strategies, spaces = [], []
+        for number, (label, name, located) in enumerate(runs):
+            run.advance(number, steps)
+            strategies.append(self._row(label, name, located))
+        for number, each in enumerate(parameters.spaces, start=len(runs)):
+            run.advance(number, steps)
+            spaces += _space_rows(problems, latency, each, parameters)
         run.advance(steps, steps)
         return Result(source, len(ids), strategies, spaces)
 
-    def _strategies(
-        self, problems: list[Problem], space: CostSpace, others: list[str]
-    ) -> list[Row]:
-        located = [placed_in(problem, space, "honoured") for problem in problems]
-        unlimited = [problem.with_capacity(np.full(len(space), np.inf)) for problem in located]
-        runs = []
-        for name in ("nova", *others):
-            runs.append((name, name, unlimited if name in LIMITED else located))
-            if name in LIMITED:
-                runs.append((LIMITED[name], name, located))
-        rows = []
-        for label, name, those in runs:
-            published = self.published.get(label, (np.nan,) * 4)
-            try:
-                e_mean, m_mean, e_p90, m_p90 = _latencies(those, name).mean(axis=0).tolist()
-                rows.append(Row(label, e_mean, m_mean, e_p90, m_p90, published))
-            except NovaError as error:
-                rows.append(Row(label, published=published, error=str(error)))
-        return rows
+    def _row(self, label: str, strategy: str, problems: list[Problem]) -> Row:
+        figures: Any = (np.nan,) * 4
+        error = ""
+        try:
+            figures = _latencies(problems, strategy).mean(axis=0).tolist()
+        except NovaError as failure:
+            error = str(failure)
+        figures = [*figures, *self.published.get(label, (np.nan,) * 4)]
+        return replace(Row(label, *figures), error=error)
 
     def tables(self, result: Result) -> list[Table]:
         """The figure, and nova(p) in several spaces."""
@@ -221,13 +213,13 @@ class Fig8(Figure[Fig8Parameters, Result]):
                     ">mean, estimated": "estimated_mean",
                     ">measured": "measured_mean",
                     ">x": (lambda row: row.measured_mean / row.estimated_mean, 2),
-                    ">published": (lambda row: row.published[0], 0),
-                    "> measured": (lambda row: row.published[1], 0),
+                    ">published": ("published_estimated_mean", 0),
+                    "> measured": ("published_measured_mean", 0),
                     ">90P, estimated": "estimated_p90",
                     ">measured ": "measured_p90",
                     ">x ": (lambda row: row.measured_p90 / row.estimated_p90, 2),
-                    ">published ": (lambda row: row.published[2], 0),
-                    "> measured ": (lambda row: row.published[3], 0),
+                    ">published ": ("published_estimated_p90", 0),
+                    "> measured ": ("published_measured_p90", 0),
                 },
                 reasons(result.strategies),
             ),
@@ -263,17 +255,32 @@ class Fig8(Figure[Fig8Parameters, Result]):
                 values = [getattr(row, f"{side}_{what}") for row in rows]
                 bars = axes.bar(at, values, 0.38, color=colour, label=side)
                 axes.bar_label(bars, fmt="%.0f", fontsize=7)
-                column = number + 2 * (what == "p90")
-                axes.plot(at, [row.published[column] for row in rows], "k_", ms=9)
+                published = [getattr(row, f"published_{side}_{what}") for row in rows]
+                axes.plot(at, published, "k_", ms=9)
             axes.plot([], [], "k_", ms=9, label="published")
             # Published values of trees are seconds; they are left out.
-            axes.set_ylim(0, 1.15 * max(getattr(row, f"measured_{what}") for row in rows))
+            highest = max((getattr(row, f"measured_{what}") for row in rows), default=1.0)
+            axes.set_ylim(0, 1.15 * highest)
             axes.set_ylabel(f"{'mean' if what == 'mean' else '90th percentile'}, ms")
             axes.set_xticks(place, [row.strategy for row in rows], rotation=30, ha="right")
             axes.spines[["top", "right"]].set_visible(False)
         figure.axes[0].legend(frameon=False)
         figure.suptitle(f"Placement on estimated latencies: {result.latencies}", x=0.01, ha="left")
         return figure
+
+
+def _runs(
+    problems: list[Problem], space: CostSpace, others: list[str]
+) -> list[tuple[str, str, list[Problem]]]:
+    """Label, strategy and what it places: Nova without and with limits of capacity, and others."""
+    located = [placed_in(problem, space, "honoured") for problem in problems]
+    unlimited = [problem.with_capacity(np.full(len(space), np.inf)) for problem in located]
+    runs = []
+    for name in ("nova", *others):
+        runs.append((name, name, unlimited if name in LIMITED else located))
+        if name in LIMITED:
+            runs.append((LIMITED[name], name, located))
+    return runs
 
 
 def _latencies(problems: list[Problem], strategy: str) -> Floats:
@@ -288,21 +295,21 @@ def _latencies(problems: list[Problem], strategy: str) -> Floats:
 
 
 def _space_rows(
-    problems: list[Problem], latency: Floats, asked: SpaceParameters, parameters: Fig8Parameters
+    problems: list[Problem], latency: Floats, of_space: SpaceParameters, parameters: Fig8Parameters
 ) -> list[SpaceRow]:
     from nova_core.costspace import errors
 
-    space = space_for(problems[0].nodes.ids, latency, asked, parameters.neighbours)
+    space = space_for(problems[0].nodes.ids, latency, of_space, parameters.neighbours)
     mae = errors(space, latency).mae
     rows = []
     for objective in parameters.objectives:
         figures = []
         for problem in problems:
             placed = create("nova", objective=objective).place(
-                placed_in(problem, space, asked.heights)
+                placed_in(problem, space, of_space.heights)
             )
             found = evaluate(placed).measured
             assert found is not None
             figures.append((found.mean, found.p90, found.network_usage))
-        rows.append(SpaceRow(asked.label, objective, mae, *np.mean(figures, axis=0).tolist()))
+        rows.append(SpaceRow(of_space.label, objective, mae, *np.mean(figures, axis=0).tolist()))
     return rows

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import msgspec
 import numpy as np
-from msgspec import Meta
 
 from nova_core.evaluation import evaluate
 from nova_core.model.problem import Floats
@@ -16,7 +14,7 @@ from nova_core.strategies.base import create
 from nova_harness.reproduce.base import Column, Figure, Run, Table, listed
 from nova_harness.reproduce.inputs import (
     HOURS,
-    SpaceParameters,
+    EstimateParameters,
     latencies,
     placed_in,
     space_for,
@@ -27,27 +25,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 
-class Fig9Parameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+class Fig9Parameters(EstimateParameters, frozen=True):
     """Parameters of Figure 9.
 
     Attributes:
         latencies: in the data directory, in order of time; the first is what the placement knows.
-        synthetic_nodes: hosts of the synthetic internet.
-        synthetic_hours: its hours.
-        neighbours: what every node measures.
-        space: what coordinates are made of it.
-        workloads: after section 4.1, one per seed; figures are means over them.
-        heterogeneity: of the capacities; 1 is the most heterogeneous column, exponential.
+        synthetic_hours: of the synthetic internet.
         threshold: changes of a pair's latency that count, ms.
     """
 
     latencies: tuple[str, ...] = HOURS
-    synthetic_nodes: int = 418
     synthetic_hours: int = 6
-    neighbours: Annotated[int, Meta(ge=1, description="Others that every node measures")] = 32
-    space: SpaceParameters = SpaceParameters(dimensions=2, height=True)
-    workloads: Annotated[int, Meta(ge=1, description="Random workloads, figures are means")] = 5
-    heterogeneity: float = 1.0
     threshold: float = 10.0
 
 
@@ -114,26 +102,26 @@ class Fig9(Figure[Fig9Parameters, Result]):
     }
     quick: ClassVar = {"workloads": 2}
 
-    def run(self, asked: Fig9Parameters, run: Run) -> Result:
+    def run(self, parameters: Fig9Parameters, run: Run) -> Result:
         """Place on the first hour's estimates, judge by every hour's matrix."""
         source, ids, hours = latencies(
-            run.data, asked.latencies, asked.synthetic_nodes, asked.synthetic_hours
+            run.data, parameters.latencies, parameters.synthetic_nodes, parameters.synthetic_hours
         )
-        space = space_for(ids, hours[0], asked.space, asked.neighbours)
-        mean, p90 = (np.empty((asked.workloads, len(hours))) for _ in range(2))
-        for seed in range(asked.workloads):
-            run.advance(seed, asked.workloads)
-            problem = workload(ids, hours[0], asked.heterogeneity, seed)
-            plan = create("nova").place(placed_in(problem, space, asked.space.heights))
+        space = space_for(ids, hours[0], parameters.space, parameters.neighbours)
+        mean, p90 = (np.empty((parameters.workloads, len(hours))) for _ in range(2))
+        for seed in range(parameters.workloads):
+            run.advance(seed, parameters.workloads)
+            problem = workload(ids, hours[0], parameters.heterogeneity, seed)
+            plan = create("nova").place(placed_in(problem, space, parameters.space.heights))
             for hour, latency in enumerate(hours):
                 found = evaluate(plan, latency).measured
                 assert found is not None
                 mean[seed, hour], p90[seed, hour] = found.mean, found.p90
-        run.advance(asked.workloads, asked.workloads)
+        run.advance(parameters.workloads, parameters.workloads)
         return Result(
             source,
             len(ids),
-            _hours(hours, mean, p90, asked.threshold),
+            _hours(hours, mean, p90, parameters.threshold),
             _range(p90.mean(axis=0)),
             _range(mean.mean(axis=0)),
             max(_range(row) for row in p90),

@@ -6,10 +6,11 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from nova_core.costspace.automatic import chosen_pairs, embedded
 from nova_core.costspace.cost_space import CostSpace
@@ -48,6 +49,24 @@ class SpaceParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             return name
         note = {"honoured": "", "ignored": " (ignored)", "axis": " as an axis"}[self.heights]
         return f"{name} + heights{note}"
+
+
+class EstimateParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Parameters of every figure that places on estimated latencies and judges by measured ones.
+
+    Attributes:
+        synthetic_nodes: hosts of the synthetic internet.
+        neighbours: what every node measures.
+        space: what coordinates are made of it.
+        workloads: after section 4.1, one per seed; figures are means over them.
+        heterogeneity: of the capacities; 1 is the most heterogeneous column, exponential.
+    """
+
+    synthetic_nodes: int = 418
+    neighbours: Annotated[int, Meta(ge=1, description="Others that every node measures")] = 32
+    space: SpaceParameters = SpaceParameters(dimensions=2, height=True)
+    workloads: Annotated[int, Meta(ge=1, description="Random workloads, figures are means")] = 5
+    heterogeneity: float = 1.0
 
 
 def measured_matrix(data: Path, name: str) -> tuple[Strings, Floats]:
@@ -135,11 +154,18 @@ def workload(ids: Strings, latency: Floats, heterogeneity: float, seed: int) -> 
     return replace(made, nodes=replace(made.nodes, ids=ids), latency=latency)
 
 
-def space_for(ids: Strings, latency: Floats, asked: SpaceParameters, neighbours: int) -> CostSpace:
+def space_for(
+    ids: Strings, latency: Floats, parameters: SpaceParameters, neighbours: int
+) -> CostSpace:
     """The cost space when every node measures some others."""
     pairs = chosen_pairs(latency, neighbours)
     return embedded(
-        ids, pairs, dimensions=asked.dimensions, height=asked.height, method="solver", seed=0
+        ids,
+        pairs,
+        dimensions=parameters.dimensions,
+        height=parameters.height,
+        method="solver",
+        seed=0,
     )
 
 
