@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from control_hosts import ENDS, placed_join
 
-from nova_core import place
 from nova_core.errors import NovaError
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
@@ -17,44 +17,18 @@ from nova_harness.control import sensing
 from nova_harness.control.deciding import Decider, Seen, Tuning, moves_of, node_row
 from nova_harness.control.joins_watch import BUSY, RECEIVED, JoinsWatch
 from nova_harness.control.sensing import Processes
-from nova_harness.experiment.problem import problem_document, problem_of
-from nova_testbed.inventory import read_inventory
 from nova_testbed.probing import ClockOffset
-from nova_workloads.base import Traffic
-from nova_workloads.debs import DebsWorkload
 
-INVENTORY = """
-inventory: 1
-name: decided
-virtual: true
-hosts:
-  - {name: hub, role: sink}
-  - {name: left, role: source}
-  - {name: right, role: source}
-  - {name: near, role: worker}
-  - {name: mid, role: worker}
-  - {name: far, role: worker}
-network: {rtt_ms: 20}
-"""
 TUNING = Tuning(lasting_s=4, cooldown_s=10, stable_s=15, memory_s=60)
 UP = Seen(up=True, share=1.0)
-HOSTS = ("hub", "left", "right", "near", "mid", "far")
+WORKERS = {"near": 18.0, "mid": 15.0, "far": 60.0}
+HOSTS = (*ENDS, *WORKERS)
 
 
 @pytest.fixture(scope="module")
 def placed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Problem, Plan]:
     """One join of 400 tuples/s, which is on ``near``."""
-    directory = tmp_path_factory.mktemp("decided")
-    (directory / "i.yaml").write_text(INVENTORY)
-    capacity = dict.fromkeys(HOSTS, 600.0) | {"left": 10.0, "right": 10.0}
-    document = problem_document(
-        read_inventory(directory / "i.yaml"), capacity, DebsWorkload(regions=1), Traffic(200, 100)
-    )
-    for row, x in zip(document["nodes"], (0, 20, 20, 18, 15, 60), strict=True):
-        row["position"] = [float(x), 0.0]
-    del document["latency"]
-    problem = problem_of(document, directory / "p.yaml")
-    plan = place(problem, "nova")
+    problem, plan = placed_join(tmp_path_factory.mktemp("decided"), WORKERS)
     assert at(plan) == ["near"]
     return problem, plan
 

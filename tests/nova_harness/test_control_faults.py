@@ -11,9 +11,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from control_hosts import ENDS, placed_join
 from flink_world import WINDOW_MS, Job, Killed, Source, World, check_exactly_once, worlds
 
-from nova_core import place
 from nova_core.errors import NovaError
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
@@ -25,24 +25,9 @@ from nova_harness.control.controller import LEDGER, Controller, Entry
 from nova_harness.control.deciding import Tuning
 from nova_harness.control.sensing import HostView
 from nova_harness.engines.base import JobState
-from nova_harness.experiment.problem import problem_document, problem_of
-from nova_testbed.inventory import read_inventory
-from nova_workloads.base import Traffic
-from nova_workloads.debs import DebsWorkload
 
-INVENTORY = """
-inventory: 1
-name: faults
-virtual: true
-hosts:
-  - {name: hub, role: sink}
-  - {name: left, role: source}
-  - {name: right, role: source}
-  - {name: near, role: worker}
-  - {name: far, role: worker}
-network: {rtt_ms: 20}
-"""
-HOSTS = ("hub", "left", "right", "near", "far")
+WORKERS = {"near": 18.0, "far": 15.0}
+HOSTS = (*ENDS, *WORKERS)
 TUNING = Tuning(lasting_s=1, cooldown_s=1)
 
 
@@ -145,20 +130,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], World]]:
 @pytest.fixture(scope="module")
 def placed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Problem, Plan]:
     """One join of 400 tuples/s, which is on ``near``."""
-    directory = tmp_path_factory.mktemp("faults")
-    (directory / "rack.yaml").write_text(INVENTORY)
-    capacity = dict.fromkeys(HOSTS, 600.0) | {"left": 10.0, "right": 10.0, "hub": 300.0}
-    document = problem_document(
-        read_inventory(directory / "rack.yaml"),
-        capacity,
-        DebsWorkload(regions=1),
-        Traffic(200, WINDOW_MS),
-    )
-    for row, x in zip(document["nodes"], (0, 20, 20, 18, 15), strict=True):
-        row["position"] = [float(x), 0.0]
-    del document["latency"]
-    problem = problem_of(document, directory / "problem.yaml")
-    return problem, place(problem, "nova")
+    return placed_join(tmp_path_factory.mktemp("faults"), WORKERS, hub=300.0)
 
 
 class Controlled:

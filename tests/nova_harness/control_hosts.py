@@ -1,0 +1,47 @@
+"""Hosts and a join for tests of the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from nova_core import place
+from nova_core.model.plan import Plan
+from nova_core.model.problem import Problem
+from nova_harness.experiment.problem import problem_document, problem_of
+from nova_testbed.inventory import read_inventory
+from nova_workloads.base import Traffic
+from nova_workloads.debs import DebsWorkload
+
+# Positions of the sink and of two sources.
+ENDS = {"hub": 0.0, "left": 20.0, "right": 20.0}
+
+
+def placed_join(
+    directory: Path, workers: Mapping[str, float], hub: float = 600.0
+) -> tuple[Problem, Plan]:
+    """One join of 400 tuples/s of ``left`` and ``right`` to ``hub``, as nova places it.
+
+    Args:
+        directory: for files.
+        workers: other hosts and their positions on a line, ms; each can take 600 tuples/s.
+        hub: what the sink's host can take, tuples/s.
+    """
+    roles = {"hub": "sink", "left": "source", "right": "source"}
+    lines = [
+        f"  - {{name: {name}, role: {roles.get(name, 'worker')}}}" for name in (*ENDS, *workers)
+    ]
+    head = ["inventory: 1", "name: control", "virtual: true", "hosts:"]
+    (directory / "rack.yaml").write_text("\n".join([*head, *lines, "network: {rtt_ms: 20}"]) + "\n")
+    capacity = dict.fromkeys(workers, 600.0) | {"hub": hub, "left": 10.0, "right": 10.0}
+    document = problem_document(
+        read_inventory(directory / "rack.yaml"),
+        capacity,
+        DebsWorkload(regions=1),
+        Traffic(200, 100),
+    )
+    for row, x in zip(document["nodes"], (*ENDS.values(), *workers.values()), strict=True):
+        row["position"] = [x, 0.0]
+    del document["latency"]
+    problem = problem_of(document, directory / "problem.yaml")
+    return problem, place(problem, "nova")
