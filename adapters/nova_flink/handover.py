@@ -274,10 +274,12 @@ class Handover:
             return True
         if self._state(new.job) not in ENDED:
             tell(self.files, new.job, Order(new.begin_ms))
-        if self._state(old.job) not in ENDED:
+        state = self._state(old.job)
+        if state not in ENDED:
             # They have agreed, and wait at the boundary.
             tell_end(self.rest, self.files, old, new.from_ms)
-        state = self.rest.wait_ended(old.job.job, ENDED_S)
+            state = self.rest.wait_ended(old.job.job, ENDED_S)
+        # Otherwise nothing waits for its slots: the new job has its own.
         if state != "FINISHED":
             found = first_incomplete(self.files, old.job, ledger.window_ms, old.from_ms)
             new = replace(new, from_ms=min(found, new.from_ms))

@@ -12,6 +12,8 @@ from nova_core.model.files import write_text
 from nova_core.model.syntax import Row, dump, number
 from nova_testbed.inventory import Inventory, InventoryError
 from nova_testbed.probing import Capacity, PairRtt
+
+# What is written of measured hosts is the problem that experiments run on them.
 from nova_workloads.debs import regional_join
 
 # ms of latency and tuples/s with this many digits after the point.

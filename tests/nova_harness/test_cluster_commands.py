@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from cluster_commands import query_plan
 
 from nova_core.engines import load
 from nova_core.errors import NovaError
@@ -55,3 +56,9 @@ def test_what_is_not_known_of_a_job() -> None:
     assert told == "job job: not deployed from here; give --plan and --problem"
     assert "give both, or neither" in refused("verify", "job", "--plan", __file__)
     assert "JOB and --all: give one" in refused("stop", "job", "--all")
+
+
+def test_what_flows_in_a_plan_of_queries_is_its_readings(tmp_path: Path) -> None:
+    arguments = query_plan(tmp_path, seconds=1, rate=2)
+    assert "--keys, --for: are for plans of joins" in refused("deploy", *arguments, "--for", "3")
+    assert "--readings is missing" in refused("deploy", *arguments[:3])

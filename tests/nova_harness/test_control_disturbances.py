@@ -9,12 +9,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from needs import need_namespaces
 
+from nova_core.errors import NovaError
 from nova_flink.home import FlinkHome
-from nova_harness.control.disturbances import Disturbing, Script, ScriptError
+from nova_harness.control.disturbances import Disturbance, Disturbing, Script, ScriptError
 from nova_harness.engines.flink import TASK_MANAGER, FlinkDeployment
 from nova_testbed.host import Host
 from nova_testbed.hosts import Hosts, connect
@@ -82,6 +85,25 @@ def test_only_virtual_hosts_can_be_changed(tmp_path: Path) -> None:
 def test_another_version_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ScriptError, match="format version 2; 1 is read here"):
         Script.read(script(tmp_path, nova_disturbances=2), inventory_of(tmp_path))
+
+
+def test_what_cannot_be_undone_is_noted() -> None:
+    def end() -> None:
+        raise NovaError("near: does not answer")
+
+    load = SimpleNamespace(start=lambda *_, **__: SimpleNamespace(end=end))
+    deployment: Any = SimpleNamespace(hosts={"near": load})
+    noted: list[tuple[str, str]] = []
+    events = [Disturbance(0, "load", "near", last) for last in (0.01, None)]
+    with closing(Disturbing(events, deployment, lambda *one: noted.append(one))) as disturbing:
+        disturbing.start()
+        until(lambda: len(noted) == 3)
+    text = "load on near, for 0.01 s"
+    assert noted == [
+        ("disturbed", text),
+        ("disturbed", "load on near"),
+        ("failed", f"not over: {text}: near: does not answer"),
+    ]
 
 
 # --- on hosts ------------------------------------------------------------------------------------

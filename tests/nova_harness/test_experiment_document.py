@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from nova_harness.commands.experiment import experiment, read, succeeded
+from nova_harness.control.disturbances import Disturbance
 from nova_harness.experiment.cells import (
     cells_of,
     same_experiment,
@@ -180,8 +181,21 @@ def test_a_cell_that_could_not_be_run_is_no_success(tmp_path: Path) -> None:
         folder.write("verification", Verification(ok=True))
     assert succeeded(asked, folders)
     assert not succeeded(asked, folders[:1])
-    folders[1].write("check", msgspec.structs.replace(check, lost=1))
-    assert not succeeded(asked, [CellFolder(folder.path) for folder in folders])
+
+    def with_check(folder: CellFolder, **counts: int) -> bool:
+        folder.write("check", msgspec.structs.replace(check, **counts))
+        return succeeded(asked, [CellFolder(one.path) for one in folders])
+
+    assert not with_check(folders[1], lost=1)
+    assert not with_check(folders[1], duplicated=1)
+    # An engine that starts a killed job again may repeat results, and lose none.
+    asked = msgspec.structs.replace(asked, disturbances=[Disturbance(1, "kill", "worker1")])
+    assert with_check(folders[1], duplicated=1)
+    assert not with_check(folders[1], lost=1)
+    assert not with_check(folders[1], wrong=1)
+    facts = msgspec.structs.replace(folders[1].facts, scheduled_by="controller")
+    folders[1].write("cell", facts)
+    assert not with_check(folders[1], duplicated=1)
 
 
 def test_matches_of_less_than_one_in_a_tuple(tmp_path: Path) -> None:

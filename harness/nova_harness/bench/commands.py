@@ -186,6 +186,7 @@ def live(sizes: list[int], as_json: bool, **of_case: Any) -> None:
     from nova_harness.bench.base import answer, measured
 
     cases = [benchmark.Case(size, **of_case) for size in sizes]
+    _some(cases)
     found = measured("live", cases, benchmark.Measurement)
     answer(found, benchmark.summary_table, as_json=as_json)
 
@@ -205,6 +206,7 @@ def queries(sizes: list[int], as_json: bool, **of_case: Any) -> None:
         for size in sizes
         for objective in ("latency", "network-usage")
     ]
+    _some(cases)
     found = measured("queries", cases, benchmark.Measurement)
     answer(found, benchmark.summary_table, as_json=as_json)
 

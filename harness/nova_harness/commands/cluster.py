@@ -217,6 +217,8 @@ def _what_runs(
         return start, None
     if query["readings"] is None:
         raise NovaError("--readings is missing: sources of queries with columns replay readings")
+    if flow["file"] is not None or flow["keys"] is not None or seconds is not None:
+        raise NovaError("--workload, --keys, --for: are for plans of joins of pairs")
     replay = ReplayedReadings(answered, query["readings"], scratch, query["speed"])
 
     def start_queries(engine: Engine) -> Job:

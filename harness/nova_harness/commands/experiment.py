@@ -250,14 +250,19 @@ def _changed(found: Experiment, changes: dict[str, Any]) -> Experiment:
 def succeeded(asked: Experiment, reports: Sequence[CellFolder]) -> bool:
     """Whether every cell could be run, and delivered what was right where it was planned.
 
-    An engine that starts a failed job again by itself may repeat results: that shows in reports,
-    and is what controlled cells are compared with.
+    An engine that starts a failed job again by itself may repeat results, and move operators: that
+    shows in reports, and is what controlled cells are compared with.
     """
     from nova_harness.experiment.cells import cells_of
 
     failures = any(one.what in ("kill", "hang") for one in asked.disturbances)
-    held = [one for one in reports if not failures or one.facts.scheduled_by == "controller"]
-    return len(reports) == len(cells_of(asked)) and all(report.good for report in held)
+
+    def good(cell: CellFolder) -> bool:
+        if failures and cell.facts.scheduled_by != "controller":
+            return cell.check.lost == cell.check.wrong == 0
+        return cell.good
+
+    return len(reports) == len(cells_of(asked)) and all(map(good, reports))
 
 
 @contextmanager

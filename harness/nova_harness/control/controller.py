@@ -277,7 +277,7 @@ class Controller:
             except (FlinkError, NovaError) as error:
                 self._once("failed", str(error))
             show(self)
-            time.sleep(max(0.0, min(TICK_S, until) - (time.monotonic() - begun)))
+            time.sleep(max(0.0, min(begun + TICK_S, until) - time.monotonic()))
 
     def end(self) -> int:
         """Have the job end at a window's end, its results complete; when that was, ms."""
@@ -420,7 +420,8 @@ class Controller:
 
     def _recover(self, seen: Mapping[str, Seen], now: float) -> None:
         if self._failed_at is None:
-            self._failed_at = now
+            # Flink may have taken seconds to answer since the look began.
+            self._failed_at = time.monotonic()
             why = self.rest.exceptions(self.running.job.job) or ["Flink gives no reason"]
             self._say("failed", f"the job has failed: {why[-1]}")
         waiting = self.decider.waiting(seen)

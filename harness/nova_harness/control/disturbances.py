@@ -169,32 +169,35 @@ class Disturbing:
     def _happen(
         self, event: Disturbance, begun: float, due: list[tuple[float, int, Callable[[], None]]]
     ) -> None:
-        undo = self._do(event)
+        undo = ExitStack()
+        undo.callback(self._do(event))
         self._note("disturbed", str(event))
-        own = ExitStack()
-        own.callback(undo)
-        self._undo.callback(own.close)
+        self._undo.callback(_quietly, undo.close)
         if event.last is not None:
 
             def over() -> None:
-                own.close()
-                self._note("over", str(event))
+                try:
+                    undo.close()
+                except NovaError as error:
+                    self._note("failed", f"not over: {event}: {error}")
+                else:
+                    self._note("over", str(event))
 
             due.append((time.monotonic() - begun + event.last, -1, over))
 
-    def _do(self, event: Disturbance) -> Callable[[], None]:
+    def _do(self, event: Disturbance) -> Callable[[], object]:
         """Have it happen; what undoes it."""
         host = self.hosts[event.host]
         if event.what == "load":
             job = host.start(LOAD, name=JOB)
-            return lambda: _quietly(job.end)
+            return job.end
         if event.what in ("kill", "hang"):
             pids = _worker(host)
             if event.what == "kill":
                 host.run(f"kill -KILL {pids}", check=False)
-                return lambda: _quietly(lambda: self._start_worker(event.host))
+                return lambda: self._start_worker(event.host)
             host.run(f"kill -STOP {pids}", check=False)
-            return lambda: _quietly(lambda: host.run(f"kill -CONT {pids}", check=False))
+            return lambda: host.run(f"kill -CONT {pids}", check=False)
         return self._rack(event)
 
     def _start_worker(self, name: str) -> None:
@@ -204,7 +207,7 @@ class Disturbing:
         if not self.hosts[name].jobs(TASK_MANAGER):
             self.deployment.start_worker(name)
 
-    def _rack(self, event: Disturbance) -> Callable[[], None]:
+    def _rack(self, event: Disturbance) -> Callable[[], object]:
         from nova_testbed.rack import VirtualRack
 
         inventory = self.hosts.inventory
@@ -212,11 +215,11 @@ class Disturbing:
         if event.what == "cpu":
             before: Mapping[str, float | None] = {event.host: inventory.host(event.host).cpu}
             rack.set_limits(cpu={event.host: event.cores})
-            return lambda: _quietly(lambda: rack.set_limits(cpu=before))
+            return lambda: rack.set_limits(cpu=before)
         assert event.to is not None and event.ms is not None
         link = inventory.link(event.host, event.to)
         rack.set_link(event.host, event.to, replace(link, rtt_ms=event.ms))
-        return lambda: _quietly(lambda: rack.set_link(event.host, str(event.to), link))
+        return lambda: rack.set_link(event.host, str(event.to), link)
 
 
 def _worker(host: Host) -> str:

@@ -401,8 +401,8 @@ def _fetch(host: Host, remote: str, local: Path) -> None:
     """Copy a file of results and those beside it; an empty one for none."""
     name = Path(remote).name
     local.write_bytes(b"")
-    told = host.run(f"cd {shlex.quote(str(Path(remote).parent))} && ls", check=False)
-    for file in told.stdout.split():
+    files = host.run(f"cd {shlex.quote(str(Path(remote).parent))} && ls", check=False).stdout
+    for file in files.split():
         if file == name or file.removeprefix(name) in BESIDE:
             host.get(
                 str(Path(remote).with_name(file)),

@@ -418,10 +418,10 @@ class StormJob:
     def _ended(self, node: str, file: str) -> bool:
         end, failed = shlex.quote(file + results.END), shlex.quote(file + results.FAILED)
         look = f"if [ -e {failed} ]; then cat {failed} >&2; exit 2; fi; test -e {end}"
-        told = self.deployment.hosts[node].run(look, check=False)
-        if told.returncode == 2:
-            raise RunError(f"the sink cannot write its results: {told.last_words}")
-        return told.returncode == 0
+        answer = self.deployment.hosts[node].run(look, check=False)
+        if answer.returncode == 2:
+            raise RunError(f"the sink cannot write its results: {answer.last_words}")
+        return answer.returncode == 0
 
     def counters(self) -> Mapping[str, Any]:
         """Its executors, as nimbus tells them; counted from one tuple in twenty."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from nova_engines.workload import Workload
     from nova_harness.results.schema import OperatorCounts
 
-END_S = 30.0
-
 
 @dataclass(frozen=True)
 class Control:
@@ -120,7 +118,8 @@ class ControlledRun:
         """End the controller, and the job that runs."""
         self._ended.set()
         if self._thread.ident is not None:
-            self._thread.join(END_S)
+            # What it is doing comes to its end first, or it could deploy a job after this one.
+            self._thread.join()
         self._controller.close()
         with suppress(NovaError):
             self._job.end()

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nova_core import console, paths
+
+# The same option, and the same words in --help, as of all other commands.
 from nova_core.commands.shared import json_option as json_option
 from nova_core.errors import NovaError
 
