@@ -38,7 +38,7 @@ def summary(samples: pa.Table, tuples_per_s: float, measured_us: tuple[int, int]
     arrived = (c["arrive_us"] >= measured_us[0]) & (c["arrive_us"] < measured_us[1])
     sides = [(c[f"{side}_emit_us"] - c[f"{side}_due_us"])[chosen] for side in ("left", "right")]
     # Of queries nobody knows when readings were due.
-    lateness = np.concatenate(sides) if "query" not in c else np.empty(0)
+    lateness = np.concatenate(sides) if "query" not in c else np.empty(0, np.int64)
     return Summary(
         latency_ms=percentiles((c["arrive_us"] - later_due)[chosen]),
         from_emit_ms=percentiles((c["arrive_us"] - later_emit)[chosen]),
