@@ -165,6 +165,8 @@ def deploy(
                 query_engine(engine)  # refuses before anything is started
             with limits.off():
                 job, replaced = _started(engine, start)
+            # Before anything is waited for: the job runs on when that is interrupted.
+            _remember(name, engine, job.name, job.document)
             found = job.verify()
             compared = {}
             if replay is not None and query["check"]:
@@ -174,7 +176,6 @@ def deploy(
                 records: Any = query_records(query_engine(engine), flow_of_job, Path(scratch))
                 compared = replay.compare(records.records)
             results = engine.deployment.result_file("results")
-    _remember(name, engine, job.name, job.document)
     answer: dict[str, Any] = {"job": job.name, "address": engine.address, "replaced": replaced}
     answer["results"] = results
     if query["check"]:
@@ -451,7 +452,7 @@ def _recall(name: str, reached: Cluster, job: str) -> str:
     file = _memory(name, reached, job)
     if file.is_file():
         return file.read_text("utf-8")
-    if name.startswith("spark") and Path(job).is_file():
+    if name == "spark" and Path(job).is_file():
         return ""  # its record says where its steps were to run
     raise NovaError(f"job {job}: not deployed from here; give --plan and --problem")
 

@@ -274,7 +274,12 @@ class _KafkaJob:
 
     def end(self) -> None:
         """End the job and its producers, and drop its topics."""
-        self._job.end()
+        try:
+            self._job.end()
+        finally:
+            self._end_producers()
+
+    def _end_producers(self) -> None:
         if self._over.is_set():
             return
         self._over.set()

@@ -57,16 +57,11 @@ def query_records(engine: QueryEngine, flow: QueryFlow, scratch: Path) -> Result
     return ResultRecords(rows, 0, announced=len(rows) if rows.complete else None)
 
 
-def await_end(job: Job, look: Callable[[], None] = lambda: None) -> None:
-    """Wait until a job has come to its end.
-
-    Args:
-        job: of readings that end.
-        look: called now and then.
+def await_end(job: Job) -> None:
+    """Wait until a job of readings that end has come to its end.
 
     Raises:
         RunError: for a job that failed.
     """
     while not job.look():
-        look()
         time.sleep(POLL_S)
