@@ -183,25 +183,27 @@ class SbonMigration(Figure[SbonMigrationParameters, Result]):
     }
     quick: ClassVar = {"groups": 4}
 
-    def run(self, asked: SbonMigrationParameters, run: Run) -> Result:
+    def run(self, parameters: SbonMigrationParameters, run: Run) -> Result:
         """Place the queries in the first hour, and let some follow through the others."""
-        if len(asked.latencies) < 2:
+        if len(parameters.latencies) < 2:
             raise NovaError("sbon-migration: latencies: one hour; expected two or more")
-        if not asked.variants:
+        if not parameters.variants:
             raise NovaError("sbon-migration: variants: expected one or more")
         source, ids, hours = latencies(
-            run.data, asked.latencies, asked.synthetic_nodes, asked.synthetic_hours
+            run.data, parameters.latencies, parameters.synthetic_nodes, parameters.synthetic_hours
         )
-        if len(ids) < asked.nodes:
-            raise NovaError(f"sbon-migration: nodes is {asked.nodes}; {len(ids)} were measured")
+        if len(ids) < parameters.nodes:
+            raise NovaError(
+                f"sbon-migration: nodes is {parameters.nodes}; {len(ids)} were measured"
+            )
         # [variant][group]: (3, q) share saved, moves and share of delay saved.
-        found: list[list[Floats]] = [[] for _ in asked.variants]
-        for group in range(asked.groups):
-            run.advance(group, asked.groups)
-            network = _network(hours, asked, group)
-            for variant, results in zip(asked.variants, found, strict=True):
-                results.append(_follow(network, variant, asked, group))
-        run.advance(asked.groups, asked.groups)
+        found: list[list[Floats]] = [[] for _ in parameters.variants]
+        for group in range(parameters.groups):
+            run.advance(group, parameters.groups)
+            network = _network(hours, parameters, group)
+            for variant, results in zip(parameters.variants, found, strict=True):
+                results.append(_follow(network, variant, parameters, group))
+        run.advance(parameters.groups, parameters.groups)
         pairs = [
             Pair(group, 100 * float(after / before - 1), int(moves))
             for group, one in enumerate(found[0])
@@ -209,9 +211,12 @@ class SbonMigration(Figure[SbonMigrationParameters, Result]):
         ]
         return Result(
             source,
-            asked.nodes,
+            parameters.nodes,
             len(hours) - 1,
-            [_row(v.label, np.array(one)) for v, one in zip(asked.variants, found, strict=True)],
+            [
+                _row(v.label, np.array(one))
+                for v, one in zip(parameters.variants, found, strict=True)
+            ],
             sorted(pairs, key=lambda pair: pair.usage),
         )
 
@@ -269,35 +274,37 @@ class SbonMigration(Figure[SbonMigrationParameters, Result]):
         return figure
 
 
-def _network(hours: Sequence[Floats], asked: SbonMigrationParameters, group: int) -> _Network:
+def _network(hours: Sequence[Floats], parameters: SbonMigrationParameters, group: int) -> _Network:
     random = np.random.default_rng([group, 7])
-    drawn = random.choice(len(hours[0]), asked.nodes, replace=False)
+    drawn = random.choice(len(hours[0]), parameters.nodes, replace=False)
     latency = [hour[np.ix_(drawn, drawn)] for hour in hours]
     spaces: list[CostSpace] = []
     for hour in latency:
-        spaces.append(_space(hour, asked, group, asked.neighbours, spaces[-1] if spaces else None))
-    log_load = asked.load_spread * random.standard_normal(asked.nodes)
+        spaces.append(
+            _space(hour, parameters, group, parameters.neighbours, spaces[-1] if spaces else None)
+        )
+    log_load = parameters.load_spread * random.standard_normal(parameters.nodes)
     load = []
     for _ in hours:
         # Mean of exp(N(0, s)) is exp(s²/2).
-        load.append(asked.load_mean * np.exp(log_load - asked.load_spread**2 / 2))
-        new = asked.load_spread * random.standard_normal(asked.nodes)
-        log_load = asked.load_memory * log_load + np.sqrt(1 - asked.load_memory**2) * new
-    graph = aggregations(asked.nodes, asked.pairs, 2, 1.0, asked.selectivity, group)
+        load.append(parameters.load_mean * np.exp(log_load - parameters.load_spread**2 / 2))
+        new = parameters.load_spread * random.standard_normal(parameters.nodes)
+        log_load = parameters.load_memory * log_load + np.sqrt(1 - parameters.load_memory**2) * new
+    graph = aggregations(parameters.nodes, parameters.pairs, 2, 1.0, parameters.selectivity, group)
     return _Network(latency, spaces, load, graph)
 
 
 def _space(
     latency: Floats,
-    asked: SbonMigrationParameters,
+    parameters: SbonMigrationParameters,
     seed: int,
     neighbours: int,
     start: CostSpace | None = None,
 ) -> CostSpace:
     return embed(
-        sample_pairs(latency, min(neighbours, asked.nodes - 1), seed=seed),
-        asked.nodes,
-        dimensions=asked.dimensions,
+        sample_pairs(latency, min(neighbours, parameters.nodes - 1), seed=seed),
+        parameters.nodes,
+        dimensions=parameters.dimensions,
         method="vivaldi",
         seed=seed,
         start=start,
@@ -305,7 +312,7 @@ def _space(
 
 
 def _follow(
-    network: _Network, variant: Variant, asked: SbonMigrationParameters, group: int
+    network: _Network, variant: Variant, parameters: SbonMigrationParameters, group: int
 ) -> Floats:
     """(5, q) network usage without and with migration, moves, and delays without and with."""
 
@@ -316,10 +323,10 @@ def _follow(
     graph = network.graph
     first = network.spaces[0]
     if variant.first_neighbours is not None:
-        first = _space(network.latency[0], asked, group, variant.first_neighbours)
+        first = _space(network.latency[0], parameters, group, variant.first_neighbours)
     start = placed = relaxation(graph, mapper(first, network.load[0]))
     thresholds = Thresholds(variant.displacement, variant.migration)
-    totals = np.zeros((5, asked.pairs))
+    totals = np.zeros((5, parameters.pairs))
     query = np.array([operator.query for operator in graph.operators])
     for latency, space, load in zip(
         network.latency[1:], network.spaces[1:], network.load[1:], strict=True

@@ -239,9 +239,9 @@ class Whitewater(Figure[WhitewaterParameters, Result]):
     }
     quick: ClassVar = {"small": 30, "large": 20}
 
-    def run(self, asked: WhitewaterParameters, run: Run) -> Result:
+    def run(self, parameters: WhitewaterParameters, run: Run) -> Result:
         """Every search on every query, or those that are not finished."""
-        parts = asked.parts()
+        parts = parameters.parts()
         for name, (_, _, searches) in parts.items():
             _require_searches(name, searches)
         everything = [
@@ -250,7 +250,7 @@ class Whitewater(Figure[WhitewaterParameters, Result]):
             for query in range(queries)
             for search in searches
         ]
-        same = msgspec.json.encode(msgspec.structs.replace(asked, small=1, large=1))
+        same = msgspec.json.encode(msgspec.structs.replace(parameters, small=1, large=1))
         keeper = KeptRuns(run.kept and run.kept / "runs.jsonl", SearchRun, same)
         done = {(one.part, one.query, one.search): one for one in keeper}
         runs = []
@@ -264,7 +264,7 @@ class Whitewater(Figure[WhitewaterParameters, Result]):
                 keeper.add(made)
             runs.append(done[name, query, search])
         run.advance(len(everything), len(everything))
-        return summary(asked, runs)
+        return summary(parameters, runs)
 
     def tables(self, result: Result) -> list[Table]:
         """Figure 6, and Figures 7 and 8."""
@@ -390,14 +390,14 @@ def measured(part: str, shape: QueryShape, query: int, search: str) -> SearchRun
     return SearchRun(part, query, search, value, 1000 * (time.process_time() - start), evaluations)
 
 
-def summary(asked: WhitewaterParameters, runs: Sequence[SearchRun]) -> Result:
+def summary(parameters: WhitewaterParameters, runs: Sequence[SearchRun]) -> Result:
     """The figures' numbers from single runs."""
     tables = {
         part: {
             search: [one for one in runs if (one.part, one.search) == (part, search)]
             for search in searches
         }
-        for part, (_, _, searches) in asked.parts().items()
+        for part, (_, _, searches) in parameters.parts().items()
     }
     optimum = _values(tables["small"][OPTIMUM])
     reference = _values(tables["large"][REFERENCE])

@@ -152,17 +152,19 @@ class WhitewaterExamples(Figure[ExamplesParameters, Result]):
     }
     quick: ClassVar = {"queries": 20, "exhaustive": 1}
 
-    def run(self, asked: ExamplesParameters, run: Run) -> Result:
+    def run(self, parameters: ExamplesParameters, run: Run) -> Result:
         """Evaluate, search and time."""
-        steps = 2 + len(asked.joined) + len(asked.alphas) + asked.exhaustive
+        steps = 2 + len(parameters.joined) + len(parameters.alphas) + parameters.exhaustive
         examples = [*_table2(), *self._figure5()]
         run.advance(2, steps)
-        section64 = [_section64(asked.rate, one, self.published["after"]) for one in asked.joined]
-        run.advance(2 + len(asked.joined), steps)
-        alphas = _alphas(asked.alphas, asked.queries)
-        run.advance(steps - asked.exhaustive, steps)
+        section64 = [
+            _section64(parameters.rate, one, self.published["after"]) for one in parameters.joined
+        ]
+        run.advance(2 + len(parameters.joined), steps)
+        alphas = _alphas(parameters.alphas, parameters.queries)
+        run.advance(steps - parameters.exhaustive, steps)
         return Result(
-            examples, section64, alphas, [_exhaustive(n) for n in range(asked.exhaustive)]
+            examples, section64, alphas, [_exhaustive(n) for n in range(parameters.exhaustive)]
         )
 
     def _figure5(self) -> list[Example]:
