@@ -58,15 +58,15 @@ def test_tables_and_figure_are_written_and_runs_kept(parameters: Path, tmp_path:
     kept = output / "runs.jsonl"
     lines = kept.read_bytes().splitlines(keepends=True)
     assert len(lines) == 1 + 3 * 3 + 2 * 4
-    kept.write_bytes(b"".join(lines[:-2]) + lines[-2][:20] + b"\n")
+    kept.write_bytes(b"".join(lines[:-2]) + lines[-2][:20])
     again = nova(*asked, "--json")
     assert again.exit_code == 0, again.output
     told = json.loads(again.stdout)
     assert told["written"] == names
     assert told["result"]["small"] == numbers["result"]["small"]
-    assert kept.read_bytes().splitlines()[: len(lines) - 2] == [
-        line.rstrip(b"\n") for line in lines[:-2]
-    ]
+    now = kept.read_bytes().splitlines()
+    assert now[: len(lines) - 2] == [line.rstrip(b"\n") for line in lines[:-2]]
+    assert sum(line.endswith(b"}") for line in now) == len(lines)
     quality = ("search", "better", "same", "worse", "evaluations")
     for one, other in zip(told["result"]["large"], numbers["result"]["large"], strict=True):
         assert [one[name] for name in quality] == [other[name] for name in quality]

@@ -34,10 +34,16 @@ class KeptRuns(Generic[Run]):
 
             make_directory(path.parent)
             write_text(path, common.decode() + "\n")
-        elif path.read_bytes().partition(b"\n")[0] != common:
+            return
+        content = path.read_bytes()
+        if content.partition(b"\n")[0] != common:
             raise NovaError(
                 f"{path}: holds runs of other parameters; delete it, or name another --output"
             )
+        if not content.endswith(b"\n"):
+            # A run that an interruption cut short: the next one has a line of its own.
+            with path.open("ab") as file:
+                file.write(b"\n")
 
     def __iter__(self) -> Iterator[Run]:
         if self._path is None:
