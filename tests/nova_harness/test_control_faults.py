@@ -110,7 +110,7 @@ class Sensor:
     def view(self) -> dict[str, HostView]:
         now = self.engine.world.now / 1000
         for name, view in self.engine.views.items():
-            view.told_at, view.alive = now, name not in self.engine.gone
+            view.read_at, view.alive = now, name not in self.engine.gone
         return self.engine.views
 
     def expect(self, name: str, sessions: set[int]) -> None:

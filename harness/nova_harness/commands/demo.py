@@ -49,13 +49,13 @@ def demo(ctx: click.Context, data: Path | None, yes: bool, output: Path, as_json
 
     if data is not None and not data.exists():
         raise NovaError(f"--data {data}: there is no such file or directory")
-    asked = {name: experiment.read(name, {"data": data}) for name in EXPERIMENTS}
+    experiments = {name: experiment.read(name, {"data": data}) for name in EXPERIMENTS}
     cells, good = [], True
     with shared.working():
         setup.prepare(setup.NEEDS["demo"], yes=yes)
-        first, base = asked[EXPERIMENTS[0]]
+        first, base = experiments[EXPERIMENTS[0]]
         with experiment.watching() as watcher, hosts_up(find_inventory(first, base), watcher.phase):
-            for name, (part, base) in asked.items():
+            for name, (part, base) in experiments.items():
                 reports = run_experiment(part, base, output / name, watcher)
                 good = good and experiment.succeeded(part, reports)
                 cells += reports

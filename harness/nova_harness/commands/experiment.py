@@ -115,13 +115,13 @@ def run(
     1 when a cell could not be run, an operator ran elsewhere than planned, or results were lost,
     duplicated or wrong.
     """
-    asked, base = read(place, changes)
+    requested, base = read(place, changes)
     from nova_harness.experiment.runner import default_folder, run_experiment
 
-    folder = output or default_folder(asked)
+    folder = output or default_folder(requested)
     with shared.working(), watching() as watcher:
-        reports = run_experiment(asked, base, folder, watcher, keep=keep)
-    good = succeeded(asked, reports)
+        reports = run_experiment(requested, base, folder, watcher, keep=keep)
+    good = succeeded(requested, reports)
     if as_json:
         console.print_json(
             {
@@ -142,14 +142,14 @@ def run(
 @shared.json_option
 def cells(place: str, as_json: bool, changes: dict[str, Any]) -> None:
     """Check an experiment and list its cells in the order they would be run."""
-    asked, base = read(place, changes)
+    requested, base = read(place, changes)
     from nova_harness.experiment.bed import find_inventory
     from nova_harness.experiment.cells import cells_of
 
     with console.warnings_as_lines():
-        inventory = find_inventory(asked, base)
-    found = [cell.name for cell in cells_of(asked)]
-    seconds = len(found) * (asked.warm_up_s + asked.duration_s)
+        inventory = find_inventory(requested, base)
+    found = [cell.name for cell in cells_of(requested)]
+    seconds = len(found) * (requested.warm_up_s + requested.duration_s)
     if as_json:
         answer = {"inventory": inventory.name, "cells": found, "least_seconds": seconds}
         console.print_json(answer)
@@ -171,21 +171,21 @@ def calibrate(place: str, as_json: bool, changes: dict[str, Any]) -> None:
     import tempfile
     from dataclasses import asdict
 
-    asked, base = read(place, changes)
+    requested, base = read(place, changes)
     from nova_harness.experiment import bed as beds
     from nova_harness.experiment.calibration import Calibrating, found_line
 
     with shared.working(), watching() as watcher:
-        engine = beds.prepare_engine(asked, watcher.phase)
+        engine = beds.prepare_engine(requested, watcher.phase)
     with (
         shared.working(),
         watching() as watcher,
         tempfile.TemporaryDirectory(prefix="nova-calibration-") as scratch,
-        beds.hosts_up(beds.find_inventory(asked, base), watcher.phase) as inventory,
-        beds.engine_bed(asked, inventory, engine, watcher.phase, keep=False) as bed,
+        beds.hosts_up(beds.find_inventory(requested, base), watcher.phase) as inventory,
+        beds.engine_bed(requested, inventory, engine, watcher.phase, keep=False) as bed,
     ):
-        workload = asked.workload_in(base)
-        calibrating = Calibrating(bed, asked, workload, Path(scratch), watcher.phase)
+        workload = requested.workload_in(base)
+        calibrating = Calibrating(bed, requested, workload, Path(scratch), watcher.phase)
         found, load = calibrating.run()
         cores = beds.cores_of(bed)
         capacity = {setting: calibrating.capacities(setting, one) for setting, one in found.items()}
@@ -199,7 +199,7 @@ def calibrate(place: str, as_json: bool, changes: dict[str, Any]) -> None:
     for setting, one in found.items():
         left = f", {one.left:.0%} of them where load is" if one.left is not None else ""
         table = console.table(
-            f"capacity at {asked.capacity.safety:.0%} of the CPU limits{left}, "
+            f"capacity at {requested.capacity.safety:.0%} of the CPU limits{left}, "
             f"{setting.rate:g} tuples/s",
             ["host", ">cores", ">used when calibrated", ">tuples/s"],
             caption=f"a join takes {one.join_us:.1f} us of CPU per tuple, a source "
@@ -247,7 +247,7 @@ def _changed(found: Experiment, changes: dict[str, Any]) -> Experiment:
     return msgspec.structs.replace(found, **new)
 
 
-def succeeded(asked: Experiment, reports: Sequence[CellFolder]) -> bool:
+def succeeded(requested: Experiment, reports: Sequence[CellFolder]) -> bool:
     """Whether every cell could be run, and delivered what was right where it was planned.
 
     An engine that starts a failed job again by itself may repeat results, and move operators: that
@@ -255,14 +255,14 @@ def succeeded(asked: Experiment, reports: Sequence[CellFolder]) -> bool:
     """
     from nova_harness.experiment.cells import cells_of
 
-    failures = any(one.what in ("kill", "hang") for one in asked.disturbances)
+    failures = any(one.what in ("kill", "hang") for one in requested.disturbances)
 
     def good(cell: CellFolder) -> bool:
         if failures and cell.facts.scheduled_by != "controller":
             return cell.check.lost == cell.check.wrong == 0
         return cell.good
 
-    return len(reports) == len(cells_of(asked)) and all(map(good, reports))
+    return len(reports) == len(cells_of(requested)) and all(map(good, reports))
 
 
 @contextmanager

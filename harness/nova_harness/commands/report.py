@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="The HTML file; figures and figures' numbers go into a directory beside it.",
 )
-@click.option("--strategy", metavar="NAME", help="Whom the report is about [default: nova].")
+@click.option("--strategy", metavar="NAME", help="The report's subject [default: nova].")
 @click.option(
     "--spark",
     "with_spark",

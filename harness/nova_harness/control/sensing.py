@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PERIOD_S = 2.0
 # Readings are smoothed: a change counts for two thirds after so long.
 WINDOW_S = 5.0
-# A host that has told nothing for so long is not known any more.
+# A host without a reading for so long is not known any more.
 STALE_S = 3 * PERIOD_S + 1
 # More than this, and a clock is not synchronised.
 MOST_OFFSET_MS = 500.0
@@ -108,17 +108,17 @@ class HostView:
         cores: it may use.
         taken: cores that others than the engine use, smoothed; None before that is known.
         alive: whether the engine's processes are there; None before that is known.
-        told_at: `time.monotonic` of the last reading.
+        read_at: `time.monotonic` of the last reading.
     """
 
     cores: float
     taken: float | None = None
     alive: bool | None = None
-    told_at: float = 0.0
+    read_at: float = 0.0
 
     def silent(self, now: float) -> bool:
-        """Whether nothing was told for a while."""
-        return now - self.told_at > STALE_S
+        """Whether there was no reading for a while."""
+        return now - self.read_at > STALE_S
 
     @property
     def share(self) -> float:
@@ -149,7 +149,7 @@ class _Watch:
 
     def _read(self, found: Processes) -> None:
         view = self.view
-        view.told_at = time.monotonic()
+        view.read_at = time.monotonic()
         view.alive = self.sessions <= set(found.session.values())
         if self.last is not None:
             taken = found.cores_since(self.last, self.sessions)
@@ -171,7 +171,7 @@ class HostSensor:
         self.hosts = hosts
         self._watches = {
             host.name: _Watch(
-                HostView(host.spec.cpu or _cores(host), told_at=time.monotonic()),
+                HostView(host.spec.cpu or _cores(host), read_at=time.monotonic()),
                 set(sessions[host.name]),
             )
             for host in hosts

@@ -225,8 +225,8 @@ class EngineDeployment(ABC):
                 if job.name in self.PROCESSES:
                     files = " ".join(f"/proc/{pid}/smaps_rollup" for pid in job.processes())
                     command = f"awk '/^Pss:/ {{ kb += $2 }} END {{ print kb + 0 }}' {files}"
-                    told = host.run(command, check=False).stdout.split()
-                    found[job.name] = 1024 * int(told[0]) if told else 0
+                    words = host.run(command, check=False).stdout.split()
+                    found[job.name] = 1024 * int(words[0]) if words else 0
             return found
 
         by_host = self.hosts.map(taken).values()
@@ -238,8 +238,8 @@ class EngineDeployment(ABC):
 
     def _runs(self, stamp: str) -> bool:
         def same(host: Host) -> bool:
-            told = host.run(f"cat {self.work(host.name)}/{STAMP} 2>/dev/null", check=False).stdout
-            return told == stamp and self.commands(host.name).keys() <= {
+            text = host.run(f"cat {self.work(host.name)}/{STAMP} 2>/dev/null", check=False).stdout
+            return text == stamp and self.commands(host.name).keys() <= {
                 job.name for job in host.jobs()
             }
 
@@ -298,8 +298,8 @@ class EngineDeployment(ABC):
         names = " ".join(shlex.quote(str(path)) for path in self.runtime_files)
         # `[` is part of the shell: there may be hundreds of files, and little CPU.
         look = f'for f in {names}; do [ -r "$f" ] || exit 1; done; stat -L -c %s {names}'
-        told = host.run(f"{look} 2>/dev/null", check=False).stdout.split()
-        if told != [str(path.stat().st_size) for path in self.runtime_files]:
+        sizes = host.run(f"{look} 2>/dev/null", check=False).stdout.split()
+        if sizes != [str(path.stat().st_size) for path in self.runtime_files]:
             raise HostError(
                 host.name,
                 "does not see the engine as it is installed now; what is installed while virtual "

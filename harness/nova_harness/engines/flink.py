@@ -226,8 +226,8 @@ class FlinkDeployment(EngineDeployment):
 
         def lines(host: Host) -> int:
             files = f"{self.work(host.name)}/log/dead-letters/{job}.*"
-            told = host.run(f"cat {files} 2>/dev/null | wc -l", check=False).stdout
-            return int(told or 0)
+            count = host.run(f"cat {files} 2>/dev/null | wc -l", check=False).stdout
+            return int(count or 0)
 
         return sum(self.hosts.map(lines).values())
 
@@ -412,9 +412,9 @@ class FlinkJob:
         return state == "FINISHED"
 
     def _why(self) -> str:
-        told = self.rest.exceptions(self.name)
+        reasons = self.rest.exceptions(self.name)
         # The first line says what Flink did about it, the last cause what happened.
-        return told[-1] if told else "Flink does not say why"
+        return reasons[-1] if reasons else "Flink does not say why"
 
     def counters(self) -> dict[str, Any]:
         """The job, as REST tells it."""

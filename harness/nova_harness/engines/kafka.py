@@ -149,7 +149,7 @@ class KafkaDeployment(EngineDeployment):
 
     def complaints(self) -> list[str]:
         """What producers could not do, a line each; empty where all was well."""
-        told = self.hosts.map(
+        outputs = self.hosts.map(
             lambda host: (
                 host.run(
                     f"cat {self.work(host.name)}/{PRODUCER}.out 2>/dev/null", check=False
@@ -158,7 +158,7 @@ class KafkaDeployment(EngineDeployment):
         )
         return [
             f"{name}: {line.removeprefix(COMPLAINT)}"
-            for name, text in told.items()
+            for name, text in outputs.items()
             for line in text.splitlines()
             if line.startswith(COMPLAINT)
         ]

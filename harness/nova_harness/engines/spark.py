@@ -259,9 +259,9 @@ class SparkDeployment(EngineDeployment):
     def state(self, name: str) -> State | None:
         """What the driver has written into a file; None where there is none."""
         file = f"{self.orders}/{name}"
-        told = self.hosts[self.sink].run(f"cat {file} 2>/dev/null", check=False).stdout
+        text = self.hosts[self.sink].run(f"cat {file} 2>/dev/null", check=False).stdout
         try:
-            return State.from_json(told) if told else None
+            return State.from_json(text) if text else None
         except (ValueError, KeyError, TypeError) as error:
             raise HostError(self.sink, f"{file}: {error}") from error
 
@@ -367,8 +367,8 @@ class SparkEngine:
     def jobs(self) -> list[JobState]:
         """The driver's orders."""
         d = self.deployment
-        told = d.hosts[d.sink].run(f"ls {d.orders} 2>/dev/null", check=False).stdout.split()
-        numbers = sorted(int(one.split(".")[0]) for one in told if one.endswith(".order.json"))
+        names = d.hosts[d.sink].run(f"ls {d.orders} 2>/dev/null", check=False).stdout.split()
+        numbers = sorted(int(one.split(".")[0]) for one in names if one.endswith(".order.json"))
         found = []
         for number in numbers:
             state = d.state(f"{number}.state.json")

@@ -437,8 +437,8 @@ class StormJob:
         spouts = {one.name for one in self.dataflow.of_kind("source")}
 
         def gained(name: str, field: str) -> float | None:
-            told = [after[name].get(field), before.get(name, {}).get(field)]
-            return None if None in told else told[0] - told[1]
+            counts = [after[name].get(field), before.get(name, {}).get(field)]
+            return None if None in counts else counts[0] - counts[1]
 
         return [
             OperatorCounts(

@@ -36,10 +36,10 @@ def _cpu_model() -> str:
     except OSError:
         return platform.processor()
     # ARM kernels tell "Model" or "Hardware" instead.
-    for wanted in ("model name", "Model", "Hardware"):
+    for field in ("model name", "Model", "Hardware"):
         for line in lines:
             name, _, value = line.partition(":")
-            if name.strip() == wanted:
+            if name.strip() == field:
                 return value.strip()
     return platform.processor()
 

@@ -32,16 +32,16 @@ def profiles(inventory: Inventory, engine_bytes: int) -> list[StressProfile]:
     Returns:
         One per size of hosts.
     """
-    asked = inventory.stress
+    load = inventory.stress
     sizes: dict[int | None, list[str]] = {}
-    for name in asked.hosts:
+    for name in load.hosts:
         sizes.setdefault(inventory.host(name).memory, []).append(name)
     found = []
     for size, names in sizes.items():
-        percent = asked.memory_percent
+        percent = load.memory_percent
         if size is not None:
             percent *= max(0.0, 1 - (engine_bytes + ROOM) / size)
-        found.append(replace(asked, hosts=tuple(names), memory_percent=percent))
+        found.append(replace(load, hosts=tuple(names), memory_percent=percent))
     return found
 
 

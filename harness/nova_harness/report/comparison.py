@@ -125,10 +125,10 @@ def relative(a: Value, b: Value) -> float:
     return a.counted / b.counted
 
 
-def subject_of(strategies: Sequence[str], asked: str | None = None) -> str | None:
-    """Whom a report is about: who was asked for, or nova, or the first whose label starts so."""
-    if asked is not None:
-        return asked
+def subject_of(strategies: Sequence[str], chosen: str | None = None) -> str | None:
+    """A report's subject: the chosen strategy, or nova, or the first whose label starts so."""
+    if chosen is not None:
+        return chosen
     if SUBJECT in strategies:
         return SUBJECT
     return next((name for name in strategies if name.startswith(SUBJECT)), None)
