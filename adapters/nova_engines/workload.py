@@ -80,8 +80,11 @@ class SourceStream:
         """What a replay emits, over and over: little-endian 64-bit floats.
 
         Raises:
-            NovaError: for a file that cannot be read, or is no sequence of such.
+            NovaError: where there are none, for a file that cannot be read, or is no sequence of
+                such.
         """
+        if self.path is None and not self.values:
+            raise NovaError(f"workload: source {self.source!r}: no values to send, and no path")
         if self.path is None:
             return struct.pack(f"<{len(self.values)}d", *self.values)
         try:

@@ -81,3 +81,9 @@ def test_bad_workloads_are_refused(fields: dict[str, Any], complaint: str) -> No
 def test_bad_sources_are_refused(fields: dict[str, Any], complaint: str) -> None:
     with pytest.raises(NovaError, match=complaint):
         SourceStream(**({"source": "p1", "rate": 1.0, "values": (1.0,)} | fields))
+
+
+def test_a_source_without_values_sends_nothing_through_a_broker() -> None:
+    one = SourceStream(source="p1", rate=1.0, kind="kafka", address="a:1", topic="t")
+    with pytest.raises(NovaError, match="source 'p1': no values to send"):
+        one.replayed_values()
