@@ -10,6 +10,7 @@ import pytest
 from own_packages import installed
 
 from nova_core.errors import NovaError
+from nova_core.model.expressions import Column
 from nova_core.model.problem import Problem
 from nova_core.strategies.base import place
 from nova_engines.query_flow import Readings, from_plan
@@ -18,7 +19,7 @@ from nova_harness.experiment.problem import problem_document, problem_of
 from nova_testbed.inventory import Inventory, read_inventory
 from nova_workloads.base import Traffic, Workload, names, workload
 from nova_workloads.queries.readings import connection, load
-from nova_workloads.queries.reference import expected
+from nova_workloads.queries.reference import expected, read_delivered
 
 START_MS = 1_700_000_000_000
 QUERIES = """
@@ -162,3 +163,9 @@ def test_readings_are_repeated_and_results_compared(
     assert (found.lost, found.cut_off) == (0, 4)
     table = streams.samples(plan, flow, came(rows), (0, 2**60))
     assert table.column("measured").to_pylist() == [True] * 16
+
+
+def test_texts_of_results_may_hold_what_ends_lines_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text('[1, 2, 3, "a\u2028b"]\n[4, 5, 6, ""]\n', "utf-8")
+    rows = read_delivered(tmp_path / "results", [Column("s", "place", "text")])
+    assert rows == [(1, "a\u2028b"), (4, "")]

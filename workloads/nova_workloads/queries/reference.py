@@ -218,7 +218,9 @@ def read_delivered(path: Path, columns: Sequence[Column]) -> list[ResultRow]:
     """
     kinds: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "text": (str,)}
     try:
-        lines = path.read_text("utf-8").splitlines()
+        # Not `str.splitlines`, which would split texts with other separators in them.
+        with path.open(encoding="utf-8") as file:
+            lines = list(file)
     except (OSError, UnicodeDecodeError) as error:
         raise NovaError(f"{path}: cannot be read as text: {error}") from error
     rows: list[ResultRow] = []
