@@ -90,7 +90,8 @@ public final class QueryBolt extends BaseRichBolt {
   }
 
   private static Windows<?> windows(Map<?, ?> told, Program[] programs) {
-    int[] window = ints(told.get("window"));
+    long[] window =
+        rows(told.get("window")).mapToLong(one -> ((Number) one).longValue()).toArray();
     List<?> kept = (List<?>) told.get("kept");
     boolean join = told.get("kind").equals("join");
     int[][] columns = {ints(told.get("groups"))};
@@ -103,7 +104,7 @@ public final class QueryBolt extends BaseRichBolt {
       }
     }
     return Windows.of(
-        new long[] {window[0], window[1]},
+        window,
         new boolean[] {(Boolean) kept.get(0), (Boolean) kept.get(1)},
         columns,
         programs,
