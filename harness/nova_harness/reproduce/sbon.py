@@ -250,41 +250,46 @@ class Sbon(Figure[SbonParameters, Result]):
         "reuse": {"queries": [4], "groups": 5},
     }
 
-    def run(self, asked: SbonParameters, run: Run) -> Result:
+    def run(self, parameters: SbonParameters, run: Run) -> Result:
         """Place the queries of every topology with every algorithm."""
-        network = asked.network()
+        network = parameters.network()
         measured: list[_Measured] = []
         # [topology][space], and [topology][queries][group].
         spaces: list[list[tuple[float, float, float]]] = []
         savings: list[list[list[tuple[float, float, int]]]] = []
         nodes = 0
-        for seed in range(asked.seeds):
-            run.advance(seed, asked.seeds)
+        for seed in range(parameters.seeds):
+            run.advance(seed, parameters.seeds)
             made = transit_stub(seed, network)
             nodes = len(made)
             graph = aggregations(
-                nodes, asked.queries, asked.producers, asked.rate, asked.selectivity, seed
+                nodes,
+                parameters.queries,
+                parameters.producers,
+                parameters.rate,
+                parameters.selectivity,
+                seed,
             )
-            space = _space(made, asked.space, asked, seed)
+            space = _space(made, parameters.space, parameters, seed)
             measured.append(_compare(made, graph, space, seed))
             spaces.append([_in_space(made, graph, space, measured[-1])])
             spaces[-1] += [
-                _in_space(made, graph, _space(made, other, asked, seed), measured[-1])
-                for other in asked.spaces
+                _in_space(made, graph, _space(made, other, parameters, seed), measured[-1])
+                for other in parameters.spaces
             ]
-            savings.append(_savings(made, space, asked.reuse, seed))
-        run.advance(asked.seeds, asked.seeds)
-        labels = [one.label for one in (asked.space, *asked.spaces)]
+            savings.append(_savings(made, space, parameters.reuse, seed))
+        run.advance(parameters.seeds, parameters.seeds)
+        labels = [one.label for one in (parameters.space, *parameters.spaces)]
         return Result(
             nodes=nodes,
-            topologies=asked.seeds,
-            queries=asked.queries,
+            topologies=parameters.seeds,
+            queries=parameters.queries,
             table=_table(measured),
             distributions=_distributions(measured),
             spaces=[_space_row(name, [s[i] for s in spaces]) for i, name in enumerate(labels)],
             reuse=[
                 _reuse_row(count, np.array([topology[i] for topology in savings]))
-                for i, count in enumerate(asked.reuse.queries)
+                for i, count in enumerate(parameters.reuse.queries)
             ],
         )
 
@@ -406,10 +411,10 @@ class Sbon(Figure[SbonParameters, Result]):
 
 
 def _space(
-    made: TransitStub, space: SpaceParameters, asked: SbonParameters, seed: int
+    made: TransitStub, space: SpaceParameters, parameters: SbonParameters, seed: int
 ) -> CostSpace:
     return embed(
-        sample_pairs(made.latency, asked.neighbours, seed=seed),
+        sample_pairs(made.latency, parameters.neighbours, seed=seed),
         len(made),
         dimensions=space.dimensions,
         height=space.height,
@@ -458,19 +463,19 @@ def _in_space(
 
 
 def _savings(
-    made: TransitStub, space: CostSpace, asked: Reuse, seed: int
+    made: TransitStub, space: CostSpace, parameters: Reuse, seed: int
 ) -> list[list[tuple[float, float, int]]]:
     """Of every number of queries and group: shares saved with and without multicast; operators."""
     found = []
-    for count in asked.queries:
+    for count in parameters.queries:
         groups = []
-        for group in range(asked.groups):
+        for group in range(parameters.groups):
             graph = same_aggregation(
-                made, count, asked.rate, asked.output_rate, [seed, 2, count, group]
+                made, count, parameters.rate, parameters.output_rate, [seed, 2, count, group]
             )
             alone = graph.network_usage(relaxation(graph, _mapper(space)).nodes, made.latency)
             shared = [
-                share(graph, _mapper(space), ReuseParameters(asked.radius, multicast))
+                share(graph, _mapper(space), ReuseParameters(parameters.radius, multicast))
                 for multicast in (True, False)
             ]
             cost = [s.graph.network_usage(s.placement.nodes, made.latency) for s in shared]
