@@ -33,17 +33,29 @@ SLOW = (
     "tests/nova_harness/test_reproduce",
     "tests/nova_workloads/test_spark_pipeline.py",
 )
-# End-to-end tests: those that wait more than they work stay on one worker (two lanes of them on two
-# cores made engines late), as do those that share an engine or the test bed. The other worker takes
-# these and, file by file, what is left; so does the first when it is free.
-WAITING = (
-    "tests/nova_harness/test_experiment_",
-    "tests/nova_harness/test_cluster_commands_e2e.py",
-    "tests/nova_kafka/",
-    "tests/nova_spark/",
-    "tests/nova_storm/",
+# End-to-end tests run on three workers for two cores: those that wait more than they work, for an
+# experiment's times to pass or for an engine to say that it has begun, make two lanes. What is in a
+# lane stays on one worker: more of it at once made engines late. The third worker takes the rest,
+# file by file, and so do the others when their lanes are done. Tests that share an engine or the
+# test bed stay together as well. The longest are first here, and begin first.
+LANES = (
+    # Experiments on racks.
+    ("tests/nova_harness/test_experiment_", "tests/nova_harness/test_cluster_commands_e2e.py"),
+    # Clusters on loopback.
+    ("tests/nova_spark/", "tests/nova_storm/", "tests/nova_kafka/"),
+    ("tests/nova_workloads/test_scale_e2e.py", "tests/nova_workloads/test_scale_page_e2e.py"),
+    ("tests/nova_flink/",),
+    ("tests/nova_workloads/test_spark_pipeline_e2e.py",),
+    ("tests/fuzz/",),
+    # Racks whose figures are of time: they come one after the other.
+    (
+        "tests/nova_harness/test_disturbed_e2e.py",
+        "tests/nova_harness/test_control_",
+        "tests/nova_harness/test_engine_seam.py",
+    ),
+    ("tests/nova_testbed/",),
+    ("tests/house/",),
 )
-LANES = (WAITING, ("tests/nova_flink/",), ("tests/nova_testbed/",))
 
 # Workers of pytest-xdist are told of a terminal 80 columns wide.
 os.environ.pop("COLUMNS", None)
@@ -51,9 +63,14 @@ os.environ.pop("COLUMNS", None)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def is_e2e(config: pytest.Config) -> bool:
+    """Whether only end-to-end tests are run."""
+    return bool(config.getoption("markexpr") == "e2e")
+
+
 def scope_of(config: pytest.Config, nodeid: str) -> str:
     """What stays on one worker: a lane of end-to-end tests, else a file, or a page of examples."""
-    if config.getoption("markexpr") == "e2e":
+    if is_e2e(config):
         lanes = (names[0] for names in LANES if nodeid.startswith(names))
         return next(lanes, nodeid.partition("::")[0])
     if nodeid.startswith("tests/house/test_docs.py::test_examples_work["):
@@ -68,8 +85,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     scope = {item.nodeid: scope_of(config, item.nodeid) for item in items}
     size = Counter(scope.values())
+    first = [names[0] for names in LANES] if is_e2e(config) else []
     order = {
-        name: (not name.startswith(SLOW), -count, number)
+        name: (
+            first.index(name) if name in first else len(first),
+            not name.startswith(SLOW),
+            -count,
+            number,
+        )
         for number, (name, count) in enumerate(size.items())
     }
     items.sort(key=lambda item: order[scope[item.nodeid]])

@@ -24,6 +24,8 @@ from nova_storm.nimbus import Nimbus, StormError
 
 START_S = 90.0
 POLL_S = 0.3
+# How long nimbus is waited for before it is seen whether a process has ended.
+LOOK_S = 5.0
 # Storm's own values are for clusters that live long: half a minute passes until a loss is seen.
 QUICK = {
     "nimbus.monitor.freq.secs": 2,
@@ -131,7 +133,8 @@ class LocalCluster(LocalProcesses):
         while time.monotonic() < until:
             self.check(StormError)
             try:
-                there = len(self.nimbus.status()["supervisors"])
+                rest = min(until - time.monotonic(), LOOK_S)
+                there = len(self.nimbus.status(rest, wanted)["supervisors"])
             except StormError:
                 # Nimbus listens before it is leader.
                 there = 0

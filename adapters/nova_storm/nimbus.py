@@ -15,6 +15,8 @@ from nova_storm.configuration import java_command
 from nova_storm.home import EXTENSION, StormHome
 
 TIMEOUT_S = 60
+# Of what is waited for; the caller may ask again.
+LONGEST_WAIT_S = 30.0
 CLIENT_MB = 128
 
 
@@ -43,13 +45,24 @@ class Nimbus:
         """HOST:PORT."""
         return f"{self.host}:{self.port}"
 
-    def status(self) -> dict[str, Any]:
+    def status(
+        self, within_s: float = 0.0, supervisors: int = 0, running: str = ""
+    ) -> dict[str, Any]:
         """``supervisors`` and ``topologies``, these with where each executor runs.
+
+        Args:
+            within_s: how long to wait, in the Java program, which takes a second to start, for:
+            supervisors: so many that have registered, and
+            running: a topology of that name, all executors of which run.
 
         Raises:
             StormError: when nimbus does not answer.
         """
-        answer: dict[str, Any] = json.loads(self._ask("status"))
+        until: list[str] = []
+        if within_s > 0:
+            within_s = min(within_s, LONGEST_WAIT_S)
+            until = [f"{within_s:g}", str(supervisors), *([running] if running else [])]
+        answer: dict[str, Any] = json.loads(self._ask("status", *until))
         return answer
 
     def kill(self, topology: str) -> None:

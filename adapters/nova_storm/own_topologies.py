@@ -150,7 +150,8 @@ def await_placed(
     """Wait until all executors of a topology run on their nodes; how it is then or at the end."""
     until = time.monotonic() + timeout_s
     while True:
-        seen = held_against(nimbus.status(), topology, nodes, addresses)
+        status = nimbus.status(until - time.monotonic(), running=topology)
+        seen = held_against(status, topology, nodes, addresses)
         if seen.ok or time.monotonic() > until:
             return seen
         time.sleep(POLL_S)

@@ -96,7 +96,8 @@ def await_running(
     """
     until = time.monotonic() + timeout_s
     while True:
-        seen = verify(nimbus.status(), topology, dataflow, addresses)
+        rest = until - time.monotonic()
+        seen = verify(nimbus.status(rest, running=topology), topology, dataflow, addresses)
         if not seen.missing:
             return seen
         if time.monotonic() > until:

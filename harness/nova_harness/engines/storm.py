@@ -236,7 +236,8 @@ class StormDeployment(EngineDeployment):
         while True:
             missing = set(self.addresses.values())
             try:
-                missing -= {str(one["host"]) for one in self.nimbus.status()["supervisors"]}
+                status = self.nimbus.status(until - time.monotonic(), len(missing))
+                missing -= {str(one["host"]) for one in status["supervisors"]}
             except StormError:
                 # Nimbus listens before it is leader.
                 if time.monotonic() > until:

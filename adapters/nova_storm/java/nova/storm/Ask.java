@@ -23,11 +23,15 @@ import org.apache.storm.utils.NimbusClient;
 import org.apache.storm.utils.Utils;
 
 /**
- * Asks nimbus by Thrift and writes its answer as JSON: HOST PORT status, HOST PORT kill NAME, or HOST
- * PORT rebalance NAME PLACEMENT WORKERS.
+ * Asks nimbus by Thrift and writes its answer as JSON: HOST PORT status [SECONDS SUPERVISORS NAME...],
+ * HOST PORT kill NAME, or HOST PORT rebalance NAME PLACEMENT WORKERS.
+ *
+ * <p>With SECONDS it asks again, for at most so long, until there are that many supervisors and all
+ * executors of the topologies named run.
  */
 public final class Ask {
   private static final String ALL = ":all-time";
+  private static final long POLL_MS = 300;
 
   private Ask() {}
 
@@ -36,6 +40,8 @@ public final class Ask {
     Map<String, Object> conf = Utils.readStormConfig();
     conf.put(Config.NIMBUS_SEEDS, List.of(arguments[0]));
     conf.put(Config.NIMBUS_THRIFT_PORT, Integer.parseInt(arguments[1]));
+    // Storm's own value has a nimbus that is not there looked for over ten seconds.
+    conf.put(Config.STORM_NIMBUS_RETRY_INTERVAL, 200);
     try (NimbusClient client = NimbusClient.Builder.withConf(conf).build()) {
       if (arguments[2].equals("kill")) {
         String id = id(client.getClient(), arguments[3]);
@@ -55,7 +61,7 @@ public final class Ask {
         options.set_num_workers(Integer.parseInt(arguments[5]));
         client.getClient().rebalance(arguments[3], options);
       } else {
-        System.out.println(JSONValue.toJSONString(status(client.getClient())));
+        System.out.println(JSONValue.toJSONString(awaited(client.getClient(), arguments)));
       }
     }
     // Threads of the client may outlive it.
@@ -70,6 +76,38 @@ public final class Ask {
       }
     }
     return null;
+  }
+
+  /** How everything is, once it is as the arguments of `status` say, or their time is up. */
+  private static Map<String, Object> awaited(Nimbus.Iface nimbus, String[] arguments)
+      throws Exception {
+    if (arguments.length < 5) {
+      return status(nimbus);
+    }
+    double seconds = Double.parseDouble(arguments[3]);
+    int supervisors = Integer.parseInt(arguments[4]);
+    List<String> names = List.of(arguments).subList(5, arguments.length);
+    long begun = System.nanoTime();
+    while (true) {
+      ClusterSummary cluster = nimbus.getClusterInfo();
+      boolean there = cluster.get_supervisors_size() >= supervisors;
+      for (TopologySummary one : cluster.get_topologies()) {
+        if (names.contains(one.get_name())) {
+          List<ExecutorSummary> executors =
+              nimbus.getTopologyInfo(one.get_id()).get_executors();
+          there &= !executors.isEmpty() && executors.stream().allMatch(Ask::runs);
+        }
+      }
+      if (there || System.nanoTime() - begun > seconds * 1e9) {
+        return status(nimbus);
+      }
+      Thread.sleep(POLL_MS);
+    }
+  }
+
+  /** Nimbus lists what it has assigned; a worker that runs has sent statistics. */
+  private static boolean runs(ExecutorSummary executor) {
+    return executor.is_set_stats() || executor.get_uptime_secs() > 0;
   }
 
   private static Map<String, Object> status(Nimbus.Iface nimbus) throws Exception {
@@ -100,8 +138,7 @@ public final class Ask {
       row.put("task", executor.get_executor_info().get_task_start());
       row.put("host", executor.get_host());
       row.put("port", executor.get_port());
-      // Nimbus lists what it has assigned; a worker that runs has sent statistics.
-      row.put("running", executor.is_set_stats() || executor.get_uptime_secs() > 0);
+      row.put("running", runs(executor));
       if (executor.is_set_stats()) {
         count(executor.get_stats(), row);
       }
