@@ -20,7 +20,7 @@ from nova_core.costspace import CostSpace, LiveCostSpace, embed, sample_pairs
 from nova_core.errors import InfeasibleError
 from nova_core.model.examples import load_example
 from nova_core.strategies import place
-from nova_harness import measure_queries
+from nova_harness.bench import queries
 from nova_workloads.topology import generate
 
 
@@ -47,7 +47,7 @@ def others() -> None:
     """All other kernels, and the tests."""
     for search in ("annealing", "reactive-tabu"):
         place(load_example("running-example"), f"whitewater-{search}")
-    measure_queries.measure(100, "latency", seed=0, repeat=1)
+    queries.measure(queries.Case(100, "latency", seed=0, repeat=1))
     position = np.random.default_rng(0).uniform(size=(300, 2)) * 50
     space = CostSpace(position, np.ones(300))
     for height in (False, True):

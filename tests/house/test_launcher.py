@@ -296,7 +296,7 @@ def test_test_runs_every_check(checkout: Checkout) -> None:
 def test_test_fails_when_one_check_fails_and_runs_the_rest(checkout: Checkout) -> None:
     done = checkout.run("test", FAKE_CHECK_FAILS="mypy")
     assert done.returncode == 1
-    assert "mypy: FAILED; pytest: ok;" in done.stderr
+    assert "mypy: FAILED; kernels: ok; pytest: ok;" in done.stderr
     assert checkout.calls[-1] == "-m pytest -n 3 -m e2e --durations=25"
 
 
