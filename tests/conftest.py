@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
 # How long an example takes is the machine's affair.
 settings.register_profile("nova", deadline=None)
@@ -25,6 +25,7 @@ TOGETHER = (
     (
         "tests/nova_workloads/test_spark_pipeline.py",
         "tests/nova_workloads/test_latency_pipeline.py",
+        "tests/nova_workloads/test_regions.py",
     ),
 )
 # What takes longest begins first, so that no worker is left with it while the others are done.
@@ -43,7 +44,11 @@ LANES = (
     ("tests/nova_harness/test_experiment_", "tests/nova_harness/test_cluster_commands_e2e.py"),
     # Clusters on loopback.
     ("tests/nova_spark/", "tests/nova_storm/", "tests/nova_kafka/"),
-    ("tests/nova_workloads/test_scale_e2e.py", "tests/nova_workloads/test_scale_page_e2e.py"),
+    (
+        "tests/nova_workloads/test_scale_e2e.py",
+        "tests/nova_workloads/test_scale_page_e2e.py",
+        "tests/nova_workloads/test_scale_plan.py",
+    ),
     ("tests/nova_flink/",),
     ("tests/nova_workloads/test_spark_pipeline_e2e.py",),
     ("tests/fuzz/",),
@@ -63,6 +68,20 @@ os.environ.pop("COLUMNS", None)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# What these run, other tests run as well; they do it for hundreds of inputs or at hundreds of
+# steps, as tests of hypothesis do. To note which lines run takes them much longer.
+NOT_COUNTED = (
+    "tests/nova_core/placement/test_live_index.py",
+    "tests/nova_core/placement/test_live_random.py",
+    "tests/nova_core/placement/test_nova.py",
+    "tests/nova_core/service/test_service_fuzz.py",
+    "tests/nova_core/strategies/test_every_strategy.py",
+    "tests/nova_core/strategies/test_whitewater_search.py",
+    "tests/nova_flink/test_handover_faults.py",
+    "tests/nova_harness/test_control_faults.py",
+)
+
+
 def is_e2e(config: pytest.Config) -> bool:
     """Whether only end-to-end tests are run."""
     return bool(config.getoption("markexpr") == "e2e")
@@ -80,7 +99,10 @@ def scope_of(config: pytest.Config, nodeid: str) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On a worker: by scope, slow ones first, then those of many tests."""
+    """Mark what coverage leaves out; on a worker: by scope, slow ones first, then large ones."""
+    for item in items:
+        if item.nodeid.startswith(NOT_COUNTED) or is_hypothesis_test(getattr(item, "obj", None)):
+            item.add_marker("no_cover")
     if not hasattr(config, "workerinput"):
         return
     scope = {item.nodeid: scope_of(config, item.nodeid) for item in items}

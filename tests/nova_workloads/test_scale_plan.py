@@ -17,6 +17,8 @@ from nova_core.strategies.nova import Nova, NovaParameters
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.e2e
+
 
 def test_the_core_agrees_with_a_plan_and_its_sums(
     small: Path, small_plan: tuple[Path, dict[str, Any]]
