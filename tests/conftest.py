@@ -34,39 +34,30 @@ SLOW = (
     "tests/nova_harness/test_reproduce",
     "tests/nova_workloads/test_spark_pipeline.py",
 )
-# End-to-end tests run on three workers for two cores: those that wait more than they work, for an
-# experiment's times to pass or for an engine to say that it has begun, make two lanes. What is in a
-# lane stays on one worker: more of it at once made engines late. The third worker takes the rest,
-# file by file, and so do the others when their lanes are done. Tests that share an engine or the
-# test bed stay together as well. The longest are first here, and begin first.
+# End-to-end tests: those that wait more than they work stay on one worker (two lanes of them on two
+# cores made engines late), as do those that share an engine, a session of Spark or the test bed.
+# The other worker takes these and, file by file, what is left; so does the first when it is free.
+# The longest are first here, and begin first.
+WAITING = (
+    "tests/nova_harness/test_experiment_",
+    "tests/nova_harness/test_cluster_commands_e2e.py",
+    "tests/nova_kafka/",
+    "tests/nova_spark/",
+    "tests/nova_storm/",
+)
 LANES = (
-    # Experiments on racks.
-    ("tests/nova_harness/test_experiment_", "tests/nova_harness/test_cluster_commands_e2e.py"),
-    # Clusters on loopback.
-    ("tests/nova_spark/", "tests/nova_storm/", "tests/nova_kafka/"),
-    (
-        "tests/nova_workloads/test_scale_e2e.py",
-        "tests/nova_workloads/test_scale_page_e2e.py",
-        "tests/nova_workloads/test_scale_plan.py",
-    ),
+    WAITING,
+    ("tests/nova_workloads/test_scale_e2e.py", "tests/nova_workloads/test_scale_plan.py"),
     ("tests/nova_flink/",),
+    ("tests/nova_testbed/",),
     ("tests/nova_workloads/test_spark_pipeline_e2e.py",),
     ("tests/fuzz/",),
-    # Racks whose figures are of time: they come one after the other.
-    (
-        "tests/nova_harness/test_disturbed_e2e.py",
-        "tests/nova_harness/test_control_",
-        "tests/nova_harness/test_engine_seam.py",
-    ),
-    ("tests/nova_testbed/",),
-    ("tests/house/",),
 )
 
 # Workers of pytest-xdist are told of a terminal 80 columns wide.
 os.environ.pop("COLUMNS", None)
 # What scripts run in the background ignores Ctrl-C, and so would all programs that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
 
 # What these run, other tests run as well; they do it for hundreds of inputs or at hundreds of
 # steps, as tests of hypothesis do. To note which lines run takes them much longer.

@@ -21,7 +21,7 @@ FENCE = re.compile(r"^```(\S*) ?(.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FIGURE = re.compile(r"[-+]?\d[\d,.]*(e-?\d+)?( ?(µs|ms|s|min)\b)?")
 # Commands of ours that mean to a shell what they say, and start no processes themselves; their
 # output may go to a file.
-PLAIN = re.compile(r"(nova (?!reproduce |bench )[\w ./=:,@%+'\"\[\]-]*?)(?: > ([\w./-]+))?")
+PLAIN = re.compile(r"(nova (?!reproduce |bench )[\w ./=:,@%+'\"-]*?)(?: > ([\w./-]+))?")
 # What most commands import: most of the time that they take.
 PRELOAD = [
     "matplotlib.backends.backend_agg",

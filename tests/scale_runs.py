@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import sys
 from collections.abc import Callable
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from doc_examples import PRELOAD
-from small_spark import OPTIONS
 
 from nova_core.model.columnar import write_columns
 from nova_core.strategies.nova import NovaParameters
@@ -53,26 +47,3 @@ def edited(problem: Path, target: Path, table: str, change: Callable[[pa.Table],
         else:
             (target / path.name).symlink_to(path)
     return target
-
-
-def begin(problem: Path, output: Path) -> BaseProcess:
-    """The command that makes the plan of `placed`, begun in a process group of its own.
-
-    The process is forked from one that has done the imports.
-    """
-    few = ["--cells", "4", "--sample", "1000", "--memory", "512m", *OPTIONS]
-    command = ["scale", "plan", str(problem), "-o", str(output), "--master", "local[1]", *few]
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*PRELOAD, "pandas", "pyspark.sql"])
-    process = context.Process(target=_nova, args=(command,))
-    process.start()
-    return process
-
-
-def _nova(arguments: list[str]) -> None:
-    os.setsid()
-    sys.argv = ["nova", *arguments]
-
-    from nova_core.cli import main
-
-    main()

@@ -8,6 +8,3 @@ SETTINGS = {
 }
 # The same for a command line.
 OPTIONS = [word for name, value in SETTINGS.items() for word in ("--spark-conf", f"{name}={value}")]
-# In the environment of a command line that is to be as a user gives it: Java says in Spark's log
-# that it takes this up.
-HURRIED = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}

@@ -52,14 +52,14 @@ class Drain(threading.Thread):
                 self.lines += got.count(b"\n")
 
 
-def test_eight_sensors_at_one_kilohertz_for_twenty_seconds() -> None:
+def test_eight_sensors_at_one_kilohertz_for_a_minute() -> None:
     drain = Drain()
     summary = replay(
-        "--synthetic", "8", "--rate", "1000", "--duration", "20", "--to", f"tcp://{HOST}:{drain.port}"
+        "--synthetic", "8", "--rate", "1000", "--duration", "60", "--to", f"tcp://{HOST}:{drain.port}"
     )  # fmt: skip
     drain.join(10)
     total = summary["total"]
-    assert drain.lines == total["tuples"] == 160_000
+    assert drain.lines == total["tuples"] == 480_000
     assert total["achieved"] == pytest.approx(8000, rel=0.01)
     assert summary["cpu_share"] < 0.5
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from scale_runs import begin, checked, edited, placed, quiet
+from scale_runs import checked, edited, placed, quiet
+from small_spark import OPTIONS
 
 from nova_core.costspace.embedding import embed as solve
 from nova_core.errors import InfeasibleError, NovaError, PlanError, ProblemError
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 
+NOVA = str(Path(sys.executable).parent / "nova")
 QUICK = NovaParameters(refine=False)
 STAGES = ("nodes", "sources", "pairs", "digest", "round-1", "last", "tables", "check")
 
@@ -189,10 +193,9 @@ def test_latencies_that_are_refused(
 # --- the same plan everywhere ---------------------------------------------------------------------
 
 
-def finish(problem: Path, output: Path) -> None:
-    process = begin(problem, output)
-    process.join(300)
-    assert process.exitcode == 0
+def command(problem: Path, output: Path) -> list[str]:
+    few = ["--cells", "4", "--sample", "1000", "--memory", "512m", *OPTIONS]
+    return [NOVA, "scale", "plan", str(problem), "-o", str(output), "--master", "local[1]", *few]
 
 
 def same_tables(one: Path, other: Path) -> bool:
@@ -205,7 +208,7 @@ def test_one_seed_gives_one_plan_on_one_thread_and_on_two(
     small: Path, small_plan: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     output = tmp_path / "plan"
-    finish(small, output)
+    subprocess.run(command(small, output), check=True, timeout=300)
     assert same_tables(output, small_plan[0])
 
 
@@ -215,18 +218,17 @@ def test_a_plan_goes_on_after_kill_9_in_every_stage(
     output = tmp_path / "plan"
     work = tmp_path / "plan.stages"
     for stage in STAGES:
-        process = begin(small, output)
+        # A process group of its own takes Java and the workers with it.
+        process = subprocess.Popen(command(small, output), start_new_session=True)
         give_up = time.monotonic() + 200
         while not (work / f".{stage}.tmp").exists() and not (work / stage).exists():
-            assert process.is_alive(), stage
+            assert process.poll() is None, stage
             assert time.monotonic() < give_up, stage
             time.sleep(0.005)
-        # Its group takes Java and the workers with it.
-        assert process.pid is not None
         os.killpg(process.pid, signal.SIGKILL)
-        process.join()
+        process.wait()
         assert not output.exists()
-    finish(small, output)
+    subprocess.run(command(small, output), check=True, timeout=300)
     assert same_tables(output, small_plan[0])
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from doc_examples import blocks_of, environment_of_examples, run_and_compare
-from small_spark import HURRIED
 
 pytestmark = pytest.mark.e2e
 
@@ -17,9 +16,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "scale.md"
 
 
 def test_from_nothing_to_a_checked_plan(tmp_path: Path) -> None:
-    environment = environment_of_examples() | HURRIED
+    environment = environment_of_examples()
     ran = sum(
-        run_and_compare(block, tmp_path, environment, warm=True)
+        run_and_compare(block, tmp_path, environment)
         for block in blocks_of(PAGE.read_text())
         if block.language == "sh"
     )

@@ -361,7 +361,7 @@ def until_staged(process: subprocess.Popen[str], output: Path) -> None:
 
 def test_an_interrupted_or_killed_run_leaves_nothing_half(tmp_path: Path) -> None:
     archive, output = tmp_path / "archive", tmp_path / "out"
-    write_archive(archive, Settings(sensors=10, days=2, seed=1))
+    write_archive(archive, Settings(sensors=40, days=2, seed=1))
     interrupted = start(archive, output)
     until_staged(interrupted, output)
     interrupted.send_signal(signal.SIGINT)
