@@ -43,9 +43,13 @@ def test_table_1_on_a_topology_of_the_texts_size() -> None:
         assert rows[name].delay == pytest.approx(delay, abs=15)
     for name in ("consumer", "ip-multicast"):
         assert rows[name].delay == pytest.approx(0, abs=1e-9)
-    [row] = result.reuse
-    assert row.saving > row.saving_unicast > 0
-    assert row.least_saving > 0
+    assert [row.region for row in result.reuse] == ["100 ms", "k = 1", "k = 10"]
+    for row in result.reuse:
+        assert row.saving > row.saving_unicast > 0
+        assert row.least_saving > 0
+    # The ten nodes nearest to where an operator wishes to be are all that one has to ask.
+    within, nearest, ten = (row.saving for row in result.reuse)
+    assert nearest <= ten == pytest.approx(within, abs=1)
 
 
 def test_usages_and_delays_of_queries_are_the_graphs() -> None:
@@ -72,7 +76,7 @@ def small(tmp_path: Path) -> Path:
         "{figure: sbon, seeds: 2, queries: 20, producers: 2, rate: 2.0, selectivity: 8.0,"
         " topology: {transit_domains: 3, transit_nodes: 3, stubs: 2, stub_nodes: 5},"
         " neighbours: 16, space: {dimensions: 3, height: false}, spaces: [{height: true}],"
-        " reuse: {queries: [2, 4], groups: 2, rate: 1.0, output_rate: 0.25, radius: 100.0}}"
+        " reuse: {queries: [2, 4], groups: 2, rate: 1.0, output_rate: 0.25, radius: 100.0, k: [3]}}"
     )
     return file
 
@@ -82,7 +86,7 @@ def test_it_is_written_and_told(small: Path, tmp_path: Path) -> None:
     common = ("reproduce", "sbon", "--parameters", small, "-o", output)
     result = nova(*common)
     assert result.exit_code == 0, result.output
-    for text in ("ip-multicast", "3-d", "2-d + heights", "without multicast"):
+    for text in ("ip-multicast", "3-d", "2-d + heights", "without multicast", "k = 3"):
         assert text in result.stdout
     names = {f"sbon-{n}.csv" for n in ("table1", "distributions", "spaces", "reuse")}
     names |= {"sbon.json", "sbon.png"}
@@ -114,6 +118,7 @@ def test_bad_parameters_are_refused(small: Path, tmp_path: Path) -> None:
         ("[2, 4]", "[2, 400]", "reuse: no two regions with stub nodes enough for 400 queries"),
         ("producers: 2", "producers: 999", "999 producers and a consumer do not fit on"),
         ("radius: 100.0", "radius: -1.0", "radius is -1; expected 0 or more"),
+        ("k: [3]", "k: [0]", "reuse: k is 0; expected 1 or more"),
     ):
         assert before in text
         small.write_text(text.replace(before, after))

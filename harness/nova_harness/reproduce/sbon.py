@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from itertools import product
 from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
 import msgspec
@@ -59,6 +60,7 @@ class Reuse(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         rate: of each of the two producers.
         output_rate: of an aggregator.
         radius: how far away an operator that is reused may run, ms.
+        k: instead of a radius, so many nodes near by are asked what they run; one part each.
     """
 
     queries: tuple[int, ...] = (2, 4, 8, 16)
@@ -66,6 +68,13 @@ class Reuse(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     rate: float = 1.0
     output_rate: float = 0.25
     radius: float = 100.0
+    k: tuple[int, ...] = (1, 10)
+
+    @property
+    def regions(self) -> dict[str, tuple[float, int | None]]:
+        """Radius and k by what the table calls them."""
+        nearest = {f"k = {k}": (np.inf, k) for k in self.k}
+        return {f"{self.radius:g} ms": (self.radius, None), **nearest}
 
 
 class SbonParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -195,6 +204,7 @@ class ReuseRow:
     """What reuse saves, %, means over groups of queries.
 
     Attributes:
+        region: in which an operator that is reused may run: a radius, or the k nearest nodes.
         queries: of a group.
         saving: of measured network usage, with multicast operators.
         saving_spread: standard deviation among topologies.
@@ -204,6 +214,7 @@ class ReuseRow:
         published: what the text has, NaN where nothing.
     """
 
+    region: str
     queries: int
     saving: float
     saving_spread: float
@@ -247,14 +258,14 @@ class Sbon(Figure[SbonParameters, Result]):
         "seeds": 2,
         "queries": 300,
         "spaces": [{"dimensions": 3, "height": False}],
-        "reuse": {"queries": [4], "groups": 5},
+        "reuse": {"queries": [4], "groups": 5, "k": [10]},
     }
 
     def run(self, parameters: SbonParameters, run: Run) -> Result:
         """Place the queries of every topology with every algorithm."""
         network = parameters.network()
         measured: list[_Measured] = []
-        # [topology][space], and [topology][queries][group].
+        # [topology][space], and [topology][region and queries][group].
         spaces: list[list[tuple[float, float, float]]] = []
         savings: list[list[list[tuple[float, float, int]]]] = []
         nodes = 0
@@ -288,8 +299,10 @@ class Sbon(Figure[SbonParameters, Result]):
             distributions=_distributions(measured),
             spaces=[_space_row(name, [s[i] for s in spaces]) for i, name in enumerate(labels)],
             reuse=[
-                _reuse_row(count, np.array([topology[i] for topology in savings]))
-                for i, count in enumerate(parameters.reuse.queries)
+                _reuse_row(region, count, np.array([topology[i] for topology in savings]))
+                for i, (region, count) in enumerate(
+                    product(parameters.reuse.regions, parameters.reuse.queries)
+                )
             ],
         )
 
@@ -347,6 +360,7 @@ class Sbon(Figure[SbonParameters, Result]):
                 "Network usage saved by reuse among queries for the same aggregation, %",
                 result.reuse,
                 {
+                    "region": "region",
                     ">queries": "queries",
                     ">saved": "saving",
                     ">±": "saving_spread",
@@ -355,7 +369,8 @@ class Sbon(Figure[SbonParameters, Result]):
                     ">without multicast": "saving_unicast",
                     ">operators": "shared",
                 },
-                "operators: aggregators left of as many as there are queries, mean",
+                "region: how far away, or on how many of the nearest nodes, a running operator is "
+                "looked for; operators: aggregators left of as many as there are queries, mean",
             ),
         ]
 
@@ -377,12 +392,13 @@ class Sbon(Figure[SbonParameters, Result]):
         bars.set_xticks(place, [row.algorithm for row in result.table], rotation=20, ha="right")
         bars.set_ylabel("penalty, %")
         bars.legend(frameon=False)
-        queries = [str(row.queries) for row in result.reuse]
+        rows = [row for row in result.reuse if row.region == result.reuse[0].region]
+        queries = [str(row.queries) for row in rows]
         for shift, what, label in (
             (-0.2, "saving", "with multicast"),
             (0.2, "saving_unicast", "without"),
         ):
-            values = [getattr(row, what) for row in result.reuse]
+            values = [getattr(row, what) for row in rows]
             saved.bar(np.arange(len(queries)) + shift, values, 0.38, label=label)
         saved.set_xticks(np.arange(len(queries)), queries)
         saved.set_xlabel("queries for the same aggregation")
@@ -465,9 +481,12 @@ def _in_space(
 def _savings(
     made: TransitStub, space: CostSpace, parameters: Reuse, seed: int
 ) -> list[list[tuple[float, float, int]]]:
-    """Of every number of queries and group: shares saved with and without multicast; operators."""
+    """Of every region and number of queries, by group: shares saved with and without multicast.
+
+    And the operators left.
+    """
     found = []
-    for count in parameters.queries:
+    for (radius, k), count in product(parameters.regions.values(), parameters.queries):
         groups = []
         for group in range(parameters.groups):
             graph = same_aggregation(
@@ -475,7 +494,7 @@ def _savings(
             )
             alone = graph.network_usage(relaxation(graph, _mapper(space)).nodes, made.latency)
             shared = [
-                share(graph, _mapper(space), ReuseParameters(parameters.radius, multicast))
+                share(graph, _mapper(space), ReuseParameters(radius, k, multicast))
                 for multicast in (True, False)
             ]
             cost = [s.graph.network_usage(s.placement.nodes, made.latency) for s in shared]
@@ -534,10 +553,11 @@ def _space_row(name: str, found: list[tuple[float, float, float]]) -> SpaceRow:
     )
 
 
-def _reuse_row(queries: int, found: Floats) -> ReuseRow:
+def _reuse_row(region: str, queries: int, found: Floats) -> ReuseRow:
     """Of (topologies, groups, 3) savings."""
     saving = 100 * found[..., 0]
     return ReuseRow(
+        region=region,
         queries=queries,
         saving=float(saving.mean()),
         saving_spread=float(saving.mean(axis=1).std()),

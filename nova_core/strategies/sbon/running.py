@@ -130,14 +130,19 @@ class ReuseParameters:
     Attributes:
         radius: how far from an operator's virtual position one that is reused may run, ms in the
             cost space; 0 shares nothing but what runs exactly there, inf whatever pays.
+        k: nodes nearest to that position which are asked what they run; the nearest that runs the
+            operator serves (steps 1 to 4 of section 3.1.3, where k is 10). None asks all in the
+            radius, and takes the one that adds least.
         multicast: whether shared output may be handed out by multicast operators.
     """
 
     radius: float = 100.0
+    k: int | None = None
     multicast: bool = True
 
     def __post_init__(self) -> None:
         check_range("reuse:", self, "radius", 0, np.inf)
+        check_range("reuse:", self, "k", 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,8 +172,8 @@ def share(
 ) -> Shared:
     """Place queries by RELAXATION, each reusing what earlier ones run where that pays.
 
-    Of the operators in the region (`ReuseParameters.radius`), the one is taken that adds the least
-    network usage by the latency space, and only if that is less than a new instance adds with its
+    Of the operators in the region (`ReuseParameters`), the one is taken that adds the least network
+    usage by the latency space, and only if that is less than a new instance adds with its
     own inputs; a query for which reuse would not save as a whole gets instances of its own. So
     without limits of resources reuse never adds network usage, by the latency space.
 
@@ -246,9 +251,15 @@ class _Sharing:
         running = self._running.get(int(self._same[operator]), [])
         if not running or self._graph[operator].node is not None:
             return []
-        away = self._mapper.away(self._virtual[operator], self._nodes[running])
+        point, k = self._virtual[operator], self._parameters.k
+        away = self._mapper.away(point, self._nodes[running])
         near = away <= self._parameters.radius
-        return [one for one, inside in zip(running, near.tolist(), strict=True) if inside]
+        if k is not None:
+            near &= np.isin(self._nodes[running], self._mapper.nearest(point[None, :], k))
+        found = np.flatnonzero(near)
+        if k is not None:
+            found = found[np.argsort(away[found], kind="stable")[:1]]
+        return [running[one] for one in found.tolist()]
 
     def _choose(self, mine: list[int]) -> dict[int, int]:
         """Which operator serves for each of a query's that is needed."""
