@@ -101,13 +101,11 @@ def plan(
             console.say(
                 f"no baselines above {BASELINE_NODES:,} nodes unless --baselines requests them"
             )
-    from nova_core.strategies import names
-
     with shared.working():
         outcome = figures.run(loaded, strategy, parameters, warm=False)
         others: dict[str, dict[str, Any]] = {
             name: {}
-            for name in (names(queries=True)[1:] if loaded.queries else shared.BASELINES)
+            for name in (shared.QUERY_BASELINES if loaded.queries else shared.BASELINES)
             if baselines and name != strategy
         }
         compared = figures.run_all(loaded, others)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 BASELINES = ("sink", "source", "top-c", "tree")
+QUERY_BASELINES = ("sink", "source", "sbon-relaxation")
 
 problem_argument = click.argument("problem", type=paths.INPUT)
 problem_option = click.option(

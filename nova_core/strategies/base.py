@@ -11,15 +11,17 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from nova_core.errors import InfeasibleError, ProblemError
-from nova_core.model.operator_graph import OperatorGraph
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Ints, Problem
 from nova_core.numbers import MOST_SEED
+
+if TYPE_CHECKING:
+    from nova_core.model.query_graph import QueryGraph
 
 GROUP = "nova.strategies"
 RESOURCES = ("capacity", "worker", "requirement", "minimum-capacity", "link")
@@ -92,13 +94,14 @@ class Strategy:
         return Plan.whole(problem, hosts, self.name, **{**self._facts(), **more})
 
     def whole_query_plan(
-        self, problem: Problem, hosts: Callable[[OperatorGraph], Ints], **more: Any
+        self, problem: Problem, hosts: Callable[[QueryGraph], Ints], **more: Any
     ) -> Plan:
         """The plan of queries as they are written, every operator uncut.
 
         Args:
             problem: with the queries.
-            hosts: node ((o,)) of each operator of a graph; those of sources and sinks do not count.
+            hosts: node ((o,)) of each operator of a graph; those of sources and sinks, and of what
+                runs with others, do not count.
             more: as of `whole_plan`.
         """
         from nova_core.model.plan import Instances, Partitions
@@ -111,7 +114,7 @@ class Strategy:
             graph=graph,
             strategy=self.name,
             partitions=Partitions.uncut(graph.input_rate),
-            instances=Instances.whole(hosts(graph.graph)[graph.bodies]),
+            instances=Instances.whole(hosts(graph)[graph.bodies]),
             **{**self._facts(), **more},
         )
 

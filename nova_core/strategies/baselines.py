@@ -7,9 +7,9 @@ import heapq
 import numpy as np
 
 from nova_core.errors import InfeasibleError
-from nova_core.model.operator_graph import OperatorGraph
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints, Problem
+from nova_core.model.query_graph import QueryGraph
 from nova_core.strategies.base import Strategy
 
 
@@ -25,9 +25,10 @@ class Sink(Strategy):
     def place_queries(self, problem: Problem) -> Plan:
         """Place every operator on its query's sink, likewise."""
 
-        def hosts(graph: OperatorGraph) -> Ints:
-            sinks = {one.query: one.node for one in graph.operators if one.kind == "sink"}
-            return np.array([sinks.get(one.query, one.node) for one in graph.operators], np.int64)
+        def hosts(queries: QueryGraph) -> Ints:
+            operators = queries.graph.operators
+            sinks = {one.query: one.node for one in operators if one.kind == "sink"}
+            return np.array([sinks.get(one.query, one.node) for one in operators], np.int64)
 
         return self.whole_query_plan(problem, hosts)
 
@@ -45,8 +46,9 @@ class Source(Strategy):
     def place_queries(self, problem: Problem) -> Plan:
         """Place every operator where most of its input comes from, so at a source in the end."""
 
-        def hosts(graph: OperatorGraph) -> Ints:
+        def hosts(queries: QueryGraph) -> Ints:
             nodes: list[int] = []
+            graph = queries.graph
             for one in graph.operators:
                 heaviest = max(one.inputs, key=lambda n: graph[n].output_rate, default=0)
                 nodes.append(nodes[heaviest] if one.node is None else one.node)

@@ -89,7 +89,10 @@ def derive_hierarchy(problem: Problem, sink: int, parameters: HierarchyParameter
     Takes O(n log n) time.
     """
     producing = np.zeros(len(problem.nodes), bool)
-    producing[problem.left_node] = producing[problem.right_node] = True
+    if problem.queries:
+        producing[problem.sources.node] = True
+    else:
+        producing[problem.left_node] = producing[problem.right_node] = True
     member = producing | problem.nodes.worker
     relay = problem.nodes.worker & ~producing
     member[sink] = relay[sink] = False

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from random import Random
 
@@ -17,7 +17,13 @@ from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.strategies.base import WHOLE, check_range
 from nova_core.strategies.nes.hierarchy import Hierarchy, HierarchyParameters
-from nova_core.strategies.nes.placing import HierarchyStrategy, logical_joins, source_nodes
+from nova_core.strategies.nes.placing import (
+    Expanded,
+    ExpandedQuery,
+    HierarchyStrategy,
+    logical_joins,
+    source_nodes,
+)
 
 
 @dataclass(frozen=True)
@@ -54,21 +60,51 @@ class Ifcop(HierarchyStrategy):
 
     def place(self, problem: Problem) -> Plan:
         """Place; the plan's note ``cost`` is the sum of the logical joins' costs."""
-        p, topologies = self.parameters, self.hierarchies(problem)
-        capacity = problem.nodes.capacity.tolist()
-        random, placed, cost = Random(p.seed), [], 0.0
+        run = _Run(problem, self.parameters)
+        topologies = self.hierarchies(problem)
+        placed = [
+            (one, run.place(one, topologies[one.sink]), topologies[one.sink])
+            for one in logical_joins(problem)
+        ]
+        return self.routed_plan(problem, placed, notes={"cost": run.cost})
 
-        def latency(a: int, b: int) -> float:
-            return float(problem.distance(np.array([a]), np.array([b]))[0])
+    def place_queries(self, problem: Problem) -> Plan:
+        """Place every operator likewise; the plan's note ``cost`` is the sum of queries' costs."""
+        run, topologies = _Run(problem, self.parameters), self.hierarchies(problem)
 
-        for one in logical_joins(problem):
-            topology = topologies[one.sink]
-            nodes, best = Candidates(topology, one.graph, capacity, p, latency).cheapest(random)
-            cost += best
-            for node, need in zip(nodes, one.graph.demand.tolist(), strict=True):
-                capacity[node] -= need
-            placed.append((one, nodes, topology))
-        return self.routed_plan(problem, placed, notes={"cost": cost})
+        def place(one: ExpandedQuery) -> list[int]:
+            return run.place(one, topologies[one.sink], one.runs_with)
+
+        return replace(self.query_plan(problem, place), notes={"cost": run.cost})
+
+
+class _Run:
+    """A problem that is placed, one logical join or query after the other.
+
+    Attributes:
+        cost: of what is placed so far.
+    """
+
+    def __init__(self, problem: Problem, parameters: IfcopParameters) -> None:
+        self._problem, self._parameters = problem, parameters
+        self._capacity, self._random = problem.nodes.capacity.tolist(), Random(parameters.seed)
+        self.cost = 0.0
+
+    def place(
+        self, one: Expanded, topology: Hierarchy, runs_with: Mapping[int, int] | None = None
+    ) -> list[int]:
+        """Nodes of what is placed next; takes its needs from capacities."""
+        candidates = Candidates(
+            topology, one.graph, self._capacity, self._parameters, self._latency, runs_with
+        )
+        nodes, cost = candidates.cheapest(self._random)
+        self.cost += cost
+        for node, need in zip(nodes, one.graph.demand.tolist(), strict=True):
+            self._capacity[node] -= need
+        return nodes
+
+    def _latency(self, a: int, b: int) -> float:
+        return float(self._problem.distance(np.array([a]), np.array([b]))[0])
 
 
 class Candidates:
@@ -80,6 +116,7 @@ class Candidates:
         capacity: what each node has room for.
         parameters: iterations and weights.
         hop_cost: what sending one tuple from a node to a parent of it costs.
+        runs_with: operators that are where another one is, and take nothing.
     """
 
     def __init__(
@@ -89,7 +126,9 @@ class Candidates:
         capacity: Sequence[float],
         parameters: IfcopParameters,
         hop_cost: Callable[[int, int], float] = lambda node, parent: 1.0,
+        runs_with: Mapping[int, int] | None = None,
     ) -> None:
+        self._runs_with = runs_with or {}
         self._topology, self._graph, self._capacity = topology, graph, capacity
         self._parameters, self._hop_cost = parameters, hop_cost
         self._way_costs: dict[tuple[int, int], float] = {}
@@ -130,6 +169,8 @@ class Candidates:
             node[source] = self._pinned[source]
             for follower in self._graph.consumers[source]:
                 self._walk(source, follower, node, random)
+        for operator, other in self._runs_with.items():
+            node[operator] = node[other]
         return [node[operator] for operator in range(len(self._graph))]
 
     def _walk(self, operator: int, follower: int, node: dict[int, int], random: Random) -> None:
@@ -143,6 +184,8 @@ class Candidates:
             if operator in node:
                 continue
             end = self._end(operator, node)
+            if end not in self._topology.hops(here):
+                end = sink  # what reads the operator next is on another branch
             while here != end:
                 offered = consumers[operator] and here in self._shared[operator]
                 if offered and random.random() < 0.5:
@@ -196,7 +239,9 @@ class Candidates:
         return over / self._all_need
 
     def _way_cost(self, node: int, target: int) -> float:
+        """Of the way up; to a node that is not above, as with two readers apart, straight there."""
         if (node, target) not in self._way_costs:
-            way = self._topology.way(node, target)
+            above = target in self._topology.hops(node)
+            way = self._topology.way(node, target) if above else [node, target]
             self._way_costs[node, target] = sum(self._hop_cost(a, b) for a, b in pairwise(way))
         return self._way_costs[node, target]

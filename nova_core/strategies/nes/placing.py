@@ -6,8 +6,9 @@ goes to a node with room for it, or the placement fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from nova_core.errors import InfeasibleError
 from nova_core.model.operator_graph import Operator, OperatorGraph
 from nova_core.model.plan import Plan, Routes
 from nova_core.model.problem import Ints, Problem
+from nova_core.model.query_graph import QueryGraph
 from nova_core.strategies.base import Strategy
 from nova_core.strategies.nes.hierarchy import (
     Hierarchy,
@@ -144,7 +146,8 @@ def top_down(topology: Hierarchy, graph: OperatorGraph, resources: Resources) ->
 
     def below(operator: int) -> list[int]:
         """Nodes that its sources can reach and that lead to its consumers, nearest to these."""
-        consumers = [state.node[c] for c in graph.consumers[operator]]
+        # What nobody consumes, such as a source that no other has the key of, may run anywhere.
+        consumers = [state.node[c] for c in graph.consumers[operator]] or [topology.sink]
 
         def distance(node: int) -> tuple[int, int]:
             hops = [topology.hops(node)[above] for above in consumers]
@@ -154,8 +157,8 @@ def top_down(topology: Hierarchy, graph: OperatorGraph, resources: Resources) ->
         leading = [n for n in reached if all(above in topology.hops(n) for above in consumers)]
         return sorted(leading, key=distance)
 
-    sinks = [n for n, consumers in enumerate(graph.consumers) if not consumers]
-    return state.walk(sinks, graph.consumers.__getitem__, lambda n: graph[n].inputs, below)
+    ends = [n for n, consumers in enumerate(graph.consumers) if not consumers]
+    return state.walk(ends, graph.consumers.__getitem__, lambda n: graph[n].inputs, below)
 
 
 def source_nodes(graph: OperatorGraph, operator: int) -> list[int]:
@@ -164,28 +167,50 @@ def source_nodes(graph: OperatorGraph, operator: int) -> list[int]:
     return list(dict.fromkeys(node for node in nodes if node is not None))
 
 
-# --- pairs of a problem ---------------------------------------------------------------------------
+# --- what a problem asks for ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class LogicalJoin:
-    """A logical join after the expansion of its sources: one operator per pair of the join matrix.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Expanded:
+    """What is placed at once, after the expansion of its sources.
 
     Attributes:
-        join: index of the logical join.
         sink: node of its sink.
-        pairs: (k,) rows of the join matrix.
-        graph: its sources, then the pairs' joins in the order of ``pairs``, then the sink.
-        first: where the pairs' joins begin.
+        graph: its sources, then its operators, then the sink.
         streams: nodes of every logical source's physical sources.
     """
 
-    join: int
     sink: int
-    pairs: Ints
     graph: OperatorGraph
-    first: int
     streams: list[list[int]]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LogicalJoin(Expanded):
+    """A logical join: one operator per pair of the join matrix, in the order of ``pairs``.
+
+    Attributes:
+        join: index of the logical join.
+        pairs: (k,) rows of the join matrix.
+        first: where the pairs' joins begin.
+    """
+
+    join: int
+    pairs: Ints
+    first: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ExpandedQuery(Expanded):
+    """A whole query. Filters and projections that run with what they read from take nothing.
+
+    Attributes:
+        numbers: (o,) what its operators are in the graph of all queries.
+        runs_with: the operator each of these runs with, by their numbers in ``graph``.
+    """
+
+    numbers: Ints
+    runs_with: Mapping[int, int]
 
 
 def logical_joins(problem: Problem) -> Iterator[LogicalJoin]:
@@ -215,7 +240,45 @@ def logical_joins(problem: Problem) -> Iterator[LogicalJoin]:
         ]
         operators.append(Operator("sink", "sink", tuple(range(first, len(operators))), node=sink))
         streams = [nodes[stream == name].tolist() for name in np.unique(stream)]
-        yield LogicalJoin(join, sink, pairs, OperatorGraph(operators), first, streams)
+        yield LogicalJoin(
+            join=join,
+            sink=sink,
+            pairs=pairs,
+            graph=OperatorGraph(operators),
+            first=first,
+            streams=streams,
+        )
+
+
+def expanded_queries(problem: Problem, queries: QueryGraph) -> Iterator[ExpandedQuery]:
+    """Every query of a problem, with the sources that it reads from."""
+    operators, root = queries.graph.operators, queries.root.tolist()
+    s = problem.sources
+    stream_of = dict(zip(s.ids.tolist(), s.stream.tolist(), strict=True))
+    for query, written in enumerate(problem.queries):
+        mine = [n for n, one in enumerate(operators) if one.query == query]
+        read = {i for n in mine for i in operators[n].inputs if operators[i].kind == "source"}
+        numbers = [*sorted(read), *mine]
+        place = {number: row for row, number in enumerate(numbers)}
+        streams: dict[str, list[int]] = defaultdict(list)
+        for number in sorted(read):
+            streams[stream_of[operators[number].id]].append(operators[number].node or 0)
+        yield ExpandedQuery(
+            sink=problem.node_index[written.sink],
+            graph=OperatorGraph(
+                [
+                    replace(
+                        operators[n],
+                        inputs=tuple(place[i] for i in operators[n].inputs),
+                        need=None if root[n] == n else 0.0,
+                    )
+                    for n in numbers
+                ]
+            ),
+            streams=list(streams.values()),
+            numbers=np.array(numbers, np.int64),
+            runs_with={place[n]: place[root[n]] for n in mine if root[n] != n},
+        )
 
 
 class HierarchyStrategy(Strategy):
@@ -227,6 +290,8 @@ class HierarchyStrategy(Strategy):
     def hierarchies(self, problem: Problem) -> dict[int, Hierarchy]:
         """A hierarchy for every sink."""
         sinks = np.unique(problem.sink_node).tolist()
+        if problem.queries:
+            sinks = sorted({problem.node_index[query.sink] for query in problem.queries})
         return {sink: derive_hierarchy(problem, sink, self.parameters) for sink in sinks}
 
     def routed_plan(
@@ -257,6 +322,27 @@ class HierarchyStrategy(Strategy):
         node = np.array([node for route in routes for node in route], np.int64)
         return self.whole_plan(problem, hosts, routes=Routes(offset, node), **more)
 
+    def query_plan(
+        self, problem: Problem, place: Callable[[ExpandedQuery], list[int]], **more: Any
+    ) -> Plan:
+        """The plan of all queries, one after the other.
+
+        Plans of queries have no routes: tuples go straight from one operator to the next.
+
+        Args:
+            problem: what is placed.
+            place: nodes of a query's operators.
+            more: of the plan, as in `whole_query_plan`.
+        """
+
+        def hosts(queries: QueryGraph) -> Ints:
+            found = queries.graph.pinned()
+            for one in expanded_queries(problem, queries):
+                found[one.numbers] = place(one)
+            return found
+
+        return self.whole_query_plan(problem, hosts, **more)
+
 
 class _Assigning(HierarchyStrategy):
     # Relays may lack room for what they forward.
@@ -274,17 +360,41 @@ class _Assigning(HierarchyStrategy):
         topologies, room = self.hierarchies(problem), problem.nodes.capacity.tolist()
         placed = []
         for one in logical_joins(problem):
-            part = merge([select_paths(topologies[one.sink], nodes) for nodes in one.streams])
+            part = _paths(topologies[one.sink], one)
             resources = Resources(room, _may_host(problem, one))
             placed.append((one, type(self).assign(part, one.graph, resources), part))
         return self.routed_plan(problem, placed)
 
+    def place_queries(self, problem: Problem) -> Plan:
+        """Place every operator likewise, one query after the other.
 
-def _may_host(problem: Problem, one: LogicalJoin) -> Callable[[int, int], bool]:
-    """Workers that meet the join's requirement; the root of a topology always is a worker."""
-    requirement = int(problem.requirements.of_join[one.join])
+        Raises:
+            InfeasibleError: when an operator finds no room on the ways its sources share.
+        """
+        topologies, room = self.hierarchies(problem), problem.nodes.capacity.tolist()
+
+        def place(one: ExpandedQuery) -> list[int]:
+            resources = Resources(room, _may_host(problem, one))
+            return type(self).assign(_paths(topologies[one.sink], one), one.graph, resources)
+
+        return self.query_plan(problem, place)
+
+
+def _paths(topology: Hierarchy, one: Expanded) -> Hierarchy:
+    """The part of a topology that is left for what is placed."""
+    return merge([select_paths(topology, nodes) for nodes in one.streams])
+
+
+def _may_host(problem: Problem, one: LogicalJoin | ExpandedQuery) -> Callable[[int, int], bool]:
+    """Workers that meet the join's requirement; the root of a topology always is a worker.
+
+    What runs with another operator may be anywhere, as it will be where that is.
+    """
     hosts = problem.nodes.worker.copy()
     hosts[one.sink] = True
+    if isinstance(one, ExpandedQuery):
+        return lambda operator, node: operator in one.runs_with or bool(hosts[node])
+    requirement = int(problem.requirements.of_join[one.join])
     if requirement >= 0:
         hosts = hosts & problem.requirements.met[requirement]
     return lambda operator, node: bool(hosts[node])

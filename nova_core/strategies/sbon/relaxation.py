@@ -18,6 +18,7 @@ import numpy as np
 from nova_core.model.operator_graph import OperatorGraph
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
+from nova_core.model.query_graph import QueryGraph
 from nova_core.strategies.base import POSITIVE, Strategy, check_range
 from nova_core.strategies.sbon.mapping import NEAREST, Mapper
 
@@ -246,7 +247,8 @@ class SbonRelaxation(Strategy):
     def place_queries(self, problem: Problem) -> Plan:
         """Place every operator whole, filters with what they read from."""
 
-        def hosts(graph: OperatorGraph) -> Ints:
-            return relaxation(graph, Mapper.of(problem, self.parameters.k), self.parameters).nodes
+        def hosts(queries: QueryGraph) -> Ints:
+            mapper = Mapper.of(problem, self.parameters.k)
+            return relaxation(queries.graph, mapper, self.parameters).nodes
 
         return self.whole_query_plan(problem, hosts, breaks=("link", "capacity"))

@@ -8,15 +8,21 @@ something is overloaded.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from collections import defaultdict
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Ints, Links, Problem
+from nova_core.model.query_graph import QueryGraph
 from nova_core.strategies.base import WHOLE, Strategy, able_workers, check_range
 from nova_core.strategies.whitewater.query import Network, ProfiledOperator, ProfiledQuery
+
+if TYPE_CHECKING:
+    from nova_core.strategies.whitewater.search import Solution
 
 # The paper's parameters are for queries of up to so many joins; more joins get more iterations ...
 JOINS = 25
@@ -116,17 +122,44 @@ class _Searching(Strategy):
         Raises:
             InfeasibleError: when no node may host some join.
         """
+        hosts = host_options(problem, self.parameters.options)
+        used, network, query = pair_queries(problem, hosts)
+        found, notes = self._search(query, network, len(hosts))
+        return self.whole_plan(problem, used[list(found.nodes[2::4])], notes=notes)
+
+    def place_queries(self, problem: Problem) -> Plan:
+        """Place every operator likewise, in the order that is written; notes as of `place`.
+
+        Raises:
+            InfeasibleError: when no node may host operators.
+            ProblemError: for an aggregate, or an operator that several others read, which
+                WhiteWater's queries do not have.
+        """
+        notes: dict[str, float] = {}
+
+        def hosts(queries: QueryGraph) -> Ints:
+            used, network, query, rows = query_trees(problem, queries, self.parameters.options)
+            found, noted = self._search(query, network, len(rows))
+            notes.update(noted)
+            nodes = queries.graph.pinned()
+            nodes[queries.bodies] = used[np.array(found.nodes, np.int64)[rows]]
+            return nodes
+
+        return replace(self.whole_query_plan(problem, hosts), notes=notes)
+
+    def _search(
+        self, query: ProfiledQuery, network: Network, placed: int
+    ) -> tuple[Solution, dict[str, float]]:
+        """What the search finds for so many operators that are placed; and notes for the plan."""
         from nova_core.strategies.whitewater.search import SearchParameters, optimize
 
-        options, method = self.parameters.options, self.name.removeprefix("whitewater-")
-        hosts = host_options(problem, options)
-        used, network, query = pair_queries(problem, hosts)
-        settings = scaled(self.parameters.of_search(), len(hosts), options)
+        settings = scaled(self.parameters.of_search(), placed, self.parameters.options)
+        method = self.name.removeprefix("whitewater-")
         found = optimize(query, network, method, SearchParameters(alpha=1.0, **settings))
         notes: dict[str, float] = {"evaluations": found.evaluations}
         if np.isfinite(found.value):
             notes["throughput"] = found.value
-        return self.whole_plan(problem, used[list(found.nodes[2::4])], notes=notes)
+        return found, notes
 
 
 class Greedy(_Searching):
@@ -192,6 +225,118 @@ def host_options(problem: Problem, options: int) -> list[Ints]:
     return [found[pair] for pair in range(len(found))]
 
 
+def query_trees(
+    problem: Problem, queries: QueryGraph, options: int
+) -> tuple[Ints, Network, ProfiledQuery, Ints]:
+    """Queries as WhiteWater's, on the nodes they concern.
+
+    A source is there once for each that reads it, and with it what runs with it.
+
+    Args:
+        problem: what is placed.
+        queries: its operators.
+        options: nodes each may run on: the workers nearest to its virtual position.
+
+    Returns:
+        The nodes (k,), as the problem numbers them; a network of these; the trees; and the place
+        in them of each body.
+
+    Raises:
+        InfeasibleError: when no node may host operators.
+        ProblemError: for operators that WhiteWater does not have.
+    """
+    from scipy.spatial import cKDTree
+
+    from nova_core.model.query_plan import link_weights
+    from nova_core.queries.virtual import virtual_positions
+
+    weight = link_weights(queries, "latency")
+    points = virtual_positions(queries, problem.nodes.position, weight).point
+    workers = np.flatnonzero(problem.nodes.worker)
+    able = workers[problem.nodes.capacity[workers] > 0]
+    able = able if len(able) else workers
+    bodies = queries.bodies
+    if len(bodies) and not len(able):
+        raise InfeasibleError(
+            "whitewater: no node may host operators; make one a worker",
+            float(queries.required.sum()),
+        )
+    near = np.empty((0, 0), np.int64)
+    if len(bodies):
+        count = min(options, len(able))
+        near = cKDTree(problem.nodes.position[able]).query(points[bodies], k=count)[1]
+        near = able[near.reshape(-1, count)]
+    pinned = queries.graph.pinned()
+    used, number = _numbered(len(problem.nodes), pinned[pinned >= 0], near.ravel())
+    hosts = {n: number[row] for n, row in zip(bodies.tolist(), near, strict=True)}
+    operators: list[ProfiledOperator] = []
+    place: dict[int, int] = {}
+    reads: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    emitted: dict[int, float] = {}
+    producers, consumers, _, rates = (column.tolist() for column in queries.links)
+    for producer, consumer, rate in zip(producers, consumers, rates, strict=True):
+        if producer in emitted and pinned[producer] < 0:
+            raise ProblemError(
+                f"whitewater: several operators read {queries.graph[producer].id!r}; it has trees "
+                "of operators only"
+            )
+        emitted[producer] = rate
+        reads[consumer].append((producer, rate))
+    for n, one in enumerate(queries.graph.operators):
+        if one.kind == "source" or queries.root[n] != n:
+            continue
+        if one.kind == "aggregate":
+            raise ProblemError(f"whitewater: {one.id!r} is an aggregate; it has none")
+        inputs = []
+        for producer, rate in reads[n]:
+            if pinned[producer] >= 0:
+                name = f"{queries.graph[producer].id} {len(operators)}"
+                node = (int(number[pinned[producer]]),)
+                operators.append(ProfiledOperator(name, "source", hosts=node, rate=rate))
+                place[producer] = len(operators) - 1
+            inputs.append(place[producer])
+        if one.kind == "sink":
+            sink = (int(number[pinned[n]]),)
+            operators += [
+                ProfiledOperator(f"{one.id} {row}", "sink", (child,), sink)
+                for row, child in enumerate(inputs)
+            ]
+            continue
+        place[n] = len(operators)
+        product = float(np.prod([rate for _, rate in reads[n]]))
+        operators.append(
+            ProfiledOperator(
+                one.id,
+                "join" if one.kind == "join" else "filter",
+                tuple(inputs),
+                tuple(hosts[n].tolist()),
+                selectivity=emitted.get(n, 0.0) / (2 * product if one.kind == "join" else product),
+                cost=1.0,
+                window=1.0,
+            )
+        )
+    rows = np.array([place[n] for n in bodies.tolist()], np.int64)
+    return used, _network(problem, used, number), ProfiledQuery(operators), rows
+
+
+def _numbered(count: int, *nodes: Ints) -> tuple[Ints, Ints]:
+    """The nodes that occur (k,), and (n,) the number of each among them, -1 of others."""
+    used = np.unique(np.concatenate(nodes))
+    number = np.full(count, -1)
+    number[used] = np.arange(len(used))
+    return used, number
+
+
+def _network(problem: Problem, used: Ints, number: Ints) -> Network:
+    """A network of some nodes, and the links between them."""
+    links = problem.links
+    within = (number[links.source] >= 0) & (number[links.target] >= 0)
+    source, target = number[links.source[within]], number[links.target[within]]
+    return Network(
+        speed=problem.nodes.capacity[used], links=Links(source, target, links.budget[within])
+    )
+
+
 def pair_queries(problem: Problem, hosts: list[Ints]) -> tuple[Ints, Network, ProfiledQuery]:
     """Pairs as WhiteWater's queries on the nodes they concern.
 
@@ -200,9 +345,7 @@ def pair_queries(problem: Problem, hosts: list[Ints]) -> tuple[Ints, Network, Pr
         operators per pair: left source, right source, join and sink.
     """
     ends = (problem.left_node, problem.right_node, problem.sink_node)
-    used = np.unique(np.concatenate([*ends, *hosts]))
-    number = np.full(len(problem.nodes), -1)
-    number[used] = np.arange(len(used))
+    used, number = _numbered(len(problem.nodes), *ends, *hosts)
     rates = (problem.left_rate, problem.right_rate, problem.matrix.output_rate)
     nodes = np.stack([number[end] for end in ends], axis=1).tolist()
     operators: list[ProfiledOperator] = []
@@ -224,10 +367,4 @@ def pair_queries(problem: Problem, hosts: list[Ints]) -> tuple[Ints, Network, Pr
             ),
             ProfiledOperator(f"{name} sink", "sink", (first + 2,), (at[2],)),
         ]
-    links = problem.links
-    within = (number[links.source] >= 0) & (number[links.target] >= 0)
-    source, target = number[links.source[within]], number[links.target[within]]
-    network = Network(
-        speed=problem.nodes.capacity[used], links=Links(source, target, links.budget[within])
-    )
-    return used, network, ProfiledQuery(operators)
+    return used, _network(problem, used, number), ProfiledQuery(operators)

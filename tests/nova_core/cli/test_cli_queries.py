@@ -70,11 +70,12 @@ def test_nova_costs_no_more_than_what_it_is_compared_with(
 ) -> None:
     answer = nova("compare", files[0], "--objective", "network-usage", "--json")
     found = json.loads(answer.stdout)["strategies"]
-    assert set(found) == {"nova", "sink", "source", "sbon-relaxation"}
+    assert set(found) >= {"nova", "sink", "source", "sbon-relaxation", "nes-bottom-up", "ifcop"}
     assert found["nova"]["evaluation"]["load"]["overloaded_count"] == 0
     cost = {
         name: one["evaluation"]["estimated"]["objectives"]["network-usage"]
         for name, one in found.items()
+        if "evaluation" in one  # others found no room
     }
     # The sink may host nothing, which that baseline takes no notice of.
     assert cost["nova"] <= min(cost["source"], cost["sbon-relaxation"])
