@@ -149,6 +149,7 @@ USES: tuple[Use, ...] = (
     Use("plan {queries.yaml} -o out.json", ("check out.json -p {queries.yaml}",)),
     Use("check {query-plan.json} -p {queries.yaml}"),
     Use("explain {query-plan.json} --join mean -p {queries.yaml}"),
+    Use("query reorder {queries.yaml} -o reordered.yaml", ("plan reordered.yaml",)),
     Use("diff {query-plan.json} {query-plan.json} -p {queries.yaml}"),
     Use("compare {queries.yaml}"),
     Use("compare {problem.yaml} nova sink tree --bound"),
