@@ -261,11 +261,11 @@ def query_trees(
             "whitewater: no node may host operators; make one a worker",
             float(queries.required.sum()),
         )
-    near = np.empty((0, 0), np.int64)
+    near: Ints = np.empty((0, 0), np.int64)
     if len(bodies):
         count = min(options, len(able))
-        near = cKDTree(problem.nodes.position[able]).query(points[bodies], k=count)[1]
-        near = able[near.reshape(-1, count)]
+        found = cKDTree(problem.nodes.position[able]).query(points[bodies], k=count)[1]
+        near = able[np.reshape(found, (-1, count))]
     pinned = queries.graph.pinned()
     used, number = _numbered(len(problem.nodes), pinned[pinned >= 0], near.ravel())
     hosts = {n: number[row] for n, row in zip(bodies.tolist(), near, strict=True)}

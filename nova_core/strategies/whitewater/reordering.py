@@ -9,7 +9,7 @@ compares more than one stream on a side.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -115,8 +115,7 @@ class _Blocks:
     def _tree(self, one: LogicalOperator) -> _Tree | None:
         if isinstance(one, Filter):
             part = self._part(one.input)
-            reads = self._filter_reads(one, part)
-            return _Tree(one.id, (part,), part.labels, reads, part.joins)
+            return _Tree(one.id, (part,), part.labels, self._filter_reads(one, part), part.joins)
         if not isinstance(one, Join):
             return None
         shape = (self._by_key(one), one.window, one.slide)
@@ -280,10 +279,10 @@ def _flows(query: ProfiledQuery, inputs: tuple[tuple[int, ...], ...]) -> tuple[l
 def _rewired(query: Query, root: str, inputs: Mapping[str, list[str]]) -> Query:
     """The query with the operators of a block in another order, and what read it reading that."""
     top = list(inputs)[-1]
-    operators = {}
+    operators: dict[str, LogicalOperator] = {}
     for one in query.operators:
         reads = inputs.get(one.id) or [top if i == root else i for i in inputs_of(one)]
-        operators[one.id] = _reading(one, reads, set(operators) | set(inputs))
+        operators[one.id] = _reading(one, reads, inputs)
     last = query.operators[-1].id
     order: dict[str, None] = {}
     stack = [top if last == root else last]
@@ -297,11 +296,11 @@ def _rewired(query: Query, root: str, inputs: Mapping[str, list[str]]) -> Query:
     return msgspec.structs.replace(query, operators=[operators[name] for name in order])
 
 
-def _reading(one: LogicalOperator, inputs: list[str], operators: set[str]) -> LogicalOperator:
+def _reading(one: LogicalOperator, inputs: list[str], moved: Container[str]) -> LogicalOperator:
     if isinstance(one, Join):
         return msgspec.structs.replace(one, inputs=inputs)
     changed = msgspec.structs.replace(one, input=inputs[0])
-    if isinstance(changed, Filter) and changed.reads in operators:
+    if isinstance(changed, Filter) and changed.reads in moved:
         # What that operator emits may be another thing now; the filter is where it should be.
         return msgspec.structs.replace(changed, reads=UNSET)
     return changed
