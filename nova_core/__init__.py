@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from nova_core.model.query_plan import QueryPlan as QueryPlan
     from nova_core.model.verify import Report as Report
     from nova_core.model.verify import verify as verify
+    from nova_core.placement.live import AddOperator as AddOperator
+    from nova_core.placement.live import AddPair as AddPair
     from nova_core.placement.live import AddSource as AddSource
     from nova_core.placement.live import AddWorker as AddWorker
     from nova_core.placement.live import Batch as Batch
@@ -57,6 +59,8 @@ if TYPE_CHECKING:
     from nova_core.placement.live import Pin as Pin
     from nova_core.placement.live import Policy as Policy
     from nova_core.placement.live import Rebalance as Rebalance
+    from nova_core.placement.live import RemoveOperator as RemoveOperator
+    from nova_core.placement.live import RemovePair as RemovePair
     from nova_core.placement.live import RemoveSource as RemoveSource
     from nova_core.placement.live import RemoveWorker as RemoveWorker
     from nova_core.placement.live import parse_event as parse_event
@@ -75,9 +79,9 @@ else:
         "model.plan_delta": "PlanDelta",
         "model.query_plan": "QueryPlan",
         "model.verify": "Report verify",
-        "placement.live": "AddSource AddWorker Batch ChangeCapacity ChangeLink ChangeRate Event "
-        "FailNode Journal LivePlacement MoveNode MoveSink Pin Policy Rebalance RemoveSource "
-        "RemoveWorker parse_event",
+        "placement.live": "AddOperator AddPair AddSource AddWorker Batch ChangeCapacity ChangeLink "
+        "ChangeRate Event FailNode Journal LivePlacement MoveNode MoveSink Pin Policy Rebalance "
+        "RemoveOperator RemovePair RemoveSource RemoveWorker parse_event",
         "strategies": "Strategy create place",
     }
     _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -78,6 +78,20 @@ EVENTS: Sequence[dict[str, Any]] = (
     {"event": "change-link", "from": "small", "to": "desk", "budget": 600},
     {"event": "move-sink", "operator": "air", "node": "cloud"},
     {
+        "event": "add-operator",
+        "operator": {
+            "id": "more",
+            "left": "T",
+            "right": "H",
+            "sink": "cloud",
+            "requires": {"memory": 0},
+        },
+        "pairs": [{"left": "t2", "right": "h2", "output_rate": 1}],
+    },
+    {"event": "add-pair", "operator": "more", "left": "t3", "right": "h2", "output_rate": 1},
+    {"event": "remove-pair", "operator": "more", "left": "t2", "right": "h2"},
+    {"event": "remove-operator", "operator": "more"},
+    {
         "event": "batch",
         "events": [
             {"event": "remove-source", "source": "t3"},

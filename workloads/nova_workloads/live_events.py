@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 
-from nova_core.model.problem import Problem
-from nova_core.model.problem_document import NodeRow, SourceRow
+from nova_core.model.problem import Floats, Problem
+from nova_core.model.problem_document import NodeRow, RequiresPart, SourceRow
 from nova_core.placement.live import (
+    AddOperator,
+    AddPair,
     AddSource,
     AddWorker,
     Batch,
@@ -20,6 +24,10 @@ from nova_core.placement.live import (
     JoinWith,
     MoveNode,
     MoveSink,
+    NewOperator,
+    NewPair,
+    RemoveOperator,
+    RemovePair,
     RemoveSource,
     RemoveWorker,
 )
@@ -31,6 +39,10 @@ SHARES: dict[str, float] = {
     "fail-node": 1,
     "add-source": 2,
     "remove-source": 1,
+    "add-pair": 1,
+    "remove-pair": 0.5,
+    "add-operator": 0.3,
+    "remove-operator": 0.2,
     "change-rate": 6,
     "change-capacity": 3,
     "move-node": 3,
@@ -38,6 +50,9 @@ SHARES: dict[str, float] = {
     "change-link": 0.5,
     "batch": 0.5,
 }
+T = TypeVar("T")
+# An operator, a left and a right source.
+Pair = tuple[str, str, str]
 GREATEST_CAPACITY = 300
 DRIFT = 5.0  # ms, of a node that moves
 
@@ -72,7 +87,20 @@ class RandomEvents:
         ids, sources = problem.nodes.ids.tolist(), problem.sources
         self._position = {name: problem.nodes.position[i] for i, name in enumerate(ids)}
         # Kept: going through many thousands for each event would empty the processor's caches.
-        self._operators: list[str] = problem.joins.ids.tolist()
+        self._operators: _Bag[str] = _Bag(problem.joins.ids.tolist())
+        # The first one stays.
+        self._removable: _Bag[str] = _Bag(problem.joins.ids.tolist()[1:])
+        # Pairs that may be removed; some are gone with a source or an operator.
+        self._pairs: _Bag[Pair] = _Bag()
+        if "remove-pair" in self.kinds:
+            m, names = problem.matrix, sources.ids.tolist()
+            for join, left, right in zip(
+                m.join.tolist(), m.left.tolist(), m.right.tolist(), strict=True
+            ):
+                self._pairs.add((self._operators.at(join), names[left], names[right]))
+        nodes = problem.nodes
+        texts = [] if nodes.tags is None else np.unique(nodes.tags).tolist()
+        self._tags = sorted({tag for text in texts for tag in text.split(",") if tag})
         self._sinks = {
             name: ids[problem.joins.sink[i]] for i, name in enumerate(problem.joins.ids.tolist())
         }
@@ -87,7 +115,7 @@ class RandomEvents:
         }
         self._sources: dict[str, tuple[str, str]] = {}
         self._on_sink = set(self._sinks.values())
-        self._by_stream: dict[str, _Bag] = {}
+        self._by_stream: dict[str, _Bag[str]] = {}
         # Not a set: the order of its names differs from process to process.
         self._on_node: dict[str, dict[str, None]] = {}
         for name, node, stream in zip(
@@ -103,6 +131,10 @@ class RandomEvents:
             "fail-node": self._fail_node,
             "add-source": self._new_source,
             "remove-source": self._remove_source,
+            "add-pair": self._add_pair,
+            "remove-pair": self._remove_pair,
+            "add-operator": self._add_operator,
+            "remove-operator": self._remove_operator,
             "change-rate": self._change_rate,
             "change-capacity": self._change_capacity,
             "move-node": self._move_node,
@@ -141,6 +173,23 @@ class RandomEvents:
             self._add_source(event.source.id, event.source.node, event.source.stream)
         elif isinstance(event, RemoveSource):
             self._drop_source(event.source)
+        elif isinstance(event, AddPair):
+            self._pairs.add((event.operator, event.left, event.right))
+        elif isinstance(event, RemovePair):
+            self._pairs.discard((event.operator, event.left, event.right))
+        elif isinstance(event, AddOperator):
+            name = event.operator.id
+            self._operators.add(name)
+            self._removable.add(name)
+            self._streams[name] = event.operator.left, event.operator.right
+            self._sinks[name] = event.operator.sink
+            self._on_sink.add(event.operator.sink)
+            for pair in event.pairs:
+                self._pairs.add((name, pair.left, pair.right))
+        elif isinstance(event, RemoveOperator):
+            self._operators.discard(event.operator)
+            self._removable.discard(event.operator)
+            del self._streams[event.operator], self._sinks[event.operator]
         elif isinstance(event, MoveNode):
             self._position[event.node] = np.array(event.position)
         elif isinstance(event, MoveSink):
@@ -164,7 +213,7 @@ class RandomEvents:
         return f"{prefix}-new-{self._number}"
 
     def _some_operator(self) -> str:
-        return self._operators[int(self._random.integers(len(self._operators)))]
+        return self._operators.draw(self._random)
 
     def _some_rate(self) -> float:
         return float(self._random.integers(round(self._rate[0]), round(self._rate[1]) + 1))
@@ -218,6 +267,54 @@ class RandomEvents:
         source = self._some_source()
         return None if source is None else RemoveSource(source=source)
 
+    def _some_pairs(self, streams: tuple[str, str], count: int) -> list[tuple[str, str]]:
+        """At most so many pairs of sources of two streams; any but those of a source itself."""
+        sides = [self._by_stream.get(stream) for stream in streams]
+        if not (sides[0] and sides[1]):
+            return []
+        drawn = [(sides[0].draw(self._random), sides[1].draw(self._random)) for _ in range(count)]
+        return sorted({pair for pair in drawn if pair[0] != pair[1]})
+
+    def _add_pair(self) -> Event | None:
+        operator = self._some_operator()
+        for left, right in self._some_pairs(self._streams[operator], 1):
+            if (operator, left, right) not in self._pairs:
+                return AddPair(operator=operator, left=left, right=right, output_rate=1.0)
+        return None
+
+    def _remove_pair(self) -> Event | None:
+        while len(self._pairs) > 1:
+            operator, left, right = pair = self._pairs.draw(self._random)
+            if operator in self._streams and left in self._sources and right in self._sources:
+                return RemovePair(operator=operator, left=left, right=right)
+            self._pairs.discard(pair)
+        return None
+
+    def _add_operator(self) -> Event | None:
+        """A query over the streams of another, with a sink that takes any output."""
+        streams = self._streams[self._some_operator()]
+        pairs = self._some_pairs(streams, int(self._random.integers(1, 5)))
+        if not pairs:
+            return None
+        requires: RequiresPart | UnsetType = UNSET
+        if self._tags and self._random.random() < 0.5:
+            requires = RequiresPart(tags=[str(self._random.choice(self._tags))])
+        new = [NewPair(left=left, right=right, output_rate=1.0) for left, right in pairs]
+        operator = NewOperator(
+            id=self._name("q"), left=streams[0], right=streams[1], sink="", requires=requires
+        )
+        if self._targets:
+            operator.sink = self._targets[int(self._random.integers(len(self._targets)))]
+            return AddOperator(operator=operator, pairs=new)
+        row = self._new_sink(self._position[self._nodes.draw(self._random)])
+        operator.sink = row.id
+        return Batch(events=[AddWorker(node=row), AddOperator(operator=operator, pairs=new)])
+
+    def _remove_operator(self) -> Event | None:
+        if not len(self._removable):
+            return None
+        return RemoveOperator(operator=self._removable.draw(self._random))
+
     def _change_rate(self) -> Event | None:
         source = self._some_source()
         return None if source is None else ChangeRate(source=source, rate=self._some_rate())
@@ -242,15 +339,17 @@ class RandomEvents:
         if self._targets:
             node = self._targets[int(self._random.integers(len(self._targets)))]
             return MoveSink(operator=operator, node=node)
-        near = self._position[self._sinks[operator]]
+        row = self._new_sink(self._position[self._sinks[operator]])
+        return Batch(events=[AddWorker(node=row), MoveSink(operator=operator, node=row.id)])
+
+    def _new_sink(self, near: Floats) -> NodeRow:
         position = near + self._random.normal(0, DRIFT, len(near))
-        row = NodeRow(
+        return NodeRow(
             id=self._name("sink"),
             capacity="unlimited",
             position=[round(float(x), 4) for x in position],
             worker=False,
         )
-        return Batch(events=[AddWorker(node=row), MoveSink(operator=operator, node=row.id)])
 
     def _change_link(self) -> Event | None:
         source = self._some_source()
@@ -269,26 +368,32 @@ class RandomEvents:
         return Batch(events=events)  # type: ignore[arg-type]
 
 
-class _Bag:
-    """Names of which any can be drawn and dropped at once."""
+class _Bag(Generic[T]):
+    """Names, or pairs, of which any can be drawn and dropped at once."""
 
-    def __init__(self, names: Sequence[str] = ()) -> None:
+    def __init__(self, names: Sequence[T] = ()) -> None:
         self._names = list(names)
         self._place = {name: place for place, name in enumerate(names)}
 
     def __len__(self) -> int:
         return len(self._names)
 
-    def add(self, name: str) -> None:
+    def __contains__(self, name: T) -> bool:
+        return name in self._place
+
+    def at(self, place: int) -> T:
+        return self._names[place]
+
+    def add(self, name: T) -> None:
         self._place[name] = len(self._names)
         self._names.append(name)
 
-    def discard(self, name: str) -> None:
+    def discard(self, name: T) -> None:
         place = self._place.pop(name)
         last = self._names.pop()
         if last != name:
             self._names[place] = last
             self._place[last] = place
 
-    def draw(self, random: np.random.Generator) -> str:
+    def draw(self, random: np.random.Generator) -> T:
         return self._names[int(random.integers(len(self._names)))]

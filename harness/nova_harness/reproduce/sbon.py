@@ -392,13 +392,13 @@ class Sbon(Figure[SbonParameters, Result]):
         bars.set_xticks(place, [row.algorithm for row in result.table], rotation=20, ha="right")
         bars.set_ylabel("penalty, %")
         bars.legend(frameon=False)
-        rows = [row for row in result.reuse if row.region == result.reuse[0].region]
-        queries = [str(row.queries) for row in rows]
+        reuse = [row for row in result.reuse if row.region == result.reuse[0].region]
+        queries = [str(row.queries) for row in reuse]
         for shift, what, label in (
             (-0.2, "saving", "with multicast"),
             (0.2, "saving_unicast", "without"),
         ):
-            values = [getattr(row, what) for row in rows]
+            values = [getattr(row, what) for row in reuse]
             saved.bar(np.arange(len(queries)) + shift, values, 0.38, label=label)
         saved.set_xticks(np.arange(len(queries)), queries)
         saved.set_xlabel("queries for the same aggregation")

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from nova_core.placement.live.events import AddOperator as AddOperator
+from nova_core.placement.live.events import AddPair as AddPair
 from nova_core.placement.live.events import AddSource as AddSource
 from nova_core.placement.live.events import AddWorker as AddWorker
 from nova_core.placement.live.events import Batch as Batch
@@ -16,8 +18,12 @@ from nova_core.placement.live.events import FailNode as FailNode
 from nova_core.placement.live.events import JoinWith as JoinWith
 from nova_core.placement.live.events import MoveNode as MoveNode
 from nova_core.placement.live.events import MoveSink as MoveSink
+from nova_core.placement.live.events import NewOperator as NewOperator
+from nova_core.placement.live.events import NewPair as NewPair
 from nova_core.placement.live.events import Pin as Pin
 from nova_core.placement.live.events import Rebalance as Rebalance
+from nova_core.placement.live.events import RemoveOperator as RemoveOperator
+from nova_core.placement.live.events import RemovePair as RemovePair
 from nova_core.placement.live.events import RemoveSource as RemoveSource
 from nova_core.placement.live.events import RemoveWorker as RemoveWorker
 from nova_core.placement.live.events import parse_event as parse_event

@@ -13,6 +13,7 @@ from nova_core.model.problem import (
     Floats,
     Ints,
     JoinMatrix,
+    Joins,
     Links,
     Nodes,
     PairLatencies,
@@ -31,6 +32,8 @@ def problem_of(state: LiveState) -> Problem:
     distances of the cost space in it.
     """
     n, s, p, base = state.nodes, state.sources, state.pairs, state.base
+    j, there = state.joins, np.array(state.joins.alive, bool)
+    join, new_join = np.flatnonzero(there), _renumbered(there)
     node, source, pair = (np.flatnonzero(t.alive[: t.used]) for t in (n, s, p))
     new_node, new_source = _renumbered(n.alive[: n.used]), _renumbered(s.alive[: s.used])
     height, penalty = n.extra[node, 0], n.extra[node, 1]
@@ -59,9 +62,16 @@ def problem_of(state: LiveState) -> Problem:
     problem = Problem(
         nodes=nodes,
         sources=sources,
-        joins=replace(base.joins, sink=new_node[np.array(state.sink, np.int64)]),
+        joins=Joins(
+            ids=_names(j.ids, join),
+            left=_names(j.left, join),
+            right=_names(j.right, join),
+            sink=new_node[np.array(j.sink, np.int64)[join]],
+            tags=_labels(j.tags, join, base.joins.tags is not None),
+            memory=_optional(np.array(j.memory)[join], base.joins.memory is not None),
+        ),
         matrix=JoinMatrix(
-            join=p.join[pair],
+            join=new_join[p.join[pair]],
             left=new_source[p.left[pair]],
             right=new_source[p.right[pair]],
             output_rate=p.output[pair],

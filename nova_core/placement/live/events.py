@@ -9,10 +9,18 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from nova_core.errors import ProblemError
-from nova_core.model.problem_document import Name, NodeRow, NonNegative, SourceRow
+from nova_core.model.problem_document import (
+    Name,
+    NodeRow,
+    NonNegative,
+    RequiresPart,
+    SourceRow,
+)
 from nova_core.model.syntax import suggestion
 from nova_core.model.validation import UNUSABLE
 
+LeftSource = Annotated[Name, Meta(description="a source of the operator's left stream")]
+RightSource = Annotated[Name, Meta(description="a source of its right stream")]
 Rate = Annotated[float, Meta(gt=0, description="tuples/s")]
 Capacity = Annotated[
     Annotated[float, Meta(ge=0)] | Literal["unlimited"], Meta(description="tuples/s")
@@ -121,6 +129,54 @@ class ChangeLink(_Event, tag="change-link", rename={"source_node": "from", "targ
     ]
 
 
+class NewPair(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A pair of sources that are there, which an operator joins from now on."""
+
+    left: LeftSource
+    right: RightSource
+    output_rate: Rate
+
+
+class NewOperator(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A join of two logical streams, with the node that consumes its results: a whole query."""
+
+    id: Name
+    left: Annotated[Name, Meta(description="logical stream on the left")]
+    right: Annotated[Name, Meta(description="logical stream on the right")]
+    sink: Annotated[Name, Meta(description="the node that consumes the result")]
+    requires: RequiresPart | UnsetType = UNSET
+
+
+class AddOperator(_Event, tag="add-operator"):
+    """A query starts: an operator with the pairs it joins."""
+
+    operator: NewOperator
+    pairs: Annotated[list[NewPair], Meta(min_length=1)]
+
+
+class RemoveOperator(_Event, tag="remove-operator"):
+    """A query ends: an operator, and all its joins with it."""
+
+    operator: Name
+
+
+class AddPair(_Event, tag="add-pair"):
+    """An operator joins two more sources that are there."""
+
+    operator: Name
+    left: LeftSource
+    right: RightSource
+    output_rate: Rate
+
+
+class RemovePair(_Event, tag="remove-pair"):
+    """An operator no longer joins two sources, which stay."""
+
+    operator: Name
+    left: LeftSource
+    right: RightSource
+
+
 class Pin(_Event, tag="pin"):
     """An operator's instances stay where they are as long as their node lives, or no longer."""
 
@@ -140,6 +196,10 @@ _Single = (
     | FailNode
     | AddSource
     | RemoveSource
+    | AddPair
+    | RemovePair
+    | AddOperator
+    | RemoveOperator
     | ChangeRate
     | ChangeCapacity
     | MoveNode
@@ -198,12 +258,16 @@ def convert_event(raw: Any, where: str = "event") -> Event:
         _check_text(event.node, f"{where}: {name}: node")
     elif isinstance(event, AddSource):
         _check_text(event.source, f"{where}: {name}: source")
+    elif isinstance(event, AddOperator):
+        _check_text(event.operator, f"{where}: {name}: operator")
     return event
 
 
-def _check_text(row: NodeRow | SourceRow, where: str) -> None:
+def _check_text(row: msgspec.Struct, where: str) -> None:
     """What a problem would not hold, a journal could not read back."""
     for field, value in msgspec.structs.asdict(row).items():
+        if isinstance(value, msgspec.Struct):
+            _check_text(value, f"{where}: {field}")
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and UNUSABLE.search(text):
                 raise ProblemError(f"{where}: {field}: {text!r} has control characters")

@@ -20,8 +20,10 @@ from nova_core.model.problem import Floats, Ints
 from nova_core.model.syntax import unknown
 from nova_core.placement.kernels import tuning
 from nova_core.placement.kernels.live import hosts as kernels
-from nova_core.placement.kernels.live.tables import SINK
+from nova_core.placement.kernels.live.tables import RIGHT, SINK
 from nova_core.placement.live.events import (
+    AddOperator,
+    AddPair,
     AddSource,
     AddWorker,
     ChangeCapacity,
@@ -33,6 +35,8 @@ from nova_core.placement.live.events import (
     MoveSink,
     Pin,
     Rebalance,
+    RemoveOperator,
+    RemovePair,
     RemoveSource,
     RemoveWorker,
     finite,
@@ -183,7 +187,7 @@ def fail_node(placer: Placer, event: FailNode, overload: bool) -> None:
 
 
 def _refuse_sink(state: LiveState, node: int, event: str) -> None:
-    sinks = [state.join_ids[join] for join in state.sinks_on.of(node)]
+    sinks = [state.joins.ids[join] for join in state.sinks_on.of(node)]
     if sinks:
         raise ProblemError(
             f"{event}: {state.nodes.ids[node]!r} is the sink of {_some(sinks)}; move the sink first"
@@ -375,11 +379,8 @@ def add_source(placer: Placer, event: AddSource, overload: bool) -> None:
     s.put(s.stream_sources, given.stream, s.stream_sources.get(given.stream, 0) + 1)
     s.drop(s.emptied, given.stream)
     s.bind(s.sources_on, node, row)
-    s.on_undo(setattr, s.pairs, "used", s.pairs.used)
-    s.put(s.alive_pairs, 0, s.alive_pairs[0] + len(event.joins))
-    ends: set[tuple[int, int, int]] = set()
-    added = [_add_pair(s, row, node, join, ends, where) for join in event.joins]
-    placer.place_all(_largest_first(s, added), overload, recompute=True)
+    pairs = [(*_sides(s, row, join, where), join.output_rate) for join in event.joins]
+    _start_pairs(placer, pairs, overload, where)
 
 
 def _forget_source(rows: SourceRows, row: int) -> None:
@@ -388,56 +389,156 @@ def _forget_source(rows: SourceRows, row: int) -> None:
         column.pop()
 
 
-def _add_pair(
-    state: LiveState,
-    source: int,
-    node: int,
-    given: JoinWith,
-    known: set[tuple[int, int, int]],
-    where: str,
-) -> int:
-    """A row for a new pair of a new source on a node, without a place.
-
-    Args:
-        state: where it is added.
-        source: the new source.
-        node: where that is.
-        given: the pair.
-        known: joins and sources of the new source's pairs so far; added to.
-        where: what errors call the event.
-    """
-    s, p = state, state.pairs
+def _sides(s: LiveState, source: int, given: JoinWith, where: str) -> tuple[int, int, int]:
+    """The operator, left and right source of a pair that a new source makes."""
     join = _row(s.join_index, "operator", given.operator)
     other = _row(s.source_index, "source", given.other)
-    streams = s.join_left[join], s.join_right[join]
+    streams = s.joins.left[join], s.joins.right[join]
     stream, other_stream = s.sources.stream[source], s.sources.stream[other]
     if (stream, other_stream) == streams:
-        left, right, left_node, right_node = source, other, node, s.sources.node.item(other)
-    elif (other_stream, stream) == streams:
-        left, right, left_node, right_node = other, source, s.sources.node.item(other), node
-    else:
+        return join, source, other
+    if (other_stream, stream) == streams:
+        return join, other, source
+    raise ProblemError(
+        f"{where}: {given.operator!r} joins {streams[0]!r} with {streams[1]!r}; "
+        f"{given.other!r} belongs to {other_stream!r} and the new source to {stream!r}"
+    )
+
+
+def _ends(s: LiveState, join: int, left: str, right: str, where: str) -> tuple[int, int, int]:
+    """The operator, left and right source of a pair of sources that are there."""
+    found = []
+    for name, stream, side in (
+        (left, s.joins.left[join], "left"),
+        (right, s.joins.right[join], "right"),
+    ):
+        source = _row(s.source_index, "source", name, f"{where}: {side}: ")
+        if s.sources.stream[source] != stream:
+            raise ProblemError(
+                f"{where}: {side}: {name!r} belongs to {s.sources.stream[source]!r}; the {side} "
+                f"stream of {s.joins.ids[join]!r} is {stream!r}"
+            )
+        found.append(source)
+    return join, found[0], found[1]
+
+
+def _start_pairs(
+    placer: Placer, pairs: list[tuple[int, int, int, float]], overload: bool, where: str
+) -> None:
+    """Place new pairs.
+
+    Args:
+        placer: places them.
+        pairs: of each the operator, the left and the right source, and tuples/s of its output.
+        overload: whether nodes may be overloaded.
+        where: what errors call the event.
+    """
+    s, p, nodes = placer.state, placer.state.pairs, placer.state.sources.node
+    s.on_undo(setattr, p, "used", p.used)
+    s.put(s.alive_pairs, 0, s.alive_pairs[0] + len(pairs))
+    known: set[tuple[int, int, int]] = set()
+    added = []
+    for join, left, right, output_rate in pairs:
+        if left == right:
+            raise ProblemError(f"{where}: pairs the source {s.sources.ids[left]!r} with itself")
+        if (join, left, right) in known:
+            names = f"{s.sources.ids[left]!r} and {s.sources.ids[right]!r}"
+            raise ProblemError(f"{where}: the pair of {names} is given twice")
+        known.add((join, left, right))
+        row, sink = p.used, s.joins.sink[join]
+        p.used = row + 1
+        ends = left, right, nodes.item(left), nodes.item(right)
+        p.row[row] = *ends, sink, NOWHERE, -1, -1
+        p.join[row] = join
+        s.name_pair(row)
+        p.output[row] = output = _positive(output_rate, f"{where}: output_rate")
+        p.alive[row] = True
+        s.changed.add(row)
+        s.emit(sink, output)
+        s.bind(s.pairs_of_source, left, row)
+        s.bind(s.pairs_of_source, right, row)
+        s.bind(s.pairs_of_join, join, row)
+        added.append(row)
+    placer.place_all(_largest_first(s, added), overload, recompute=True)
+
+
+def _pair(s: LiveState, join: int, left: int, right: int) -> int | None:
+    """The row of a pair that is joined; None where it is not."""
+    p = s.pairs
+    of_both = s.pairs_of_source.of(left), s.pairs_of_source.of(right)
+    for pair in min(of_both, key=len):
+        if p.row[pair, : RIGHT + 1].tolist() == [left, right] and p.join.item(pair) == join:
+            return pair
+    return None
+
+
+def add_pair(placer: Placer, event: AddPair, overload: bool) -> None:
+    """An operator joins two more sources."""
+    s = placer.state
+    join = _row(s.join_index, "operator", event.operator)
+    ends = _ends(s, join, event.left, event.right, "add-pair")
+    if _pair(s, *ends) is not None:
         raise ProblemError(
-            f"{where}: {given.operator!r} joins {streams[0]!r} with {streams[1]!r}; "
-            f"{given.other!r} belongs to {other_stream!r} and the new source to {stream!r}"
+            f"add-pair: {event.operator!r} joins {event.left!r} and {event.right!r} already"
         )
-    if left == right:
-        raise ProblemError(f"{where}: pairs the source with itself")
-    if (join, left, right) in known:
-        raise ProblemError(f"{where}: the pair with {given.other!r} is given twice")
-    known.add((join, left, right))
-    row, sink = p.used, s.sink[join]
-    p.used = row + 1
-    p.row[row] = left, right, left_node, right_node, sink, NOWHERE, -1, -1
-    p.join[row] = join
-    s.name_pair(row)
-    p.output[row] = output = _positive(given.output_rate, f"{where}: output_rate")
-    p.alive[row] = True
-    s.changed.add(row)
-    s.emit(sink, output)
-    s.bind(s.pairs_of_source, left, row)
-    s.bind(s.pairs_of_source, right, row)
-    s.bind(s.pairs_of_join, join, row)
-    return row
+    _start_pairs(placer, [(*ends, event.output_rate)], overload, "add-pair")
+
+
+def remove_pair(placer: Placer, event: RemovePair, overload: bool) -> None:
+    """An operator no longer joins two sources."""
+    s = placer.state
+    join = _row(s.join_index, "operator", event.operator)
+    pair = _pair(s, *_ends(s, join, event.left, event.right, "remove-pair"))
+    if pair is None:
+        raise ProblemError(
+            f"remove-pair: {event.operator!r} does not join {event.left!r} and {event.right!r}"
+        )
+    _drop_pairs(s, [pair])
+
+
+def add_operator(placer: Placer, event: AddOperator, overload: bool) -> None:
+    """A query starts: an operator with its pairs."""
+    s, given = placer.state, event.operator
+    where = f"add-operator {given.id!r}"
+    if given.id in s.join_index:
+        raise ProblemError(f"{where}: there is an operator of that name")
+    sink = _row(s.node_index, "node", given.sink, f"{where}: sink: ")
+    tags, memory = "", math.nan
+    if given.requires is not UNSET:
+        tags = ",".join(_or(given.requires.tags, []))
+        memory = _or(given.requires.memory, math.nan)
+    row, requirement = len(s.joins), s.number_of(tags, memory)
+    s.joins.append(given.id, given.left, given.right, sink, tags, memory, requirement, True)
+    s.on_undo(s.joins.pop)
+    s.put(s.join_index, given.id, row)
+    s.bind(s.sinks_on, sink, row)
+    for stream in dict.fromkeys((given.left, given.right)):
+        s.put(s.joined_streams, stream, s.joined_streams.get(stream, 0) + 1)
+        if not s.stream_sources.get(stream, 0):
+            s.put(s.emptied, stream, None)
+    pairs = [
+        (*_ends(s, row, pair.left, pair.right, where), pair.output_rate) for pair in event.pairs
+    ]
+    _start_pairs(placer, pairs, overload, where)
+
+
+def remove_operator(placer: Placer, event: RemoveOperator, overload: bool) -> None:
+    """A query ends: an operator, and all its joins with it."""
+    s = placer.state
+    row = _row(s.join_index, "operator", event.operator)
+    _drop_pairs(s, sorted(s.pairs_of_join.of(row)))
+    sink = s.joins.sink[row]
+    s.set(s.joins.alive, row, False)
+    s.drop(s.join_index, event.operator)
+    s.unbind(s.sinks_on, sink, row)
+    if not s.sinks_on.of(sink):
+        s.put(s.arriving, sink, 0.0)  # to the last bit
+    for stream in dict.fromkeys((s.joins.left[row], s.joins.right[row])):
+        s.put(s.joined_streams, stream, s.joined_streams[stream] - 1)
+        if s.joined_streams[stream] == 0:
+            s.drop(s.emptied, stream)
+    for table in (placer.pinned, placer.state_bytes):
+        s.drop(table, event.operator)
 
 
 def remove_source(placer: Placer, event: RemoveSource, overload: bool) -> None:
@@ -447,25 +548,37 @@ def remove_source(placer: Placer, event: RemoveSource, overload: bool) -> None:
 
 def _drop_source(s: LiveState, source: int) -> None:
     """Take a source and its pairs out."""
-    rows, p = s.sources, s.pairs
-    pairs = sorted(s.pairs_of_source.of(source))
+    rows = s.sources
+    _drop_pairs(s, sorted(s.pairs_of_source.of(source)), source)
+    s.set(rows.alive, source, False)
+    s.drop(s.source_index, rows.ids[source])
+    stream = rows.stream[source]
+    s.put(s.stream_sources, stream, s.stream_sources[stream] - 1)
+    if s.stream_sources[stream] == 0 and s.joined_streams.get(stream, 0):
+        s.put(s.emptied, stream, None)
+    s.unbind(s.sources_on, rows.node.item(source), source)
+
+
+def _drop_pairs(s: LiveState, pairs: list[int], leaving: int = -1) -> None:
+    """Take pairs out.
+
+    Args:
+        s: the state.
+        pairs: which.
+        leaving: a source that goes with them, whose own pairs are of no use any more.
+    """
+    p = s.pairs
     s.changed.keep(pairs)
     for pair in pairs:
         s.detach(pair)
         s.set(p.alive, pair, False)
         left, right, _, _, sink, _, _, _ = p.row[pair].tolist()
         s.emit(sink, -p.output.item(pair))
-        # The pairs of the source itself are of no use any more.
-        s.unbind(s.pairs_of_source, right if left == source else left, pair)
+        for source in (left, right):
+            if source != leaving:
+                s.unbind(s.pairs_of_source, source, pair)
         s.unbind(s.pairs_of_join, p.join.item(pair), pair)
     s.put(s.alive_pairs, 0, s.alive_pairs[0] - len(pairs))
-    s.set(rows.alive, source, False)
-    s.drop(s.source_index, rows.ids[source])
-    stream = rows.stream[source]
-    s.put(s.stream_sources, stream, s.stream_sources[stream] - 1)
-    if s.stream_sources[stream] == 0 and stream in s.joined_streams:
-        s.put(s.emptied, stream, None)
-    s.unbind(s.sources_on, rows.node.item(source), source)
 
 
 def change_rate(placer: Placer, event: ChangeRate, overload: bool) -> None:
@@ -507,9 +620,9 @@ def move_sink(placer: Placer, event: MoveSink, overload: bool) -> None:
     pairs = sorted(s.pairs_of_join.of(join))
     limited = bool(s.link_free)
     placed = {pair: s.detach(pair) for pair in pairs} if limited else {}
-    old = s.sink[join]
+    old = s.joins.sink[join]
     s.unbind(s.sinks_on, old, join)
-    s.set(s.sink, join, node)
+    s.set(s.joins.sink, join, node)
     s.bind(s.sinks_on, node, join)
     if pairs:
         s.changed.keep(pairs)
@@ -552,10 +665,7 @@ def rebalance(placer: Placer, event: Rebalance, overload: bool) -> None:
     budget = event.moves
     for node in sorted({*s.overloaded, *s.short}):
         before = len(s.changed)
-        try:
-            _relieve(placer, node, False)
-        except NoRoomError:
-            continue
+        _relieve(placer, node, True)  # what has no room elsewhere stays
         budget -= len(s.changed) - before
         if budget <= 0:
             return
@@ -669,6 +779,10 @@ HANDLERS: dict[type, Handler] = {
     ChangeLink: change_link,
     AddSource: add_source,
     RemoveSource: remove_source,
+    AddPair: add_pair,
+    RemovePair: remove_pair,
+    AddOperator: add_operator,
+    RemoveOperator: remove_operator,
     ChangeRate: change_rate,
     MoveSink: move_sink,
     Pin: pin,

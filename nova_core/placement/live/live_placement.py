@@ -16,6 +16,8 @@ from nova_core.model.verify import verify
 from nova_core.placement.live.changes import delta_of
 from nova_core.placement.live.documents import plan_of, problem_of
 from nova_core.placement.live.events import (
+    AddOperator,
+    AddPair,
     AddSource,
     AddWorker,
     Batch,
@@ -27,6 +29,7 @@ from nova_core.placement.live.events import (
     MoveNode,
     MoveSink,
     Rebalance,
+    RemoveOperator,
     RemoveSource,
     RemoveWorker,
 )
@@ -70,7 +73,7 @@ class LivePlacement:
         self.policy = policy
         for name in (*policy.pinned, *policy.state_bytes):
             if name not in self._state.join_index:
-                known = ", ".join(self._state.join_ids[:8])
+                known = ", ".join(self._state.joins.ids[:8])
                 raise ProblemError(f"live: policy: unknown operator {name!r}; there are {known}")
         self._placer = Placer(self._state, policy)
 
@@ -110,7 +113,9 @@ class LivePlacement:
             return s.alive_pairs[0]
         if isinstance(event, AddSource):
             return len(event.joins)
-        if isinstance(event, MoveSink):
+        if isinstance(event, AddOperator):
+            return len(event.pairs)
+        if isinstance(event, MoveSink | RemoveOperator):
             return len(s.pairs_of_join.of(s.join_index.get(event.operator, -1)))
         if isinstance(event, ChangeRate | RemoveSource):
             return len(s.pairs_of_source.of(s.source_index.get(event.source, -1)))
@@ -191,7 +196,11 @@ class LivePlacement:
             if isinstance(each, AddSource):
                 sources += 1
                 pairs += len(each.joins)
-        if nodes or sources:
+            elif isinstance(each, AddOperator):
+                pairs += len(each.pairs)
+            else:
+                pairs += isinstance(each, AddPair)
+        if nodes or sources or pairs:
             self._state.reserve(nodes, sources, pairs)
 
     def rebalance(self, moves: int) -> PlanDelta:
@@ -214,7 +223,9 @@ class LivePlacement:
         """
         problem = self.problem()
         plan = self.plan(problem)
-        policy = msgspec.structs.replace(self.policy, pinned=self.pinned)
+        policy = msgspec.structs.replace(
+            self.policy, pinned=self.pinned, state_bytes=dict(self._placer.state_bytes)
+        )
         fresh = type(self).__new__(type(self))
         fresh._start(problem, plan, policy, self.version)
         fresh._set_moved(self.moved())

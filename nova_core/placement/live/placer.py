@@ -49,7 +49,9 @@ class Placer:
     def __init__(self, state: LiveState, policy: Policy) -> None:
         self.state = state
         self.policy = policy
+        # Of operators that are there.
         self.pinned = dict.fromkeys(policy.pinned, True)
+        self.state_bytes = dict(policy.state_bytes)
         self._largest = float(state.largest * (1 + SLACK))
         self._limits = np.array(
             Limits(policy.gain, policy.gain_share, state.c_min, self._largest, 1 - SLACK)
@@ -347,14 +349,14 @@ class Placer:
     def is_pinned(self, pair: int) -> bool:
         """Whether a pair's operator stays where it is."""
         s = self.state
-        return bool(self.pinned) and s.join_ids[s.pairs.join.item(pair)] in self.pinned
+        return bool(self.pinned) and s.joins.ids[s.pairs.join.item(pair)] in self.pinned
 
     def threshold(self, pair: int, cost: float) -> float:
         """Gain a move must exceed, in the objective's unit."""
         policy, s = self.policy, self.state
         threshold = policy.gain + policy.gain_share * cost
-        if policy.state_bytes:
-            state = policy.state_bytes.get(s.join_ids[s.pairs.join.item(pair)], 0.0)
+        if self.state_bytes:
+            state = self.state_bytes.get(s.joins.ids[s.pairs.join.item(pair)], 0.0)
             threshold += policy.gain_per_byte * state
         return threshold
 
@@ -446,7 +448,7 @@ class Placer:
     def _room_and_gain_decide(self) -> bool:
         """Whether room and gain alone decide which whole joins move."""
         policy = self.policy
-        kept = self.pinned or policy.cooldown or policy.state_bytes
+        kept = self.pinned or policy.cooldown or self.state_bytes
         s = self.state
         return self._room_decides and not (s.overloaded or s.short or kept)
 

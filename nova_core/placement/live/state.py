@@ -6,16 +6,18 @@ cannot be satisfied leaves no trace.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
-from nova_core.errors import PlanError
+from nova_core.errors import PlanError, ProblemError
 from nova_core.model.objectives import leg_weights
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints, Problem, pair_name
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.placement.kernels import tuning
+from nova_core.placement.kernels.capacity_tree import MOST_REQUIREMENTS
 from nova_core.placement.kernels.live import hosts as kernels
 from nova_core.placement.kernels.live.host_tree import offered
 from nova_core.placement.kernels.live.settle import settle
@@ -28,6 +30,7 @@ from nova_core.placement.live.tables import (
     NOWHERE,
     ChangedPairs,
     Incidence,
+    JoinRows,
     NodeRows,
     PairRows,
     Residents,
@@ -63,24 +66,25 @@ class LiveState(Undoable):
         self.version = 0
         self.nodes, self.sources = NodeRows.of(problem), SourceRows.of(problem)
         self.pairs = PairRows.of(problem, _points(problem, plan))
-        self.join_ids: list[str] = problem.joins.ids.tolist()
-        self.join_left: list[str] = problem.joins.left.tolist()
-        self.join_right: list[str] = problem.joins.right.tolist()
-        self.sink: list[int] = problem.joins.sink.tolist()
+        self.joins = JoinRows.of(problem)
         self.pair_names = problem.pair_names()
         self.node_index = {name: row for row, name in enumerate(self.nodes.ids)}
         self.source_index = {name: row for row, name in enumerate(self.sources.ids)}
-        self.join_index = {name: row for row, name in enumerate(self.join_ids)}
-        required = problem.requirements
-        # Counted from 1; 0 for none.
-        self.requirement_of_join: list[int] = (required.of_join + 1).tolist()
-        self.requirements = [
-            _rule(problem, required.of_join, row) for row in range(len(required.texts))
-        ]
+        self.join_index = {name: row for row, name in enumerate(self.joins.ids)}
+        j = self.joins
+        rules = {
+            number: _rule(tags, memory)
+            for number, tags, memory in zip(j.requirement, j.tags, j.memory, strict=True)
+        }
+        self.requirements = [rules[n] for n in sorted(rules) if n]
         self.stream_sources: dict[str, int] = {}
         for stream in self.sources.stream:
             self.stream_sources[stream] = self.stream_sources.get(stream, 0) + 1
-        self.joined_streams = {*self.join_left, *self.join_right}
+        # How many operators join a stream.
+        self.joined_streams: dict[str, int] = {}
+        for streams in zip(self.joins.left, self.joins.right, strict=True):
+            for stream in set(streams):
+                self.joined_streams[stream] = self.joined_streams.get(stream, 0) + 1
         self.emptied: dict[str, None] = {}
         self.alive_pairs = {0: len(problem.matrix)}
 
@@ -210,6 +214,7 @@ class LiveState(Undoable):
             self.index.reserve(len(self.nodes.position))
         if sources:
             self.sources.reserve(sources)
+        if pairs:
             self.pairs.reserve(pairs)
 
     # --- reading ----------------------------------------------------------------------------------
@@ -219,7 +224,7 @@ class LiveState(Undoable):
         p, ids = self.pairs, self.sources.ids
         left, right = p.row.item(pair, LEFT), p.row.item(pair, RIGHT)
         del self.pair_names[pair:]
-        self.pair_names.append(pair_name(self.join_ids[p.join.item(pair)], ids[left], ids[right]))
+        self.pair_names.append(pair_name(self.joins.ids[p.join.item(pair)], ids[left], ids[right]))
 
     def size(self, pair: int) -> float:
         """C_r of a whole join, tuples/s."""
@@ -244,9 +249,36 @@ class LiveState(Undoable):
             if tags <= labels and (least == 0 or memory >= least)
         )
 
+    def number_of(self, tags: str, memory: float) -> int:
+        """The number of what hosts must have, counted from 1; 0 for nothing.
+
+        One that no operator had so far is indexed, in time in proportion to the nodes.
+
+        Raises:
+            ProblemError: for more requirements than there are bits.
+        """
+        rule = _rule(tags, memory)
+        if rule == _rule("", 0.0):
+            return 0
+        if rule not in self.requirements:
+            if len(self.requirements) == MOST_REQUIREMENTS:
+                raise ProblemError(
+                    f"operators have {MOST_REQUIREMENTS} different requirements already; no more "
+                    "can be kept apart"
+                )
+            self.requirements.append(rule)
+            self.on_undo(self.requirements.pop)
+            old, n = self.index, self.nodes
+            offer = np.zeros(len(n.position), np.int64)
+            offer[: n.used] = [self.offer(node) for node in range(n.used)]
+            node, row = old.hosts()
+            self.on_undo(setattr, self, "index", old)
+            self.index = HostIndex(row, node, old.tree.hub, offer, len(self.requirements))
+        return self.requirements.index(rule) + 1
+
     def requirement(self, pair: int) -> int:
         """What a join requires of its host, counted from 1; 0 for nothing."""
-        return self.requirement_of_join[self.pairs.join.item(pair)] if self.requirements else 0
+        return self.joins.requirement[self.pairs.join.item(pair)] if self.requirements else 0
 
     def whole_share(self, pair: int) -> Share:
         """What the host of a whole join receives and emits."""
@@ -495,12 +527,9 @@ _OVERLOADS = ("capacity", "minimum-capacity", "link")
 _FIXED_WEIGHTS = {"latency": np.ones(3), "source-latency": np.array([1.0, 1.0, 2.0])}
 
 
-def _rule(problem: Problem, of_join: Ints, requirement: int) -> tuple[frozenset[str], float]:
-    """Labels and bytes of memory that a requirement names."""
-    row = int(np.argmax(of_join == requirement))
-    tags, memory = problem.joins.tags, problem.joins.memory
-    labels = frozenset() if tags is None else frozenset(t for t in str(tags[row]).split(",") if t)
-    return labels, 0.0 if memory is None or np.isnan(memory[row]) else float(memory[row])
+def _rule(tags: str, memory: float) -> tuple[frozenset[str], float]:
+    """Labels and bytes of memory that hosts must have."""
+    return frozenset(t for t in tags.split(",") if t), 0.0 if math.isnan(memory) else memory
 
 
 def _points(problem: Problem, plan: Plan) -> Floats:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,6 +148,63 @@ class SourceRows(_Rows):
             key=[""] * count if s.key is None else s.key.tolist(),
             alive=np.ones(count, bool),
         )
+
+
+@dataclass
+class JoinRows:
+    """Operators, in lists: there are few.
+
+    Attributes:
+        ids: names.
+        left: logical streams on the left.
+        right: logical streams on the right.
+        sink: nodes that consume the results.
+        tags: comma-separated labels that hosts must have.
+        memory: bytes that hosts must have, NaN for any amount.
+        requirement: what they require, counted from 1; 0 for nothing.
+        alive: whether an operator is still there.
+    """
+
+    ids: list[str]
+    left: list[str]
+    right: list[str]
+    sink: list[int]
+    tags: list[str]
+    memory: list[float]
+    requirement: list[int]
+    alive: list[bool]
+
+    @classmethod
+    def of(cls, problem: Problem) -> Self:
+        """Rows of a problem's operators."""
+        j, count = problem.joins, len(problem.joins)
+        return cls(
+            ids=j.ids.tolist(),
+            left=j.left.tolist(),
+            right=j.right.tolist(),
+            sink=j.sink.tolist(),
+            tags=[""] * count if j.tags is None else j.tags.tolist(),
+            memory=_filled(j.memory, count, np.nan).tolist(),
+            requirement=(problem.requirements.of_join + 1).tolist(),
+            alive=[True] * count,
+        )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def columns(self) -> tuple[list[Any], ...]:
+        """All columns, in the order of the attributes."""
+        return tuple(getattr(self, f.name) for f in fields(self))
+
+    def append(self, *values: Any) -> None:
+        """One more operator."""
+        for column, value in zip(self.columns(), values, strict=True):
+            column.append(value)
+
+    def pop(self) -> None:
+        """The opposite of `append`."""
+        for column in self.columns():
+            column.pop()
 
 
 @dataclass

@@ -239,6 +239,130 @@ def test_a_new_source_starts_its_joins() -> None:
     assert gone.stop == delta.start
 
 
+def test_a_pair_of_sources_that_stay_comes_and_goes() -> None:
+    live = live_of(problem(2), ["near", "middle"])
+    pair = {"operator": "j0", "left": "l0", "right": "r1"}
+    delta = apply(live, event="add-pair", **pair, output_rate=4)
+    assert delta.added == ["j0/l0*r1"]
+    assert [start.node for start in delta.start] == ["far"]
+    assert live.problem().matrix.output_rate.tolist() == [10, 10, 4]
+    assert [row.new for row in delta.virtual] == [[10.0, 0.0]]
+    gone = apply(live, event="remove-pair", **pair)
+    assert (gone.removed, gone.stop) == (delta.added, delta.start)
+    assert live.problem().sources.ids.tolist() == ["l0", "r0", "l1", "r1"]
+    # Both at once change nothing.
+    both = [
+        {"event": "add-pair", **pair, "output_rate": 4},
+        {"event": "remove-pair", **pair},
+    ]
+    assert apply(live, event="batch", events=both).empty
+    # A pair may go and come again, with another rate.
+    apply(live, event="batch", events=[both[0]])
+    again = [both[1], both[0] | {"output_rate": 5}]
+    delta = apply(live, event="batch", events=again)
+    assert delta.removed == delta.added == ["j0/l0*r1"]
+    assert live.problem().matrix.output_rate.tolist() == [10, 10, 5]
+
+
+QUERY = {"id": "q", "left": "L", "right": "R", "sink": "middle"}
+PAIR = {"left": "l0", "right": "r0", "output_rate": 2}
+
+
+def test_a_query_starts_and_ends() -> None:
+    live = live_of(problem(), ["near"])
+    delta = apply(live, event="add-operator", operator=QUERY, pairs=[PAIR])
+    assert delta.added == ["q/l0*r0"]
+    assert [start.node for start in delta.start] == ["middle"]
+    now = live.problem()
+    assert now.joins.ids.tolist() == ["j0", "q"]
+    assert now.joins.sink.tolist() == [5, 3]
+    # It is an operator like any other.
+    with pytest.raises(ProblemError, match="is the sink of q"):
+        live.apply(event(event="fail-node", node="middle"))
+    apply(live, event="pin", operator="q")
+    apply(live, event="move-sink", operator="q", node="far")
+    # The first one may go, as long as another is left.
+    assert apply(live, event="remove-operator", operator="j0").removed == ["j0/l0*r0"]
+    assert live.problem().joins.ids.tolist() == ["q"]
+    with pytest.raises(ProblemError, match="no pair to join"):
+        live.apply(event(event="remove-operator", operator="q"))
+    apply(live, event="add-operator", operator=QUERY | {"id": "j0"}, pairs=[PAIR])
+    apply(live, event="remove-operator", operator="q")
+    assert live.pinned == ()
+    apply(live, event="fail-node", node="far")
+
+
+def test_a_query_over_new_streams_comes_with_their_sources() -> None:
+    live = live_of(problem(), ["near"])
+    sources = [
+        {"event": "add-source", "joins": [], "source": {"id": f"{s}9", "node": "far", "rate": 9,
+         "stream": s}} for s in "AB"
+    ]  # fmt: skip
+    query = {
+        "event": "add-operator",
+        "operator": QUERY | {"left": "A", "right": "B"},
+        "pairs": [{"left": "A9", "right": "B9", "output_rate": 1}],
+    }
+    apply(live, event="batch", events=[*sources, query])
+    assert live.problem().sources.stream.tolist() == ["L", "R", "A", "B"]
+    end = [{"event": "remove-source", "source": name} for name in ("A9", "B9")]
+    with pytest.raises(ProblemError, match="stream 'A', which an operator joins, without a sou"):
+        live.apply(event(event="batch", events=end))
+    apply(live, event="batch", events=[*end, {"event": "remove-operator", "operator": "q"}])
+    assert live.problem().sources.stream.tolist() == ["L", "R"]
+
+
+def test_a_query_may_require_what_none_did() -> None:
+    asked = problem()
+    tags = np.array(["", "", "x", "arm", "arm,gpu", ""])
+    memory = np.array([1e9] * 4 + [8e9, 1e9])
+    asked = replace(asked, nodes=replace(asked.nodes, tags=tags, memory=memory))
+    live = live_of(asked, ["near"])
+    for number, (requires, host) in enumerate([
+        ({"tags": ["gpu"]}, "far"),
+        ({"memory": 2e9}, "far"),
+        ({"tags": ["arm"]}, "middle"),
+        ({"tags": ["gpu"]}, "far"),
+        ({}, "far"),
+    ]):  # fmt: skip
+        query = QUERY | {"id": f"q{number}", "requires": requires}
+        delta = apply(live, event="add-operator", operator=query, pairs=[PAIR])
+        assert [start.node for start in delta.start] == [host]
+    assert len(live.problem().requirements.texts) == 3
+    before = live.plan()
+    with pytest.raises(InfeasibleError, match="tuples/s are missing"):
+        live.apply(
+            event(
+                event="add-operator",
+                operator=QUERY | {"requires": {"tags": ["fpga"]}},
+                pairs=[PAIR],
+            )
+        )
+    assert live.plan().same_as(before)
+    # A worker that comes later is known by what it offers.
+    node = {"id": "new", "capacity": 60, "position": [10, 1], "tags": ["arm", "gpu"]}
+    apply(live, event="add-worker", node=node)
+    live.compact()
+    apply(
+        live, event="add-operator", operator=QUERY | {"requires": {"tags": ["gpu"]}}, pairs=[PAIR]
+    )
+    assert hosts(live)[-1] == "new"
+
+
+def test_what_ends_is_forgotten_whether_or_not_it_is_compacted() -> None:
+    policy = Policy(state_bytes={"j0": 5.0, "j1": 1.0}, gain_per_byte=1.0, pinned=("j0",))
+    lives = [live_of(problem(2), ["near", "middle"], policy) for _ in range(2)]
+    for live in lives:
+        apply(live, event="remove-operator", operator="j0")
+    lives[1].compact()
+    for live in lives:
+        apply(live, event="add-operator", operator=QUERY | {"id": "j0"}, pairs=[PAIR])
+        assert live.pinned == ()
+        live.compact()
+        assert live.policy.state_bytes == {"j1": 1.0}
+    assert lives[0].plan().same_as(lives[1].plan())
+
+
 def test_a_sink_that_moves_reroutes_what_stays() -> None:
     live = live_of(problem(), ["near"])
     apply(live, event="change-capacity", node="right", capacity=30)
@@ -446,6 +570,18 @@ def test_rebalancing_swaps_two_joins_that_are_in_each_others_place() -> None:
     ]
 
 
+def test_rebalancing_keeps_joins_that_have_no_other_place() -> None:
+    live = live_of(problem(2), ["near", "far"], Policy(overload=True))
+    live.apply(event(event="batch", events=[
+        {"event": "remove-worker", "node": "far"},
+        {"event": "remove-worker", "node": "middle"},
+    ]))  # fmt: skip
+    assert hosts(live) == ["near", "near"]
+    apply(live, event="rebalance", moves=5)
+    assert hosts(live) == ["near", "near"]
+    assert live.plan().breaks == ("capacity",)
+
+
 def test_rebalancing_relieves_overloaded_nodes() -> None:
     asked = problem(2)
     live = live_of(asked, ["near", "far"], Policy(overload=True))
@@ -475,6 +611,18 @@ def test_rebalancing_relieves_overloaded_nodes() -> None:
         ('{"event": "change-capacity", "node": "a", "capacity": "lots"}', "capacity"),
         ('{"event": "batch", "events": [{"event": "batch", "events": []}]}', "no other batch"),
         ('{"event": "batch", "events": [{"event": "nix"}]}', r"events\[0\]"),
+        ('{"event": "add-operator", "operator": {"id": "q"}, "pairs": []}', "left"),
+        (
+            '{"event": "add-operator", "pairs": [], "operator": '
+            '{"id": "q", "left": "L", "right": "R", "sink": "s"}}',
+            "length >= 1",
+        ),
+        (
+            '{"event": "add-operator", "pairs": [{"left": "l", "right": "r", "output_rate": 1}], '
+            '"operator": {"id": "q", "left": "L", "right": "R", "sink": "s", '
+            '"requires": {"tags": ["a\\u0007"]}}}',
+            "operator: requires: tags: .* control characters",
+        ),
     ],
 )
 def test_bad_documents_are_refused(text: str, said: str) -> None:
@@ -520,6 +668,21 @@ JOIN = {"operator": "j0", "with": "r0", "output_rate": 1}
         ({"event": "add-source", "source": SOURCE, "joins": [JOIN | {"with": "l0"}]}, "'L'"),
         ({"event": "add-source", "source": SOURCE, "joins": [JOIN | {"with": "x"}]}, "unknown"),
         ({"event": "add-source", "source": SOURCE, "joins": [JOIN, JOIN]}, "given twice"),
+        ({"event": "add-pair", "operator": "nix", **PAIR}, "unknown operator 'nix'"),
+        ({"event": "add-pair", "operator": "j0", **PAIR}, "joins 'l0' and 'r0' already"),
+        ({"event": "add-pair", "operator": "j0", **PAIR, "left": "x"}, "left: unknown source 'x'"),
+        (
+            {"event": "add-pair", "operator": "j0", **PAIR, "right": "l0"},
+            "right: 'l0' belongs to 'L'; the right stream of 'j0' is 'R'",
+        ),
+        ({"event": "remove-pair", "operator": "j0", "left": "l0", "right": "r0"}, "no pair to"),
+        ({"event": "remove-pair", "operator": "j0", "left": "r0", "right": "l0"}, "belongs to"),
+        ({"event": "remove-operator", "operator": "j0"}, "no pair to join"),
+        ({"event": "remove-operator", "operator": "nix"}, "unknown operator"),
+        ({"event": "add-operator", "operator": QUERY | {"id": "j0"}, "pairs": [PAIR]}, "that name"),
+        ({"event": "add-operator", "operator": QUERY | {"sink": "x"}, "pairs": [PAIR]}, "node 'x'"),
+        ({"event": "add-operator", "operator": QUERY, "pairs": [PAIR, PAIR]}, "given twice"),
+        ({"event": "add-operator", "operator": QUERY | {"left": "X"}, "pairs": [PAIR]}, "'X'"),
     ],
 )
 def test_events_that_do_not_fit_are_refused(fields: dict[str, object], said: str) -> None:

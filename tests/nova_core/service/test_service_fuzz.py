@@ -98,12 +98,26 @@ JOINS = st.lists(
     st.fixed_dictionaries({"operator": OPERATORS, "with": SOURCES, "output_rate": NUMBERS}),
     max_size=2,
 )
+PAIR = st.fixed_dictionaries({"left": SOURCES, "right": SOURCES, "output_rate": NUMBERS})
+OPERATOR = st.fixed_dictionaries(
+    {
+        "id": OPERATORS,
+        "left": st.sampled_from(["T", "H"]),
+        "right": st.sampled_from(["T", "H"]),
+        "sink": NODES,
+    },
+    optional={"requires": st.fixed_dictionaries({"memory": NUMBERS})},
+)
 EVENTS = st.one_of(
     event("add-worker", node=NODE),
     event("remove-worker", node=NODES),
     event("fail-node", node=NODES),
     event("add-source", source=SOURCE, joins=JOINS),
     event("remove-source", source=SOURCES),
+    event("add-pair", operator=OPERATORS, left=SOURCES, right=SOURCES, output_rate=NUMBERS),
+    event("remove-pair", operator=OPERATORS, left=SOURCES, right=SOURCES),
+    event("add-operator", operator=OPERATOR, pairs=st.lists(PAIR, max_size=2)),
+    event("remove-operator", operator=OPERATORS),
     event("change-rate", source=SOURCES, rate=NUMBERS),
     event("change-capacity", node=NODES, capacity=NUMBERS),
     event("move-node", node=NODES, position=POSITIONS),
