@@ -273,7 +273,7 @@ def test_other_bad_queries() -> None:
         placed(asking(problem, document(unread, aggregate | {"window": 1})))
     with pytest.raises(ProblemError, match="index, k and neighbours"):
         placed(asking(problem, chain()), k=3)
-    with pytest.raises(ProblemError, match="whole queries are placed by nova, sink, source, sbon"):
+    with pytest.raises(ProblemError, match="whole queries are placed by nova, sink, source, ifcop"):
         place(asking(problem, chain()), "tree")
 
 
