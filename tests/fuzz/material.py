@@ -69,6 +69,11 @@ EVENTS: Sequence[dict[str, Any]] = (
     {"event": "change-rate", "source": "t2", "rate": 5},
     {"event": "add-worker", "node": {"id": "new", "capacity": 50, "position": [1, 1], "height": 1}},
     {
+        "event": "add-worker",
+        "node": {"id": "far", "capacity": 5},
+        "latency": {"small": 3.5, "other": 4, "desk": 9},
+    },
+    {
         "event": "add-source",
         "source": {"id": "t3", "node": "new", "stream": "T", "rate": 1, "key": "s"},
         "joins": [{"operator": "air", "with": "h2", "output_rate": 1}],

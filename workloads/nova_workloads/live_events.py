@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import numpy as np
 from msgspec import UNSET, UnsetType
@@ -35,6 +35,7 @@ from nova_core.placement.live import (
 # Kinds of events and how often each is drawn.
 SHARES: dict[str, float] = {
     "add-worker": 2,
+    "add-worker, measured": 0.5,
     "remove-worker": 1,
     "fail-node": 1,
     "add-source": 2,
@@ -55,6 +56,7 @@ T = TypeVar("T")
 Pair = tuple[str, str, str]
 GREATEST_CAPACITY = 300
 DRIFT = 5.0  # ms, of a node that moves
+MEASURED = 5  # nodes that a new one without a position has measured
 
 
 class RandomEvents:
@@ -85,6 +87,8 @@ class RandomEvents:
         shares = np.array([SHARES[kind] for kind in kinds])
         self._chances = shares / shares.sum()
         ids, sources = problem.nodes.ids.tolist(), problem.sources
+        # Of new nodes that have not been added yet.
+        self._drawn: dict[str, Floats] = {}
         self._position = {name: problem.nodes.position[i] for i, name in enumerate(ids)}
         # Kept: going through many thousands for each event would empty the processor's caches.
         self._operators: _Bag[str] = _Bag(problem.joins.ids.tolist())
@@ -127,6 +131,7 @@ class RandomEvents:
         self._number = 0
         self._draw: dict[str, Callable[[], Event | None]] = {
             "add-worker": self._add_worker,
+            "add-worker, measured": self._add_measured_worker,
             "remove-worker": self._remove_worker,
             "fail-node": self._fail_node,
             "add-source": self._new_source,
@@ -162,8 +167,7 @@ class RandomEvents:
             for each in event.events:
                 self.happened(each)
         elif isinstance(event, AddWorker):
-            assert isinstance(event.node.position, list)
-            self._position[event.node.id] = np.array(event.node.position)
+            self._position[event.node.id] = self._drawn.pop(event.node.id)
             self._nodes.add(event.node.id)
         elif isinstance(event, RemoveWorker | FailNode):
             for source in list(self._on_node.get(event.node, ())):
@@ -228,12 +232,28 @@ class RandomEvents:
 
     def _add_worker(self) -> Event:
         near = self._position[self._nodes.draw(self._random)]
-        position = near + self._random.normal(0, DRIFT, len(near))
-        capacity = float(self._random.integers(1, GREATEST_CAPACITY))
-        row = NodeRow(
-            id=self._name("n"), capacity=capacity, position=[round(float(x), 4) for x in position]
-        )
+        row = self._node_near("n", near, float(self._random.integers(1, GREATEST_CAPACITY)))
         return AddWorker(node=row)
+
+    def _add_measured_worker(self) -> Event:
+        """Latencies to some nodes are distances to where these were drawn or have moved."""
+        event = self._add_worker()
+        assert isinstance(event, AddWorker)
+        event.node.position = UNSET
+        others = {self._nodes.draw(self._random) for _ in range(MEASURED)}
+        place = self._drawn[event.node.id]
+        event.latency = {
+            name: float(np.linalg.norm(self._position[name] - place)) for name in sorted(others)
+        }
+        return event
+
+    def _node_near(
+        self, prefix: str, near: Floats, capacity: float | Literal["unlimited"]
+    ) -> NodeRow:
+        place = np.round(near + self._random.normal(0, DRIFT, len(near)), 4)
+        name = self._name(prefix)
+        self._drawn[name] = place
+        return NodeRow(id=name, capacity=capacity, position=place.tolist())
 
     def _remove_worker(self) -> Event | None:
         node = self._nodes.draw(self._random)
@@ -343,13 +363,9 @@ class RandomEvents:
         return Batch(events=[AddWorker(node=row), MoveSink(operator=operator, node=row.id)])
 
     def _new_sink(self, near: Floats) -> NodeRow:
-        position = near + self._random.normal(0, DRIFT, len(near))
-        return NodeRow(
-            id=self._name("sink"),
-            capacity="unlimited",
-            position=[round(float(x), 4) for x in position],
-            worker=False,
-        )
+        row = self._node_near("sink", near, "unlimited")
+        row.worker = False
+        return row
 
     def _change_link(self) -> Event | None:
         source = self._some_source()

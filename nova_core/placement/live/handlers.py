@@ -99,17 +99,30 @@ def _position(state: LiveState, given: list[float], where: str) -> Floats:
 def _located(state: LiveState, latency: Mapping[str, float], where: str) -> tuple[Floats, float]:
     """Position and height that fit measured latencies to other nodes, which stay where they are."""
     from nova_core.costspace.incremental import located
+    from nova_core.costspace.measurements import GREATEST_LATENCY
 
-    rows = [_row(state.node_index, "node", name, f"{where}: latency: ") for name in latency]
+    metrics = state.base.metrics
+    if metrics:
+        raise ProblemError(
+            f"{where}: latency: positions also measure {', '.join(metrics)}, which latencies do "
+            "not tell; give a position"
+        )
+    rows = []
+    for name, value in latency.items():
+        rows.append(_row(state.node_index, "node", name, f"{where}: latency: "))
+        if not value <= GREATEST_LATENCY:
+            raise ProblemError(
+                f"{where}: latency: {name}: {value:g} ms; expected 0 to {GREATEST_LATENCY:g}"
+            )
     nodes = state.nodes
     height = nodes.extra[rows, 0]
     try:
-        found = located(
+        location = located(
             nodes.position[rows], height if height.any() else None, list(latency.values())
         )
     except ProblemError as error:
         raise ProblemError(f"{where}: {error}") from None
-    return found.position, found.height or 0.0
+    return location.position, location.height or 0.0
 
 
 def add_worker(placer: Placer, event: AddWorker, overload: bool) -> None:
@@ -121,6 +134,8 @@ def add_worker(placer: Placer, event: AddWorker, overload: bool) -> None:
     if given.position is not UNSET and event.latency is UNSET:
         position, height = _position(s, given.position, where), _or(given.height, 0.0)
     elif given.position is UNSET and event.latency is not UNSET:
+        if _or(given.height, None) is not None:
+            raise ProblemError(f"{where}: height: latencies give the height; leave one of them out")
         position, height = _located(s, event.latency, where)
     else:
         raise ProblemError(f"{where}: expected either a position or latencies to other nodes")

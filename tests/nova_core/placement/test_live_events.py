@@ -133,6 +133,12 @@ def test_a_new_worker_is_where_its_measurements_put_it() -> None:
     assert free_capacity(live)["new"] == 80
 
 
+def test_latencies_do_not_tell_other_metrics() -> None:
+    live = live_of(replace(problem(), metrics=("jitter",)), ["near"])
+    with pytest.raises(ProblemError, match="also measure jitter.*; give a position"):
+        live.apply(event(event="add-worker", node=UNPLACED, latency={"near": 1, "far": 5}))
+
+
 def test_an_idle_worker_leaves_without_a_trace() -> None:
     live = live_of(problem(), ["near"])
     assert apply(live, event="remove-worker", node="far").empty
@@ -632,7 +638,8 @@ def test_bad_documents_are_refused(text: str, said: str) -> None:
     assert "\n" not in str(told.value)
 
 
-NEW = {"id": "new", "capacity": 9, "position": [1, 1]}
+UNPLACED = {"id": "new", "capacity": 9}
+NEW = UNPLACED | {"position": [1, 1]}
 SOURCE = {"id": "new", "node": "left", "stream": "L", "rate": 5}
 JOIN = {"operator": "j0", "with": "r0", "output_rate": 1}
 
@@ -647,15 +654,20 @@ JOIN = {"operator": "j0", "with": "r0", "output_rate": 1}
         ({"event": "remove-source", "source": "l0"}, "no pair to join"),
         ({"event": "add-worker", "node": NEW | {"id": "near"}}, "node of that name"),
         ({"event": "add-worker", "node": NEW | {"position": [1]}}, "2 finite numbers"),
-        ({"event": "add-worker", "node": {"id": "new", "capacity": 9}}, "either a position or"),
+        ({"event": "add-worker", "node": UNPLACED}, "either a position or"),
         ({"event": "add-worker", "node": NEW, "latency": {"near": 1}}, "either a position or"),
         (
-            {"event": "add-worker", "node": {"id": "new", "capacity": 9}, "latency": {"nix": 1}},
+            {"event": "add-worker", "node": UNPLACED, "latency": {"nix": 1}},
             "latency: unknown node 'nix'",
         ),
+        ({"event": "add-worker", "node": UNPLACED, "latency": {}}, "measurements: none"),
         (
-            {"event": "add-worker", "node": {"id": "new", "capacity": 9}, "latency": {}},
-            "measurements: none",
+            {"event": "add-worker", "node": UNPLACED | {"height": 1}, "latency": {"near": 1}},
+            "height: latencies give the height",
+        ),
+        (
+            {"event": "add-worker", "node": UNPLACED, "latency": {"far": 1, "near": 2e9}},
+            r"'new': latency: near: 2e\+09 ms; expected 0 to 1e\+09",
         ),
         ({"event": "move-node", "node": "near", "position": [1, 2, 3]}, "2 finite numbers"),
         ({"event": "move-sink", "operator": "nix", "node": "near"}, "unknown operator"),
