@@ -192,12 +192,10 @@ def parse_bytes(content: bytes, path: Path, error: type[NovaError]) -> Any:
         place = f"line {cause.lineno}, column {cause.colno}"
         raise error(f"{path}: {place}: no JSON: {cause.msg}{cut}") from None
     except yaml.MarkedYAMLError as cause:
-        if "nesting depth" in str(cause.problem):
-            raise error(f"{path}: nested too deeply for a document") from None
         mark = cause.problem_mark or cause.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         problem = cause.problem or cause.context
-        if problem == "exceeded maximum nesting depth":  # libyaml's scanner, before any event
+        if "nesting depth" in str(problem):  # libyaml's scanner, before any event
             problem = "nested too deeply for a document"
         raise error(f"{path}: {place}{problem}") from None
     except yaml.YAMLError as cause:
