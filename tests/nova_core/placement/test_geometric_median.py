@@ -18,10 +18,9 @@ weight = st.one_of(st.just(1.0), st.floats(0.01, 100))
 
 
 @st.composite
-def anchor_sets(draw: st.DrawFn, low: int = 3, high: int = 3) -> tuple[np.ndarray, np.ndarray]:
-    count, dimensions = draw(st.integers(low, high)), draw(st.integers(1, 4))
-    anchors = draw(arrays(np.float64, (count, dimensions), elements=coordinate))
-    return anchors, np.array(draw(st.lists(weight, min_size=count, max_size=count)))
+def anchor_sets(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    anchors = draw(arrays(np.float64, (3, draw(st.integers(1, 4))), elements=coordinate))
+    return anchors, np.array(draw(st.lists(weight, min_size=3, max_size=3)))
 
 
 def dual_bound(anchors: np.ndarray, weights: np.ndarray, point: np.ndarray) -> float:
@@ -64,11 +63,10 @@ def test_closed_form_is_no_worse_than_a_numerical_search(
 
 
 @settings(max_examples=100)
-@given(anchor_sets(1, 7))
-def test_any_number_of_anchors_meets_its_lower_bound(case: tuple[np.ndarray, np.ndarray]) -> None:
+@given(anchor_sets())
+def test_three_anchors_meet_their_lower_bound(case: tuple[np.ndarray, np.ndarray]) -> None:
     anchors, weights = case
-    median = geometric_median if len(anchors) == 3 else iterative_median
-    point = median(anchors[None], weights[None])[0]
+    point = geometric_median(anchors[None], weights[None])[0]
     cost = weighted_distance(anchors[None], weights[None], point[None])[0]
     assert np.isfinite(point).all()
     best_anchor = min(weighted_distance(anchors[None], weights[None], x[None])[0] for x in anchors)
