@@ -14,7 +14,7 @@ import numpy as np
 from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.model.plan import Instances, Partitions
 from nova_core.model.problem import Bools, Floats, Ints, Problem
-from nova_core.placement.geometric_median import pair_nodes, weighted_distance
+from nova_core.placement.geometric_median import weighted_distance
 from nova_core.placement.kernels import assign, cut, merge, refine, spread, tuning
 from nova_core.placement.kernels.capacity_tree import (
     MOST_REQUIREMENTS,
@@ -107,7 +107,7 @@ class Assigner:
         order = _memory_order(problem, points, refine)
         # Without a new order the columns need no copy.
         pick = order if len(points) >= tuning.IN_CACHE else slice(None)
-        nodes, rate = pair_nodes(problem)[pick], _pair_rates(problem)[pick]
+        nodes, rate = problem.pair_ends[pick], _pair_rates(problem)[pick]
         anchors, points = anchors[pick], points[pick]
         weights, maximum = weights[pick], maximum[pick]
         grid = np.stack(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nova_core.model.problem import Floats, Ints, Problem
+from nova_core.model.problem import Floats, Problem
 
 
 def geometric_median(anchors: Floats, weights: Floats) -> Floats:
@@ -31,15 +31,4 @@ def weighted_distance(anchors: Floats, weights: Floats, points: Floats) -> Float
 
 def pair_anchors(problem: Problem) -> Floats:
     """(p, 3, d) anchors of every pair: left source, right source, sink."""
-    return problem.nodes.position[pair_nodes(problem)]
-
-
-def pair_nodes(problem: Problem) -> Ints:
-    """(p, 3) nodes of every pair: left source, right source, sink."""
-    nodes = np.empty((len(problem.matrix), 3), np.int64)
-    nodes[:, 0], nodes[:, 1], nodes[:, 2] = (
-        problem.left_node,
-        problem.right_node,
-        problem.sink_node,
-    )
-    return nodes
+    return problem.nodes.position[problem.pair_ends]

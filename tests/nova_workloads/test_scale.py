@@ -19,7 +19,7 @@ from nova_core.model.objectives import leg_weights
 from nova_core.model.plan import Instances, Partitions, Plan
 from nova_core.model.problem import Problem
 from nova_core.model.verify import verify
-from nova_core.placement.geometric_median import geometric_median, pair_anchors, pair_nodes
+from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.strategies.nova import Nova, NovaParameters
 from nova_workloads import topology
 from nova_workloads.scale import coarse, part, stages
@@ -43,7 +43,7 @@ def tables_of(problem: Problem) -> tuple[pa.Table, pa.Table]:
         "pair": np.arange(len(problem.matrix)),
         "operator": problem.pair_names(),
         "join": problem.matrix.join,
-        "ends": part.lists_of_rows(pair_nodes(problem)),
+        "ends": part.lists_of_rows(problem.pair_ends),
         "anchors": part.lists_of_rows(pair_anchors(problem).reshape(len(problem.matrix), -1)),
         "point": part.lists_of_rows(
             geometric_median(pair_anchors(problem), leg_weights(problem, "latency"))
@@ -54,7 +54,7 @@ def tables_of(problem: Problem) -> tuple[pa.Table, pa.Table]:
     }
     if n.height is not None:
         nodes["height"] = n.height[hosts]
-        joins["heights"] = part.lists_of_rows(n.height[pair_nodes(problem)])
+        joins["heights"] = part.lists_of_rows(n.height[problem.pair_ends])
     return pa.table(nodes), pa.table(joins)
 
 
@@ -124,7 +124,7 @@ def test_ends_elsewhere_count_with_their_height() -> None:
     rows = nodes.column("row").to_numpy()
     some = nodes.filter(pa.array(rows % 3 == 0))
     local = part.problem_of(some, joins, query_of(problem))
-    ours, whole = pair_nodes(local), pair_nodes(problem)
+    ours, whole = local.pair_ends, problem.pair_ends
     assert local.nodes.worker.sum() == len(some)
     assert np.array_equal(local.nodes.position[ours], problem.nodes.position[whole])
     assert local.nodes.height is not None

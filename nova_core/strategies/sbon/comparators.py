@@ -323,7 +323,7 @@ def _cheapest(problem: Problem, fit: Ints, pairs: Ints) -> Ints:
     slot = np.full(count, -1)
     slot[tree.node] = np.arange(len(fit))
     heights = np.zeros(count) if height is None else height
-    ends = np.stack([problem.left_node, problem.right_node, problem.sink_node], axis=1)[pairs]
+    ends = problem.pair_ends[pairs]
     weights = leg_weights(problem, "network-usage")[pairs]
     return np.asarray(cheapest(tree, position, heights, slot, ends, weights))
 

@@ -135,7 +135,7 @@ def test_a_new_worker_is_where_its_measurements_put_it() -> None:
 
 def test_latencies_do_not_tell_other_metrics() -> None:
     live = live_of(replace(problem(), metrics=("jitter",)), ["near"])
-    with pytest.raises(ProblemError, match="also measure jitter.*; give a position"):
+    with pytest.raises(ProblemError, match=r"also measure jitter.*; give a position"):
         live.apply(event(event="add-worker", node=UNPLACED, latency={"near": 1, "far": 5}))
 
 
