@@ -208,10 +208,13 @@ class Nova(Strategy):
         if refined:
             state.cut_where_cheaper(p.cut_gain)
             state.improve()
-        if waiting and not whole and state.unplaced.any():
+        width = 0
+        for most in tuning.LAST_CANDIDATES if waiting and not whole else ():
             # Last resort: make room for what is left by moving others.
-            width = tuning.LAST_CANDIDATES // len(state.unplaced)
-            state.list_candidates(min(len(problem.nodes), max(width, tuning.CANDIDATES)))
+            before, width = width, max(most // len(state.unplaced), tuning.CANDIDATES)
+            if before >= len(problem.nodes) or not state.unplaced.any():
+                break
+            state.list_candidates(width)
             state.improve(deep=True, only_unplaced=True)
         return state
 

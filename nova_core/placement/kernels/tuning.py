@@ -39,8 +39,9 @@ SHAKE = 0.5
 # Candidates of each join, with many joins and with few.
 CANDIDATES = 32
 CANDIDATES_FEW = 64
-# Candidates of all joins together when others must make room for what fits nowhere.
-LAST_CANDIDATES = 10_000_000
+# Candidates of all joins together when others must make room for what fits nowhere: first the near
+# ones, then as many as 1.2 GB hold, which is every node for 10,000 joins on as many nodes.
+LAST_CANDIDATES = 10_000_000, 100_000_000
 ROUNDS = 3
 # A round that gains less than this share of the total is the last.
 WORTHWHILE = 1e-4

@@ -21,7 +21,9 @@ from nova_core.model import Links
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.model.verify import verify
+from nova_core.placement.kernels import tuning
 from nova_core.strategies import create, place
+from nova_workloads.topology import generate
 
 
 def objective(plan: Plan) -> float:
@@ -223,3 +225,17 @@ def test_annoy_finds_room_too() -> None:
         assert "CI" not in os.environ, "CI must run this: install the extra annoy"
         pytest.skip(str(error))
     assert verify(plan).ok
+
+
+def test_joins_find_far_room_once_near_nodes_are_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last resort lists few candidates first, and more where these do not do."""
+    problem = generate(40, seed=12)
+    needed, nodes = problem.required_capacity.sum(), problem.nodes
+    factor = 1.5 * needed / nodes.capacity[nodes.worker].sum()
+    tight = problem.with_capacity(np.where(nodes.worker, factor, 1.0) * nodes.capacity)
+    for name, value in (("MOST_STARTS", 1), ("CANDIDATES", 4), ("LAST_CANDIDATES", (0,))):
+        monkeypatch.setattr(tuning, name, value)
+    with pytest.raises(InfeasibleError):
+        place(tight, "nova", neighbours=4)
+    monkeypatch.setattr(tuning, "LAST_CANDIDATES", (0, 10_000))
+    assert verify(place(tight, "nova", neighbours=4)).ok
