@@ -77,16 +77,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name, or None; a broken one tells so when it is run."""
         place = COMMANDS.get(cmd_name) or LAST_COMMANDS.get(cmd_name)
-        if place is not None:
-            return load_command(cmd_name, place)
-        place = _entry_points().get(cmd_name)
-        if place is None:
-            return None
-        try:
-            return load_command(cmd_name, place)
-        except NovaError as error:
-            # One broken package must not take `nova --help` down with it.
-            return broken_command(cmd_name, error)
+        place = place or _entry_points().get(cmd_name)
+        return None if place is None else load_command(cmd_name, place)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; end quietly when whoever reads the output has left."""
@@ -118,21 +110,6 @@ class LazyGroup(click.Group):
 def _discard_output() -> None:
     """Send what is still buffered nowhere: the interpreter would try, and fail, once more."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def broken_command(name: str, error: NovaError) -> click.Command:
-    """A command that cannot be loaded; it says why when it is run."""
-
-    def callback(arguments: tuple[str, ...]) -> NoReturn:
-        raise error
-
-    return click.Command(
-        name,
-        callback=callback,
-        params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
-        context_settings={"ignore_unknown_options": True, "help_option_names": []},
-        short_help="(cannot be loaded; run it to see why)",
-    )
 
 
 def _guarded(run: Callable[[], Any]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -12,19 +12,35 @@ from nova_core.errors import NovaError
 
 
 def load_command(name: str, place: str) -> click.Command:
-    """The command at ``module:attribute``.
+    """The command at ``module:attribute``, or a `broken_command` where there is none.
 
-    Raises:
-        NovaError: where there is none.
+    One broken package must not take ``--help`` of the whole group down with it.
     """
     module, _, attribute = place.partition(":")
     try:
         command = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise NovaError(f"command {name}: cannot load {place}: {error}") from error
+    except (ImportError, AttributeError) as cause:
+        error = NovaError(f"command {name}: cannot load {place}: {cause}")
+        error.__cause__ = cause
+        return broken_command(name, error)
     if not isinstance(command, click.Command):
-        raise NovaError(f"command {name}: {place} is no click command")
+        return broken_command(name, NovaError(f"command {name}: {place} is no click command"))
     return command
+
+
+def broken_command(name: str, error: NovaError) -> click.Command:
+    """A command that cannot be loaded; it says why when it is run."""
+
+    def callback(arguments: tuple[str, ...]) -> NoReturn:
+        raise error
+
+    return click.Command(
+        name,
+        callback=callback,
+        params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
+        context_settings={"ignore_unknown_options": True, "help_option_names": []},
+        short_help="(cannot be loaded; run it to see why)",
+    )
 
 
 class LazyCommands(click.Group):
@@ -43,6 +59,6 @@ class LazyCommands(click.Group):
         return list(self.places)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, or None."""
+        """The command of that name, or None; a broken one tells so when it is run."""
         place = self.places.get(cmd_name)
         return None if place is None else load_command(cmd_name, place)

@@ -63,8 +63,7 @@ def explain(
                 print_node(answer, rows)
             return
         pairs = explainer.farthest(PAIRS) if join is None else find_pairs(loaded, join)
-        limit = rows if rows is not None or as_json else PAIRS
-        shown = pairs[: limit or None]
+        shown = pairs[: shared.shown_rows(rows, PAIRS, as_json)]
         answers = [explainer.pair(pair) for pair in shown]
     if as_json:
         console.print_json({"pairs": answers, "more": len(pairs) - len(shown)})
@@ -141,8 +140,7 @@ def print_query(plan: QueryPlan, name: str | None, rows: int | None, as_json: bo
     from nova_core.explain import explain_links
 
     links, latency = explain_links(plan, name)
-    limit = rows if rows is not None or as_json else console.ROWS
-    shown: list[LinkExplanation] = links[: limit or None]
+    shown: list[LinkExplanation] = links[: shared.shown_rows(rows, as_json=as_json)]
     if as_json:
         console.print_json({"latency": latency, "links": shown, "more": len(links) - len(shown)})
         return

@@ -37,7 +37,9 @@ BASELINE_NODES = 20_000
     metavar="T_B",
     help="The most an instance may receive, tuples/s; gives sigma if that is not given (Eq. 8).",
 )
-@click.option("--c-min", type=float, help="C_min, what a node must have to be chosen, tuples/s.")
+@click.option(
+    "--c-min", type=float, help="C_min, what a node must have free to be chosen, tuples/s."
+)
 @click.option(
     "--index",
     type=click.Choice(["capacity-tree", "kdtree", "annoy"]),

@@ -48,9 +48,11 @@ rows_option = click.option(
 )
 
 
-def shown_rows(rows: int | None, usual: int = console.ROWS) -> int | None:
-    """How many rows of a table are shown, by ``--rows``; None for all."""
-    return usual if rows is None else rows or None
+def shown_rows(rows: int | None, usual: int = console.ROWS, as_json: bool = False) -> int | None:
+    """How many rows of a table are shown, by ``--rows``; None for all, as in JSON by default."""
+    if rows is None:
+        return None if as_json else usual
+    return rows or None
 
 
 sync_option = click.option(

@@ -3,17 +3,11 @@
 The solver is loaded by what runs it, not by importing this package.
 """
 
-from nova_core.evaluation.bounds import lower_bound
-from nova_core.evaluation.exact import Optimum, exact_optimum, exact_optimum_with_cuts
-from nova_core.evaluation.metrics import Evaluation, Latency, Load, evaluate
-
-__all__ = [
-    "Evaluation",
-    "Latency",
-    "Load",
-    "Optimum",
-    "evaluate",
-    "exact_optimum",
-    "exact_optimum_with_cuts",
-    "lower_bound",
-]
+from nova_core.evaluation.bounds import lower_bound as lower_bound
+from nova_core.evaluation.exact import Optimum as Optimum
+from nova_core.evaluation.exact import exact_optimum as exact_optimum
+from nova_core.evaluation.exact import exact_optimum_with_cuts as exact_optimum_with_cuts
+from nova_core.evaluation.metrics import Evaluation as Evaluation
+from nova_core.evaluation.metrics import Latency as Latency
+from nova_core.evaluation.metrics import Load as Load
+from nova_core.evaluation.metrics import evaluate as evaluate

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from nova_core.model.files import read_plan, read_problem, write_plan, write_problem
-from nova_core.model.plan import Instances, Partitions, Plan, Routes
-from nova_core.model.problem import (
-    JoinMatrix,
-    Joins,
-    Links,
-    Nodes,
-    PairLatencies,
-    Problem,
-    Sources,
-)
-
-__all__ = [
-    "Instances",
-    "JoinMatrix",
-    "Joins",
-    "Links",
-    "Nodes",
-    "PairLatencies",
-    "Partitions",
-    "Plan",
-    "Problem",
-    "Routes",
-    "Sources",
-    "read_plan",
-    "read_problem",
-    "write_plan",
-    "write_problem",
-]
+from nova_core.model.files import read_plan as read_plan
+from nova_core.model.files import read_problem as read_problem
+from nova_core.model.files import write_plan as write_plan
+from nova_core.model.files import write_problem as write_problem
+from nova_core.model.plan import Instances as Instances
+from nova_core.model.plan import Partitions as Partitions
+from nova_core.model.plan import Plan as Plan
+from nova_core.model.plan import Routes as Routes
+from nova_core.model.problem import JoinMatrix as JoinMatrix
+from nova_core.model.problem import Joins as Joins
+from nova_core.model.problem import Links as Links
+from nova_core.model.problem import Nodes as Nodes
+from nova_core.model.problem import PairLatencies as PairLatencies
+from nova_core.model.problem import Problem as Problem
+from nova_core.model.problem import Sources as Sources

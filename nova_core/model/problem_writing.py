@@ -76,8 +76,9 @@ def _operators(problem: Problem) -> list[Row]:
     required |= {} if j.memory is None else {"memory": j.memory}
     for operator in operators:
         operator.update(kind="join", match="matrix")
-    for operator, part in zip(operators, rows(required, keep_missing=True), strict=False):
-        operator["requires"] = part
+    if required:
+        for operator, part in zip(operators, rows(required, keep_missing=True), strict=True):
+            operator["requires"] = part
     return operators
 
 

@@ -114,6 +114,3 @@ def _title(problem: Problem, plan: Plan | None) -> str:
         f"{len(plan.instances):,} instances on {len(np.unique(plan.instances.node)):,} of "
         f"{len(problem.nodes):,} nodes"
     )
-
-
-__all__ = ["FORMATS", "draw", "save_figure", "save_plot"]

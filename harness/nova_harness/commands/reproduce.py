@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nova_core import console, paths
-from nova_core.cli import broken_command
 from nova_core.commands import shared
 from nova_core.errors import NovaError
+from nova_core.lazy_commands import broken_command
 from nova_core.numbers import at_least
 
 if TYPE_CHECKING:

@@ -318,6 +318,3 @@ class _Drawn:
             svg = self._svg(f"placement-{strategy}{suffix}", draw_map(plan), f"{strategy}: {text}")
             maps.append(entry | {"svg": svg, "caption": f"{text}."})
         return maps, key
-
-
-__all__ = ["Report", "make_report", "write_report"]

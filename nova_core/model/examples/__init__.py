@@ -28,6 +28,3 @@ def load_example(name: str) -> Problem:
         raise ProblemError(f"example: unknown {name!r}; there are {', '.join(example_names())}")
     with as_file(files(__name__) / f"{name}{_SUFFIX}") as path:
         return read_problem(path)
-
-
-__all__ = ["example_names", "load_example"]

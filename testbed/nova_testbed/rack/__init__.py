@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from nova_testbed.rack.cgroups import Usage
-from nova_testbed.rack.cleanup import Leftover, clean, leftovers
-from nova_testbed.rack.rack import VirtualRack
-from nova_testbed.rack.requirements import Capability, capabilities, install_command, missing
-from nova_testbed.rack.state import RackError, RackWarning
-from nova_testbed.rack.status import HostStatus, RackStatus
-from nova_testbed.rack.switch import SwitchStatistics
-
-__all__ = [
-    "Capability",
-    "HostStatus",
-    "Leftover",
-    "RackError",
-    "RackStatus",
-    "RackWarning",
-    "SwitchStatistics",
-    "Usage",
-    "VirtualRack",
-    "capabilities",
-    "clean",
-    "install_command",
-    "leftovers",
-    "missing",
-]
+from nova_testbed.rack.cgroups import Usage as Usage
+from nova_testbed.rack.cleanup import Leftover as Leftover
+from nova_testbed.rack.cleanup import clean as clean
+from nova_testbed.rack.cleanup import leftovers as leftovers
+from nova_testbed.rack.rack import VirtualRack as VirtualRack
+from nova_testbed.rack.requirements import Capability as Capability
+from nova_testbed.rack.requirements import capabilities as capabilities
+from nova_testbed.rack.requirements import install_command as install_command
+from nova_testbed.rack.requirements import missing as missing
+from nova_testbed.rack.state import RackError as RackError
+from nova_testbed.rack.state import RackWarning as RackWarning
+from nova_testbed.rack.status import HostStatus as HostStatus
+from nova_testbed.rack.status import RackStatus as RackStatus
+from nova_testbed.rack.switch import SwitchStatistics as SwitchStatistics

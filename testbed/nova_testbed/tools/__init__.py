@@ -15,6 +15,3 @@ def command(tool: str, *arguments: str) -> str:
     """
     source = (files(__name__) / f"{tool}.py").read_text()
     return shlex.join(["python3", "-I", "-S", "-c", source, *arguments])
-
-
-__all__ = ["command"]

@@ -173,7 +173,9 @@ def embed(
 @shared.objective_option
 @click.option("--sigma", type=float, help="How coarsely inputs are cut, 0 to 1. [default: 0.4]")
 @click.option("--bandwidth", type=float, metavar="T_B", help="The most an instance may receive.")
-@click.option("--c-min", type=float, help="C_min, what a node must have to be chosen, tuples/s.")
+@click.option(
+    "--c-min", type=float, help="C_min, what a node must have free to be chosen, tuples/s."
+)
 @click.option(
     "--on-full",
     type=click.Choice(["expand", "spread"]),
