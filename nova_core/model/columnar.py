@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -38,16 +38,40 @@ POSITION_KINDS: dict[str, Kind] = dict.fromkeys(
 )
 
 
+class Field(NamedTuple):
+    """A field of a struct, as documents have it.
+
+    Attributes:
+        name: there.
+        types: that its values may have.
+        required: whether it must be there.
+        description: what it is, and its unit.
+    """
+
+    name: str
+    types: list[inspect.Type]
+    required: bool
+    description: str
+
+
 @cache
-def fields_of(row: type[Struct]) -> list[tuple[str, list[inspect.Type]]]:
-    """Names of a struct's fields in documents, and the types that their values may have."""
+def fields_of(row: type[Struct]) -> list[Field]:
+    """The fields of a struct."""
     from msgspec import inspect
 
     from nova_core.model.syntax import alternatives
 
     info = inspect.type_info(row)
     assert isinstance(info, inspect.StructType)
-    return [(field.encode_name, list(alternatives(field.type))) for field in info.fields]
+    return [
+        Field(
+            field.encode_name,
+            list(alternatives(field.type)),
+            field.required,
+            (getattr(field.type, "extra_json_schema", None) or {}).get("description", ""),
+        )
+        for field in info.fields
+    ]
 
 
 def known_columns(row: type[Struct]) -> dict[str, Kind]:
@@ -60,7 +84,7 @@ def known_columns(row: type[Struct]) -> dict[str, Kind]:
     from msgspec import inspect
 
     kinds: dict[str, Kind] = {}
-    for name, types in fields_of(row):
+    for name, types, *_ in fields_of(row):
         numbers = any(isinstance(one, inspect.FloatType) for one in types)
         if name == "position":
             kinds |= POSITION_KINDS

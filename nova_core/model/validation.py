@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct, inspect
 
 from nova_core.errors import ProblemError
-from nova_core.model.columnar import fields_of
+from nova_core.model.columnar import Field, fields_of
 from nova_core.model.columns import Column, Named, length
 from nova_core.model.problem import (
     Bools,
@@ -33,6 +33,8 @@ from nova_core.model.queries import check_queries
 # Identifiers travel through CSV, YAML, file names and engines: no control characters, no halves of
 # surrogate pairs (which UTF-8 cannot hold).
 UNUSABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+# Columns that documents may leave out, and problems in memory may not.
+_ALWAYS = ("worker", "output_rate")
 # Of host names in use: underscores are, though no standard has them.
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?")
 SINK_SLACK = 1e-9
@@ -80,8 +82,11 @@ class _Check:
             columns: by name of a field.
         """
         count = length(next(iter(columns.values()))) if columns else 0
-        for name, types in fields_of(row_type):
+        for field in fields_of(row_type):
+            name, types = field.name, field.types
             values: Any = columns.get(name)
+            if values is None and (field.required or name in _ALWAYS):
+                self.fail(table, f"{table}.{name}: a column is needed, not None")
             if isinstance(values, Named):
                 self.shape(table, name, values.codes, count, "i")
                 good = (values.codes >= 0) & (values.codes < len(values.ids))
@@ -91,7 +96,7 @@ class _Check:
                 continue
             elif number := next((t for t in types if isinstance(t, inspect.FloatType)), None):
                 self.shape(table, name, values, count, "f")
-                self._numbers(table, name, values, number, types, columns)
+                self._numbers(table, field, values, number, columns)
             elif any(isinstance(one, inspect.BoolType) for one in types):
                 self.shape(table, name, values, count, "b")
             else:
@@ -102,12 +107,12 @@ class _Check:
     def _numbers(
         self,
         table: str,
-        name: str,
+        field: Field,
         values: Floats,
         number: inspect.FloatType,
-        types: list[inspect.Type],
         columns: Mapping[str, Column],
     ) -> None:
+        types = field.types
         least = number.gt if number.ge is None else number.ge
         assert least is not None  # all numbers of a problem have a bound
         good = values >= least if number.gt is None else values > least
@@ -118,7 +123,9 @@ class _Check:
             good, expected = good & (values < np.inf), f"a finite {expected}"
         if any(isinstance(one, inspect.NoneType) for one in types):
             good = good | np.isnan(values)
-        self.values(table, name, values, good, expected, columns)
+        if field.description:
+            expected += f" ({field.description})"
+        self.values(table, field.name, values, good, expected, columns)
 
     def values(
         self,

@@ -59,7 +59,11 @@ def good(tmp_path: Path) -> Problem:
         ("rate: 20", "rate: .nan", "sources[0].rate: nan is not accepted; a number > 0"),
         ("rate: 20", "rate: -5", "sources[0].rate: -5 is not accepted; a number > 0"),
         ("rate: 20", "rate: 0", "sources[0].rate: 0 is not accepted; a number > 0"),
-        ("rate: 20", "rate: .inf", "sources[0].rate of 'p': inf is not a finite number > 0"),
+        (
+            "rate: 20",
+            "rate: .inf",
+            "sources[0].rate of 'p': inf is not a finite number > 0 (tup",
+        ),
         ("rate: 20", "rate: many", "sources[0].rate: 'many' is not accepted; a number is"),
         ("output_rate: 2", "output_rate: 0", "matrix[0].output_rate: 0 is not accepted"),
         # capacities
