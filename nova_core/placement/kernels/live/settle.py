@@ -70,7 +70,7 @@ class _Group(NamedTuple):
         need: tuples/s a host must have free.
         most: what a join may cost elsewhere, to move.
         host: where joins run, or may go, to be read ahead.
-        left: hosts that joins have left.
+        left: hosts that joins have left, and may go to.
         search: for the nearest host.
     """
 
@@ -296,7 +296,8 @@ def _move_each(
             continue
         result[k, 1] = new
         result[k, 2], result[k, 3] = move_join(tree, loads, joins, pair, group.size[k], new)
-        if old != NONE:
+        # A host that all must leave takes none of them.
+        if old != NONE and not leave:
             group.left[left] = old
             left += 1
     return len(pairs)
