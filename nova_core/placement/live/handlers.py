@@ -98,8 +98,7 @@ def _position(state: LiveState, given: list[float], where: str) -> Floats:
 
 def _located(state: LiveState, latency: Mapping[str, float], where: str) -> tuple[Floats, float]:
     """Position and height that fit measured latencies to other nodes, which stay where they are."""
-    from nova_core.costspace.incremental import located
-    from nova_core.costspace.measurements import GREATEST_LATENCY
+    from nova_core.costspace.incremental import GREATEST_LATENCY, located
 
     metrics = state.base.metrics
     if metrics:
