@@ -178,8 +178,9 @@ class Assigner:
         assign.assign_whole(self.tree, self.links, self.pairs, self.items, order, nearby, exact)
 
     def free(self) -> Floats:
-        """(n,) capacity left on every node, tuples/s; 0 on those that may not host."""
-        free = np.zeros(len(self.problem.nodes))
+        """(n,) capacity left on every node, tuples/s; 0 on those that are no workers."""
+        nodes = self.problem.nodes
+        free = np.where(nodes.worker, nodes.capacity, 0.0)
         free[self.tree.node] = self.items.free[:-1]
         return free
 

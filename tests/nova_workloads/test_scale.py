@@ -84,13 +84,17 @@ def in_cells(problem: Problem, cells: int, share: float, parameters: NovaParamet
     """A plan as Spark makes it, one cell after the other."""
     query = query_of(problem, parameters)
     nodes, joins = tables_of(problem)
+    above = problem.required_capacity > problem.nodes.capacity[problem.nodes.worker].max()
+    large, joins = joins.filter(pa.array(above)), joins.filter(pa.array(~above))
+    first, left, nodes, _ = part.place_tables(nodes, large, query, cut=True)
+    assert len(left) == 0
     random = np.random.default_rng(1)
     some = (pa.array(random.random(len(table)) < share) for table in (nodes, joins))
     sampled = [table.filter(mask) for table, mask in zip((nodes, joins), some, strict=True)]
     guide = coarse.Coarse.of(*sampled, query, cells)
     drawn = guide.draw(joins, query, 0)
     home = guide.cells.find(part.rows_of_lists(nodes, "position"))
-    placed, waiting, room = [], [joins.filter(pa.array(drawn < 0))], []
+    placed, waiting, room = [first], [joins.filter(pa.array(drawn < 0))], []
     for cell in range(cells):
         mine = nodes.filter(pa.array(home == cell)), joins.filter(pa.array(drawn == cell))
         done = part.place_tables(*mine, query, cut=False)
@@ -147,6 +151,15 @@ def test_cells_and_a_last_round_make_a_plan_that_holds(
     assert report.ok, report.summary()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_joins_larger_than_any_node_find_room(seed: int) -> None:
+    """Of 60 % of all capacity: after all others only room in small nodes would be left."""
+    problem = topology.generate(3000, seed=seed, rate_max=110)
+    plan = in_cells(problem, 4, 0.4, QUICK)
+    assert (problem.required_capacity > problem.nodes.capacity[problem.nodes.worker].max()).any()
+    assert verify(plan).ok
+
+
 def test_cells_cost_little_more_than_one_machine() -> None:
     """0.6 % more at 100,000 nodes in 64 cells; cells of few nodes, as here, cost more."""
     problem = topology.generate(20_000, seed=1)
@@ -163,6 +176,30 @@ def test_what_fits_nowhere_is_handed_back() -> None:
     assert len(placed) == 0
     assert waiting.equals(joins)
     assert len(room) == len(nodes)
+
+
+def test_joins_wait_whose_requirement_no_node_of_the_part_meets() -> None:
+    """Others are placed, and nodes that meet none of the requirements keep their room."""
+    problem = topology.generate(200, seed=0)
+    nodes, joins = tables_of(problem)
+    turns = np.arange(len(joins)) % 2
+    joins = joins.set_column(2, "join", pa.array(turns))
+    names, memory = np.array(["plain", "on-gpu"]), np.full(2, np.nan)
+    query = part.Query("test", QUICK, names, np.array(["", "gpu"]), memory, ("tags",))
+    plain = nodes.append_column("tags", pa.array(["arm"] * len(nodes)))
+    placed, waiting, _, _ = part.place_tables(plain, joins, query, cut=False)
+    assert set(placed.column("pair").to_pylist()) == set(np.flatnonzero(turns == 0).tolist())
+    assert waiting.equals(joins.filter(pa.array(turns == 1)))
+    # One node has it, and room for all.
+    rich = nodes.column("capacity").to_pylist()
+    rich[5] = 1e6
+    some = nodes.set_column(3, "capacity", pa.array(rich)).append_column(
+        "tags", pa.array(["gpu" if k == 5 else "arm" for k in range(len(nodes))])
+    )
+    alone = joins.filter(pa.array(turns == 1))
+    placed, waiting, room, _ = part.place_tables(some, alone, query, cut=False)
+    assert set(placed.column("row").to_pylist()) == {nodes.column("row")[5].as_py()}
+    assert len(waiting) == 0 and room.column("row").equals(nodes.column("row"))
 
 
 # --- cells ----------------------------------------------------------------------------------------

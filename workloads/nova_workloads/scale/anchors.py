@@ -39,7 +39,7 @@ def check_nodes(spark: SparkSession, problem: Problem) -> dict[str, Any]:
     """Count what the nodes have, and refuse what they may not.
 
     Returns:
-        nodes that may host, and their capacity, tuples/s.
+        nodes that may host, their capacity and that of the largest, tuples/s.
     """
     nodes = problem.nodes(spark)
     finite = F.forall("position", lambda x: x.isNotNull() & (F.abs(x) < float("inf")))
@@ -57,6 +57,7 @@ def check_nodes(spark: SparkSession, problem: Problem) -> dict[str, Any]:
     facts = nodes.agg(
         F.count(F.when(host, 1)).alias("hosts"),
         F.coalesce(F.sum(F.when(host, F.col("capacity"))), F.lit(0.0)).alias("capacity"),
+        F.coalesce(F.max(F.when(host, F.col("capacity"))), F.lit(0.0)).alias("largest_host"),
     ).first()
     assert facts is not None
     if not facts["hosts"]:

@@ -19,7 +19,7 @@ from nova_workloads.scale.part import (
     floats,
     ints,
     place,
-    problem_of,
+    problem_and_rest,
     rows_of_lists,
 )
 
@@ -96,7 +96,8 @@ class Coarse:
             cells: how many, a power of two.
         """
         nodes, joins = nodes.sort_by("row"), joins.sort_by("pair")
-        problem, points = problem_of(nodes, joins, query), rows_of_lists(joins, "point")
+        problem, joins, _ = problem_and_rest(nodes, joins, query)
+        points = rows_of_lists(joins, "point")
         instances = place(problem, points, query.parameters, cut=False).assignment.instances
         done = instances.node >= 0
         # Of a join in pieces, the first tells.

@@ -25,7 +25,7 @@ from nova_core.model.problem import (
     Sources,
     Strings,
 )
-from nova_core.placement.assignment import Assignment
+from nova_core.placement.assignment import Assignment, host_nodes
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.placement.partitioning import maximum_partition_rate
 from nova_core.strategies.nova import Nova, NovaParameters
@@ -188,6 +188,23 @@ def problem_of(nodes: Any, joins: Any, query: Query) -> Problem:
     )
 
 
+def problem_and_rest(nodes: Any, joins: Any, query: Query) -> tuple[Problem, Any, Any]:
+    """A part as a problem, its joins, and joins whose requirement no node of the part meets."""
+    import pyarrow as pa
+
+    problem = problem_of(nodes, joins, query)
+    required = problem.requirements
+    if not required.texts:
+        return problem, joins, joins.slice(0, 0)
+    of_pair = required.of_pairs(problem)
+    met = np.asarray((required.met & host_nodes(problem, query.parameters.c_min)).any(axis=1))
+    able = (of_pair < 0) | met[of_pair]
+    if able.all() or not able.any():
+        return problem, joins, joins.slice(0, 0)
+    some, rest = joins.filter(pa.array(able)), joins.filter(pa.array(~able))
+    return problem_of(nodes, some, query), some, rest
+
+
 @dataclass(frozen=True, eq=False)
 class Placed:
     """What became of a part.
@@ -243,7 +260,7 @@ def place_tables(
     import pyarrow as pa
 
     nodes, joins = nodes.sort_by("row"), joins.sort_by("pair")
-    problem = problem_of(nodes, joins, query)
+    problem, joins, left = problem_and_rest(nodes, joins, query)
     placed = place(problem, rows_of_lists(joins, "point"), query.parameters, cut, spread)
     i, parts = placed.assignment.instances, placed.assignment.partitions
     lost = np.zeros(len(joins), bool)
@@ -275,4 +292,5 @@ def place_tables(
     at = nodes.column_names.index("capacity")
     free = np.maximum(placed.free[: len(nodes)], 0.0)
     room = nodes.set_column(at, "capacity", pa.array(free)).filter(pa.array(free > 0))
-    return instances, joins.filter(pa.array(lost)), room, placed.spread
+    waiting = pa.concat_tables([joins.filter(pa.array(lost)), left])
+    return instances, waiting, room, placed.spread

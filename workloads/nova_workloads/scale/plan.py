@@ -49,7 +49,7 @@ from nova_workloads.scale.stages import Stages
 from nova_workloads.scale.tables import Problem, column_names, write_in_order
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 # Nodes per cell, unless the number of cells is given.
 CELL_NODES = 200_000
@@ -305,20 +305,21 @@ class _Run:
         hosts = hosts_of(self._problem.nodes(spark), query)
         joins = spark.read.schema(query.schemas[1]).parquet(str(self._rows("pairs")))
         done: dict[str, dict[str, Any]] = {}
+        count, waiting, turn = found.nodes["hosts"], pairs["pairs"], 1
         rare = self._rare(hosts, pairs)
         if rare:
-            done["required"] = self._here("required", *self._required(hosts, joins, rare))
-            left = read_kind(spark, [self._rows("required")], "room", query)
-            room = left.select("row", F.col("capacity").alias("left"))
-            capacity = F.coalesce("left", F.when(~meets_any(query, rare), F.col("capacity")))
-            hosts = (
-                hosts.join(F.broadcast(room), "row", "left")
-                .withColumn("capacity", capacity)
-                .where("capacity > 0")
-                .select(hosts.columns)
-            )
-            joins = joins.where(~F.col("join").isin(sorted(rare)))
-        count, waiting, turn = found.nodes["hosts"], pairs["pairs"], 1
+            chosen, able = F.col("join").isin(sorted(rare)), meets_any(query, rare)
+            done["required"] = self._here("required", hosts.where(able), joins.where(chosen))
+            hosts, joins = self._after("required", hosts, able), joins.where(~chosen)
+        # No node takes them whole, so they would wait for the last round. By then the large nodes
+        # are full, and what is left elsewhere is less than a piece: these joins choose first.
+        limit = min(found.nodes["largest_host"], self._parameters.bandwidth or math.inf)
+        above = F.col("left_rate") + F.col("right_rate") > limit * (1 + 1e-9)
+        if pairs["largest"] > limit and 0 < joins.where(above).count() <= LAST_JOINS:
+            able = has_most_room(hosts, count)
+            done["cut"] = self._here("cut", hosts.where(able), joins.where(above))
+            hosts, joins = self._after("cut", hosts, able), joins.where(~above)
+            pairs = {**pairs, "largest": limit}
         while turn == 1 or (turn <= ROUNDS and waiting > LAST_JOINS):
             name = f"round-{turn}"
             make = partial(self._round, hosts, joins, count, pairs["largest"], turn == ROUNDS)
@@ -330,7 +331,7 @@ class _Run:
             missing = facts["missing"]
             raise InfeasibleError(_no_room(self._problem.name, waiting, missing), missing)
         if waiting:
-            done["last"] = self._here("last", roomiest(hosts, count), joins)
+            done["last"] = self._here("last", hosts.where(has_most_room(hosts, count)), joins)
         return done
 
     def _round(
@@ -366,6 +367,18 @@ class _Run:
                 _no_room(self._problem.name, facts["waiting"], facts["missing"]), facts["missing"]
             )
         return facts
+
+    def _after(self, name: str, hosts: DataFrame, able: Column) -> DataFrame:
+        """Hosts with what a round on the driver, to which some were able, has left of each."""
+        left = read_kind(self._spark, [self._rows(name)], "room", self._query)
+        room = left.select("row", F.col("capacity").alias("left"))
+        return (
+            hosts.withColumn("able", F.coalesce(able, F.lit(False)))
+            .join(F.broadcast(room), "row", "left")
+            .withColumn("capacity", F.coalesce("left", F.when(~F.col("able"), F.col("capacity"))))
+            .where("capacity > 0")
+            .select(hosts.columns)
+        )
 
     # --- rare requirements ------------------------------------------------------------------------
 
@@ -403,14 +416,6 @@ class _Run:
             if hosts_of_each[str(row)] <= RARE_NODES and joins <= LAST_JOINS:
                 rare += alike
         return rare
-
-    def _required(
-        self, hosts: DataFrame, joins: DataFrame, rare: list[int]
-    ) -> tuple[DataFrame, DataFrame]:
-        return (
-            hosts.where(meets_any(self._query, rare)),
-            joins.where(F.col("join").isin(sorted(rare))),
-        )
 
     def _refuse_overload(self, found: Located) -> None:
         nodes, pairs = found.nodes, found.pairs
@@ -450,10 +455,10 @@ def sample_of_nodes(hosts: DataFrame, share: float, seed: int, largest: float) -
     return sample(hosts.where(~large), "row", share, seed).union(shared)
 
 
-def roomiest(hosts: DataFrame, count: int) -> DataFrame:
-    """At most `LAST_NODES` nodes, those with the most room."""
+def has_most_room(hosts: DataFrame, count: int) -> Column:
+    """Whether a node is one of at most `LAST_NODES`, those with the most room."""
     if count <= LAST_NODES:
-        return hosts
+        return F.lit(True)
     # Whole classes of capacity, so that the choice does not depend on the order of rows.
     level = F.floor(F.log("capacity") * 1000)
     rows = hosts.groupBy(level.alias("level")).count().orderBy(F.desc("level")).collect()
@@ -463,7 +468,7 @@ def roomiest(hosts: DataFrame, count: int) -> DataFrame:
         if total > LAST_NODES:
             break
         least = row["level"]
-    return hosts.where(level >= least)
+    return level >= least
 
 
 def facts_of_round(spark: SparkSession, place: Path, query: Query) -> dict[str, Any]:
