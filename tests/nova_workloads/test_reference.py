@@ -268,6 +268,10 @@ def test_columns_name_those_of_a_file_without_header(tmp_path: Path, join: Refer
         ("left_sensor,left_sequence,right_sensor\na,1,b\n", "no column 'right_sequence'"),
         ("left_sensor,left_sequence,right_sensor,right_sequence\na,x,b,1\n", "results.csv: "),
         ("left_sensor,left_sequence,right_sensor,right_sequence\na,,b,1\n", "1 rows have no left_"),
+        (
+            "window_ms,left_sensor,left_sequence,right_sensor,right_sequence,window_ms\n0,a,1,b,1,0\n",
+            "has 2 columns 'window_ms'",
+        ),
     ],
 )
 def test_bad_results(tmp_path: Path, content: str, message: str) -> None:

@@ -96,6 +96,9 @@ def read_results(
                 raise NovaError(
                     f"{path}: no column {missing[0]!r}; results have {', '.join(NEEDED)}"
                 )
+            twice = [name for name in (*NEEDED, WINDOW) if names.count(name) > 1]
+            if twice:
+                raise NovaError(f"{path}: has {names.count(twice[0])} columns {twice[0]!r}")
             window = _numbers(batch, WINDOW, path) if WINDOW in names else None
             yield Results(
                 left=_indices(batch.column("left_sensor"), left),
