@@ -41,7 +41,7 @@ class Order:
         query: its id.
         before: the order that is written; joins as ``(a * b)``, filters as ``filter(a)``.
         after: the order that was found.
-        load: tuples/s that joins receive as written, of what may change places.
+        load: tuples/s that joins receive as written.
         reordered: the same in the other order.
     """
 
@@ -191,14 +191,17 @@ def reordered(problem: Problem, seed: int = 0) -> tuple[Problem, list[Order]]:
     for number, query in enumerate(problem.queries):
         known = {**streams, **rates[number]}
         blocks = _Blocks(problem, query, bind(query, problem) if problem.streams else {})
-        changed, targets, load, after = query, dict[str, float](), 0.0, 0.0
+        changed, targets = query, dict[str, float]()
         for tree in blocks.of_query():
             found = _search(tree, query, known, blocks.leaf_name, seed)
-            load, after = load + found.load, after + found.reordered
-            if found.inputs is not None:
+            if found is not None:
                 changed = _rewired(changed, tree.name, found.inputs)
                 targets |= found.rates
-        problem = _with_rates(problem, number, changed, targets)
+        other = _with_rates(problem, number, changed, targets)
+        load, after = _received(problem, number), _received(other, number)
+        if after >= load:
+            other, changed, after = problem, query, load
+        problem = other
         orders.append(Order(query.id, _text(query), _text(changed), load, after))
     return replace(problem, queries=bound_queries(problem, problem.name)), orders
 
@@ -208,22 +211,21 @@ class _Found:
     """A block's order.
 
     Attributes:
-        load: tuples/s that joins receive as written.
-        reordered: in the order that was found.
-        inputs: what every operator reads now, producers first; None where the written order stays.
+        inputs: what every operator reads now, producers first.
         rates: tuples/s that joins emit now.
     """
 
-    load: float
-    reordered: float
-    inputs: dict[str, list[str]] | None = None
-    rates: dict[str, float] = field(default_factory=dict)
+    inputs: dict[str, list[str]]
+    rates: dict[str, float]
 
 
 def _search(
     tree: _Tree, query: Query, rates: Mapping[str, float], leaf_name: Mapping[str, str], seed: int
-) -> _Found:
-    """The best order of a block on one machine that is just fast enough for the written one."""
+) -> _Found | None:
+    """The best order of a block on one machine that is just fast enough for the written one.
+
+    None where that is the best.
+    """
     operator = {one.id: one for one in query.operators}
     parts = list(tree.parts())
     number = {id(part): row for row, part in enumerate(parts)}
@@ -247,22 +249,27 @@ def _search(
                 )
         profiled.append(one)
     asked = ProfiledQuery(profiled)
-    emitted, load = _flows(asked, asked.inputs)
+    _, load = _flows(asked, asked.inputs)
     if load == 0:
-        return _Found(load, load)
+        return None
     machine = Network(speed=np.array([load]))
     found = optimize(asked, machine, "reactive-tabu", SearchParameters(alpha=0.0, seed=seed))
-    emitted, after = _flows(asked, found.inputs)
     if found.value <= 1 + LEAST_GAIN:
-        return _Found(load, load)
+        return None
+    emitted, _ = _flows(asked, found.inputs)
     names = [leaf_name.get(one.id, one.id) for one in asked.operators]
     order = [row for row in bottom_up(found.inputs) if found.inputs[row]]
     return _Found(
-        load,
-        after,
         {names[row]: [names[i] for i in found.inputs[row]] for row in order},
         {names[row]: emitted[row] for row in order if asked[row].kind == "join"},
     )
+
+
+def _received(problem: Problem, query: int) -> float:
+    """Tuples/s that the joins of a query receive, pair by pair of sources."""
+    graph = expand(problem, push_filters=False, split_aggregates=False).graph
+    rows = zip(graph.operators, graph.demand.tolist(), strict=True)
+    return float(sum(rate for one, rate in rows if one.query == query and one.kind == "join"))
 
 
 def _flows(query: ProfiledQuery, inputs: tuple[tuple[int, ...], ...]) -> tuple[list[float], float]:
