@@ -228,6 +228,24 @@ def test_draws_depend_on_the_join_alone() -> None:
     assert not np.array_equal(guide.draw(joins, query, 8), whole)
 
 
+def test_joins_that_must_be_cut_are_spread_over_cells() -> None:
+    problem = topology.generate(2000, seed=2)
+    nodes, joins = tables_of(problem)
+    query = query_of(problem, NovaParameters(refine=False, bandwidth=3.0))
+    assert (problem.required_capacity > 3.0).mean() > 0.99
+    cells = coarse.Coarse.of(nodes, joins, query, 8).draw(joins, query, 0)
+    assert (cells >= 0).all() and np.bincount(cells, minlength=8).max() < len(joins) / 2
+
+
+def test_no_group_of_joins_that_nothing_is_like_grows_with_the_problem() -> None:
+    problem = topology.generate(2000, seed=2)
+    nodes, joins = tables_of(problem)
+    query = query_of(problem)
+    for none in ((nodes, joins.slice(0, 0)), (nodes.slice(0, 0), joins)):
+        cells = coarse.Coarse.of(*none, query, 8).draw(joins, query, 0)
+        assert (cells < 0).all() and len(np.unique(cells)) == len(joins)
+
+
 # --- stages ---------------------------------------------------------------------------------------
 
 
@@ -260,6 +278,15 @@ def test_stages_of_other_settings_or_in_use_are_refused(tmp_path: Path) -> None:
         stages.Stages(tmp_path / "work", {"cells": 4}, lambda _: None)
     with pytest.raises(NovaError, match="begun with cells 4, not 8"):
         stages.Stages(tmp_path / "work", {"cells": 8}, lambda _: None)
+
+
+def test_input_files_that_changed_are_named(tmp_path: Path) -> None:
+    earlier = {"files": {f"/{name}": [1, 2] for name in "abc"}}
+    with stages.Stages(tmp_path / "work", earlier, lambda _: None):
+        pass
+    now = {"files": earlier["files"] | {"/b": [1, 3]}}
+    with pytest.raises(NovaError, match="work: begun with other files: /b has changed, is new or"):
+        stages.Stages(tmp_path / "work", now, lambda _: None)
 
 
 # --- tables ---------------------------------------------------------------------------------------

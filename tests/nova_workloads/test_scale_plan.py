@@ -6,13 +6,18 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from scale_runs import checked, edited
 
+from nova_core.errors import NovaError
 from nova_core.model.files import read_plan, read_problem
 from nova_core.model.verify import verify
 from nova_core.strategies.nova import Nova, NovaParameters
+from nova_workloads.scale import plan as planning
+from nova_workloads.scale.part import Query
+from nova_workloads.scale.stages import Stages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,3 +69,53 @@ def test_broken_plans_are_found_as_the_core_finds_them(
     assert counts == dict(expected.counts)
     where = {(v["constraint"], v["where"]) for v in found["violations"]}
     assert where == {(v.constraint, v.where) for v in expected.violations}
+
+
+def test_a_check_that_was_ended_does_not_answer_for_another_plan(
+    spark: SparkSession, small: Path, small_plan: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    """Ended after its last stage, and the plan's tables are replaced."""
+    output = edited(small_plan[0], tmp_path / "plan", "instances", lambda table: table)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        pytest.raises(KeyboardInterrupt),
+    ):
+        patch.setattr(Stages, "remove", ended)
+        checked(spark, small, output)
+    edited(small_plan[0], tmp_path / "other", "instances", lambda table: table.slice(1))
+    (output / "instances" / "part-000000.parquet").unlink()
+    (tmp_path / "other" / "instances" / "part-000000.parquet").rename(
+        output / "instances" / "part-000000.parquet"
+    )
+    with pytest.raises(NovaError, match=r"other files: .*part-000000\.parquet"):
+        checked(spark, small, output)
+
+
+def ended(_: Stages) -> None:
+    raise KeyboardInterrupt
+
+
+# Nodes: row, capacity, tags. Every second of the large ones is as large as all others.
+HOSTS = [(row, 50.0 if row % 2 else 60.0, "") for row in range(300)] + [
+    (300 + row, 1.0 + row, "gpu") for row in range(60)
+]
+
+
+@pytest.mark.parametrize("operators", [[0], [0, 1]])
+def test_nodes_with_most_room_are_chosen_for_every_requirement(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, operators: list[int]
+) -> None:
+    monkeypatch.setattr(planning, "LAST_NODES", 100)
+    hosts = spark.createDataFrame(HOSTS, "row long, capacity double, tags string").repartition(3)
+    joins = spark.createDataFrame([(row,) for row in operators], "join int")
+    tags = np.array(["", "gpu"])
+    query = Query("test", NovaParameters(), tags, tags, np.full(2, np.nan), ("tags",))
+    able = planning.has_most_room(hosts, len(HOSTS), joins, query)
+    chosen = sorted(tuple(row) for row in hosts.where(able).collect())
+    anywhere = [capacity for _, capacity, tags in chosen if not tags]
+    assert set(anywhere) == {60.0} and 0.6 < len(anywhere) * len(operators) / 100 < 1.4
+    if len(operators) == 2:
+        tagged = [capacity for _, capacity, tags in chosen if tags]
+        assert sorted(tagged) == [float(one) for one in range(11, 61)]
+    again = hosts.repartition(5).where(able)
+    assert sorted(tuple(row) for row in again.collect()) == chosen

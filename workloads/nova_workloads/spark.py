@@ -16,7 +16,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,16 +127,20 @@ def _settings(options: SparkOptions, directory: Path) -> dict[str, str]:
 
 
 @contextmanager
-def shown_session(options: Mapping[str, Any]) -> Iterator[tuple[SparkSession, Progress]]:
+def shown_session(
+    options: Mapping[str, Any], settings: Sequence[tuple[str, str]] = ()
+) -> Iterator[tuple[SparkSession, Progress]]:
     """A session as the command line asks for it, with its progress on stderr.
 
     Args:
         options: of `nova_workloads.commands.spark_options`.
+        settings: of Spark, where the command line has no others.
 
     Raises:
         NovaError: as `spark_session`.
     """
     parsed = SparkOptions.parsed(**options)
+    parsed = replace(parsed, settings=(*settings, *parsed.settings))
     with spark_session(parsed) as session, progress(session) as shown:
         yield session, shown
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,9 @@ from nova_core.numbers import SEED, NumberRange, at_least
 from nova_workloads.commands.spark_options import spark_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import SparkSession
+
+    from nova_workloads.spark import Progress
 
 
 @click.group()
@@ -30,20 +30,16 @@ def scale() -> None:
     """
 
 
-@contextmanager
-def _session(given: Mapping[str, Any]) -> Iterator[tuple[SparkSession, Callable[[str], None]]]:
-    """A session with the settings of large tables, and a function to say which stage begins."""
-    from dataclasses import replace
+def _session(
+    options: Mapping[str, Any],
+) -> AbstractContextManager[tuple[SparkSession, Progress]]:
+    """A session with the settings of large tables."""
+    from nova_workloads.spark import shown_session
 
-    from nova_workloads.spark import SparkOptions, progress, spark_session
-
-    options = SparkOptions.parsed(**given)
-    options = replace(options, settings=(*SPARK, *options.settings))
-    with spark_session(options) as session, progress(session) as shown:
-        yield session, shown.step
+    return shown_session(options, SPARK)
 
 
-# What Spark needs to be told for tables of many small rows.
+# What Spark needs for tables of many small rows.
 SPARK = (
     ("spark.sql.execution.arrow.maxRecordsPerBatch", "65536"),
     ("spark.sql.shuffle.partitions", "64"),
@@ -110,10 +106,10 @@ def generate(
     with shared.extra("spark"):
         from nova_workloads.scale.generate import Shape
         from nova_workloads.scale.generate import generate as write
-    wanted = Shape(**shape)
-    with _session(spark) as (session, step):
-        step("tables")
-        facts = write(session, wanted, output)
+    problem = Shape(**shape)
+    with _session(spark) as (session, shown):
+        shown.step("tables")
+        facts = write(session, problem, output)
     if as_json:
         console.print_json(facts)
         return
@@ -154,8 +150,8 @@ def embed(
         from nova_workloads.scale.embed import embed as locate
         from nova_workloads.scale.embed import open_measured
     opened, header = open_measured(problem, output)
-    with _session(spark) as (session, step), shared.working():
-        facts = locate(session, opened, header, output, dimensions, height, seed, step)
+    with _session(spark) as (session, shown), shared.working():
+        facts = locate(session, opened, header, output, dimensions, height, seed, shown.step)
     if as_json:
         console.print_json({"output": str(output), **facts})
         return
@@ -187,7 +183,8 @@ def embed(
 @click.option(
     "--cells",
     type=click.IntRange(1, 2**16),
-    help="Of the cost space, rounded up to a power of two. [default: one per 200,000 nodes]",
+    help="Of the cost space, rounded up to a power of two. [default: one per 200,000 nodes or "
+    "joins]",
 )
 @click.option(
     "--sample",
@@ -199,7 +196,9 @@ def embed(
 @click.option("--seed", type=SEED, help="Of samples and draws.")
 @spark_options
 @shared.json_option
+@click.pass_context
 def plan(
+    ctx: click.Context,
     problem: Path,
     output: Path,
     cells: int | None,
@@ -211,7 +210,8 @@ def plan(
     """Place PROBLEM's joins.
 
     What is done so far is in OUTPUT.stages: the same command goes on after it was ended. OUTPUT is
-    a plan that `nova check` reads, with report.json and space.png beside it.
+    a plan that `nova check` reads, with report.json and space.png beside it. The exit code is 1 if
+    it breaks a constraint that it does not break on purpose.
     """
     from nova_core.strategies.nova import NovaParameters
 
@@ -222,13 +222,14 @@ def plan(
         from nova_workloads.scale.plan import plan as place
     how = Scale(parameters, cells, sample)
     opened = open_problem(problem, output)
-    with _session(spark) as (session, step), shared.working():
-        report = place(session, opened, output, how, step)
+    with _session(spark) as (session, shown), shared.working():
+        report = place(session, opened, output, how, shown.step)
     if as_json:
         console.print_json(report)
-        return
-    _show(report)
-    console.say(f"plan written to {output}")
+    else:
+        _show(report)
+        console.say(f"plan written to {output}")
+    ctx.exit(0 if report["report"]["honest"] else 1)
 
 
 @scale.command()
@@ -254,8 +255,8 @@ def check(
         from nova_workloads.scale.plan import check_plan, open_plan
         from nova_workloads.scale.tables import Problem
     opened, placed = Problem.open(problem), open_plan(plan)
-    with _session(spark) as (session, step):
-        found = check_plan(session, opened, plan, placed, step)
+    with _session(spark) as (session, shown):
+        found = check_plan(session, opened, plan, placed, shown.step)
     report = found["report"]
     holds = report["ok"] or (accept and report["honest"])
     if as_json:

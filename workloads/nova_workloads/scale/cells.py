@@ -51,11 +51,14 @@ def meets_any(query: Query, rows: list[int]) -> Any:
     return met
 
 
+def in_sample(key: str, share: float, seed: int) -> Any:
+    """Whether the hash of a row's number falls into a share of all: the same on any cluster."""
+    return F.xxhash64(F.lit(seed), key) < int((share - 0.5) * 2**64)
+
+
 def sample(frame: DataFrame, key: str, share: float, seed: int) -> DataFrame:
-    """The rows whose number's hash falls into a share of all hashes: the same on any cluster."""
-    if share >= 1:
-        return frame
-    return frame.where(F.xxhash64(F.lit(seed), key) < int((share - 0.5) * 2**64))
+    """The rows in a sample."""
+    return frame if share >= 1 else frame.where(in_sample(key, share, seed))
 
 
 def schema_of(query: Query) -> str:

@@ -160,7 +160,8 @@ class _Check:
         )
         text = F.format_string("%s on %s: an unknown name, or no range of its partitions",
                                "operator", "node")  # fmt: skip
-        bad = F.col("pair").isNull() | F.col("row").isNull() | ~left | ~right
+        known = F.col("pair").isNotNull() & F.col("row").isNotNull()
+        bad = ~F.coalesce(known & left & right, F.lit(False))
         count("structure", frame.where(bad), "operator", one, none, text)
         if counts["structure"]:
             report = Report(tuple(broken), {"structure": counts["structure"]}, self._accepted)
@@ -169,7 +170,8 @@ class _Check:
             sums = F.aggregate(f"{side}_parts", F.lit(0.0), lambda total, x: total + x)
             least = F.array_min(f"{side}_parts")
             rate = F.col(f"{side}_rate")
-            right_sum = (least > 0) & (F.abs(sums - rate) <= TOLERANCE * rate)
+            close = F.abs(sums - rate) <= TOLERANCE * rate
+            right_sum = F.coalesce((least > 0) & close, F.lit(False))
             cut = frame.where(F.col(f"{side}_parts").isNotNull()).dropDuplicates(["pair"])
             text = F.format_string(f"%s {side}: partitions sum to %.9g tuples/s, its source sends "
                                    "%.9g", "operator", sums, rate)  # fmt: skip

@@ -27,6 +27,8 @@ from nova_workloads.scale.part import (
 ALIKE = 4
 # Ranks of required capacity, 0 to 1, count as so many standard deviations of virtual positions.
 RANK_WEIGHT = 1.0
+# Groups of joins that no sampled join is like.
+NOWHERE = 1024
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -98,7 +100,8 @@ class Coarse:
         nodes, joins = nodes.sort_by("row"), joins.sort_by("pair")
         problem, joins, _ = problem_and_rest(nodes, joins, query)
         points = rows_of_lists(joins, "point")
-        instances = place(problem, points, query.parameters, cut=False).assignment.instances
+        # Joins that must be cut need a cell as well, or all of them would follow a few others.
+        instances = place(problem, points, query.parameters, cut=True).assignment.instances
         done = instances.node >= 0
         # Of a join in pieces, the first tells.
         pair, first = np.unique(instances.pair[done], return_index=True)
@@ -106,14 +109,15 @@ class Coarse:
         own = problem.nodes.position[: len(nodes)]
         tree = Cells.of(np.concatenate([own, host]), cells)
         size = np.sort(problem.required_capacity)
-        weight = RANK_WEIGHT * float(points.std(axis=0).mean())
+        weight = RANK_WEIGHT * float(points.std(axis=0).mean()) if len(joins) else 0.0
         like, group = _likeness(joins, query, size, weight)
         return cls(tree, like[pair], group[pair], tree.find(host), size, weight)
 
     def draw(self, joins: Any, query: Query, seed: int) -> Ints:
-        """(p,) the cell of each join of a table, or -1 where no sampled join is like it.
+        """(p,) the cell of each join of a table; below 0 where no sampled join is like it.
 
-        The draw of a join depends on nothing but the seed and the join.
+        There are many numbers below 0, so that no group grows with the problem. The draw of a join
+        depends on nothing but the seed and the join.
         """
         if not len(self.cells.axis):
             return np.zeros(len(joins), np.int64)
@@ -121,7 +125,7 @@ class Coarse:
         key = np.uint64(seed) + ints(joins, "pair").astype(np.uint64) * _GOLDEN
         key ^= key >> np.uint64(29)
         dice = (key * _GOLDEN) >> np.uint64(40)
-        cell = np.full(len(joins), -1)
+        cell = -1 - ints(joins, "pair") % NOWHERE
         for one, (tree, cells) in self._trees.items():
             rows = np.flatnonzero(group == one)
             if len(rows):

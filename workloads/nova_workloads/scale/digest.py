@@ -141,8 +141,8 @@ class _Table:
 def _floats(column: Any, missing: float | None) -> Any:
     import pyarrow as pa
 
-    if pa.types.is_string(column.type):  # capacities, of which some are unlimited
-        texts = column.to_pylist()
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        texts = column.to_pylist()  # capacities, of which some are unlimited
         return np.array([np.inf if t.strip() == UNLIMITED else float(t) for t in texts])
     if pa.types.is_integer(column.type) and missing is None:
         return column.to_numpy(zero_copy_only=False)

@@ -7,10 +7,9 @@ is then located alone: a linear fit of its distances, then the robust fit of the
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +25,8 @@ from nova_core.model.files import write_text
 from nova_core.model.problem import Floats, Ints, PairLatencies
 from nova_core.model.problem_document import ProblemDocument
 from nova_core.model.syntax import dump
-from nova_workloads.scale.stages import Stages
-from nova_workloads.scale.tables import Problem, write_in_order
+from nova_workloads.scale.stages import Stages, beside
+from nova_workloads.scale.tables import Problem, link_table, spread_rows, write_in_order
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
 MOST_LANDMARKS = 1000
 # Steps of the robust fit.
 STEPS = 16
+# Measurements that one fit of many nodes takes; each needs some hundred bytes meanwhile.
+MOST_FITTED = 200_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,9 +124,12 @@ def open_measured(place: Path, output: Path) -> tuple[Problem, ProblemDocument]:
         raise ProblemError(f"{problem.path}: tables.latency_pairs: none; there is nothing to embed")
     if any(name in POSITION_KINDS for name in problem.columns("nodes")):
         raise ProblemError(f"{problem.path}: nodes have positions already")
-    return problem, structs.replace(
-        problem.header, tables=structs.replace(tables, latency_pairs=UNSET)
-    )
+    # All tables of the output lie in it, wherever those of the input do.
+    names = {"nodes": "nodes", "latency_pairs": UNSET}
+    for table in ("sources", "matrix"):
+        given = problem.path.parent / getattr(tables, table)
+        names[table] = table if given.is_dir() else f"{table}.parquet"
+    return problem, structs.replace(problem.header, tables=structs.replace(tables, **names))
 
 
 def embed(
@@ -162,9 +166,10 @@ def embed(
         "height": height,
         "seed": seed,
     }
+    spread_rows(spark, problem.count("nodes"))
     pairs = problem.latencies(spark)
     axes = position_columns(dimensions)
-    with Stages(output.with_name(f"{output.name}.stages"), settings, step) as stages:
+    with Stages(beside(output, "stages"), settings, step) as stages:
 
         def find(place: Path) -> dict[str, Any]:
             names, state, latency = _landmarks(problem, pairs, dimensions, height, seed)
@@ -184,30 +189,15 @@ def embed(
 
         facts |= stages.once("nodes", write)
         with new_directory(output) as place:
-            for table in ("sources", "matrix", "nodes"):
-                name = getattr(header.tables, table)
-                given = problem.path.parent / name
-                _link(stages.path("nodes") / "rows" if table == "nodes" else given, place / name)
+            link_table(stages.path("nodes") / "rows", place / "nodes")
+            for table in ("sources", "matrix"):
+                given = problem.path.parent / getattr(problem.header.tables, table)
+                link_table(given, place / getattr(header.tables, table))
             import msgspec
 
             write_text(place / "problem.yaml", dump(msgspec.to_builtins(header), ".yaml"))
         stages.remove()
     return facts
-
-
-def _link(source: Path, target: Path) -> None:
-    """The same files under another name, without a copy where that is possible."""
-
-    def link(one: str, other: str) -> None:
-        try:
-            os.link(one, other)
-        except OSError:
-            shutil.copyfile(one, other)
-
-    if source.is_dir():
-        shutil.copytree(source, target, copy_function=link)
-    else:
-        link(os.fspath(source), os.fspath(target))
 
 
 def _landmarks(
@@ -291,16 +281,26 @@ def _drop_columns(place: Path, names: tuple[str, ...]) -> None:
 
 
 def _locate(shared: Any, columns: list[str]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    def parts(batches: Iterator[Any], least: int) -> Iterator[Any]:
+        """Rows with enough measurements, so many at a time that a fit has room."""
+        import pyarrow as pa
+
+        for batch in batches:
+            lengths = batch.column("to").value_lengths().to_numpy(zero_copy_only=False)
+            enough = lengths >= least
+            if not enough.any():
+                continue
+            batch, total = batch.filter(pa.array(enough)), np.cumsum(lengths[enough])
+            full = np.flatnonzero(np.diff(total // MOST_FITTED)) + 1
+            for begin, end in pairwise([0, *full.tolist(), len(batch)]):
+                yield batch.slice(begin, end - begin)
+
     def locate(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
         known = shared.value
         least = known.state.shape[1] + 1
-        for batch in batches:
-            lengths = batch.column("to").value_lengths().to_numpy(zero_copy_only=False)
-            batch = batch.filter(pa.array(lengths >= least))
-            if not len(batch):
-                continue
+        for batch in parts(batches, least):
             names = batch.column("to").flatten().dictionary_encode()
             rows = np.array([known.index[name] for name in names.dictionary.to_pylist()])
             landmark = rows[names.indices.to_numpy()]

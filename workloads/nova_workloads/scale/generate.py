@@ -14,6 +14,7 @@ from nova_core.model.directories import new_directory
 from nova_core.model.files import write_text
 from nova_core.model.syntax import dump
 from nova_workloads import topology
+from nova_workloads.scale.embed import MOST_LANDMARKS
 from nova_workloads.scale.tables import BLOCK, name_parts
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Shape:
         )  # fmt: skip
         if not 1 <= self.sinks <= self.joins:
             raise ProblemError(f"generate: sinks {self.sinks}; expected 1 to {self.joins}")
-        most = min(self.nodes, BLOCK)
+        most = min(self.nodes, MOST_LANDMARKS)
         if self.landmarks is not None and not self.dimensions + 2 <= self.landmarks <= most:
             raise ProblemError(
                 f"generate: landmarks {self.landmarks}; expected {self.dimensions + 2} to {most}"

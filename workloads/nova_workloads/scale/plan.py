@@ -7,16 +7,14 @@ of which is on the driver. What grows with the problem is never there.
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 from msgspec import UNSET
 from pyspark.sql import functions as F  # noqa: N812 (its usual name)
@@ -33,6 +31,7 @@ from nova_core.strategies.nova import SPREAD_BREAKS, NovaParameters
 from nova_workloads.scale.anchors import check_nodes, read_joins, write_pairs, write_sources
 from nova_workloads.scale.cells import (
     hosts_of,
+    in_sample,
     meets,
     meets_any,
     place_cells,
@@ -45,16 +44,24 @@ from nova_workloads.scale.coarse import Coarse
 from nova_workloads.scale.digest import digest_of
 from nova_workloads.scale.part import Query
 from nova_workloads.scale.picture import draw
-from nova_workloads.scale.stages import Stages
-from nova_workloads.scale.tables import Problem, column_names, write_in_order
+from nova_workloads.scale.stages import Stages, beside
+from nova_workloads.scale.tables import (
+    Problem,
+    fingerprint,
+    link_table,
+    parquet_files,
+    spread_rows,
+    write_in_order,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# Nodes per cell, unless the number of cells is given.
-CELL_NODES = 200_000
-# Nodes that are sampled for the coarse plan.
+# Nodes per cell, and joins, unless the number of cells is given.
+CELL_NODES = CELL_JOINS = 200_000
+# Nodes that are sampled for the coarse plan, and the most joins.
 SAMPLE = 200_000
+SAMPLE_JOINS = 1_000_000
 # Joins and nodes that the driver takes.
 LAST_JOINS = 200_000
 LAST_NODES = 1_000_000
@@ -71,7 +78,8 @@ class Scale:
 
     Attributes:
         parameters: of Nova; the index is the capacity tree.
-        cells: of the cost space, rounded up to a power of two; None for one per `CELL_NODES`.
+        cells: of the cost space, rounded up to a power of two; None for one per `CELL_NODES` or
+            `CELL_JOINS`, whichever are more.
         sample: nodes in the coarse plan.
     """
 
@@ -101,12 +109,21 @@ def open_plan(plan: Path) -> PlanTablesHeader:
     Raises:
         PlanError: for one that is not, or whose tables hold more than is checked here.
     """
+    import pyarrow.parquet as pq
+
     header = read_typed(plan / "plan.json", PlanTablesHeader, "nova_plan", VERSION, PlanError)
-    instances = plan / header.tables.instances
+    instances = written_tables(plan, header)["instances"]
+    columns = pq.read_schema(parquet_files(instances, PlanError)[0]).names
     for name in ("feeds", "left_route"):
-        if name in column_names(instances):
+        if name in columns:
             raise PlanError(f"{instances}: column {name!r}: use nova check")
     return header
+
+
+def written_tables(plan: Path, header: PlanTablesHeader) -> dict[str, Path]:
+    """The tables of a plan by their names."""
+    tables = {"instances": header.tables.instances, "partitions": header.tables.partitions}
+    return {name: plan / table for name, table in tables.items() if table is not UNSET}
 
 
 def plan(
@@ -139,7 +156,7 @@ def plan(
         "cells": scale.cells,
         "sample": scale.sample,
     }
-    with Stages(output.with_name(f"{output.name}.stages"), settings, step) as stages:
+    with Stages(beside(output, "stages"), settings, step) as stages:
         report = _Run(spark, problem, scale, stages).run(output)
         stages.remove()
     return report
@@ -168,6 +185,9 @@ def locate(spark: SparkSession, problem: Problem, stages: Stages, objective: str
     Raises:
         ProblemError: for a problem that cannot be used.
     """
+    if not problem.count("matrix"):
+        raise ProblemError(f"{problem.path}: tables.matrix: no pairs; there is nothing to place")
+    spread_rows(spark, problem.count("nodes") + problem.count("matrix"))
     nodes = stages.once("nodes", lambda _: check_nodes(spark, problem))
     sources, rows = stages.path("sources") / "rows", stages.path("pairs") / "rows"
     stages.once("sources", lambda place: write_sources(spark, problem, place / "rows"))
@@ -201,19 +221,19 @@ def check_plan(
     Raises:
         PlanError: for a plan of another problem.
     """
-    path = plan / "plan.json"
-    tables = {"instances": header.tables.instances, "partitions": header.tables.partitions}
-    written = {name: plan / table for name, table in tables.items() if table is not UNSET}
+    path, written = plan / "plan.json", written_tables(plan, header)
     limits = {name: header.parameters.get(name) for name in ("bandwidth", "c_min")}
     parameters = NovaParameters(
         objective=header.objective if header.objective in OBJECTIVES else "latency",
         bandwidth=limits["bandwidth"],
         c_min=limits["c_min"] or 0.0,
     )
-    settings = {"files": problem.fingerprint(), "plan": header.problem.digest}
-    with Stages(plan.with_name(f"{plan.name}.check"), settings, step) as stages:
+    files = [path, *(file for one in written.values() for file in parquet_files(one, PlanError))]
+    settings = {"files": problem.fingerprint() | fingerprint(files)}
+    with Stages(beside(plan, "check"), settings, step) as stages:
         found = locate(spark, problem, stages, parameters.objective)
         if header.problem.digest != found.digest:
+            stages.remove()
             raise PlanError(
                 f"{path}: problem.digest: made for {header.problem.name!r} "
                 f"({header.problem.digest}), not for {problem.name!r} ({found.digest}); plan this "
@@ -262,7 +282,7 @@ class _Run:
             **found.nodes,
             "pairs": found.pairs["pairs"],
             "required": found.pairs["required"],
-            "cells": self._cells(found.nodes["hosts"]),
+            "cells": self._cells(found.nodes["hosts"], found.pairs["pairs"]),
             "rounds": rounds,
             "cut_joins": tables["cut"],
             "spread_pieces": spread,
@@ -283,16 +303,18 @@ class _Run:
         }
         with new_directory(output) as place:
             for name, table in written.items():
-                shutil.copytree(table, place / name, copy_function=os.link)
+                link_table(table, place / name)
             draw(stages.path("check") / "density.npz", place / "space.png", problem.name)
-            write_text(place / "report.json", json.dumps(report, indent=2) + "\n")
+            # Infinity, of unlimited capacities, is no JSON: it becomes null.
+            report_text = msgspec.json.format(msgspec.json.encode(report), indent=2)
+            write_text(place / "report.json", report_text.decode() + "\n")
             write_text(place / "plan.json", dump(header, ".json"))
         return report
 
     # --- rounds -----------------------------------------------------------------------------------
 
-    def _cells(self, hosts: int) -> int:
-        cells = self._scale.cells or hosts // CELL_NODES
+    def _cells(self, hosts: int, joins: int) -> int:
+        cells = self._scale.cells or max(hosts // CELL_NODES, joins // CELL_JOINS)
         return 1 << max(0, math.ceil(math.log2(max(cells, 1))))
 
     def _rounds(self, found: Located) -> dict[str, dict[str, Any]]:
@@ -316,13 +338,14 @@ class _Run:
         limit = min(found.nodes["largest_host"], self._parameters.bandwidth or math.inf)
         above = F.col("left_rate") + F.col("right_rate") > limit * (1 + 1e-9)
         if pairs["largest"] > limit and 0 < joins.where(above).count() <= LAST_JOINS:
-            able = has_most_room(hosts, count)
+            able = has_most_room(hosts, count, joins.where(above), query)
             done["cut"] = self._here("cut", hosts.where(able), joins.where(above))
             hosts, joins = self._after("cut", hosts, able), joins.where(~above)
             pairs = {**pairs, "largest": limit}
-        while turn == 1 or (turn <= ROUNDS and waiting > LAST_JOINS):
+        while turn == 1 or (turn <= ROUNDS and waiting > LAST_JOINS and count):
             name = f"round-{turn}"
-            make = partial(self._round, hosts, joins, count, pairs["largest"], turn == ROUNDS)
+            cut, largest = turn == ROUNDS, pairs["largest"]
+            make = partial(self._round, hosts, joins, count, waiting, largest, cut)
             facts = done[name] = self._stages.once(name, make)
             count, waiting, turn = facts["room"], facts["waiting"], turn + 1
             hosts = read_kind(spark, [self._rows(name)], "room", query)
@@ -331,7 +354,8 @@ class _Run:
             missing = facts["missing"]
             raise InfeasibleError(_no_room(self._problem.name, waiting, missing), missing)
         if waiting:
-            done["last"] = self._here("last", hosts.where(has_most_room(hosts, count)), joins)
+            able = has_most_room(hosts, count, joins, query)
+            done["last"] = self._here("last", hosts.where(able), joins)
         return done
 
     def _round(
@@ -339,13 +363,14 @@ class _Run:
         hosts: DataFrame,
         joins: DataFrame,
         count: int,
+        waiting: int,
         largest: float,
         cut: bool,
         place: Path,
     ) -> dict[str, Any]:
         seed, query = self._parameters.seed, self._query
-        cells = self._cells(count)
-        share = min(1.0, self._scale.sample / count)
+        cells = self._cells(count, waiting)
+        share = min(1.0, self._scale.sample / count, SAMPLE_JOINS / max(waiting, 1))
         coarse = Coarse.single()
         if cells > 1:
             some_joins = sample(joins, "pair", share, seed).toArrow()
@@ -402,8 +427,8 @@ class _Run:
             return counts.asDict()
 
         hosts_of_each = self._stages.once("requirements", count)
-        rare = []
-        for row in some:
+        rare, nodes_left, joins_left = [], LAST_NODES, LAST_JOINS
+        for row in sorted(some, key=lambda one: (hosts_of_each[str(one)], one)):
             alike = np.flatnonzero(query.requirement == query.requirement[row]).tolist()
             needed = sum(pairs["of_join"].get(str(one), 0.0) for one in alike)
             if not hosts_of_each[str(row)] and needed:
@@ -413,8 +438,11 @@ class _Run:
                     needed,
                 )
             joins = sum(pairs["pairs_of_join"].get(str(one), 0) for one in alike)
-            if hosts_of_each[str(row)] <= RARE_NODES and joins <= LAST_JOINS:
+            able = hosts_of_each[str(row)]
+            # The driver takes all of them together.
+            if able <= min(RARE_NODES, nodes_left) and joins <= joins_left:
                 rare += alike
+                nodes_left, joins_left = nodes_left - able, joins_left - joins
         return rare
 
     def _refuse_overload(self, found: Located) -> None:
@@ -455,20 +483,33 @@ def sample_of_nodes(hosts: DataFrame, share: float, seed: int, largest: float) -
     return sample(hosts.where(~large), "row", share, seed).union(shared)
 
 
-def has_most_room(hosts: DataFrame, count: int) -> Column:
-    """Whether a node is one of at most `LAST_NODES`, those with the most room."""
+def has_most_room(hosts: DataFrame, count: int, joins: DataFrame, query: Query) -> Column:
+    """Whether a node is one of about `LAST_NODES` of ``count``, those with the most room.
+
+    There are as many for each requirement of the joins: those that meet a rare one may be small.
+    """
     if count <= LAST_NODES:
         return F.lit(True)
-    # Whole classes of capacity, so that the choice does not depend on the order of rows.
+    waiting = sorted(row["join"] for row in joins.select("join").distinct().collect())
+    _, first = np.unique(query.requirement[waiting], return_index=True)
+    chosen = F.lit(False)
+    for able in (meets(query, waiting[at]) for at in first):
+        roomy = _most_room(hosts.where(able), LAST_NODES // len(first), query.parameters.seed)
+        chosen = chosen | (able & roomy)
+    return chosen
+
+
+def _most_room(hosts: DataFrame, most: int, seed: int) -> Column:
+    # Whole classes of capacity and a share of the last, so that the order of rows has no say.
     level = F.floor(F.log("capacity") * 1000)
     rows = hosts.groupBy(level.alias("level")).count().orderBy(F.desc("level")).collect()
-    total, least = 0, math.inf
+    left = most
     for row in rows:
-        total += row["count"]
-        if total > LAST_NODES:
-            break
-        least = row["level"]
-    return level >= least
+        if row["count"] > left:
+            some = in_sample("row", left / row["count"], seed)
+            return (level > row["level"]) | ((level == row["level"]) & some)
+        left -= row["count"]
+    return F.lit(True)
 
 
 def facts_of_round(spark: SparkSession, place: Path, query: Query) -> dict[str, Any]:

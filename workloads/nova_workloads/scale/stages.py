@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +17,12 @@ from typing import Any
 
 from nova_core import console
 from nova_core.errors import NovaError
-from nova_core.model.directories import lock_directory, new_directory, remove_leftovers
+from nova_core.model.directories import (
+    lock_directory,
+    new_directory,
+    remove_directory,
+    remove_leftovers,
+)
 from nova_core.model.files import make_directory, write_text
 
 SETTINGS, FACTS = "settings.json", "stage.json"
@@ -51,6 +55,7 @@ class Stages:
             self._lock.close()
             raise
         remove_leftovers(root)
+        remove_leftovers(root.parent, f"{root.name}.leaving")
 
     def __enter__(self) -> Stages:
         return self
@@ -67,8 +72,8 @@ class Stages:
         for name in sorted({*settings, *earlier}):
             if settings.get(name) != earlier.get(name):
                 raise NovaError(
-                    f"{self.root}: begun with {name} {earlier.get(name)}, not "
-                    f"{settings.get(name)}; remove it, or use the same settings"
+                    f"{self.root}: begun with {_difference(name, earlier, settings)}; "
+                    "remove it, or use the same settings"
                 )
 
     def path(self, name: str) -> Path:
@@ -98,8 +103,25 @@ class Stages:
         return dict(stage["facts"])
 
     def remove(self) -> None:
-        """Drop the whole directory, at the end."""
-        shutil.rmtree(self.root, ignore_errors=True)
+        """Drop the whole directory, at the end; one that is half gone would look like a run."""
+        remove_directory(self.root)
+
+
+def beside(path: Path, ending: str) -> Path:
+    """A directory beside another, with a longer name."""
+    whole = path.resolve() if path.name in ("", "..") else path
+    return whole.with_name(f"{whole.name}.{ending}")
+
+
+def _difference(name: str, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """One setting that differs, for people; of several files, the first that does."""
+    one, other = earlier.get(name), now.get(name)
+    if isinstance(one, dict) and isinstance(other, dict):
+        inner = next(key for key in sorted({*one, *other}) if one.get(key) != other.get(key))
+        if name == "files":
+            return f"other files: {inner} has changed, is new or is gone"
+        return _difference(inner, one, other)
+    return f"{name} {one}, not {other}"
 
 
 @contextmanager

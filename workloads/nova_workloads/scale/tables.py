@@ -20,7 +20,7 @@ from msgspec import UNSET
 from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
 from nova_core.costspace.measurements import GREATEST_LATENCY
-from nova_core.errors import PlanError, ProblemError
+from nova_core.errors import NovaError, ProblemError
 from nova_core.model.columnar import AXES, POSITION_KINDS, part_files, position_columns
 from nova_core.model.files import UNLIMITED
 from nova_core.model.problem_document import VERSION, OperatorRow, ProblemDocument
@@ -34,6 +34,8 @@ TABLES = ("nodes", "sources", "matrix")
 OPTIONAL = {"nodes": ("height", "penalty", "memory", "tags")}
 # Rows of a file of a table that is written in order.
 BLOCK = 250_000
+# Rows that a task of Spark's joins by a table in memory, at most.
+ROWS_OF_TASK = 500_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,12 +108,7 @@ class Problem:
         Raises:
             ProblemError: when there is none, or one is no Parquet.
         """
-        place = self.path.parent / getattr(self.header.tables, table)
-        if place.is_dir():
-            return part_files(place, ProblemError)
-        if place.suffix != ".parquet" or not place.is_file():
-            raise ProblemError(f"{place}: a .parquet file or a directory of such files is needed")
-        return [place]
+        return parquet_files(self.path.parent / getattr(self.header.tables, table), ProblemError)
 
     @cached_property
     def rows(self) -> dict[str, list[int]]:
@@ -127,11 +124,7 @@ class Problem:
         tables = [*TABLES]
         if self.header.tables is not UNSET and self.header.tables.latency_pairs is not UNSET:
             tables.append("latency_pairs")
-        names = [self.path, *(file for table in tables for file in self.files(table))]
-        return {
-            os.fspath(path.absolute()): [path.stat().st_size, path.stat().st_mtime_ns]
-            for path in names
-        }
+        return fingerprint([self.path, *(file for table in tables for file in self.files(table))])
 
     # --- in Spark ---------------------------------------------------------------------------------
 
@@ -193,7 +186,7 @@ class Problem:
         capacity = F.col("capacity")
         if dict(frame.dtypes)["capacity"] == "string":
             unlimited = F.trim(capacity) == UNLIMITED
-            capacity = F.when(unlimited, F.lit(float("inf"))).otherwise(capacity.cast("double"))
+            capacity = F.when(unlimited, F.lit(float("inf"))).otherwise(capacity.try_cast("double"))
         position = F.array(*(F.col(axis).cast("double") for axis in self.axes))
         fills = {"tags": F.lit(""), "penalty": F.lit(0.0)}
         more = [
@@ -242,12 +235,24 @@ class Problem:
         )
 
 
-def column_names(table: Path) -> list[str]:
-    """Columns of a table, a Parquet file or a directory of them."""
-    import pyarrow.parquet as pq
+def parquet_files(table: Path, error: type[NovaError]) -> list[Path]:
+    """The files of a table, in the order of their rows.
 
-    file = part_files(table, PlanError)[0] if table.is_dir() else table
-    return list(pq.read_schema(file).names)
+    Raises:
+        NovaError: of the given class, when there is none, or it is no Parquet.
+    """
+    if table.is_dir():
+        return part_files(table, error)
+    if table.suffix != ".parquet" or not table.is_file():
+        raise error(f"{table}: a .parquet file or a directory of such files is needed")
+    return [table]
+
+
+def fingerprint(files: Sequence[Path]) -> dict[str, list[int]]:
+    """What tells that files have changed, without reading them: size, and time of change, ns."""
+    return {
+        os.fspath(path.absolute()): [path.stat().st_size, path.stat().st_mtime_ns] for path in files
+    }
 
 
 def bad_name(column: str) -> Column:
@@ -266,6 +271,12 @@ def _rows_of(file: Path) -> int:
         return int(pq.read_metadata(file).num_rows)
     except (pa.ArrowException, OSError) as error:
         raise ProblemError(f"{file}: no readable table: {str(error)[:200]}") from None
+
+
+def spread_rows(spark: SparkSession, rows: int) -> None:
+    """Have Spark shuffle so many rows to so many tasks that the rows of each fit in memory."""
+    name = "spark.sql.shuffle.partitions"
+    spark.conf.set(name, str(max(int(str(spark.conf.get(name))), rows // ROWS_OF_TASK)))
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -291,6 +302,21 @@ def write_in_order(
     )
     ordered.select("_block", *columns).write.partitionBy("_block").parquet(os.fspath(place))
     name_parts(place)
+
+
+def link_table(source: Path, target: Path) -> None:
+    """The same files under another name, without a copy where that is possible."""
+
+    def link(one: str, other: str) -> None:
+        try:
+            os.link(one, other)
+        except OSError:
+            shutil.copyfile(one, other)
+
+    if source.is_dir():
+        shutil.copytree(source, target, copy_function=link)
+    else:
+        link(os.fspath(source), os.fspath(target))
 
 
 def name_parts(place: Path) -> None:
