@@ -95,7 +95,8 @@ class _Check:
             .join(self._cut, "operator", "left")
             .join(nodes, "node", "left")
         )
-        m, n = (F.coalesce(F.size(f"{side}_parts"), F.lit(1)) for side in SIDES)
+        sizes = (F.coalesce(F.size(f"{side}_parts"), F.lit(1)) for side in SIDES)
+        m, n = (size.cast("long") for size in sizes)
         legs = []
         for leg in range(3):
             squares = [
@@ -334,17 +335,20 @@ class _Check:
         step = np.where(high > low, (high - low) / GRID, 1.0)
 
         def grid(frame: DataFrame, at: list[Column], what: Column) -> Any:
+            # Virtual positions may be outside by a rounding.
             index = [
-                F.least(F.lit(GRID - 1), F.floor((x - float(low[k])) / float(step[k]))).alias(
-                    f"g{k}"
-                )
+                F.floor((x - float(low[k])) / float(step[k])).alias(f"g{k}")
                 for k, x in enumerate(at)
             ]
             found = np.zeros((GRID, GRID))
             rows = frame.select(*index, what.alias("w")).groupBy(*(f"g{k}" for k in range(flat)))
             table = rows.agg(F.sum("w").alias("w")).toArrow()
-            columns = [np.asarray(table.column(f"g{k}"), np.int64) for k in range(flat)]
-            found[columns[0], columns[1] if flat > 1 else 0] = table.column("w").to_numpy()
+            columns = [
+                np.clip(np.asarray(table.column(f"g{k}"), np.int64), 0, GRID - 1)
+                for k in range(flat)
+            ]
+            where = columns[0], columns[1] if flat > 1 else np.zeros_like(columns[0])
+            np.add.at(found, where, table.column("w").to_numpy())
             return found
 
         def axes(name: str) -> list[Column]:

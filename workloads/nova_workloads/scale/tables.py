@@ -169,7 +169,10 @@ class Problem:
             )
         wanted = AXES if found[0] in AXES else position_columns(max(4, len(found)))
         if sorted(found) != sorted(wanted[: len(found)]):
-            raise ProblemError(f"{self.path.parent}: nodes: columns {', '.join(found)} run not on")
+            raise ProblemError(
+                f"{self.path.parent}: nodes: columns {', '.join(found)}; expected "
+                f"{', '.join(wanted[: len(found)])}"
+            )
         return list(wanted[: len(found)])
 
     @cached_property
