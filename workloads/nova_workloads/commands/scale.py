@@ -196,9 +196,7 @@ def embed(
 @click.option("--seed", type=SEED, help="Of samples and draws.")
 @spark_options
 @shared.json_option
-@click.pass_context
 def plan(
-    ctx: click.Context,
     problem: Path,
     output: Path,
     cells: int | None,
@@ -229,7 +227,7 @@ def plan(
     else:
         _show(report)
         console.say(f"plan written to {output}")
-    ctx.exit(0 if report["report"]["honest"] else 1)
+    click.get_current_context().exit(0 if report["report"]["honest"] else 1)
 
 
 @scale.command()
