@@ -17,7 +17,6 @@ from nova_core.model.verify import verify
 from nova_core.strategies.nova import Nova, NovaParameters
 from nova_workloads.scale import plan as planning
 from nova_workloads.scale.part import Query
-from nova_workloads.scale.stages import Stages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,13 +73,9 @@ def test_broken_plans_are_found_as_the_core_finds_them(
 def test_a_check_that_was_ended_does_not_answer_for_another_plan(
     spark: SparkSession, small: Path, small_plan: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
-    """Ended after its last stage, and the plan's tables are replaced."""
     output = edited(small_plan[0], tmp_path / "plan", "instances", lambda table: table)
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        pytest.raises(KeyboardInterrupt),
-    ):
-        patch.setattr(Stages, "remove", ended)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(planning, "locate", ended)
         checked(spark, small, output)
     edited(small_plan[0], tmp_path / "other", "instances", lambda table: table.slice(1))
     (output / "instances" / "part-000000.parquet").unlink()
@@ -91,7 +86,7 @@ def test_a_check_that_was_ended_does_not_answer_for_another_plan(
         checked(spark, small, output)
 
 
-def ended(_: Stages) -> None:
+def ended(*_: object) -> None:
     raise KeyboardInterrupt
 
 
