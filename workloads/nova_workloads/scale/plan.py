@@ -507,7 +507,8 @@ def _most_room(hosts: DataFrame, most: int, seed: int) -> Column:
     for row in rows:
         if row["count"] > left:
             some = in_sample("row", left / row["count"], seed)
-            return (level > row["level"]) | ((level == row["level"]) & some)
+            chosen: Column = (level > row["level"]) | ((level == row["level"]) & some)
+            return chosen
         left -= row["count"]
     return F.lit(True)
 
