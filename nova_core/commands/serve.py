@@ -11,20 +11,20 @@ from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
 from nova_core.numbers import at_least
+from nova_core.service.settings import MIB, Settings
 
-MIB = 2**20
 TOKEN = "NOVA_TOKEN"
 
 
 @click.command(short_help="Serve placements to engines over HTTP.")
 @click.argument("directory", type=paths.OutputPath(file_okay=False))
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; this machine's."
+    "--host", default=Settings.host, show_default=True, help="Address to listen on; this machine's."
 )
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    default=8571,
+    default=Settings.port,
     show_default=True,
     help="0 for any that is free.",
 )
@@ -36,7 +36,7 @@ TOKEN = "NOVA_TOKEN"
 @click.option(
     "--max-body",
     type=at_least(1),
-    default=64,
+    default=Settings.limit // MIB,
     show_default=True,
     metavar="MIB",
     help="The largest body a request may have.",
@@ -44,7 +44,7 @@ TOKEN = "NOVA_TOKEN"
 @click.option(
     "--body-memory",
     type=at_least(256),
-    default=512,
+    default=Settings.body_memory // MIB,
     show_default=True,
     metavar="MIB",
     help="Memory that reading a large body may take.",
@@ -52,7 +52,7 @@ TOKEN = "NOVA_TOKEN"
 @click.option(
     "--idle",
     type=click.FloatRange(min=0),
-    default=60.0,
+    default=(Settings.idle or 0) / 60,
     show_default=True,
     metavar="MINUTES",
     help="A placement that nobody uses so long leaves the memory until it is used; 0: never.",
@@ -78,7 +78,6 @@ def serve(
     token = _token(token_file)
     with shared.extra("serve"):
         from nova_core.service.server import serve
-        from nova_core.service.store import Settings
 
     def ready(url: str) -> None:
         if as_json:

@@ -14,7 +14,8 @@ import uvicorn
 from nova_core import console
 from nova_core.errors import NovaError
 from nova_core.service.application import application
-from nova_core.service.store import Settings, Store
+from nova_core.service.settings import Settings
+from nova_core.service.store import Store
 
 # Seconds that requests under way have to end.
 PATIENCE = 10

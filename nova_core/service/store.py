@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Any
 
 from nova_core import console
@@ -20,33 +18,7 @@ from nova_core.model.problem import Problem
 from nova_core.service.hosted import HostedPlacement
 from nova_core.service.intake import Intake, RefusedError, place, read_kept, require_problem
 from nova_core.service.metrics import Metrics
-
-MIB = 2**20
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How the service runs.
-
-    Attributes:
-        directory: what it keeps; made if missing.
-        host: address or name to listen on.
-        port: 0 for any that is free.
-        token: what clients must present as bearer; None for none, on this machine only.
-        limit: bytes that a request's body may have.
-        sync: whether events wait for the disk itself (power cuts).
-        idle: seconds after which a placement that nobody uses leaves the memory; None: never.
-        body_memory: bytes that reading a large body may take.
-    """
-
-    directory: Path
-    host: str = "127.0.0.1"
-    port: int = 8571
-    token: str | None = None
-    limit: int = 64 * MIB
-    sync: bool = False
-    idle: float | None = 3600.0
-    body_memory: int = 512 * MIB
+from nova_core.service.settings import Settings
 
 
 class Store:

@@ -365,7 +365,8 @@ def _service(place: Path) -> str:
     from starlette.testclient import TestClient
 
     from nova_core.service.application import application
-    from nova_core.service.store import Settings, Store
+    from nova_core.service.settings import Settings
+    from nova_core.service.store import Store
 
     place.mkdir()
     service = application(Store(Settings(place, limit=2**20)))

@@ -78,7 +78,8 @@ def service_requests(folder: Path) -> int:
     from starlette.testclient import TestClient
 
     from nova_core.service.application import application
-    from nova_core.service.store import Settings, Store
+    from nova_core.service.settings import Settings
+    from nova_core.service.store import Store
 
     refused = 0
     (folder / "state").mkdir()
@@ -108,7 +109,8 @@ def service_directory(folder: Path) -> int:
     from starlette.testclient import TestClient
 
     from nova_core.service.application import application
-    from nova_core.service.store import Settings, Store
+    from nova_core.service.settings import Settings
+    from nova_core.service.store import Store
 
     app = application(Store(Settings(folder / "service", limit=2**20)))
     refused = 0

@@ -12,7 +12,8 @@ from serving import LIMIT, Service, begin
 from starlette.testclient import TestClient
 
 from nova_core.service.application import application
-from nova_core.service.store import Settings, Store
+from nova_core.service.settings import Settings
+from nova_core.service.store import Store
 
 
 @pytest.fixture

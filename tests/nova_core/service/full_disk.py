@@ -46,7 +46,8 @@ def try_level(place: Path, pages: int, before: int, sync: bool) -> dict[str, int
     from serving import begin, rate
 
     from nova_core.service.application import application
-    from nova_core.service.store import Settings, Store
+    from nova_core.service.settings import Settings
+    from nova_core.service.store import Store
 
     def client() -> TestClient:
         app = application(Store(Settings(place / "data", sync=sync, limit=2**20)))
