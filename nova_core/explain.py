@@ -550,26 +550,26 @@ class Verdicts:
     def reasons(self) -> list[str]:
         """Why it is here, and why it is (not) cut."""
         plan, nodes = self.plan, self.plan.problem.nodes
-        said = []
+        reasons = []
         if "capacity" in plan.breaks and plan.strategy != "nova":
-            said.append(f"strategy {plan.strategy} places without regard to capacity")
+            reasons.append(f"strategy {plan.strategy} places without regard to capacity")
         elif plan.breaks:
-            said.append(f"the plan may break on purpose: {', '.join(plan.breaks)}")
+            reasons.append(f"the plan may break on purpose: {', '.join(plan.breaks)}")
         cheaper = self.order[self.cost[self.order] < self.actual - TOLERANCE * self.actual]
         if self.is_cut:
-            return [*said, self._why_cut()]
+            return [*reasons, self._why_cut()]
         (host,) = self.share
-        said.append("not cut: it runs whole on one node")
+        reasons.append("not cut: it runs whole on one node")
         if not len(cheaper):
-            said.append(f"{nodes.ids[host]} is the cheapest of {len(self.order)} workers")
-            return said
+            reasons.append(f"{nodes.ids[host]} is the cheapest of {len(self.order)} workers")
+            return reasons
         open_nodes = cheaper[self._fits(self.needs, self.free[cheaper])]
         text = f"{len(cheaper)} of {len(self.order)} workers would be cheaper"
         if not len(open_nodes):
-            return [*said, f"{text}; none of them has {self.needs:g} tuples/s free"]
+            return [*reasons, f"{text}; none of them has {self.needs:g} tuples/s free"]
         gain = self.actual - self.cost[open_nodes[0]]
         return [
-            *said,
+            *reasons,
             f"{text}; {len(open_nodes)} of them have room at the end: moving it to "
             f"{nodes.ids[open_nodes[0]]} would save {gain:.3g}",
         ]

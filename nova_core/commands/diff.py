@@ -39,22 +39,22 @@ def diff(
     from nova_core.plan_diff import diff_plans
 
     with shared.working():
-        found = diff_plans(old, new)
+        difference = diff_plans(old, new)
         outcomes = (figures.judge(old), figures.judge(new))
     if as_json:
         console.print_json(
             {
-                "same": found.same,
-                "counts": {**found.counts(), "unchanged": found.unchanged},
-                "rerouted": found.rerouted,
-                "changes": found.rows(rows or None),
+                "same": difference.same,
+                "counts": {**difference.counts(), "unchanged": difference.unchanged},
+                "rerouted": difference.rerouted,
+                "changes": difference.rows(rows or None),
                 "old": outcomes[0].to_dict(),
                 "new": outcomes[1].to_dict(),
             }
         )
     else:
-        print_diff(found, (a, b), outcomes, shared.shown_rows(rows))
-    ctx.exit(0 if found.same else 1)
+        print_diff(difference, (a, b), outcomes, shared.shown_rows(rows))
+    ctx.exit(0 if difference.same else 1)
 
 
 def print_diff(

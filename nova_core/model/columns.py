@@ -124,10 +124,10 @@ def write_tables(tables: Mapping[str, Table], directory: Path, suffix: str) -> d
 
 def file_columns(columns: Table) -> dict[str, Any]:
     """A table's columns as those of a file, arrays of numpy or Arrow."""
-    found: dict[str, Any] = {}
+    written: dict[str, Any] = {}
     for name, column in columns.items():
-        found |= _file_columns(name, column)
-    return found
+        written |= _file_columns(name, column)
+    return written
 
 
 def _file_columns(name: str, column: Column) -> dict[str, Any]:

@@ -347,9 +347,9 @@ class _PlanReader:
         numbers = table.capacity(name) if capacity else table.floats(name, np.nan)
         if order is not None:
             numbers = numbers[order]
-        wanted = np.where(column < 0, np.nan, column)
-        good = np.isnan(numbers) | np.isclose(numbers, wanted, rtol=1e-9, atol=1e-9)
-        return good, numbers, wanted
+        expected = np.where(column < 0, np.nan, column)
+        good = np.isnan(numbers) | np.isclose(numbers, expected, rtol=1e-9, atol=1e-9)
+        return good, numbers, expected
 
 
 def _as_written(column: Named, codes: Ints, names: list[str]) -> bool:

@@ -103,9 +103,9 @@ def draw(problem: Problem, plan: Plan | None = None, seed: int = 0) -> Figure:
 
 
 def _title(problem: Problem, plan: Plan | None) -> str:
-    what = f"{len(problem.matrix):,} pairs"
-    if problem.queries:
-        what = f"{len(problem.queries):,} queries"
+    one, many = ("query", "queries") if problem.queries else ("pair", "pairs")
+    count = len(problem.queries) or len(problem.matrix)
+    what = f"{count:,} {one if count == 1 else many}"
     if plan is None:
         return f"{problem.name}\n{len(problem.nodes):,} nodes, {what}"
     broken = " (may overload)" if "capacity" in plan.breaks else ""

@@ -78,7 +78,7 @@ class HostedPlacement:
         self._unwritable: str | None = None
         self._checkpoint_due = CHECKPOINT
         self._lock = asyncio.Lock()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._snapshot: tuple[int, Plan] | None = None
         self._warm = False
@@ -298,24 +298,24 @@ class HostedPlacement:
                         await asyncio.sleep(_PACE)
                 elif self._ended is not None:
                     return
-                elif not await self._waits():
+                elif not await self._changed_in_time():
                     yield b": version %d\n\n" % after
         finally:
             self._following -= 1
             self._streams.dec()
 
-    async def _waits(self) -> bool:
+    async def _changed_in_time(self) -> bool:
         """Wait until something has happened; False when nothing has for a while."""
         try:
             async with asyncio.timeout(HEARTBEAT):
-                await self._news.wait()
+                await self._changed.wait()
         except TimeoutError:
             return False
         return True
 
     def _wake(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     def end_streams(self, reason: str) -> None:
         """End all streams when they have told all there is, and take no more events."""
