@@ -45,13 +45,18 @@ class AddWorker(_Event, tag="add-worker"):
     """A node joins. It is used from then on, but nothing moves to it yet.
 
     Either its position is given, or what it has measured to some nodes, which puts it where these
-    fit best, in time that does not depend on the size of the topology (paper, section 3.5).
+    fit best, in time that does not depend on the size of the topology (paper, section 3.5). Of
+    several measurements to a node, a low percentile of the last ones counts
+    (`nova_core.costspace.PercentileFilter`).
     """
 
     node: NodeRow
     latency: Annotated[
-        dict[Name, NonNegative] | UnsetType,
-        Meta(description="ms to nodes that are there, in place of a position; names to numbers"),
+        dict[Name, NonNegative | Annotated[list[NonNegative], Meta(min_length=1)]] | UnsetType,
+        Meta(
+            description="ms to nodes that are there, in place of a position; names to numbers, or "
+            "to lists of measurements in order of time"
+        ),
     ] = UNSET
 
 

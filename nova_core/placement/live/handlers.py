@@ -96,9 +96,12 @@ def _position(state: LiveState, given: list[float], where: str) -> Floats:
     return np.array(given)
 
 
-def _located(state: LiveState, latency: Mapping[str, float], where: str) -> tuple[Floats, float]:
+def _located(
+    state: LiveState, latency: Mapping[str, float | list[float]], where: str
+) -> tuple[Floats, float]:
     """Position and height that fit measured latencies to other nodes, which stay where they are."""
     from nova_core.costspace.incremental import GREATEST_LATENCY, located
+    from nova_core.costspace.percentile_filter import filtered
 
     metrics = state.base.metrics
     if metrics:
@@ -106,19 +109,21 @@ def _located(state: LiveState, latency: Mapping[str, float], where: str) -> tupl
             f"{where}: latency: positions also measure {', '.join(metrics)}, which latencies do "
             "not tell; give a position"
         )
-    rows = []
-    for name, value in latency.items():
+    rows, measured = [], []
+    for name, values in latency.items():
         rows.append(_row(state.node_index, "node", name, f"{where}: latency: "))
-        if not value <= GREATEST_LATENCY:
+        measured.append(np.atleast_1d(np.asarray(values, np.float64)))
+        greatest = measured[-1].max()
+        if not greatest <= GREATEST_LATENCY:
             raise ProblemError(
-                f"{where}: latency: {name}: {value:g} ms; expected 0 to {GREATEST_LATENCY:g}"
+                f"{where}: latency: {name}: {greatest:g} ms; expected 0 to {GREATEST_LATENCY:g}"
             )
+    link = np.repeat(np.arange(len(rows)), [len(one) for one in measured])
+    ms = filtered(link, np.concatenate(measured))[1] if rows else np.empty(0)
     nodes = state.nodes
     height = nodes.extra[rows, 0]
     try:
-        location = located(
-            nodes.position[rows], height if height.any() else None, list(latency.values())
-        )
+        location = located(nodes.position[rows], height if height.any() else None, ms)
     except ProblemError as error:
         raise ProblemError(f"{where}: {error}") from None
     return location.position, location.height or 0.0

@@ -133,6 +133,23 @@ def test_a_new_worker_is_where_its_measurements_put_it() -> None:
     assert free_capacity(live)["new"] == 80
 
 
+def test_of_many_measurements_the_low_ones_count() -> None:
+    one = {"near": 6.0, "far": 3.0, "sink": 9.0}
+    rng = np.random.default_rng(0)
+    # Ten of each, eight of them late; and older ones, which no longer count.
+    many = {
+        name: [ms / 2] * 3 + rng.permutation([ms, ms, *(ms + rng.exponential(50, 8))]).tolist()
+        for name, ms in one.items()
+    }
+    positions = []
+    for latency in (one, many):
+        live = live_of(problem(), ["near"])
+        apply(live, event="add-worker", node={"id": "new", "capacity": 80}, latency=latency)
+        nodes = live.problem().nodes
+        positions.append(nodes.position[nodes.ids.tolist().index("new")].tolist())
+    assert positions[0] == positions[1]
+
+
 def test_latencies_do_not_tell_other_metrics() -> None:
     live = live_of(replace(problem(), metrics=("jitter",)), ["near"])
     with pytest.raises(ProblemError, match=r"also measure jitter.*; give a position"):
@@ -668,6 +685,10 @@ JOIN = {"operator": "j0", "with": "r0", "output_rate": 1}
         (
             {"event": "add-worker", "node": UNPLACED, "latency": {"far": 1, "near": 2e9}},
             r"'new': latency: near: 2e\+09 ms; expected 0 to 1e\+09",
+        ),
+        (
+            {"event": "add-worker", "node": UNPLACED, "latency": {"far": [1, 2e9], "near": 2}},
+            r"'new': latency: far: 2e\+09 ms; expected 0 to 1e\+09",
         ),
         ({"event": "move-node", "node": "near", "position": [1, 2, 3]}, "2 finite numbers"),
         ({"event": "move-sink", "operator": "nix", "node": "near"}, "unknown operator"),
