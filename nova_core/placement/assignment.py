@@ -117,11 +117,11 @@ class Assigner:
         access = _access(problem)
         pairs = Pairs(
             node=nodes,
-            anchors=np.ascontiguousarray(anchors),
-            weights=np.ascontiguousarray(weights),
-            point=np.ascontiguousarray(points),
+            anchors=_of_one_type(anchors),
+            weights=_of_one_type(weights),
+            point=_of_one_type(points),
             rate=rate,
-            maximum=np.ascontiguousarray(maximum),
+            maximum=_of_one_type(maximum),
             grid=grid,
             by_rate=by_rate,
             height=np.empty((0, 3)) if access is None else access[nodes, 1],
@@ -313,6 +313,11 @@ def host_nodes(problem: Problem, c_min: float) -> Bools:
     """(n,) nodes that may host: workers with capacity, and at least C_min of it (Eq. 3)."""
     nodes = problem.nodes
     return nodes.worker & (nodes.capacity > 0) & (nodes.capacity >= c_min)
+
+
+def _of_one_type(values: Floats) -> Floats:
+    """Contiguous and writable: kernels would be compiled again for read-only arrays, as Arrow's."""
+    return np.require(values, np.float64, ("C", "W"))
 
 
 def _pair_rates(problem: Problem) -> Floats:

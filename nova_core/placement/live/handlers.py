@@ -713,7 +713,7 @@ def _all_weights(placer: Placer, pairs: Ints) -> Floats:
     """(k, 3) weights of pairs' legs."""
     s, p = placer.state, placer.state.pairs
     if s.objective != "network-usage":
-        return np.broadcast_to(s.weights(0), (len(pairs), 3))
+        return np.tile(s.weights(0), (len(pairs), 1))
     rate = s.sources.rate
     return np.stack([rate[p.left[pairs]], rate[p.right[pairs]], p.output[pairs]], axis=1)
 
