@@ -237,6 +237,8 @@ def run(inputs: Iterator[Input], jobs: int) -> Iterator[tuple[Input, Ended, str,
             kind, detail = wrong(one, ended) if first is None else wrong_after(ended)
             if not kind and then and (first or ended).code == 0:
                 words = _filled(then.pop(0), one)
+                # What a follow-up reads again is read with the same capacities.
+                words += [word for word in one.arguments if word.startswith("--capacity=")]
                 next_child = begin(nova(words), one.folder, Limits(), "then")
                 still.append((one, next_child, then, first or ended))
                 continue
