@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nova_core.errors import InfeasibleError
+from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.model.objectives import leg_weights
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 
@@ -49,6 +49,7 @@ def lower_bound(problem: Problem, objective: str = "latency") -> float:
 
     Raises:
         InfeasibleError: when all nodes together have too little capacity.
+        ProblemError: when the solver gives up, as it does on costs of 1e19.
     """
     return relaxation(problem, objective).value
 
@@ -236,7 +237,10 @@ def _solve(
         method="highs",
     )
     if solution.status != 0 or solution.fun is None:
-        raise RuntimeError(f"linear program of the lower bound: {solution.message}")
+        raise ProblemError(
+            f"lower bound: the solver of linear programs gives up: {solution.message}; is a cost "
+            f"of {np.abs(cost).max(initial=0.0):g} right?"
+        )
     price = np.zeros(len(room))
     if len(limited):
         price[limited] = solution.ineqlin.marginals

@@ -110,7 +110,7 @@ class Program:
             options={"time_limit": max(self.remaining, 0.1), "mip_rel_gap": self._gap},
         )
         if result.status not in (0, 1, 2):
-            raise RuntimeError(f"mixed-integer program: {result.message}")
+            raise ProblemError(f"the solver of mixed-integer programs gives up: {result.message}")
         self.infeasible = result.status == 2
         bound = -np.inf if result.mip_dual_bound is None else float(result.mip_dual_bound)
         self.bound = np.inf if self.infeasible else bound

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -227,3 +228,11 @@ def test_published_optima(
     # Both are within their gap of the true optimum.
     assert optimum.bound <= published + 0.06
     assert optimum.value == pytest.approx(published, rel=4e-3)
+
+
+def test_a_solver_that_gives_up_says_so() -> None:
+    problem = random_problem(0, 4, 5, 0.8)
+    far = problem.nodes.position.copy()
+    far[0, 0] = 2.0**64
+    with pytest.raises(ProblemError, match=r"the solver .* gives up: .*; is a cost of"):
+        lower_bound(replace(problem, nodes=replace(problem.nodes, position=far)))
