@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ from nova_core.costspace.cost_space import CostSpace
 from nova_core.costspace.embedding import packed
 from nova_core.costspace.measurements import GREATEST_LATENCY as GREATEST_LATENCY
 from nova_core.costspace.measurements import check_latencies
+from nova_core.costspace.percentile_filter import filtered
 from nova_core.costspace.vivaldi import TUNING
 from nova_core.errors import ProblemError
 from nova_core.model.problem import Bools, Floats, Ints
@@ -240,15 +242,19 @@ class LiveCostSpace:
         self._state, self._error, self._present = state, error, present
 
 
-def located(position: Floats, height: Floats | None, latency: ArrayLike) -> Location:
+def located(position: Floats, height: Floats | None, latency: Sequence[Floats]) -> Location:
     """Where a node belongs that has measured others, which stay where they are.
 
     Args:
         position: (m, d) of the others, ms.
         height: (m,) of the others, ms, or None in a space without heights.
-        latency: (m,) what was measured, ms.
+        latency: what was measured to each of them, ms, in order of time; a low percentile of the
+            last measurements counts (`percentile_filter`).
 
     Raises:
         ProblemError: as `LiveCostSpace.locate`.
     """
-    return LiveCostSpace(CostSpace(position, height)).locate(np.arange(len(position)), latency)
+    others = np.arange(len(position))
+    key = np.repeat(others, [len(one) for one in latency])
+    ms = filtered(key, np.concatenate(latency))[1] if len(others) else np.empty(0)
+    return LiveCostSpace(CostSpace(position, height)).locate(others, ms)

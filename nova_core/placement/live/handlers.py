@@ -101,7 +101,6 @@ def _located(
 ) -> tuple[Floats, float]:
     """Position and height that fit measured latencies to other nodes, which stay where they are."""
     from nova_core.costspace.incremental import GREATEST_LATENCY, located
-    from nova_core.costspace.percentile_filter import filtered
 
     metrics = state.base.metrics
     if metrics:
@@ -118,12 +117,10 @@ def _located(
             raise ProblemError(
                 f"{where}: latency: {name}: {greatest:g} ms; expected 0 to {GREATEST_LATENCY:g}"
             )
-    link = np.repeat(np.arange(len(rows)), [len(one) for one in measured])
-    ms = filtered(link, np.concatenate(measured))[1] if rows else np.empty(0)
     nodes = state.nodes
     height = nodes.extra[rows, 0]
     try:
-        location = located(nodes.position[rows], height if height.any() else None, ms)
+        location = located(nodes.position[rows], height if height.any() else None, measured)
     except ProblemError as error:
         raise ProblemError(f"{where}: {error}") from None
     return location.position, location.height or 0.0

@@ -378,4 +378,4 @@ def test_plots_draw_queries(nodes: int) -> None:
     figure.draw_without_rendering()
     texts = {text.get_text() for text in figure.findobj(Text)}
     assert {"sink", "virtual position (ideal)"} <= texts
-    assert any("1 queries in" in text for text in texts)
+    assert any("1 query in" in text for text in texts)
