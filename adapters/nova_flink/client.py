@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from urllib.parse import urlsplit
 
 import nova_core
 import nova_engines
@@ -22,6 +21,7 @@ from nova_engines.dataflow import Dataflow
 from nova_engines.query_flow import QueryFlow, Readings
 from nova_engines.workload import Workload
 from nova_flink.home import FlinkHome
+from nova_flink.rest import host_and_port
 
 # The client of a job or two: no time is spent on compiling it well.
 JVM = "-Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
@@ -47,9 +47,7 @@ class Client:
     def __init__(
         self, home: FlinkHome, rest_url: str, extra_jars: Sequence[str | Path] = ()
     ) -> None:
-        parts = urlsplit(rest_url)
-        if not parts.hostname or not parts.port:
-            raise ClientError(f"{rest_url}: expected http://HOST:PORT")
+        host_and_port(rest_url)
         self._scratch = tempfile.TemporaryDirectory(prefix="nova-flink-client-")
         scratch = Path(self._scratch.name)
         self._log = scratch / "client.log"

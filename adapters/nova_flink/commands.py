@@ -123,7 +123,7 @@ def move(
 def _rest(url: str) -> Rest:
     from nova_flink.rest import Rest
 
-    return Rest(url if "://" in url else f"http://{url}")
+    return Rest.at(url)
 
 
 def _document(file: Path) -> dict[str, object]:

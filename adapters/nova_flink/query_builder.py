@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from nova_core.errors import NovaError
 from nova_engines.query_flow import (
@@ -22,6 +21,7 @@ from nova_engines.query_flow import (
 )
 from nova_flink.builder import remote_environment
 from nova_flink.pin import slot_sharing_group
+from nova_flink.rest import host_and_port
 
 SETTINGS = {
     "parallelism.default": "1",
@@ -45,13 +45,11 @@ def submit(
     Raises:
         NovaError: for a URL without host and port, or a source without readings.
     """
-    parts = urlsplit(rest_url)
-    if not parts.hostname or not parts.port:
-        raise NovaError(f"{rest_url}: expected http://HOST:PORT")
+    host, port = host_and_port(rest_url)
     from pyflink.java_gateway import get_gateway
 
     gateway = get_gateway()
-    environment = remote_environment(gateway, parts.hostname, parts.port, dict(SETTINGS))
+    environment = remote_environment(gateway, host, port, dict(SETTINGS))
     _Job(gateway, environment, flow, readings, results).build()
     return str(environment.executeAsync(name).getJobID().toString())
 

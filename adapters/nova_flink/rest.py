@@ -61,6 +61,23 @@ class Counters:
         return None not in (self.records_in, self.records_out, self.back_pressured_ms)
 
 
+def host_and_port(url: str) -> tuple[str, int]:
+    """Both parts of a URL such as ``http://10.0.0.1:8081``.
+
+    Raises:
+        FlinkError: for a URL without them.
+    """
+    try:
+        parts = urllib.parse.urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        # Brackets without an IPv6 address in them, a port that is no number.
+        host = port = None
+    if not host or not port:
+        raise FlinkError(f"{url}: expected http://HOST:PORT")
+    return host, port
+
+
 class Rest:
     """A running cluster.
 
@@ -75,6 +92,11 @@ class Rest:
         # Hosts of a cluster are near: no proxy stands between.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
+    @classmethod
+    def at(cls, address: str) -> Rest:
+        """The one that people name by its URL, or by HOST:PORT."""
+        return cls(address if "://" in address else f"http://{address}")
+
     def get(self, path: str) -> Any:
         """The JSON document at a path.
 
@@ -85,10 +107,10 @@ class Rest:
 
     def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{self.url}{path}", data, method=method)
-        if data is not None:
-            request.add_header("Content-Type", "application/json")
         try:
+            request = urllib.request.Request(f"{self.url}{path}", data, method=method)
+            if data is not None:
+                request.add_header("Content-Type", "application/json")
             with self._opener.open(request, timeout=self.timeout_s) as answer:
                 text = answer.read()
             return json.loads(text) if text else {}

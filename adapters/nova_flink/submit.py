@@ -7,12 +7,12 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from nova_core.errors import NovaError
 from nova_engines.dataflow import Dataflow
 from nova_engines.workload import Workload
 from nova_flink.builder import build, remote_environment, settings
+from nova_flink.rest import host_and_port
 
 LEAD_S = 10
 
@@ -25,13 +25,11 @@ def submit(
     Raises:
         NovaError: for a URL without host and port.
     """
-    parts = urlsplit(rest_url)
-    if not parts.hostname or not parts.port:
-        raise NovaError(f"{rest_url}: expected http://HOST:PORT")
+    host, port = host_and_port(rest_url)
     from pyflink.java_gateway import get_gateway
 
     gateway = get_gateway()
-    environment = remote_environment(gateway, parts.hostname, parts.port, settings(workload))
+    environment = remote_environment(gateway, host, port, settings(workload))
     build(gateway, environment, dataflow, workload, results)
     return str(environment.executeAsync(name).getJobID().toString())
 

@@ -139,7 +139,8 @@ class LatencyPart(_Struct):
 
     nodes: Annotated[list[Name] | UnsetType, Meta(description="the matrix's rows")] = UNSET
     matrix: Annotated[
-        list[list[float]] | UnsetType, Meta(description="ms, a row and a column per node")
+        list[list[float]] | UnsetType,
+        Meta(description="ms, a row and a column per node; NaN where nothing was measured"),
     ] = UNSET
     file: Annotated[
         str | UnsetType,

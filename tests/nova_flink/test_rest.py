@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from nova_flink.rest import FlinkError, Rest
+from nova_flink.rest import FlinkError, Rest, host_and_port
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -96,3 +96,13 @@ def test_a_job_has_ended_when_its_slots_are_free(rest: Rest) -> None:
 def test_waiting_for_nobody_says_that_nothing_answers() -> None:
     with pytest.raises(FlinkError, match="no answer"):
         Rest("http://127.0.0.1:9").wait_task_managers(["a"], 0.2)
+
+
+def test_addresses() -> None:
+    assert Rest.at("h:1").url == Rest.at("http://h:1/").url == "http://h:1"
+    assert host_and_port("http://h:1") == ("h", 1)
+    for wrong in ("http://h", "http://[red]:1", "http://h:x", "h:1"):
+        with pytest.raises(FlinkError, match="expected http://HOST:PORT"):
+            host_and_port(wrong)
+    with pytest.raises(FlinkError, match="red"):
+        Rest.at("[red]").overview()

@@ -303,6 +303,7 @@ def test_an_interrupt_ends_with_the_account(tmp_path: Path, number: signal.Signa
         (["--synthetic", "2", "--rate", "1", "--to", "tcp://h"], "--to tcp://h: expected"),
         (["--synthetic", "2", "--rate", "1", "--to", "tcp://h:99999"], "ort out of range"),
         (["--synthetic", "2", "--rate", "1", "--to", "udp://h:1"], "--to udp://h:1: expected"),
+        (["--synthetic", "2", "--rate", "1", "--to", "tcp://[h]:1"], "--to tcp://[h]:1: 'h' does"),
         (["--synthetic", "2", "--rate", "1", "--to", "kafka://h:1"], "--to kafka://h:1: expected"),
         (["--synthetic", "2", "--rate", "1", "--split", "sensor"], "standard output is one stream"),
         (["--synthetic", "2", "--rate", "1", "--json"], "standard output carries the tuples"),

@@ -349,7 +349,12 @@ def checked_base(url: str) -> str:
     Raises:
         FetchError: for one that is not http or https.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.netloc or not url.isascii():
+    try:
+        parts = urlsplit(url)
+        right = parts.scheme in ("http", "https") and parts.netloc and url.isascii()
+    except ValueError:
+        # Brackets without an IPv6 address in them.
+        right = False
+    if not right:
         raise FetchError(f"--url {url}: expected an address such as https://host/path")
     return url.rstrip("/")

@@ -224,8 +224,8 @@ class Target:
             return cls("stdout")
         if "://" not in text:
             return cls("file", path=Path(text))
-        parts = urlsplit(text)
         try:
+            parts = urlsplit(text)
             host, port = parts.hostname, parts.port
         except ValueError as error:
             raise NovaError(f"--to {text}: {error}; expected {TARGETS}") from error

@@ -272,7 +272,7 @@ def verify(
         from nova_flink import own_jobs
         from nova_flink.rest import Rest
 
-        reached_at = Rest(rest if "://" in rest else f"http://{rest}")
+        reached_at = Rest.at(rest)
         found = own_jobs.find(reached_at, job)
         _show(own_jobs.verify(reached_at, found), {"job": found}, as_json)
         return

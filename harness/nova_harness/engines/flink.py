@@ -88,7 +88,7 @@ class FlinkRunner:
 
     def cluster(self, address: str, problem: Problem | None) -> FlinkCluster:
         """The one whose REST interface has that URL."""
-        return FlinkCluster(Rest(address if "://" in address else f"http://{address}"))
+        return FlinkCluster(Rest.at(address))
 
     def engine(self, hosts: Hosts, transport: str, broker: str) -> Engine:
         """Flink whose sources make readings, or take them from Kafka."""

@@ -221,6 +221,9 @@ def test_bad_input_is_refused(
     bad = tmp_path / "bad.csv"
     bad.write_text("id,x,y,height\na,1,2,-3\n")
     assert "row 1, node 'a'" in refused("topology", "error", bad, latencies)
+    bad.write_text("id,x,y\na,1,2\nb,1e308,2\n")
+    for command in (["error"], ["plot", "-o", out.with_suffix(".svg")]):
+        assert "row 2, node 'b'" in refused("topology", *command, bad, latencies)
     bad.write_text("id,height\na,3\n")
     assert "no coordinates" in refused("topology", "error", bad, latencies)
     bad.write_text("id,x,y\na,1,2\nb,1,2\n")
