@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from nova_core.costspace.cost_space import CostSpace
 from nova_core.costspace.embedding import packed
-from nova_core.costspace.measurements import GREATEST_LATENCY as GREATEST_LATENCY
 from nova_core.costspace.measurements import check_latencies
 from nova_core.costspace.percentile_filter import filtered
 from nova_core.costspace.vivaldi import TUNING

@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 
 from nova_core.costspace.sweeps import Workers
 from nova_core.errors import ProblemError, ProblemWarning
-from nova_core.model.problem import Floats, Ints, PairLatencies, Strings
+from nova_core.model.problem import GREATEST_LATENCY, Floats, Ints, PairLatencies, Strings
 
-# Far beyond any path on Earth; above it a unit must be wrong, or the measurement.
-GREATEST_LATENCY = 1e9
 # Nodes with the same latencies are told apart by their neighbours', and those by theirs.
 _REFINEMENTS = 3
 # Groups, and nodes of each, that an error names.

@@ -26,12 +26,18 @@ from nova_core.costspace.latency_files import (
     of_problem,
     read_measurements,
 )
-from nova_core.costspace.measurements import GREATEST_LATENCY
 from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model.columnar import POSITION_KINDS, position_columns, read_columns, write_columns
 from nova_core.model.files import DOCUMENT_SUFFIXES, read_problem, write_problem
 from nova_core.model.latencies import arranged, read_latency
-from nova_core.model.problem import Floats, Ints, PairLatencies, Problem, Strings
+from nova_core.model.problem import (
+    GREATEST_LATENCY,
+    Floats,
+    Ints,
+    PairLatencies,
+    Problem,
+    Strings,
+)
 from nova_core.model.syntax import suggestion
 from nova_core.model.validation import check_ids
 

@@ -27,6 +27,10 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Strings = NDArray[np.str_]
 
+# ms, of latencies and coordinates. Far beyond any path on Earth; above it a unit must be wrong, or
+# the measurement, and squares and sums would soon be no numbers.
+GREATEST_LATENCY = 1e9
+
 
 def _column_names(table: object) -> list[str]:
     return [f.name for f in fields(table)]  # type: ignore[arg-type]

@@ -11,12 +11,13 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from nova_core.model.problem import GREATEST_LATENCY
 from nova_core.model.queries import Name as Name
 from nova_core.model.queries import Positive, Query, Stream
 
 VERSION = 1
 
-Milliseconds = Annotated[float, Meta(ge=0, description="ms")]
+Milliseconds = Annotated[float, Meta(ge=0, le=GREATEST_LATENCY, description="ms")]
 NonNegative = Annotated[float, Meta(ge=0)]
 
 
@@ -37,7 +38,7 @@ class NodeRow(_Struct):
         Meta(description="cost-space coordinates, ms; all nodes have as many"),
     ] = UNSET
     height: Annotated[
-        NonNegative | UnsetType,
+        Milliseconds | UnsetType,
         Meta(description="ms of the access link, added to every distance; all nodes or none"),
     ] = UNSET
     penalty: Annotated[

@@ -18,6 +18,7 @@ from nova_core.errors import ProblemError
 from nova_core.model.columnar import Field, fields_of
 from nova_core.model.columns import Column, Named, length
 from nova_core.model.problem import (
+    GREATEST_LATENCY,
     Bools,
     Floats,
     Ints,
@@ -117,7 +118,10 @@ class _Check:
         assert least is not None  # all numbers of a problem have a bound
         good = values >= least if number.gt is None else values > least
         expected = f"number {'>' if number.ge is None else '>='} {least:g}"
-        if any(isinstance(one, inspect.LiteralType) for one in types):
+        if number.le is not None:
+            good &= values <= number.le
+            expected = f"a number from {least:g} to {number.le:g}"
+        elif any(isinstance(one, inspect.LiteralType) for one in types):
             expected = f"a {expected} or unlimited"
         else:
             good, expected = good & (values < np.inf), f"a finite {expected}"
@@ -229,13 +233,13 @@ def _nodes(problem: Problem, check: _Check) -> None:
     check.shape("nodes", "position", n.position, len(n), "f")
     if n.position.ndim != 2 or n.position.shape[1] < 1:
         check.fail("nodes", f"nodes.position: (n, d) is needed, not {n.position.shape}")
-    finite = np.isfinite(n.position)
-    if not finite.all():
-        row, axis = np.argwhere(~finite)[0]
+    good = np.abs(n.position) <= GREATEST_LATENCY
+    if not good.all():
+        row, axis = np.argwhere(~good)[0]
         check.fail(
             "nodes",
             f"nodes[{row}].position of {str(n.ids[row])!r}: coordinate {axis} is "
-            f"{n.position[row, axis]}, not a finite number of ms",
+            f"{n.position[row, axis]}, not ms from {-GREATEST_LATENCY:g} to {GREATEST_LATENCY:g}",
         )
     if not n.worker.any():
         check.fail("nodes", "nodes: no worker; let at least one node host joins (worker: true)")
@@ -375,8 +379,8 @@ def check_latency(latency: Floats, ids: Strings, where: str) -> None:
     """
     why = "is negative; a latency is a number of ms >= 0"
     refuse_latency(latency, latency < 0, why, ids, where)
-    why = "does not connect them; every pair of nodes needs a finite number of ms"
-    refuse_latency(latency, ~np.isfinite(latency), why, ids, where)
+    why = f"does not connect them; every pair of nodes needs ms from 0 to {GREATEST_LATENCY:g}"
+    refuse_latency(latency, ~(latency <= GREATEST_LATENCY), why, ids, where)
     own = np.flatnonzero(np.diagonal(latency) != 0)
     if len(own):
         node = int(own[0])

@@ -117,7 +117,7 @@ def test_a_plan_of_another_problem_is_refused(
     ("table", "column", "row", "value", "message"),
     [
         ("nodes", "id", 7, "n8", "'n8' is there 2 times"),
-        ("nodes", "x", 7, None, r"nodes\[7\].position: .* is not finite numbers of ms"),
+        ("nodes", "x", 7, None, r"nodes\[7\].position: .* is not numbers of ms from"),
         ("nodes", "capacity", 7, -1.0, r"nodes\[7\].capacity: -1.0 is not a number of tuples/s"),
         ("sources", "node", 3, "m9", r"sources\[3\].node: 'm9' is no node"),
         ("sources", "rate", 3, 0.0, r"sources\[3\].rate: 0.0 is not a positive number"),

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from nova_core.errors import ProblemError
-from nova_core.model.problem import Floats, Ints
+from nova_core.model.problem import GREATEST_LATENCY, Floats, Ints
 from nova_core.model.syntax import unknown
 from nova_core.placement.kernels import tuning
 from nova_core.placement.kernels.live import hosts as kernels
@@ -91,8 +91,11 @@ def _update_index(state: LiveState, node: int) -> None:
 
 def _position(state: LiveState, given: list[float], where: str) -> Floats:
     d = state.nodes.position.shape[1]
-    if len(given) != d or not all(map(math.isfinite, given)):
-        raise ProblemError(f"{where}: position {given}; {d} finite numbers of ms are needed")
+    if len(given) != d or not all(abs(x) <= GREATEST_LATENCY for x in given):
+        raise ProblemError(
+            f"{where}: position {given}; {d} numbers of ms are needed, from {-GREATEST_LATENCY:g} "
+            f"to {GREATEST_LATENCY:g}"
+        )
     return np.array(given)
 
 
@@ -100,7 +103,7 @@ def _located(
     state: LiveState, latency: Mapping[str, float | list[float]], where: str
 ) -> tuple[Floats, float]:
     """Position and height that fit measured latencies to other nodes, which stay where they are."""
-    from nova_core.costspace.incremental import GREATEST_LATENCY, located
+    from nova_core.costspace.incremental import located
 
     metrics = state.base.metrics
     if metrics:

@@ -84,7 +84,8 @@ def good(tmp_path: Path) -> Problem:
         ("id: b", 'id: "b\\t"', "nodes[2].id: 'b\\t' is no name; a name is not empty and has no"),
         ("id: b", 'id: "b\\0"', "nodes[2].id: 'b\\x00' has a NUL character"),
         # coordinates
-        ("[3, 4]", "[3, .inf]", "nodes[1].position of 'a': coordinate 1 is inf, not a finite"),
+        ("[3, 4]", "[3, .inf]", "nodes[1].position of 'a': coordinate 1 is inf, not ms from"),
+        ("[3, 4]", "[3, -2e9]", "coordinate 1 is -2000000000.0, not ms from -1e+09 to 1e+09"),
         ("[3, 4]", "[3]", "nodes[1].position: [3.0] has 1 coordinates, other nodes have 2"),
         (" position: [3, 4],", "", "nodes[1].position: left out, but other nodes have one"),
         # query and matrix

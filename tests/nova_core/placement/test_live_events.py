@@ -670,7 +670,7 @@ JOIN = {"operator": "j0", "with": "r0", "output_rate": 1}
         ({"event": "fail-node", "node": "left"}, "no pair to join"),
         ({"event": "remove-source", "source": "l0"}, "no pair to join"),
         ({"event": "add-worker", "node": NEW | {"id": "near"}}, "node of that name"),
-        ({"event": "add-worker", "node": NEW | {"position": [1]}}, "2 finite numbers"),
+        ({"event": "add-worker", "node": NEW | {"position": [1]}}, "2 numbers of ms"),
         ({"event": "add-worker", "node": UNPLACED}, "either a position or"),
         ({"event": "add-worker", "node": NEW, "latency": {"near": 1}}, "either a position or"),
         (
@@ -690,7 +690,7 @@ JOIN = {"operator": "j0", "with": "r0", "output_rate": 1}
             {"event": "add-worker", "node": UNPLACED, "latency": {"far": [1, 2e9], "near": 2}},
             r"'new': latency: far: 2e\+09 ms; expected 0 to 1e\+09",
         ),
-        ({"event": "move-node", "node": "near", "position": [1, 2, 3]}, "2 finite numbers"),
+        ({"event": "move-node", "node": "near", "position": [1, 2, 3]}, "2 numbers of ms"),
         ({"event": "move-sink", "operator": "nix", "node": "near"}, "unknown operator"),
         ({"event": "move-sink", "operator": "j0", "node": "nix"}, "unknown node"),
         ({"event": "pin", "operator": "nix"}, "unknown operator"),

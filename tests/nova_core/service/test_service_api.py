@@ -159,7 +159,7 @@ def test_a_version_can_be_asked_for(placed: TestClient) -> None:
         (
             '{"event": "add-worker", "node": {"id": "C", "capacity": 1, "position": [1]}}',
             409,
-            "2 finite numbers of ms are needed",
+            "2 numbers of ms are needed",
         ),
         ('{"event": "fail-node", "node": "sink"}', 409, "sink"),
         ('{"event": "remove-worker", "node": "thermometer"}', 409, "remove the sources first"),

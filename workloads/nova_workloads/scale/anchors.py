@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
 from nova_core.errors import ProblemError
 from nova_core.model.assembly import joins_of
-from nova_core.model.problem import Joins
+from nova_core.model.problem import GREATEST_LATENCY, Joins
 from nova_core.model.validation import SINK_SLACK
 from nova_workloads.scale.part import fermat_points, floats, lists_of_rows, rows_of_lists
 from nova_workloads.scale.tables import Problem, bad_name, write_in_order
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 ACCEPTED = {
     "id": "a name; a name is not empty and has no control characters",
     "stream": "a name; a name is not empty and has no control characters",
-    "position": "finite numbers of ms",
+    "position": f"numbers of ms from {-GREATEST_LATENCY:g} to {GREATEST_LATENCY:g}",
     "capacity": "a number of tuples/s >= 0, or unlimited",
-    "height": "a number of ms >= 0",
+    "height": f"a number of ms from 0 to {GREATEST_LATENCY:g}",
     "penalty": "a number of ms >= 0",
     "rate": "a positive number of tuples/s",
 }
@@ -42,15 +42,15 @@ def check_nodes(spark: SparkSession, problem: Problem) -> dict[str, Any]:
         nodes that may host, their capacity and that of the largest, tuples/s.
     """
     nodes = problem.nodes(spark)
-    finite = F.forall("position", lambda x: x.isNotNull() & (F.abs(x) < float("inf")))
+    finite = F.forall("position", lambda x: x.isNotNull() & (F.abs(x) <= GREATEST_LATENCY))
     rules: dict[str, Column] = {
         "id": bad_name("id"),
         "position": ~F.coalesce(finite, F.lit(False)),
         "capacity": ~F.coalesce((F.col("capacity") >= 0) & ~F.isnan("capacity"), F.lit(False)),
     }
-    for name in ("height", "penalty"):
+    for name, most in (("height", GREATEST_LATENCY), ("penalty", 1e300)):
         if name in problem.extras:
-            rules[name] = ~F.col(name).between(0, 1e300) | F.isnan(name)
+            rules[name] = ~F.col(name).between(0, most) | F.isnan(name)
     _refuse_bad(problem, "nodes", nodes, rules)
     _refuse_twice(problem, "nodes", nodes, "id")
     host = F.col("worker") & (F.col("capacity") > 0)

@@ -19,10 +19,10 @@ import numpy as np
 from msgspec import UNSET
 from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
-from nova_core.costspace.measurements import GREATEST_LATENCY
 from nova_core.errors import NovaError, ProblemError
 from nova_core.model.columnar import AXES, POSITION_KINDS, part_files, position_columns
 from nova_core.model.files import UNLIMITED
+from nova_core.model.problem import GREATEST_LATENCY
 from nova_core.model.problem_document import VERSION, OperatorRow, ProblemDocument
 from nova_core.model.syntax import read_typed
 from nova_core.model.validation import UNUSABLE
