@@ -42,6 +42,7 @@ names = st.one_of(
 )
 coordinates = st.floats(-1e9, 1e9)
 rates = st.one_of(st.floats(1e-3, 1e9), st.integers(1, 200).map(float))
+milliseconds = st.one_of(st.floats(0, 1e9), st.just(0.0))
 amounts = st.one_of(st.floats(0, 1e12), st.just(0.0), st.integers(0, 200).map(float))
 
 
@@ -86,7 +87,7 @@ def problems(draw: st.DrawFn) -> Problem:
         cost=some(draw, column(draw, count, unknown)),
         tags=some(draw, np.array([draw(tags) for _ in range(count)], np.str_)),
         host=some(draw, np.array([draw(hosts) for _ in range(count)], np.str_)),
-        height=some(draw, column(draw, count, amounts)),
+        height=some(draw, column(draw, count, milliseconds)),
         penalty=some(draw, column(draw, count, amounts)),
     )
     axes = st.integers(0, nodes.position.shape[1] - 1)
@@ -128,7 +129,7 @@ def problems(draw: st.DrawFn) -> Problem:
         links=Links(*_node_pairs(draw, count, True, amounts)),
         latency=some(draw, _dense(draw, count)),
         name=draw(names),
-        measured=some(draw, PairLatencies(*_node_pairs(draw, count, False, amounts))),
+        measured=some(draw, PairLatencies(*_node_pairs(draw, count, False, milliseconds))),
         metrics=tuple(distinct_names(draw, draw(axes)).tolist()),
     ).validate()
 
