@@ -85,29 +85,26 @@ def read_space(path: Path) -> tuple[Strings, CostSpace, Problem | None]:
     Raises:
         ProblemError: naming the file, the column and what would be accepted.
     """
-    problem: Problem | None = None
-    if is_table(path):
-        kinds = {"id": "text", "height": "number", **POSITION_KINDS}
-        table = read_columns(path, kinds, ProblemError, extra=True)
-        ids, position = table.text("id"), table.position()
-        check_ids("nodes", ids, str(path))
-        if position is None:
-            raise ProblemError(f"{path}: no coordinates; columns x, y, ... in ms are needed")
-        height = table.floats("height") if "height" in table else None
-        space = CostSpace(position, height)
-    else:
+    if not is_table(path):
         problem = read_problem(path)
-        ids, space = problem.nodes.ids, space_of(problem)
-    good = (np.abs(space.position) <= GREATEST_LATENCY).all(axis=1)
-    if space.height is not None:
-        good &= (space.height >= 0) & (space.height <= GREATEST_LATENCY)
+        return problem.nodes.ids, space_of(problem), problem
+    kinds = {"id": "text", "height": "number", **POSITION_KINDS}
+    table = read_columns(path, kinds, ProblemError, extra=True)
+    ids, position = table.text("id"), table.position()
+    check_ids("nodes", ids, str(path))
+    if position is None:
+        raise ProblemError(f"{path}: no coordinates; columns x, y, ... in ms are needed")
+    height = table.floats("height") if "height" in table else None
+    good = (np.abs(position) <= GREATEST_LATENCY).all(axis=1)
+    if height is not None:
+        good &= (height >= 0) & (height <= GREATEST_LATENCY)
     if not good.all():
         row = int(np.argmin(good))
         raise ProblemError(
-            f"{path}: row {row + 1}, node {str(ids[row])!r}: coordinates are ms, from "
-            f"{-GREATEST_LATENCY:g} to {GREATEST_LATENCY:g}; heights are 0 or more"
+            f"{path}: row {row + 1}, node {str(ids[row])!r}: coordinates are at most "
+            f"{GREATEST_LATENCY:g} ms from 0, heights from 0 to {GREATEST_LATENCY:g} ms"
         )
-    return ids, space, problem
+    return ids, CostSpace(position, height), None
 
 
 def pairs_in(measured: Measurements, ids: Strings, where: str) -> PairLatencies:

@@ -141,7 +141,7 @@ class LatencyPart(_Struct):
     nodes: Annotated[list[Name] | UnsetType, Meta(description="the matrix's rows")] = UNSET
     matrix: Annotated[
         list[list[float]] | UnsetType,
-        Meta(description="ms, a row and a column per node; NaN where nothing was measured"),
+        Meta(description="ms, a row and a column per node; NaN takes the other direction's"),
     ] = UNSET
     file: Annotated[
         str | UnsetType,

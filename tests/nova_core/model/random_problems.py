@@ -42,7 +42,7 @@ names = st.one_of(
 )
 coordinates = st.floats(-1e9, 1e9)
 rates = st.one_of(st.floats(1e-3, 1e9), st.integers(1, 200).map(float))
-milliseconds = st.one_of(st.floats(0, 1e9), st.just(0.0))
+milliseconds = st.one_of(st.floats(0, 1e9), st.just(0.0), st.integers(0, 200).map(float))
 amounts = st.one_of(st.floats(0, 1e12), st.just(0.0), st.integers(0, 200).map(float))
 
 

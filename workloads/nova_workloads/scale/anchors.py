@@ -42,10 +42,10 @@ def check_nodes(spark: SparkSession, problem: Problem) -> dict[str, Any]:
         nodes that may host, their capacity and that of the largest, tuples/s.
     """
     nodes = problem.nodes(spark)
-    finite = F.forall("position", lambda x: x.isNotNull() & (F.abs(x) <= GREATEST_LATENCY))
+    within = F.forall("position", lambda x: x.isNotNull() & (F.abs(x) <= GREATEST_LATENCY))
     rules: dict[str, Column] = {
         "id": bad_name("id"),
-        "position": ~F.coalesce(finite, F.lit(False)),
+        "position": ~F.coalesce(within, F.lit(False)),
         "capacity": ~F.coalesce((F.col("capacity") >= 0) & ~F.isnan("capacity"), F.lit(False)),
     }
     for name, most in (("height", GREATEST_LATENCY), ("penalty", 1e300)):
