@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,22 @@ def test_a_directory_for_every_node_and_the_job(tmp_path: Path) -> None:
     for script in target.rglob("*.sh"):
         subprocess.run(["sh", "-n", script], check=True)
     assert "|" in (target / "README.md").read_text()
+
+
+def test_the_job_needs_nothing_of_nova_that_is_not_in_the_directory(tmp_path: Path) -> None:
+    plan = random_plan(2)
+    translate(plan, plan.problem, tmp_path / "out")
+    # Without the packages of this environment: an editable install would find the checkout.
+    job = subprocess.run(
+        [sys.executable, "-S", "-m", "nova_flink.submit", "--help"],
+        env={"PYTHONPATH": str(tmp_path / "out" / "job" / "modules")},
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert job.returncode == 0, job.stderr
+    assert "Start the job on the cluster" in job.stdout
 
 
 def test_a_given_workload_is_used(tmp_path: Path) -> None:
