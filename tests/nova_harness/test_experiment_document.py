@@ -209,3 +209,16 @@ def test_matches_of_less_than_one_in_a_tuple(tmp_path: Path) -> None:
     # However short the windows, one in ten sequence numbers may match, and each but one other.
     assert [traffic(window, 1000).keys for window in (1, 15, 100)] == [10, 20, 100]
     assert traffic(100, 1000).matches == pytest.approx(0.1)
+
+
+def test_all_pairs_of_a_window_match(tmp_path: Path) -> None:
+    workload = "workload: {kind: debs, regions: 2, matches: all}\nwindows_ms: [1, 100]\n"
+    asked = read_experiment(written(tmp_path, SMALL + workload)).workload_in()
+    traffic = asked.traffic(100, 200)
+    assert (traffic.keys, traffic.every, traffic.matches) == (1, 1, 20)
+    problem = asked.problem(["a", "b", "c", "d"], "e", traffic)
+    assert problem["query"]["operators"][0]["selectivity"] == 20
+    at_once = read_experiment(find_experiment("debs2021-all-pairs"))
+    assert at_once.workload_in().traffic(1000, 100).keys == 1
+    with pytest.raises(ExperimentError, match="matches"):
+        read_experiment(written(tmp_path, SMALL + workload.replace("all", "some")))

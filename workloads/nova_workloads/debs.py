@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import msgspec
 from msgspec import Meta
@@ -76,14 +76,14 @@ class DebsWorkload(Workload, frozen=True, kw_only=True):
         regions: with a pressure and a humidity sensor each, on the inventory's sources in order.
         matches: results per tuple; where a window holds more tuples of a sensor, sequence numbers
             have to be equal modulo a number of keys as well. Below 1, only tuples of one in so
-            many keys match.
+            many keys match. With ``all``, all pairs of a window do, as in the paper.
         data: files or directory of readings to replay, relative to the experiment's file; None
             for made-up ones. Regions are those of the readings, as far as enough of them have both
             sensors; experiments without rates take the sensors' mean rate.
     """
 
     regions: Annotated[int, Meta(ge=1, le=10_000)] = 4
-    matches: Annotated[float, Meta(ge=0.001, le=1000)] = 1
+    matches: Annotated[float, Meta(ge=0.001, le=1000)] | Literal["all"] = 1
     data: Annotated[str, Meta(min_length=1)] | None = None
 
     def at(self, base: Path) -> Self:
@@ -108,6 +108,8 @@ class DebsWorkload(Workload, frozen=True, kw_only=True):
 
     def traffic(self, window_ms: int, rate: float) -> Traffic:
         """What makes so many matches per tuple."""
+        if self.matches == "all":
+            return Traffic(rate, window_ms)
         tuples, every = rate * window_ms / 1000, max(1, round(1 / self.matches))
         if every > 1:
             return Traffic(rate, window_ms, math.ceil(tuples / every) * every, every)
@@ -127,7 +129,7 @@ class DebsWorkload(Workload, frozen=True, kw_only=True):
             hosts[: 2 * self.regions],
             sink,
             traffic.rate,
-            selectivity=self.matches,
+            selectivity=traffic.matches if self.matches == "all" else self.matches,
             regions=regions,
         )
 
