@@ -21,6 +21,7 @@ from nova_harness.experiment.calibration import (
     bottlenecks,
     calibration_plan,
     capacities,
+    costliest,
     costs,
     find_rate,
     strongest,
@@ -280,3 +281,32 @@ def test_lifted_limits_leave_the_machine_something(
         assert few["sink"] == max(own["sink"], found["sink"])
         assert few["source7"] == few["worker5"] > found["source7"]
         assert few["worker1"] == own["worker1"]
+
+
+def test_hosts_are_calibrated_with_the_windows_that_cost_most() -> None:
+    windows = (15, 1, 100)
+    # With a match per tuple, however long they are, the shortest.
+    assert costliest(DebsWorkload(), windows, 1064).window_ms == 1
+    assert costliest(DebsWorkload(matches=0.1), windows, 1064).window_ms == 1
+    every = costliest(DebsWorkload(matches="all"), windows, 100)
+    assert (every.window_ms, every.keys, every.matches) == (100, 1, 10)
+
+
+@given(
+    st.sampled_from([1, 3, 0.1, "all"]),
+    st.sampled_from([1, 10, 100, 1000]),
+    st.floats(10, 2000),
+    st.floats(1, 20),
+)
+def test_more_tuples_have_as_many_results_each(
+    matches: Any, window_ms: int, rate: float, times: float
+) -> None:
+    asked = DebsWorkload(matches=matches).traffic(window_ms, rate)
+    more = asked.at(times * rate)
+    assert (more.rate, more.window_ms) == (times * rate, window_ms)
+    assert more.keys % asked.every == 0
+    assert more.every == asked.every
+    # As near as whole numbers of keys allow.
+    assert more.matches <= max(1 / asked.every, 1.5 * asked.matches)
+    if rate * window_ms >= 1000:
+        assert more.matches >= asked.matches / 1.5

@@ -6,7 +6,7 @@ A workload is found through the entry points ``nova.workloads``; docs/new-worklo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
@@ -48,6 +48,11 @@ class Traffic:
     def matches(self) -> float:
         """Results per tuple of a source."""
         return max(1.0, self.rate * self.window_ms / 1000 / self.keys) / self.every
+
+    def at(self, rate: float) -> Self:
+        """The same at another rate, with about as many results per tuple."""
+        keys = max(1, round(self.keys * rate / self.rate / self.every)) * self.every
+        return replace(self, rate=rate, keys=keys)
 
 
 class Streams(Protocol):

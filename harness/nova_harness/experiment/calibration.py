@@ -11,7 +11,7 @@ is what the engine gets while it wants more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from nova_core.model.query_graph import QueryGraph
     from nova_harness.experiment.engine_run import Bed, Outcome
     from nova_testbed.inventory import Inventory
-    from nova_workloads.base import Streams, Workload
+    from nova_workloads.base import Streams, Traffic, Workload
 
 DRAIN_SECONDS = 4.0
 # A join that takes in less than this share of what it is sent would use more CPU if it got it.
@@ -82,6 +82,20 @@ def settings_of(experiment: Experiment) -> list[Setting]:
 def known_setting(experiment: Experiment, rate: float, stress: bool) -> Setting:
     """The setting whose capacities strategies get for a cell with that rate and load."""
     return Setting(rate, stress and experiment.capacity.stress_known)
+
+
+def costliest(workload: Workload, windows_ms: Sequence[int], rate: float) -> Traffic:
+    """What flows with the windows that cost most.
+
+    Those are the ones with most results per tuple, and of them the shortest.
+
+    Args:
+        workload: of an experiment.
+        windows_ms: of its cells.
+        rate: of each source, tuples/s.
+    """
+    windows = [workload.traffic(one, rate) for one in windows_ms]
+    return max(windows, key=lambda one: (round(one.matches), -one.window_ms))
 
 
 # --- plans that are run for a calibration ---------------------------------------------------------
@@ -428,9 +442,19 @@ class Calibrating:
     def _inventory(self) -> Inventory:
         return self.bed.deployment.hosts.inventory
 
-    def _at(self, rate: float) -> tuple[Problem, Streams, int]:
-        """A problem to calibrate with, what flows, and its windows; short ones cost most."""
-        traffic = self.workload.traffic(min(self.experiment.windows_ms), rate)
+    def _traffic(self, rate: float) -> Traffic:
+        return costliest(self.workload, self.experiment.windows_ms, rate)
+
+    def _at(self, rate: float, sent: float | None = None) -> tuple[Problem, Streams, int]:
+        """A problem to calibrate with, what flows, and its windows.
+
+        Args:
+            rate: of each source, which decides on the results per tuple.
+            sent: rate in its place.
+        """
+        traffic = self._traffic(rate)
+        if sent is not None:
+            traffic = traffic.at(sent)
         # Only the order of the workers' capacities matters here.
         guess = {name: 1e6 * value for name, value in cores_of(self.bed).items()}
         file = self.scratch / "calibration-problem.yaml"
@@ -464,15 +488,17 @@ class Calibrating:
         if limits and found.left is None and not self._at(setting.rate)[0].queries:
             # Joins kept up: more is sent to see what they could have got.
             most = max(limits.values()) / (2 * found.join_us * 1e-6)
-            more = Setting(round(HUNGER * most), stress=True)
-            found = replace(found, left=self._measured(more, limits).left)
+            more = self._measured(setting, limits, sent=round(HUNGER * most))
+            found = replace(found, left=more.left)
         return found
 
-    def _measured(self, setting: Setting, limits: Mapping[str, float]) -> Calibration:
+    def _measured(
+        self, setting: Setting, limits: Mapping[str, float], sent: float | None = None
+    ) -> Calibration:
         from nova_harness.experiment.engine_run import Timing, run_plan
 
-        capacity, rate = self.experiment.capacity, setting.rate
-        problem, streams, window_ms = self._at(rate)
+        capacity, rate = self.experiment.capacity, sent or setting.rate
+        problem, streams, window_ms = self._at(setting.rate, sent)
         plan = calibration_plan(problem, limits)
         outcome = run_plan(
             self.bed,
@@ -555,15 +581,14 @@ class Calibrating:
         from nova_core.model.files import write_text
 
         experiment, inventory, path = self.experiment, self._inventory, self.scratch
-        cores, window_ms = cores_of(self.bed), min(experiment.windows_ms)
+        cores = cores_of(self.bed)
         problems, rows = {}, []
         for setting in settings_of(experiment):
             rate, one = setting.rate, found[setting]
             capacity = self.capacities(setting, one)
             further = "" if rate == experiment.rates[0] else f"-r{rate:g}"
             further += "-stress" if setting.stress else ""
-            traffic = self.workload.traffic(window_ms, rate)
-            document = problem_document(inventory, capacity, self.workload, traffic)
+            document = problem_document(inventory, capacity, self.workload, self._traffic(rate))
             problem = problem_of(document, path / f"problem{further}.yaml")
             problems[setting] = problem
             rows.append(
