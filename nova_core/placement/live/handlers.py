@@ -610,9 +610,10 @@ def change_rate(placer: Placer, event: ChangeRate, overload: bool) -> None:
     placed = {pair: s.detach(pair) for pair in pairs}
     s.set(s.sources.rate, source, rate)
     for pair in pairs:
-        output = s.pairs.output.item(pair)
-        s.set(s.pairs.output, pair, output * ratio)
-        s.emit(s.pairs.row.item(pair, SINK), output * ratio - output)
+        before = s.pairs.output.item(pair)
+        output = _positive(before * ratio, f"change-rate: rate {rate}: output_rate of a pair")
+        s.set(s.pairs.output, pair, output)
+        s.emit(s.pairs.row.item(pair, SINK), output - before)
     by_rate = s.objective == "network-usage"
     if by_rate:
         s.recompute_points(pairs)

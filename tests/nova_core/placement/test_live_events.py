@@ -695,6 +695,10 @@ JOIN = {"operator": "j0", "with": "r0", "output_rate": 1}
         ({"event": "move-sink", "operator": "j0", "node": "nix"}, "unknown node"),
         ({"event": "pin", "operator": "nix"}, "unknown operator"),
         ({"event": "change-rate", "source": "nix", "rate": 1}, "unknown source"),
+        (
+            {"event": "change-rate", "source": "l0", "rate": 5e-324},
+            "rate 5e-324: output_rate of a pair: 0.0 is not a positive number of tuples/s",
+        ),
         ({"event": "change-link", "from": "near", "to": "near", "budget": 1}, "itself"),
         ({"event": "add-source", "source": SOURCE | {"id": "l0"}, "joins": []}, "of that name"),
         ({"event": "add-source", "source": SOURCE | {"node": "nix"}, "joins": []}, "unknown node"),
