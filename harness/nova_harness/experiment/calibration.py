@@ -455,8 +455,8 @@ class Calibrating:
         traffic = self._traffic(rate)
         if sent is not None:
             traffic = traffic.at(sent)
-        # Only the order of the workers' capacities matters here.
-        guess = {name: 1e6 * value for name, value in cores_of(self.bed).items()}
+        # Only the order of the workers' capacities matters here, and that all results fit the sink.
+        guess = {name: 1e9 * value for name, value in cores_of(self.bed).items()}
         file = self.scratch / "calibration-problem.yaml"
         problem = problem_of(problem_document(self._inventory, guess, self.workload, traffic), file)
         file.unlink()
