@@ -375,7 +375,7 @@ class _Builder:
             side = PARTIAL
         wanted, reached = self._range(k, number, side)
         shared = self._sharing(k, number, side)
-        hashed = self._hashed(number, carried, side)
+        hashed = self._hashed(k, number, carried, side)
         end = f"{self.graph.graph[number].id} {side}"
         runs = sorted({self._range(other, number, side)[0] for other in shared})
         cut = f"send {name} to {end} on {self.node[k]}"
@@ -410,7 +410,8 @@ class _Builder:
             return (0, 1), [1.0]
         i, parts = self.plan.instances, self.plan.partitions
         is_join = self.graph.graph[number].kind == "join"
-        right = is_join and side == RIGHT
+        # By key, both inputs are cut in the same ranges.
+        right = is_join and side == RIGHT and not self.plan.by_key[k]
         begin, end = (i.right_begin, i.right_end) if right else (i.left_begin, i.left_end)
         rates = parts.rates(int(i.pair[k]), int(right))
         total = float(rates.sum())
@@ -418,15 +419,25 @@ class _Builder:
         shares = rates / total if total > 0 else rates + 1.0 / count
         return (int(begin[k]), int(end[k])), shares.cumsum().tolist()
 
-    def _hashed(self, number: int, carried: int, side: int) -> tuple[int, ...]:
-        """Columns by whose values an aggregate is cut."""
+    def _hashed(self, k: int, number: int, carried: int, side: int) -> tuple[int, ...]:
+        """Columns by whose values an aggregate, or a join that is cut by key, is cut."""
         one = self.graph.graph[number]
+        if self.plan.by_key[k]:
+            return tuple(pair[side] for pair in self._keys(number))
         if one.kind != "aggregate" or number in self.combined:
             return ()
         groups = self._meaning(number).groups
         if side == PARTIAL:
             return tuple(range(len(groups)))  # they come first in partial results
         return tuple(self.columns[carried].index(column) for column in groups)
+
+    def _keys(self, number: int) -> tuple[tuple[int, int], ...]:
+        """Columns of a join's left input that equal columns of the right one, in pairs."""
+        from nova_core.model.query_binding import equal_columns
+
+        left, right = (self.columns[n] for n in self.graph.graph[number].inputs)
+        equal = equal_columns(self._meaning(number).condition, left, right)
+        return tuple((left.index(one), right.index(other)) for one, other in equal)
 
     def _kept(self, number: int) -> tuple[bool, bool]:
         meaning = self._meaning(number)
@@ -435,22 +446,10 @@ class _Builder:
         return kept[0], kept[-1]
 
     def _join(self, k: int, number: int, inputs: tuple[str, ...]) -> None:
-        from nova_core.model.expressions import Call, Column, conjuncts
-
         meaning, one = self._meaning(number), self.graph.graph[number]
         left, right = (self.columns[n] for n in one.inputs)
         self.columns[number] = both = (*left, *right)
         condition = meaning.condition
-        keys = []
-        for part in conjuncts(condition) if condition is not None else []:
-            if not (isinstance(part, Call) and part.name == "="):
-                continue
-            a, b = part.of
-            if isinstance(a, Column) and isinstance(b, Column) and a.type == b.type != "float":
-                if a in right and b in left:
-                    a, b = b, a
-                if a in left and b in right:
-                    keys.append((left.index(a), right.index(b)))
         assert meaning.window is not None  # a join has one
         self._add(
             Operator(
@@ -461,7 +460,7 @@ class _Builder:
                 programs=() if condition is None else (program(condition, both),),
                 window=(meaning.window.size_ms, meaning.window.slide_ms),
                 kept=self._kept(number),
-                keys=tuple(keys),
+                keys=self._keys(number),
             )
         )
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from nova_core.model.problem import Floats, Ints
 
 SEQUENCE_SHARE = "sequence-share"
+KEY_SHARE = "key-share"
 # 2^64 divided by the golden ratio: multiples of it modulo 2^64 spread most evenly (Knuth, The Art
 # of Computer Programming, vol. 3, section 6.4), so each partition has its share of any short run.
 _STEP = np.uint64(0x9E3779B97F4A7C15)

@@ -9,7 +9,7 @@ one larger rectangle. An operator with one input has a single right partition, o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -29,13 +29,19 @@ class Partitions:
     right one's. A tuple finds its partition from its sequence number and the rates as weights
     (`nova_core.model.partitioner`).
 
+    Joins of queries may be cut by key instead: both inputs by ranges of the hash of the columns that
+    must be equal, so that every tuple goes to one instance. The left input's partitions are these
+    ranges then, and the right input has a single partition, of which each range takes its share.
+
     Attributes:
         offset: (2p + 1,) start of each input's run in ``rate``.
         rate: rate of each partition, tuples/s; each input's run sums to the input's rate.
+        by_key: (p,) operators that are cut by key; None where none is.
     """
 
     offset: Ints
     rate: Floats
+    by_key: Bools | None = None
 
     @classmethod
     def whole(cls, problem: Problem) -> Partitions:
@@ -49,11 +55,14 @@ class Partitions:
         """Inputs of these rates ((2p,), tuples/s), each in one piece."""
         return cls(np.arange(len(rate) + 1, dtype=np.int64), rate)
 
-    def with_cuts(self, cuts: Mapping[int, Floats]) -> Partitions:
-        """The same with other partitions of some inputs.
+    def with_cuts(
+        self, cuts: Mapping[int, Floats], by_key: Collection[int] = ()
+    ) -> Partitions:
+        """The same, none of it cut by key, with other partitions of some inputs.
 
         Args:
             cuts: input (``2 * operator + side``) to the rates of its partitions.
+            by_key: operators that are cut by key.
         """
         if not cuts:
             return self
@@ -66,7 +75,11 @@ class Partitions:
         rate[np.repeat(unchanged, count)] = self.rate[np.repeat(unchanged, self.count)]
         for each, rates in cuts.items():
             rate[offset[each] : offset[each + 1]] = rates
-        return Partitions(offset, rate)
+        keyed = None
+        if by_key:
+            keyed = np.zeros(len(count) // 2, bool)
+            keyed[list(by_key)] = True
+        return Partitions(offset, rate, keyed)
 
     @cached_property
     def count(self) -> Ints:
@@ -238,7 +251,19 @@ class Plan:
         rate = self.partitions.range_rate(start + begin, start + end)
         # The whole input has its exact rate, without the rounding of the sum.
         whole = (begin == 0) & (end == self.partitions.count[2 * pair + side])
-        return np.where(whole, self.whole_rate(side)[pair], rate)
+        rate = np.where(whole, self.whole_rate(side)[pair], rate)
+        by_key = self.by_key
+        if side == 1 and by_key.any():
+            left = self.whole_rate(0)[pair[by_key]]
+            share = np.divide(self.left_rate[by_key], left, out=np.ones(len(left)), where=left > 0)
+            rate[by_key] *= share
+        return rate
+
+    @cached_property
+    def by_key(self) -> Bools:
+        """(k,) whether the instance's operator is cut by key."""
+        pair, by_key = self.instances.pair, self.partitions.by_key
+        return np.zeros(len(pair), bool) if by_key is None else by_key[pair]
 
     @cached_property
     def left_rate(self) -> Floats:
@@ -296,6 +321,9 @@ class Plan:
         i, (begin, end) = self.instances, self._input_range(side)
         begin, end = begin.copy(), end.copy()
         mates = self.node_mates
+        if side == 1:
+            # What is cut by key shares nothing.
+            mates = mates[~self.by_key[mates]]
         if len(mates) == 0:
             return begin, end
         mates = mates[np.lexsort((begin[mates], i.node[mates], i.pair[mates]))]

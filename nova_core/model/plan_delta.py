@@ -6,6 +6,7 @@ plan it gives the new one exactly; its inverse leads back.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
@@ -289,16 +290,20 @@ class _Applied:
         return new
 
 
-def assemble_partitions(whole: Partitions, cuts: dict[int, list[Floats]]) -> Partitions:
-    """Whole inputs but for some pairs.
+def assemble_partitions(
+    whole: Partitions, cuts: dict[int, list[Floats]], by_key: Collection[int] = ()
+) -> Partitions:
+    """Whole inputs but for some operators.
 
     Args:
         whole: every input in one piece.
-        cuts: pair to the rates of its left and right partitions.
+        cuts: operator to the rates of its left and right partitions.
+        by_key: operators that are cut by key.
     """
-    return whole.with_cuts(
-        {2 * pair + side: rates for pair, sides in cuts.items() for side, rates in enumerate(sides)}
-    )
+    inputs = {
+        2 * one + side: rates for one, sides in cuts.items() for side, rates in enumerate(sides)
+    }
+    return whole.with_cuts(inputs, by_key)
 
 
 def _rows_by_name(problem: Problem) -> dict[str, int]:

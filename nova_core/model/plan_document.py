@@ -91,12 +91,13 @@ class PartitionsRow(_Struct):
         list[float] | UnsetType, Meta(description="of each partition in the whole input")
     ] = UNSET
     partitioner: Annotated[
-        Literal["sequence-share"] | UnsetType,
+        Literal["sequence-share", "key-share"] | UnsetType,
         Meta(
             description="how a tuple finds its partition. sequence-share: its sequence number "
             "times 0x9E3779B97F4A7C15, modulo 2^64, divided by 2^64, is a number u in [0, 1); it "
             "belongs to the first partition whose shares up to and including its own sum to more "
-            "than u"
+            "than u. key-share: u is a hash of the columns that the join says are equal, and "
+            "tuples of the right input go where those of the left one with their u go"
         ),
     ] = UNSET
 

@@ -15,6 +15,7 @@ from msgspec import UNSET
 from nova_core.errors import PlanError
 from nova_core.model.columnar import Columns, known_columns, position_columns, read_columns
 from nova_core.model.columns import Column, Lists, Named, Ranges, length
+from nova_core.model.partitioner import KEY_SHARE
 from nova_core.model.plan import Instances, Partitions, Plan, Routes
 from nova_core.model.plan_document import (
     ROWS,
@@ -169,11 +170,17 @@ class _PlanReader:
         if (np.diff(offset) == 0).any():
             row = int(np.argmin(np.diff(offset)))
             raise table.fail("rates", "no rate; an input has at least one partition", row)
+        by_key: list[int] = []
+        if "partitioner" in table:
+            codes, names = table.coded("partitioner", "")
+            keyed = np.array([name == KEY_SHARE for name in names], bool)[codes]
+            by_key = (each[keyed & (each % 2 == 0)] // 2).tolist()
         return self._whole.with_cuts(
             {
                 int(one): np.asarray(rate[offset[row] : offset[row + 1]], np.float64)
                 for row, one in enumerate(each.tolist())
-            }
+            },
+            by_key,
         )
 
     def _instances(self, table: Table, partitions: Partitions) -> tuple[Instances, Ints]:

@@ -18,7 +18,7 @@ from nova_core.model.columns import Column, Lists, Named, Ranges, Table, rows, w
 from nova_core.model.edges import LEGS, edges
 from nova_core.model.files import write_text
 from nova_core.model.objectives import OBJECTIVES
-from nova_core.model.partitioner import SEQUENCE_SHARE
+from nova_core.model.partitioner import KEY_SHARE, SEQUENCE_SHARE
 from nova_core.model.plan import Plan
 from nova_core.model.plan_document import VERSION
 from nova_core.model.problem import Ints
@@ -26,6 +26,7 @@ from nova_core.model.query_plan import QueryPlan
 from nova_core.model.syntax import Row, dump
 
 SIDES = LEGS[:2]
+PARTITIONERS = [SEQUENCE_SHARE, KEY_SHARE]
 ROUTES = tuple(f"{leg}_route" for leg in LEGS)
 
 
@@ -90,12 +91,15 @@ def partition_columns(plan: Plan, inputs: Ints, names: list[str]) -> dict[str, C
     rates = [parts.rate[parts.offset[each] : parts.offset[each + 1]] for each in inputs.tolist()]
     offset = np.cumsum([0, *(len(one) for one in rates)])
     none = [np.empty(0)]
+    keyed = np.zeros(len(inputs), bool)
+    if parts.by_key is not None:
+        keyed = parts.by_key[inputs // 2] & (inputs % 2 == 0)
     return {
         "operator": Named(inputs // 2, names),
         "side": Named(inputs % 2, SIDES),
         "rates": Lists(offset, np.concatenate(rates or none)),
         "shares": Lists(offset, np.concatenate([one / (one.sum() or 1) for one in rates] or none)),
-        "partitioner": Named(np.zeros(len(inputs), np.int64), [SEQUENCE_SHARE]),
+        "partitioner": Named(keyed.astype(np.int64), PARTITIONERS),
     }
 
 
@@ -156,6 +160,8 @@ def _link_columns(plan: QueryPlan) -> dict[str, Column]:
     into = (consumer >= 0) & (logical >= 0)
     end = consumer[into]
     bounds = [plan.new_range(s) for s in (0, 1)]
+    # What is cut by key takes the same ranges of both inputs.
+    bounds[1] = tuple(np.where(plan.by_key, *both) for both in zip(*bounds, strict=True))
     begins, ends = (np.stack([bounds[0][n], bounds[1][n]]) for n in (0, 1))
     runs = np.stack([begins[side[into], end], ends[side[into], end]], axis=1).ravel()
     return {

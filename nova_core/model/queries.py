@@ -123,6 +123,15 @@ class Join(_Operator, tag="join", frozen=True):
     slide: Annotated[
         Positive | UnsetType, Meta(description="s between windows, where they overlap")
     ] = UNSET
+    keys: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1_000_000_000,
+            description="distinct values of the columns that `on` says are equal, of each pair; "
+            "with many, the join can be cut by them",
+        ),
+    ] = 1
 
 
 LogicalOperator = Filter | Project | Aggregate | Join

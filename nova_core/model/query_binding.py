@@ -145,6 +145,29 @@ def bind(query: Query, problem: Problem) -> dict[str, Bound]:
     return binder.bound
 
 
+def equal_columns(
+    condition: Expression | None, left: Sequence[Column], right: Sequence[Column]
+) -> list[tuple[Column, Column]]:
+    """Columns of the left input that must equal ones of the right one, other than floats.
+
+    Args:
+        condition: of a join.
+        left: columns of its left input.
+        right: columns of its right input.
+    """
+    pairs = []
+    for part in conjuncts(condition) if condition is not None else []:
+        if not (isinstance(part, Call) and part.name == "="):
+            continue
+        one, other = part.of
+        if isinstance(one, Column) and isinstance(other, Column):
+            if one in right and other in left:
+                one, other = other, one
+            if one in left and other in right and one.type == other.type != "float":
+                pairs.append((one, other))
+    return pairs
+
+
 def keyed_streams(problem: Problem) -> frozenset[str]:
     """Streams all of whose sources have a key."""
     sources = problem.sources
@@ -297,16 +320,13 @@ class _Binder:
         condition = None
         if operator.on is not UNSET:
             condition = read_condition(operator.on, columns, f"{here}.on {name}")
-        equal = [
-            one.of
-            for one in (conjuncts(condition) if condition is not None else [])
-            if isinstance(one, Call) and one.name == "="
-        ]
-        by_key = any(
-            (one in left.keyed and other in right.keyed)
-            or (one in right.keyed and other in left.keyed)
-            for one, other in equal
-        )
+        equal = equal_columns(condition, left.columns, right.columns)
+        by_key = any(one in left.keyed and other in right.keyed for one, other in equal)
+        if operator.keys > 1 and not equal:
+            raise ProblemError(
+                f"{here}.keys {name}: {operator.keys}, but `on` does not say that two columns of "
+                "whole numbers or text are equal"
+            )
         if operator.match == "key" and not by_key:
             raise ProblemError(
                 f"{here}.match {name}: key, but `on` does not say that the keys of "

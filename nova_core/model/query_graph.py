@@ -44,7 +44,8 @@ class QueryGraph:
         graph: sources, filters, projections, aggregates, joins and a sink per query.
         root: (o,) the operator each runs with: a filter with what it reads from, any other with
             itself.
-        parts: (o,) how many shares an operator with one input can be cut into.
+        parts: (o,) how many shares an operator can be cut into by the values of columns: groups of
+            an aggregate, keys of a join.
         combines: (o,) whether an operator can be computed of partial results.
         rewriting: what `expand` was told: ``push_filters`` and ``split_aggregates``.
     """
@@ -356,7 +357,8 @@ class _Expansion:
             label = f"{one.label}*{other.label}"
             ends = (one.operator, other.operator)
             number = self.add(
-                Operator(f"{name}({label})", "join", ends, rate, query=query, logical=operator.id)
+                Operator(f"{name}({label})", "join", ends, rate, query=query, logical=operator.id),
+                parts=operator.keys,
             )
             key = one.key if one.key == other.key else ""
             found.append(_Flow(number, rate, nominal, key, label, pending))

@@ -54,7 +54,10 @@ def link_weights(graph: QueryGraph, objective: str) -> Floats:
 
 
 def input_shares(graph: QueryGraph, instances: Instances, parts: Partitions) -> tuple[Floats, ...]:
-    """((k,), (k,)) what each instance takes of its operator's left and right input, 0 to 1."""
+    """((k,), (k,), (k,)) shares of each instance, 0 to 1.
+
+    Of its operator's left and right input, what it takes; of its results, what it emits.
+    """
     shares = []
     bounds = (
         (instances.left_begin, instances.left_end),
@@ -66,7 +69,11 @@ def input_shares(graph: QueryGraph, instances: Instances, parts: Partitions) -> 
         whole = (begin == 0) & (end == parts.count[row])
         total = np.where(whole, 1.0, graph.input_rate[row])
         shares.append(np.where(whole, 1.0, taken / np.where(total > 0, total, 1.0)))
-    return tuple(shares)
+    if parts.by_key is None:
+        return shares[0], shares[1], shares[0] * shares[1]
+    by_key = parts.by_key[instances.pair]
+    right = np.where(by_key, shares[0], shares[1])
+    return shares[0], right, np.where(by_key, shares[0], shares[0] * right)
 
 
 def instance_links(graph: QueryGraph, instances: Instances, parts: Partitions) -> Links:
@@ -80,8 +87,8 @@ def instance_links(graph: QueryGraph, instances: Instances, parts: Partitions) -
     """
     kinds = [one.kind == "join" for one in graph.graph.operators]
     pinned = np.append(graph.graph.pinned(), -1)
-    shares = np.stack(input_shares(graph, instances, parts))
-    emitted = shares[0] * shares[1]
+    *taken_shares, emitted = input_shares(graph, instances, parts)
+    shares = np.stack(taken_shares)
     feeds, combined = instances.feeds, np.zeros(len(graph.bodies), bool)
     if feeds is not None:
         combined[instances.pair[feeds >= 0]] = True

@@ -210,6 +210,10 @@ def _structure(plan: Plan) -> list[_Finding]:
     columns = [i.node, i.left_begin, i.left_end, i.right_begin, i.right_end]
     feeds = np.full(k, -1) if i.feeds is None else i.feeds
     columns.append(feeds)
+    if parts.by_key is not None:
+        text = f"must have {pairs} entries, one per operator"
+        if not require(len(parts.by_key) == pairs, "partitions.by_key", text):
+            return findings
     if isinstance(plan, QueryPlan):
         expected = expand(problem, **plan.graph.rewriting).graph.operators
         same = list(expected) == list(plan.graph.graph.operators)
@@ -297,6 +301,9 @@ def _complete(plan: Plan) -> _Finding:
 def _wrongly_fed(plan: Plan) -> Bools:
     """(p,) operators whose parts are not combined as they must be, or cannot be cut."""
     i, wrong = plan.instances, np.zeros(plan.operator_count, bool)
+    by_key = wrong.copy() if plan.partitions.by_key is None else plan.partitions.by_key
+    if not isinstance(plan, QueryPlan):
+        wrong |= by_key
     if i.feeds is None and not isinstance(plan, QueryPlan):
         return wrong
     feeds = np.full(len(i), -1) if i.feeds is None else i.feeds
@@ -311,7 +318,9 @@ def _wrongly_fed(plan: Plan) -> Bools:
     graph, parts = plan.graph, plan.partitions
     _, consumer, _, rate = graph.links
     joins = np.array([graph.graph[one].kind == "join" for one in graph.bodies.tolist()], bool)
-    wrong |= ~joins & ~has & (parts.count[0::2] > graph.parts[graph.bodies])
+    by_values = by_key | (~joins & ~has)
+    wrong |= by_values & (parts.count[0::2] > graph.parts[graph.bodies])
+    wrong |= by_key & (~joins | (parts.count[1::2] > 1))
     for row in np.flatnonzero(has).tolist():
         operator = graph.bodies[row]
         inputs = rate[consumer == operator]

@@ -34,6 +34,10 @@ MOST_SWEEPS = 8
 # Sweeps go on while they save this share of the cost.
 WORTHWHILE = 1e-3
 _MOST_PASSES = 50
+# Where a join is cut by key: so many ranges, each of so many keys at least. With fewer keys, one more
+# or less would make too much of a difference.
+MOST_KEY_RANGES = 64
+KEYS_PER_PARTITION = 50
 # Of placements that are equally good, the one that carries less: as much of a weight as this.
 _TIE = 1e-8
 
@@ -123,6 +127,7 @@ class _Attempt:
         self._space = Space(nodes.position, height, penalty, slot)
         self._nearest = search_for(1, 1.0)
         self._cuts: dict[int, list[Floats]] = {}
+        self._by_key: list[int] = []
         self.missing = 0.0
         self._breaks = False
         small = len(graph.bodies) <= FEW_BODIES
@@ -306,6 +311,23 @@ class _Attempt:
         return node
 
     def _cut_join(self, operator: int, limit: float) -> None:
+        """By key where there are keys enough, which sends nothing twice; else as a grid."""
+        if self._graph.parts[operator] >= 2 * KEYS_PER_PARTITION:
+            self._cut_by_key(operator, limit)
+        else:
+            self._cut_grid(operator, limit)
+
+    def _cut_by_key(self, operator: int, limit: float) -> None:
+        graph = self._graph.graph
+        left, right = (graph[one].output_rate for one in graph[operator].inputs)
+        count = min(MOST_KEY_RANGES, int(self._graph.parts[operator]) // KEYS_PER_PARTITION)
+        self._cuts[operator] = [np.full(count, left / count), np.array([right])]
+        self._by_key.append(operator)
+        rates = np.full(count, (left + right) / count)
+        for begin, end, node in self._runs(operator, rates, limit):
+            self.instances.append(_Instance(operator, node, (begin, end)))
+
+    def _cut_grid(self, operator: int, limit: float) -> None:
         graph = self._graph.graph
         rates = [graph[one].output_rate for one in graph[operator].inputs]
         inputs = np.array(rates[0]), np.array(rates[1])
@@ -394,9 +416,10 @@ class _Attempt:
         combined = (columns[6] >= 0).any()
         whole = Partitions.uncut(self._graph.input_rate)
         cuts = {row_of[operator]: cut for operator, cut in self._cuts.items()}
+        by_key = [row_of[operator] for operator in self._by_key]
         pair, node, a, b, c, d, feeds = columns
         instances = Instances(pair, node, a, b, c, d, feeds if combined else None)
-        return instances, assemble_partitions(whole, cuts)
+        return instances, assemble_partitions(whole, cuts, by_key)
 
     def _cost(self) -> float:
         """The objective, with all metrics and penalties of nodes."""
