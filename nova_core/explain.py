@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from nova_core.errors import PlanError
+from nova_core.model.key_ranges import KeyRanges
 from nova_core.model.objectives import leg_cost, leg_weights
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
@@ -182,6 +183,60 @@ class LinkExplanation:
     node: str
     to_node: str
     from_ideal: float | None
+
+
+@dataclass(frozen=True)
+class CutExplanation:
+    """How an operator of a query is cut.
+
+    Attributes:
+        operator: its id.
+        instances: how many there are of it.
+        received: tuples/s they receive together.
+        required: what the operator would receive whole, tuples/s.
+        reason: a sentence for people.
+    """
+
+    operator: str
+    instances: int
+    received: float
+    required: float
+    reason: str
+
+
+def explain_cuts(plan: QueryPlan, name: str | None = None) -> list[CutExplanation]:
+    """Operators of queries that are cut, and why in that way.
+
+    Args:
+        plan: the plan.
+        name: a query or operator; None takes all.
+    """
+    graph, found = plan.graph, []
+    received = np.bincount(plan.instances.pair, plan.added_load, plan.operator_count)
+    for row in np.flatnonzero(plan.replica_count > 1).tolist():
+        number, instances = int(graph.bodies[row]), int(plan.replica_count[row])
+        one = graph.graph[number]
+        if name not in (None, one.id, plan.problem.queries[one.query].id):
+            continue
+        left, right = (float(graph.input_rate[2 * row + side]) for side in (0, 1))
+        join, parts = graph.joins.get(number), plan.partitions
+        if join is None:
+            reason = "an aggregate: by its groups, or into parts whose results one combines"
+        elif parts.by_key is not None and parts.by_key[row]:
+            grid = min(n * left + instances / n * right for n in range(1, instances + 1)) / (
+                left + right
+            )
+            hot = int((np.diff(KeyRanges.of(join, parts.rates(row, 0)).first[:-1]) > 0).sum())
+            reason = (
+                f"by ranges of its {join.keys:,} keys, {hot} of them with their own; as a "
+                f"grid of so many pieces its inputs would be sent {grid:.2f} times"
+            )
+        else:
+            reason = (
+                f"as a grid: with {join.keys:,} keys, ranges of them would be too few or too large"
+            )
+        found.append(CutExplanation(one.id, instances, float(received[row]), left + right, reason))
+    return found
 
 
 def explain_links(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,6 +62,10 @@ class Operator:
         low: of cuts and selects: begin of each interval of the u in [0, 1) that passes.
         high: their ends.
         hashed: of cuts and selects: columns whose values give u; without, the tuple's number.
+        hot: of those by key: values of frequent keys, with begin and end of what each has of
+            [0, 1). Tuples of the left input are at a place in it, by their number; those of the
+            right one at all of them.
+        others: of those by key: begin of what all other keys share, to 1, by their u.
         window: of joins and aggregates: length and distance, ms.
         kept: of joins and aggregates: whether the left and the right input keep their windows.
         keys: of joins: columns of the left input that equal columns of the right one, in pairs.
@@ -83,6 +87,8 @@ class Operator:
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     hashed: tuple[int, ...] = ()
+    hot: tuple[tuple[tuple[str, ...], float, float], ...] = ()
+    others: float = 0.0
     window: tuple[int, int] = (0, 0)
     kept: tuple[bool, bool] = (False, False)
     keys: tuple[tuple[int, int], ...] = ()
@@ -375,15 +381,16 @@ class _Builder:
             side = PARTIAL
         wanted, reached = self._range(k, number, side)
         shared = self._sharing(k, number, side)
-        hashed = self._hashed(k, number, carried, side)
+        by = self._hashed(k, number, carried, side)
         end = f"{self.graph.graph[number].id} {side}"
         runs = sorted({self._range(other, number, side)[0] for other in shared})
         cut = f"send {name} to {end} on {self.node[k]}"
-        self._add(_cut(CUT, cut, node, name, side, _merged(runs), reached, hashed))
+        self._add(replace(_cut(CUT, cut, node, name, side, _merged(runs), reached), **by))
         if _merged(runs) == [wanted]:
             return [cut]
         select = f"select {name} for {self.names[k]} {side}"
-        self._add(_cut(SELECT, select, self.node[k], cut, side, [wanted], reached, hashed))
+        chosen = _cut(SELECT, select, self.node[k], cut, side, [wanted], reached)
+        self._add(replace(chosen, **by))
         return [select]
 
     def _is_partial(self, producer: int, carried: int) -> bool:
@@ -419,17 +426,23 @@ class _Builder:
         shares = rates / total if total > 0 else rates + 1.0 / count
         return (int(begin[k]), int(end[k])), shares.cumsum().tolist()
 
-    def _hashed(self, k: int, number: int, carried: int, side: int) -> tuple[int, ...]:
+    def _hashed(self, k: int, number: int, carried: int, side: int) -> dict[str, Any]:
         """Columns by whose values an aggregate, or a join that is cut by key, is cut."""
+        from nova_core.model.key_ranges import intervals
+
         one = self.graph.graph[number]
         if self.plan.by_key[k]:
-            return tuple(pair[side] for pair in self._keys(number))
+            rates = self.plan.partitions.rates(int(self.plan.instances.pair[k]), 0)
+            hot, others = intervals(self.graph.joins[number], rates)
+            columns = tuple(pair[side] for pair in self._keys(number))
+            return {"hashed": columns, "hot": tuple(hot), "others": others}
         if one.kind != "aggregate" or number in self.combined:
-            return ()
+            return {}
         groups = self._meaning(number).groups
         if side == PARTIAL:
-            return tuple(range(len(groups)))  # they come first in partial results
-        return tuple(self.columns[carried].index(column) for column in groups)
+            # They come first in partial results.
+            return {"hashed": tuple(range(len(groups)))}
+        return {"hashed": tuple(self.columns[carried].index(column) for column in groups)}
 
     def _keys(self, number: int) -> tuple[tuple[int, int], ...]:
         """Columns of a join's left input that equal columns of the right one, in pairs."""
@@ -516,12 +529,11 @@ def _cut(
     side: int,
     runs: Sequence[tuple[int, int]],
     reached: Sequence[float],
-    hashed: tuple[int, ...],
 ) -> Operator:
     count = len(reached)
     low = tuple(reached[begin - 1] if begin else 0.0 for begin, _ in runs)
     high = tuple(reached[end - 1] if end < count else 2.0 for _, end in runs)
-    return Operator(name, node, kind, (above,), side=side, low=low, high=high, hashed=hashed)
+    return Operator(name, node, kind, (above,), side=side, low=low, high=high)
 
 
 def _merged(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

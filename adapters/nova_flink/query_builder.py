@@ -104,8 +104,16 @@ class _Job:
         elif one.kind == PROJECT:
             made = self.programs(one.programs)
         else:
+            values = [self.array(self.gateway.jvm.String, values) for values, _, _ in one.hot]
             cut = self.shared.Cut(
-                one.side, self.doubles(one.low), self.doubles(one.high), self.ints(one.hashed)
+                one.side,
+                self.doubles(one.low),
+                self.doubles(one.high),
+                self.ints(one.hashed),
+                self.arrays(self.gateway.jvm.String, values),
+                self.doubles([begin for _, begin, _ in one.hot]),
+                self.doubles([end for _, _, end in one.hot]),
+                float(one.others),
             )
         return self.transform(one, self.java.StepOperator(self.shared.Step(condition, made, cut)))
 
@@ -118,9 +126,7 @@ class _Job:
             if join
             else [one.groups]
         )
-        tables = self.gateway.new_array(jvm.int, len(columns), 0)
-        for number, numbers in enumerate(columns):
-            tables[number] = self.ints(numbers)
+        tables = self.arrays(jvm.int, [self.ints(numbers) for numbers in columns])
         functions = None if join else self.array(jvm.String, one.functions)
         return self.transform(
             one,
@@ -167,6 +173,13 @@ class _Job:
     def ints(self, values: Sequence[int]) -> Any:
         """An array of Java's."""
         return self.array(self.gateway.jvm.int, values)
+
+    def arrays(self, kind: Any, arrays: Sequence[Any]) -> Any:
+        """An array of arrays of Java's."""
+        made = self.gateway.new_array(kind, len(arrays), 0)
+        for number, one in enumerate(arrays):
+            made[number] = one
+        return made
 
     def array(self, kind: Any, values: Sequence[Any]) -> Any:
         """An array of Java's."""

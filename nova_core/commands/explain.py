@@ -137,12 +137,14 @@ def print_query(plan: QueryPlan, name: str | None, rows: int | None, as_json: bo
     """What operators of queries receive and emit, and how far they are from their ideal."""
     from rich.markup import escape
 
-    from nova_core.explain import explain_links
+    from nova_core.explain import explain_cuts, explain_links
 
     links, latency = explain_links(plan, name)
+    cuts = explain_cuts(plan, name)
     shown: list[LinkExplanation] = links[: shared.shown_rows(rows, as_json=as_json)]
     if as_json:
-        console.print_json({"latency": latency, "links": shown, "more": len(links) - len(shown)})
+        more = len(links) - len(shown)
+        console.print_json({"latency": latency, "cuts": cuts, "links": shown, "more": more})
         return
     table = console.table(
         "Links" if name is None else f"Links of {escape(name)}",
@@ -161,7 +163,15 @@ def print_query(plan: QueryPlan, name: str | None, rows: int | None, as_json: bo
         ],
     )
     ways = [f"{escape(query)}: {console.number(ms)} ms" for query, ms in latency.items()]
-    console.show(table, "", "longest way from a source to the sink: " + ", ".join(ways))
+    lines = [
+        escape(
+            f"{one.operator} is cut into {one.instances}, sent "
+            f"{one.received / one.required:.2f} times: {one.reason}"
+        )
+        for one in cuts
+    ]
+    lines.append("longest way from a source to the sink: " + ", ".join(ways))
+    console.show(table, "", *lines)
     if len(links) > len(shown):
         console.say(f"{len(links) - len(shown)} more links; see all with --rows 0")
 

@@ -29,9 +29,9 @@ class Partitions:
     right one's. A tuple finds its partition from its sequence number and the rates as weights
     (`nova_core.model.partitioner`).
 
-    Joins of queries may be cut by key instead: both inputs by ranges of the hash of the columns that
-    must be equal, so that every tuple goes to one instance. The left input's partitions are these
-    ranges then, and the right input has a single partition, of which each range takes its share.
+    Joins of queries may be cut by key instead (`nova_core.model.key_ranges`). The left input's
+    partitions are ranges of keys then, and the right input has a single partition, of which each
+    range takes the tuples of its keys.
 
     Attributes:
         offset: (2p + 1,) start of each input's run in ``rate``.
@@ -55,9 +55,7 @@ class Partitions:
         """Inputs of these rates ((2p,), tuples/s), each in one piece."""
         return cls(np.arange(len(rate) + 1, dtype=np.int64), rate)
 
-    def with_cuts(
-        self, cuts: Mapping[int, Floats], by_key: Collection[int] = ()
-    ) -> Partitions:
+    def with_cuts(self, cuts: Mapping[int, Floats], by_key: Collection[int] = ()) -> Partitions:
         """The same, none of it cut by key, with other partitions of some inputs.
 
         Args:
@@ -251,13 +249,7 @@ class Plan:
         rate = self.partitions.range_rate(start + begin, start + end)
         # The whole input has its exact rate, without the rounding of the sum.
         whole = (begin == 0) & (end == self.partitions.count[2 * pair + side])
-        rate = np.where(whole, self.whole_rate(side)[pair], rate)
-        by_key = self.by_key
-        if side == 1 and by_key.any():
-            left = self.whole_rate(0)[pair[by_key]]
-            share = np.divide(self.left_rate[by_key], left, out=np.ones(len(left)), where=left > 0)
-            rate[by_key] *= share
-        return rate
+        return np.where(whole, self.whole_rate(side)[pair], rate)
 
     @cached_property
     def by_key(self) -> Bools:

@@ -100,6 +100,17 @@ class Aggregate(_Operator, tag="aggregate", frozen=True):
     ] = False
 
 
+class HotKey(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """A frequent key of a join: so many of its tuples that its partitions are its own."""
+
+    values: Annotated[
+        list[int | str],
+        Meta(min_length=1, description="of the columns that `on` says are equal, in its order"),
+    ]
+    left: Annotated[float, Meta(gt=0, lt=1, description="share of the left input's tuples")]
+    right: Annotated[float, Meta(ge=0, lt=1, description="share of the right input's tuples")]
+
+
 class Join(_Operator, tag="join", frozen=True):
     """Joins two inputs; more are joined by a sequence of joins."""
 
@@ -132,6 +143,10 @@ class Join(_Operator, tag="join", frozen=True):
             "with many, the join can be cut by them",
         ),
     ] = 1
+    hot: Annotated[
+        list[HotKey],
+        Meta(max_length=1000, description="the most frequent of the keys, each of which is cut"),
+    ] = msgspec.field(default_factory=list)
 
 
 LogicalOperator = Filter | Project | Aggregate | Join
@@ -240,6 +255,8 @@ def _check_operators(query: Query, streams: set[str], place: str) -> None:
                 f"{here}.slide of {operator.id!r}: {operator.slide:g}: expected a window, and "
                 "at most its length"
             )
+        if isinstance(operator, Join) and operator.hot:
+            _check_hot(operator, f"{here}.hot of {operator.id!r}")
         above = set()
         for side, name in enumerate(inputs_of(operator)):
             field = f"inputs[{side}]" if isinstance(operator, Join) else "input"
@@ -258,4 +275,17 @@ def _check_operators(query: Query, streams: set[str], place: str) -> None:
             raise ProblemError(
                 f"{place}.operators[{row}] of {operator.id!r}: nothing reads it; only the last "
                 "operator feeds the sink"
+            )
+
+
+def _check_hot(join: Join, where: str) -> None:
+    if len(join.hot) >= join.keys:
+        raise ProblemError(
+            f"{where}: {len(join.hot)}, but keys is {join.keys}: there must be others"
+        )
+    for side in ("left", "right"):
+        total = sum(getattr(one, side) for one in join.hot)
+        if total >= 1:
+            raise ProblemError(
+                f"{where}: {side}: shares add up to {total:g}: less than 1 is expected"
             )

@@ -322,11 +322,12 @@ class _Binder:
             condition = read_condition(operator.on, columns, f"{here}.on {name}")
         equal = equal_columns(condition, left.columns, right.columns)
         by_key = any(one in left.keyed and other in right.keyed for one, other in equal)
-        if operator.keys > 1 and not equal:
+        if (operator.keys > 1 or operator.hot) and not equal:
             raise ProblemError(
                 f"{here}.keys {name}: {operator.keys}, but `on` does not say that two columns of "
                 "whole numbers or text are equal"
             )
+        _check_hot(operator, equal, f"{here}.hot {name}")
         if operator.match == "key" and not by_key:
             raise ProblemError(
                 f"{here}.match {name}: key, but `on` does not say that the keys of "
@@ -394,6 +395,26 @@ class _Binder:
             computed=tuple(calls.values()),
             keyed=frozenset(keyed),
         )
+
+
+def _check_hot(join: Join, equal: Sequence[tuple[Column, Column]], where: str) -> None:
+    """Refuse hot keys that are none of a join's.
+
+    Raises:
+        ProblemError: naming the key.
+    """
+    seen = set()
+    for row, one in enumerate(join.hot):
+        types = ["int" if isinstance(value, int) else "text" for value in one.values]
+        wanted = [left.type for left, _ in equal]
+        if types != wanted:
+            raise ProblemError(
+                f"{where}: [{row}].values: {one.values}; expected {', '.join(wanted)}: a value of "
+                "each column that `on` says is equal"
+            )
+        if tuple(one.values) in seen:
+            raise ProblemError(f"{where}: [{row}].values: {one.values} is there twice")
+        seen.add(tuple(one.values))
 
 
 def _check_streams(streams: Sequence[Stream], sources: Mapping[str, object], where: str) -> None:

@@ -47,6 +47,7 @@ class QueryGraph:
         parts: (o,) how many shares an operator can be cut into by the values of columns: groups of
             an aggregate, keys of a join.
         combines: (o,) whether an operator can be computed of partial results.
+        joins: what each join is in its query, by its number.
         rewriting: what `expand` was told: ``push_filters`` and ``split_aggregates``.
     """
 
@@ -54,6 +55,7 @@ class QueryGraph:
     root: Ints
     parts: Ints
     combines: Bools
+    joins: Mapping[int, Join]
     rewriting: Mapping[str, bool]
 
     @cached_property
@@ -240,6 +242,7 @@ class _Expansion:
         self.root: list[int] = []
         self.parts: list[int] = []
         self.combines: list[bool] = []
+        self.joins: dict[int, Join] = {}
         sources = problem.sources
         self._by_stream: dict[str, list[int]] = defaultdict(list)
         for number, stream in enumerate(sources.stream.tolist()):
@@ -360,6 +363,7 @@ class _Expansion:
                 Operator(f"{name}({label})", "join", ends, rate, query=query, logical=operator.id),
                 parts=operator.keys,
             )
+            self.joins[number] = operator
             key = one.key if one.key == other.key else ""
             found.append(_Flow(number, rate, nominal, key, label, pending))
         return found
@@ -455,5 +459,6 @@ def expand(
         np.array(expansion.root, np.int64),
         np.array(expansion.parts, np.int64),
         np.array(expansion.combines, bool),
+        expansion.joins,
         {"push_filters": push_filters, "split_aggregates": split_aggregates},
     )

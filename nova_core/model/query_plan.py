@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nova_core.errors import ProblemError
+from nova_core.model.key_ranges import KeyRanges
 from nova_core.model.objectives import OBJECTIVES
 from nova_core.model.plan import Flows, Instances, Partitions, Plan
 from nova_core.model.problem import Floats, Ints
@@ -69,11 +70,32 @@ def input_shares(graph: QueryGraph, instances: Instances, parts: Partitions) -> 
         whole = (begin == 0) & (end == parts.count[row])
         total = np.where(whole, 1.0, graph.input_rate[row])
         shares.append(np.where(whole, 1.0, taken / np.where(total > 0, total, 1.0)))
+    left, right = shares
+    emitted = left * right
+    rows, right[rows], emitted[rows] = key_shares(graph, instances, parts)
+    return left, right, emitted
+
+
+def key_shares(
+    graph: QueryGraph, instances: Instances, parts: Partitions
+) -> tuple[Ints, Floats, Floats]:
+    """Instances that are cut by key, and their shares of the right input and of the results.
+
+    Returns:
+        (r,) rows of the instances, (r,) and (r,) shares, 0 to 1.
+    """
     if parts.by_key is None:
-        return shares[0], shares[1], shares[0] * shares[1]
-    by_key = parts.by_key[instances.pair]
-    right = np.where(by_key, shares[0], shares[1])
-    return shares[0], right, np.where(by_key, shares[0], shares[0] * right)
+        return np.empty(0, np.int64), np.empty(0), np.empty(0)
+    rows = np.flatnonzero(parts.by_key[instances.pair])
+    pair, begin, end = (c[rows] for c in (instances.pair, instances.left_begin, instances.left_end))
+    right, emitted = np.ones(len(rows)), np.ones(len(rows))
+    for operator in np.unique(pair).tolist():
+        join = graph.joins.get(int(graph.bodies[operator]))
+        if join is not None:
+            mine = pair == operator
+            ranges = KeyRanges.of(join, parts.rates(operator, 0))
+            right[mine], emitted[mine] = ranges.shares(begin[mine], end[mine])
+    return rows, right, emitted
 
 
 def instance_links(graph: QueryGraph, instances: Instances, parts: Partitions) -> Links:
@@ -182,6 +204,13 @@ class QueryPlan(Plan):
     def whole_rate(self, side: int) -> Floats:
         """(b,) tuples/s of every operator's left (0) or right (1) input."""
         return self.graph.input_rate[side::2]
+
+    def _input_rate(self, side: int) -> Floats:
+        rate = super()._input_rate(side)
+        if side == 1:
+            rows, right, _ = key_shares(self.graph, self.instances, self.partitions)
+            rate[rows] *= right
+        return rate
 
     @cached_property
     def links(self) -> Links:

@@ -63,13 +63,16 @@ class Row(dict[str, Any]):
 
 
 class _Loader(_SafeLoader):
-    """Safe YAML that refuses a key given twice."""
+    """Safe YAML whose fields are text, and that refuses one given twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
         for key_node, _ in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":
                 continue
+            if key_node.tag == "tag:yaml.org,2002:bool":
+                # To YAML, `on` is a truth; here it is the field of a join.
+                key_node.tag = "tag:yaml.org,2002:str"
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, Hashable):
                 if key in seen:

@@ -13,6 +13,7 @@ import numpy as np
 
 from nova_core.errors import PlanError
 from nova_core.model.coverage import coverage
+from nova_core.model.key_ranges import KeyRanges
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints
 from nova_core.model.query_graph import expand
@@ -301,9 +302,9 @@ def _complete(plan: Plan) -> _Finding:
 def _wrongly_fed(plan: Plan) -> Bools:
     """(p,) operators whose parts are not combined as they must be, or cannot be cut."""
     i, wrong = plan.instances, np.zeros(plan.operator_count, bool)
-    by_key = wrong.copy() if plan.partitions.by_key is None else plan.partitions.by_key
-    if not isinstance(plan, QueryPlan):
-        wrong |= by_key
+    if plan.partitions.by_key is not None:
+        for one in np.flatnonzero(plan.partitions.by_key).tolist():
+            wrong[one] = not _can_be_cut_by_key(plan, one)
     if i.feeds is None and not isinstance(plan, QueryPlan):
         return wrong
     feeds = np.full(len(i), -1) if i.feeds is None else i.feeds
@@ -318,9 +319,7 @@ def _wrongly_fed(plan: Plan) -> Bools:
     graph, parts = plan.graph, plan.partitions
     _, consumer, _, rate = graph.links
     joins = np.array([graph.graph[one].kind == "join" for one in graph.bodies.tolist()], bool)
-    by_values = by_key | (~joins & ~has)
-    wrong |= by_values & (parts.count[0::2] > graph.parts[graph.bodies])
-    wrong |= by_key & (~joins | (parts.count[1::2] > 1))
+    wrong |= ~joins & ~has & (parts.count[0::2] > graph.parts[graph.bodies])
     for row in np.flatnonzero(has).tolist():
         operator = graph.bodies[row]
         inputs = rate[consumer == operator]
@@ -328,6 +327,15 @@ def _wrongly_fed(plan: Plan) -> Bools:
             len(inputs) == parts.count[2 * row] and np.allclose(inputs, parts.rates(row, 0))
         )
     return wrong
+
+
+def _can_be_cut_by_key(plan: Plan, operator: int) -> bool:
+    """Whether an operator is a join of many keys, and its partitions are ranges of them."""
+    parts = plan.partitions
+    if not isinstance(plan, QueryPlan) or parts.count[2 * operator + 1] > 1:
+        return False
+    join = plan.graph.joins.get(int(plan.graph.bodies[operator]))
+    return join is not None and join.keys > 1 and KeyRanges.of(join, parts.rates(operator, 0)).whole
 
 
 def _route(plan: Plan) -> _Finding:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from nova_core.errors import InfeasibleError, ProblemError
+from nova_core.model import key_ranges
 from nova_core.model.objectives import link_cost
 from nova_core.model.plan import Instances, Partitions
 from nova_core.model.plan_delta import assemble_partitions
@@ -34,10 +38,8 @@ MOST_SWEEPS = 8
 # Sweeps go on while they save this share of the cost.
 WORTHWHILE = 1e-3
 _MOST_PASSES = 50
-# Where a join is cut by key: so many ranges, each of so many keys at least. With fewer keys, one more
-# or less would make too much of a difference.
-MOST_KEY_RANGES = 64
-KEYS_PER_PARTITION = 50
+# Ranges of fewer keys have too different shares.
+KEYS_PER_RANGE = 50
 # Of placements that are equally good, the one that carries less: as much of a weight as this.
 _TIE = 1e-8
 
@@ -311,21 +313,33 @@ class _Attempt:
         return node
 
     def _cut_join(self, operator: int, limit: float) -> None:
-        """By key where there are keys enough, which sends nothing twice; else as a grid."""
-        if self._graph.parts[operator] >= 2 * KEYS_PER_PARTITION:
-            self._cut_by_key(operator, limit)
-        else:
+        """By key where there are keys enough, which sends less; else as a grid."""
+        if not self._cut_by_key(operator, limit):
             self._cut_grid(operator, limit)
 
-    def _cut_by_key(self, operator: int, limit: float) -> None:
-        graph = self._graph.graph
+    def _cut_by_key(self, operator: int, limit: float) -> bool:
+        """Cut a join into ranges of its keys; False where it has too few, or one is too large."""
+        graph, join = self._graph.graph, self._graph.joins[operator]
         left, right = (graph[one].output_rate for one in graph[operator].inputs)
-        count = min(MOST_KEY_RANGES, int(self._graph.parts[operator]) // KEYS_PER_PARTITION)
-        self._cuts[operator] = [np.full(count, left / count), np.array([right])]
+        room = min(limit, float(self._tree.slot[:, -1].max()))
+        most = join.keys // KEYS_PER_RANGE
+        if room <= 0 or most < max(2, needed := math.ceil((left + right) / room)):
+            return False
+        count = min(most, max(key_ranges.KEY_RANGES, needed))
+        rates = key_ranges.cut(join, left, right, count)
+        ranges = key_ranges.KeyRanges.of(join, rates)
+
+        def required(begin: int, end: int) -> float:
+            share, _ = ranges.shares(np.array([begin]), np.array([end]))
+            return float(rates[begin:end].sum() + right * share[0])
+
+        if max(required(one, one + 1) for one in range(len(rates))) > room:
+            return False
+        self._cuts[operator] = [rates, np.array([right])]
         self._by_key.append(operator)
-        rates = np.full(count, (left + right) / count)
-        for begin, end, node in self._runs(operator, rates, limit):
+        for begin, end, node in self._runs(operator, len(rates), required, limit):
             self.instances.append(_Instance(operator, node, (begin, end)))
+        return True
 
     def _cut_grid(self, operator: int, limit: float) -> None:
         graph = self._graph.graph
@@ -361,23 +375,36 @@ class _Attempt:
         most = min(max(1.0, sigma * required), limit)
         count = max(1, min(int(self._graph.parts[operator]), math.ceil(required / most)))
         self._cuts[operator] = [np.full(count, required / count), np.zeros(1)]
-        for begin, end, node in self._runs(operator, self._cuts[operator][0], limit):
+        for begin, end, node in self._runs_of(operator, self._cuts[operator][0], limit):
             self.instances.append(_Instance(operator, node, (begin, end)))
 
-    def _runs(self, operator: int, rates: Floats, limit: float) -> list[tuple[int, int, int]]:
-        """Begin, end and node of runs of an input's partitions, each as long as its node allows."""
+    def _runs_of(self, operator: int, rates: Floats, limit: float) -> list[tuple[int, int, int]]:
+        """Runs of partitions that need what they carry, tuples/s."""
+        reached = np.concatenate(([0.0], np.cumsum(rates))).tolist()
+        return self._runs(operator, len(rates), lambda a, b: reached[b] - reached[a], limit)
+
+    def _runs(
+        self, operator: int, count: int, required: Callable[[int, int], float], limit: float
+    ) -> list[tuple[int, int, int]]:
+        """Begin, end and node of runs of an input's partitions, each as long as its node allows.
+
+        Args:
+            operator: whose input it is.
+            count: of the partitions.
+            required: tuples/s that a run needs, which grows with it.
+            limit: of a run, tuples/s.
+        """
         runs: list[tuple[int, int, int]] = []
-        begin, end = 0, len(rates)
-        while begin < len(rates):
-            node = self._take(operator, float(rates[begin]))
+        begin = 0
+        while begin < count:
+            end, node = count, self._take(operator, required(begin, begin + 1))
             if node < 0:
-                end = len(rates)
-                node = self._nowhere(operator, float(rates[begin:].sum()))
+                node = self._nowhere(operator, required(begin, end))
             else:
                 room = min(self._room(node), limit) * (1 + 1e-12)
-                fits = int(np.searchsorted(np.cumsum(rates[begin:]), room, side="right"))
-                end = begin + max(1, fits)
-                self._charge(node, float(rates[begin:end].sum()))
+                longer = range(begin + 2, count + 1)
+                end = begin + 1 + bisect_right(longer, room, key=partial(required, begin))
+                self._charge(node, required(begin, end))
             runs.append((begin, end, node))
             begin = end
         return runs
@@ -393,7 +420,7 @@ class _Attempt:
             return
         rates = np.array(inputs)
         self._cuts[operator] = [rates, np.zeros(1)]
-        runs = self._runs(operator, rates, limit)
+        runs = self._runs_of(operator, rates, limit)
         arriving = sum(min(float(rates[begin:end].sum()), most) for begin, end, _ in runs)
         node = self._take(operator, arriving) if arriving <= limit else -1
         if node < 0:

@@ -17,6 +17,8 @@ from nova_core.model.query_plan import QueryPlan
 START_MS = 1_700_000_000_000
 KEYS = ("north", "süd")
 STREAMS = ("heat", "strain", "torque", "flux")
+# Values of the column n, by which joins are cut.
+NUMBERS = 12
 # Those of the first forty whose queries have results, the smallest jobs first.
 SEEDS = (11, 21, 30, 37, 34, 23, 38, 35, 28, 9, 27, 14, 17, 1, 25, 5, 36, 26, 13, 3, 12, 6, 19)
 SEEDS += (31, 39, 8, 20, 15, 4, 7)
@@ -72,7 +74,7 @@ def random_problem(seed: int, directory: Path, *, nodes: int = 3, seconds: float
 def _readings(rng: Any, path: Path, key: str, rate: int, seconds: float) -> None:
     times = np.sort(rng.integers(0, int(seconds * 1000), int(rate * seconds))) + START_MS
     # Eighths add up exactly, in whatever order.
-    rows = [f"{t},{key},{rng.integers(-400, 400) / 8},{rng.integers(0, 12)}" for t in times]
+    rows = [f"{t},{key},{rng.integers(-400, 400) / 8},{rng.integers(0, NUMBERS)}" for t in times]
     path.write_text("\n".join(["time,place,value,n", *rows]) + "\n", encoding="utf-8")
 
 
@@ -88,8 +90,10 @@ def _operators(rng: Any, streams: list[Any]) -> list[dict[str, Any]]:
             on = f"{first}.place = {other}.place AND {on}"
         if how == 1:
             on += f" AND {first}.value < {other}.value + 30.5"
+        hot = {"values": [KEYS[0], 3] if how < 2 else [3], "left": 0.3, "right": 0.2}
         made.append(
             {"id": f"j{number}", "kind": "join", "inputs": [last, other], "on": on, **window}
+            | {"keys": NUMBERS, "hot": [hot]}
         )
         last = f"j{number}"
     for number, stream in enumerate(map(str, streams), 1):
@@ -129,8 +133,11 @@ def random_query_plan(seed: int, problem: Problem) -> QueryPlan:
     )
     rates: list[float] = []
     offset, rows = [0], []
+    by_key = np.zeros(len(graph.bodies), bool)
     for pair, body in enumerate(graph.bodies.tolist()):
-        cut, instances = _pieces(rng, graph, body, len(problem.nodes), len(rows))
+        by_key[pair] = graph.graph[body].kind == "join" and rng.random() < 0.4
+        pieces = _pieces_by_key if by_key[pair] else _pieces
+        cut, instances = pieces(rng, graph, body, len(problem.nodes), len(rows))
         for column in cut:
             rates += column
             offset.append(len(rates))
@@ -140,7 +147,7 @@ def random_query_plan(seed: int, problem: Problem) -> QueryPlan:
         problem=problem,
         strategy="random",
         objective="latency",
-        partitions=Partitions(np.array(offset), np.array(rates)),
+        partitions=Partitions(np.array(offset), np.array(rates), by_key),
         instances=Instances(*columns),
         graph=graph,
     )
@@ -173,3 +180,13 @@ def _pieces(
         return [inputs, [0.0]], [root, *((node(), a, b, 0, 1, before) for a, b in parts)]
     count = int(rng.integers(1, 4)) if graph.parts[body] > 1 else 1
     return [[total / count] * count, [0.0]], [(node(), i, i + 1, 0, 1, -1) for i in range(count)]
+
+
+def _pieces_by_key(
+    rng: Any, graph: QueryGraph, body: int, nodes: int, _: int
+) -> tuple[list[list[float]], list[tuple[int, ...]]]:
+    """Ranges of a join's keys, each an instance."""
+    left, right = (graph.graph[one].output_rate for one in graph.graph[body].inputs)
+    share = rng.uniform(0.2, 1, int(rng.integers(2, 5)))
+    cut = [(left * share / share.sum()).tolist(), [right]]
+    return cut, [(int(rng.integers(0, nodes)), i, i + 1, 0, 1, -1) for i in range(len(share))]

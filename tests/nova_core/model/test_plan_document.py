@@ -184,7 +184,10 @@ def _set(*steps: Any) -> Callable[[dict[str, Any]], None]:
             _set("partitions", 0, "rates", []),
             "partitions[0].rates: [] is not accepted; a list of l",
         ),
-        (_set("partitions", 0, "partitioner", "hash"), "one of sequence-share is expected"),
+        (
+            _set("partitions", 0, "partitioner", "hash"),
+            "one of key-share, sequence-share is expected",
+        ),
         (_set("totals", "objective", 1), "totals.objective: 1.0, but by the plan it is 27.5"),
         (
             _set("loads", 1, "load", 9),

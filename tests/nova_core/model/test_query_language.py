@@ -30,6 +30,7 @@ SQL = """
     FROM pressure p JOIN humidity h ON p.region = h.region AND abs(p.value - h.value) <= 2.5
     WHERE p.value > 10 AND h.n BETWEEN 1 AND 3 AND NOT h.value + p.value > 90
     GROUP BY p.region HAVING count(*) > 1 WINDOW HOP(2 s, 500 ms)"""
+HOT = {"values": ["a"], "left": 0.1, "right": 0.1}
 WINDOW = {"window": 2.0, "slide": 0.5}
 OPERATORS: list[dict[str, Any]] = [
     {"id": "join-1", "kind": "join", "inputs": ["pressure", "humidity"], **WINDOW}
@@ -216,6 +217,9 @@ def test_names_that_are_no_plain_words_are_quoted() -> None:
         ({"window": 0.0105}, "expected whole ms"),
         ({"slide": 3.0}, "expected a window, and at most its length"),
         ({"inputs": ["pressure", "pressure"]}, "joined with itself"),
+        ({"keys": 5, "on": "pressure.value < humidity.value"}, "two columns of whole numbers or"),
+        ({"keys": 5, "hot": [HOT | {"values": [3]}]}, "expected text: a value of each column"),
+        ({"keys": 5, "hot": [HOT, HOT]}, "is there twice"),
     ],
 )
 def test_joins_that_cannot_run_are_refused(
@@ -224,6 +228,15 @@ def test_joins_that_cannot_run_are_refused(
     operators = [{**OPERATORS[0], **change}]
     with pytest.raises(ProblemError, match=message):
         read_problem(write(tmp_path / "p.yaml", document(operators=operators)))
+
+
+def test_fields_of_yaml_are_text(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.yaml", document(operators=OPERATORS[:1]))
+    quoted = path.read_text()
+    plain = quoted.replace("'on':", "on:").replace('"on":', "on:")
+    assert plain != quoted
+    (tmp_path / "plain.yaml").write_text(plain)
+    assert read_problem(tmp_path / "plain.yaml").queries == read_problem(path).queries
 
 
 def test_expressions_need_streams(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ import msgspec
 import numpy as np
 
 from nova_core.errors import NovaError
-from nova_core.model.query_binding import Bound, bind
+from nova_core.model.key_ranges import KEY_RANGES
+from nova_core.model.queries import HotKey, Join
+from nova_core.model.query_binding import Bound, bind, equal_columns
 from nova_workloads.queries.readings import encode, table_of
 from nova_workloads.queries.reference import evaluate
 
@@ -43,7 +45,7 @@ class Estimate:
 
 
 def estimated(problem: Problem, database: Any) -> tuple[Problem, list[Estimate]]:
-    """The problem with rates, tuple sizes, selectivities and groups as the readings have them.
+    """The problem with rates, sizes, selectivities, groups and keys as the readings have them.
 
     A selectivity is what makes the rate that the problem says of an operator the rate of what
     it emitted; that of filters and joins above are estimated already.
@@ -127,13 +129,58 @@ def _operator(
         groups = max(1, round(one.emitted / max(1, windows) / results))
         changed = msgspec.structs.replace(operator, groups=groups)
         return changed, replace(one, name="groups", value=groups)
-    whole, _ = _physical(problem, number, row, 1.0)
+    whole, pairs = _physical(problem, number, row, 1.0)
     value = max(LEAST, one.rate / whole if whole > 0 else LEAST)
     if meaning.kind == "filter":
         value = min(1.0, value)
     value = float(f"{value:.4g}")
     changed = msgspec.structs.replace(operator, selectivity=value)
+    if isinstance(changed, Join):
+        changed = _keys(changed, bound, database, tables, pairs)
     return changed, replace(one, name="selectivity", value=value)
+
+
+def _keys(
+    join: Join, bound: dict[str, Bound], database: Any, tables: dict[str, str], pairs: int
+) -> Join:
+    """A join with how many keys it has, and the most frequent of them.
+
+    Args:
+        join: an operator of the problem.
+        bound: what its query's operators mean.
+        database: with what they emitted.
+        tables: of that, by id.
+        pairs: physical joins that it stands for.
+    """
+    meaning = bound[join.id]
+    left, right = (bound[name] for name in meaning.inputs)
+    equal = equal_columns(meaning.condition, left.columns, right.columns)
+    if not equal:
+        return join
+    counted = []
+    for side, one in enumerate((left, right)):
+        names = ", ".join(f"c{one.columns.index(pair[side])}" for pair in equal)
+        counted.append(
+            f"SELECT ({names}) AS k, count(*) AS n, count(*) / sum(count(*)) OVER () AS share "
+            f"FROM {tables[one.id]} GROUP BY ALL"
+        )
+    both = f"({counted[0]}) a JOIN ({counted[1]}) b USING (k)"
+    (many,) = database.execute(f"SELECT count(*) FROM {both}").fetchone()
+    by_source = join.match == "key"
+    keys = max(1, round(many / pairs) if by_source else many)
+    hot: list[HotKey] = []
+    # Of sources that are joined by key, each pair has keys, and shares, of its own.
+    if keys > KEY_RANGES and (pairs == 1 or not by_source):
+        rows = database.execute(
+            f"SELECT k, a.share, b.share FROM {both} WHERE greatest(a.share, b.share) >= ? "
+            "ORDER BY greatest(a.share, b.share) DESC, k",
+            [1 / KEY_RANGES],
+        ).fetchall()
+        for values, *shares in rows:
+            values = list(values) if isinstance(values, tuple) else [values]
+            mine, theirs = (float(f"{share:.4g}") for share in shares)
+            hot.append(HotKey(values=values, left=mine, right=theirs))
+    return msgspec.structs.replace(join, keys=keys, hot=hot)
 
 
 def _physical(problem: Problem, number: int, row: int, selectivity: float) -> tuple[float, int]:

@@ -38,4 +38,14 @@ public final class Intervals implements Serializable {
     }
     return false;
   }
+
+  /** Whether some of the places from one up to another are in one of the intervals. */
+  public boolean meet(double begin, double end) {
+    for (int i = 0; i < low.length; i++) {
+      if (low[i] < end && begin < high[i]) {
+        return true;
+      }
+    }
+    return false;
+  }
 }

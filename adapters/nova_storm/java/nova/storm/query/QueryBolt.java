@@ -84,9 +84,16 @@ public final class QueryBolt extends BaseRichBolt {
   }
 
   private static Cut cut(Map<?, ?> told) {
-    int side = ((Number) told.get("side")).intValue();
+    List<List<?>> hot = rows(told.get("hot")).map(one -> (List<?>) one).toList();
     return new Cut(
-        side, doubles(told.get("low")), doubles(told.get("high")), ints(told.get("hashed")));
+        ((Number) told.get("side")).intValue(),
+        doubles(told.get("low")),
+        doubles(told.get("high")),
+        ints(told.get("hashed")),
+        hot.stream().map(one -> strings(one.get(0))).toArray(String[][]::new),
+        doubles(hot.stream().map(one -> one.get(1)).toList()),
+        doubles(hot.stream().map(one -> one.get(2)).toList()),
+        Double.parseDouble(told.get("others").toString()));
   }
 
   private static Windows<?> windows(Map<?, ?> told, Program[] programs) {

@@ -1,0 +1,55 @@
+"""What readings say of a problem's queries: selectivities, and keys of joins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nova_core.model.files import read_problem
+from nova_core.model.queries import Join
+from nova_workloads.queries.estimate import estimated
+from nova_workloads.queries.readings import load
+
+PROBLEM = """
+nova: 1
+name: items
+nodes:
+  - {id: a, position: [0, 0], capacity: 9}
+  - {id: b, position: [1, 0], capacity: 9}
+sources:
+  - {id: orders, node: a, stream: orders, rate: 1}
+  - {id: parts, node: b, stream: parts, rate: 1}
+streams:
+  - {id: orders, columns: {item: int, amount: float}}
+  - {id: parts, columns: {item: int, weight: float}}
+queries:
+  - id: pick
+    sink: a
+    operators:
+      - id: match
+        kind: join
+        inputs: [orders, parts]
+        on: orders.item = parts.item and orders.amount < parts.weight
+        window: 1
+"""
+
+
+def test_keys_of_a_join_are_counted_and_the_frequent_ones_named(tmp_path: Path) -> None:
+    database = pytest.importorskip("duckdb").connect()
+    rng = np.random.default_rng(1)
+    for name, column in (("orders", "amount"), ("parts", "weight")):
+        # Every fourth tuple is of item 7; the others are of one each.
+        item = np.where(np.arange(2000) % 4 == 0, 7, 100 + np.arange(2000))
+        rows = [f"{1000 + 5 * i},{n},{rng.integers(0, 9)}" for i, n in enumerate(item.tolist())]
+        (tmp_path / f"{name}.csv").write_text("\n".join([f"time,item,{column}", *rows]))
+    (tmp_path / "problem.yaml").write_text(PROBLEM)
+    problem = read_problem(tmp_path / "problem.yaml")
+    load(database, problem, tmp_path)
+    found, _ = estimated(problem, database)
+    (join,) = found.queries[0].operators
+    assert isinstance(join, Join)
+    assert join.keys == 1501
+    assert [(one.values, one.left, one.right) for one in join.hot] == [([7], 0.25, 0.25)]
+    assert found.sources.rate.tolist() == pytest.approx([200, 200], rel=0.01)
