@@ -84,15 +84,15 @@ public final class QueryBolt extends BaseRichBolt {
   }
 
   private static Cut cut(Map<?, ?> told) {
-    List<List<?>> hot = rows(told.get("hot")).map(one -> (List<?>) one).toList();
+    List<?>[] hot = rows(told.get("hot")).toArray(List<?>[]::new);
     return new Cut(
         ((Number) told.get("side")).intValue(),
         doubles(told.get("low")),
         doubles(told.get("high")),
         ints(told.get("hashed")),
-        hot.stream().map(one -> strings(one.get(0))).toArray(String[][]::new),
-        doubles(hot.stream().map(one -> one.get(1)).toList()),
-        doubles(hot.stream().map(one -> one.get(2)).toList()),
+        Stream.of(hot).map(one -> strings(one.get(0))).toArray(String[][]::new),
+        doubles(Stream.of(hot).map(one -> one.get(1)).toList()),
+        doubles(Stream.of(hot).map(one -> one.get(2)).toList()),
         Double.parseDouble(told.get("others").toString()));
   }
 
