@@ -22,6 +22,23 @@ seed_option = click.option("--seed", type=SEED, default=0, show_default=True)
 table_option = click.option("--output", "-o", type=paths.OUTPUT, help="Write a table as CSV.")
 
 
+class Counts(click.ParamType[list[int]]):
+    """Numbers of hosts, separated by commas."""
+
+    name = "counts"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[int]:
+        """The numbers.
+
+        Raises:
+            click.BadParameter: for what is none, and for too many hosts.
+        """
+        texts = value.split(",")
+        if not all(text.isascii() and text.isdigit() and 0 < int(text) <= 32 for text in texts):
+            self.fail(f"{value!r}; expected numbers from 1 to 32, separated by commas", param, ctx)
+        return list(dict.fromkeys(map(int, texts)))
+
+
 class Sizes(click.ParamType[list[int]]):
     """Numbers of nodes, separated by commas."""
 
@@ -209,6 +226,37 @@ def queries(sizes: list[int], as_json: bool, **of_case: Any) -> None:
     _some(cases)
     found = measured("queries", cases, benchmark.Measurement)
     answer(found, benchmark.summary_table, as_json=as_json)
+
+
+@bench.command()
+@click.option(
+    "--hosts",
+    type=Counts(),
+    default="1,2,4,8",
+    show_default=True,
+    help="Over how many the join is cut, one number after the other.",
+)
+@click.option(
+    "--skew",
+    type=NumberRange(min=0, max=4),
+    default=0.0,
+    show_default=True,
+    help="Exponent of a Zipf distribution of the keys; 0: all are equally frequent.",
+)
+@click.option("--readings", type=at_least(1000), default=200_000, show_default=True)
+@seed_option
+@table_option
+@shared.json_option
+def keys(
+    hosts: list[int], skew: float, readings: int, seed: int, output: Path | None, as_json: bool
+) -> None:
+    """Run a join of 10,000 keys with Flink on one virtual host, two, and more; needs root."""
+    from nova_core import console
+    from nova_harness.bench import keys as benchmark
+    from nova_harness.bench.base import answer
+
+    found = benchmark.measure(hosts, skew, readings, seed, console.say)
+    answer(found, benchmark.summary_table, as_json=as_json, output=output)
 
 
 @bench.command()

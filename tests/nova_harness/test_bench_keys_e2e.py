@@ -1,0 +1,41 @@
+"""`nova bench keys` runs a join over one host and over two, and checks every result."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from needs import skip_or_fail
+
+from nova_core.errors import NovaError
+from nova_harness.bench.commands import bench
+from nova_harness.engines.flink import ready_home
+from nova_testbed.rack.requirements import missing
+
+pytestmark = pytest.mark.e2e
+
+
+def test_one_host_and_two() -> None:
+    reason = missing() or ""
+    try:
+        ready_home(print)
+    except NovaError as error:
+        reason = str(error)
+    if reason:
+        skip_or_fail(str(reason))
+    arguments = ["keys", "--hosts", "1,2", "--readings", "4000", "--skew", "1.2", "--json"]
+    done = CliRunner().invoke(bench, arguments, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    one, two = json.loads(done.stdout)["measurements"]
+    assert (one["hosts"], one["largest"], one["sent"], one["ratio"]) == (1, 1, 1, 1)
+    assert two["largest"] < 0.6
+    assert two["sent"] < 1.2
+    assert two["rate"] > 0
+
+
+@pytest.mark.parametrize("hosts", ["", "0", "1,x", "33", "1,,2"])
+def test_numbers_of_hosts(hosts: str) -> None:
+    done = CliRunner().invoke(bench, ["keys", "--hosts", hosts])
+    assert done.exit_code == 2
+    assert "expected numbers from 1 to 32" in done.output
