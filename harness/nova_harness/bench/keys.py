@@ -208,7 +208,7 @@ def _seconds(bed: Bed, plan: QueryPlan, path: Path) -> float:
         bed.limits.impose()
         await_end(job)
         bed.limits.lift()
-        records = query_records(engine, from_plan(plan), Path(scratch)).records
+        records: Any = query_records(engine, from_plan(plan), Path(scratch)).records
         (compared,) = replay.compare(records).values()
     if not compared.ok:
         raise NovaError(f"bench: other results than those of the reference: {compared}")
