@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from query_cases import asking, document, topology
 
 from nova_core.errors import InfeasibleError, PlanError, ProblemError
+from nova_core.explain import explain_cuts
 from nova_core.model.files import read_plan, write_plan
 from nova_core.model.key_ranges import KeyRanges, cut, intervals
 from nova_core.model.plan import Partitions
@@ -211,3 +212,20 @@ def test_a_partitioner_that_is_not_the_plans_is_refused(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(json.dumps(content))
     with pytest.raises(PlanError, match="but by the plan it is"):
         read_plan(tmp_path / "plan.json", plan.problem)
+
+
+def test_why_a_join_is_cut_so_is_explained() -> None:
+    by_key, grid = placed(asked(ROOMS, keys=10_000, hot=HOT)), placed(asked(ROOMS), sigma=0.2)
+    for plan, word, least in (
+        (by_key, "by ranges of its 10,000 keys, 2", 1.0),
+        (grid, "grid", 1.2),
+    ):
+        cuts = explain_cuts(plan)
+        assert [one.operator for one in cuts] == plan.operator_names()
+        for one in cuts:
+            assert word in one.reason
+            assert one.required == 200
+            assert one.received >= least * one.required
+    (one,) = explain_cuts(by_key, by_key.operator_name(0))
+    assert one.instances == by_key.replica_count[0]
+    assert explain_cuts(by_key, "s0") == []
