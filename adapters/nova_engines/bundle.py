@@ -20,7 +20,7 @@ from nova_core.model.validation import UNUSABLE
 from nova_engines.dataflow import Dataflow, from_plan
 from nova_engines.names import sanitised
 from nova_engines.nodes import Node
-from nova_engines.workload import SourceStream, Workload, through
+from nova_engines.workload import EARLIEST, SourceStream, Workload, through
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
@@ -197,11 +197,15 @@ class BrokerOptions(StreamOptions):
         kafka: ``HOST:PORT`` of a broker that all sources are read from: a topic for each logical
             stream, with a partition for each of its sources in their order.
         topics: of sources that lie elsewhere there, ``SOURCE=TOPIC:PARTITION,...``.
+        begin: where reading begins (`SourceStream.begin`).
+        group: consumer group of the readers.
         strict: whether what comes from outside and is no tuple of its source ends the job.
     """
 
     kafka: str = ""
     topics: str = ""
+    begin: str = EARLIEST
+    group: str = ""
     strict: bool = False
 
 
@@ -229,9 +233,9 @@ def workload_of(options: StreamOptions, problem: Problem) -> Workload:
         made = Workload(streams, options.window_ms, start_ms=0, keys=options.keys)
     if isinstance(options, BrokerOptions):
         if options.kafka:
-            made = _from_kafka(made, options.kafka, options.topics)
-        elif options.topics:
-            raise NovaError("option topics: there is no broker: give kafka as well")
+            made = _from_kafka(made, options)
+        elif options.topics or options.group or options.begin != EARLIEST:
+            raise NovaError("options topics, begin, group: there is no broker: give kafka as well")
         if options.strict:
             made = replace(made, strict=True)
     return made
@@ -268,16 +272,17 @@ def from_sockets(workload: Workload, text: str) -> Workload:
     return replace(workload, sources=sources)
 
 
-def _from_kafka(workload: Workload, servers: str, text: str) -> Workload:
+def _from_kafka(workload: Workload, options: BrokerOptions) -> Workload:
     """The same streams, read from a broker."""
     topics: dict[str, tuple[str, int]] = {}
+    text = options.topics
     chosen = by_source(workload, "topics", text, "TOPIC:PARTITION") if text else {}
     for source, value in chosen.items():
         topic, _, number = value.rpartition(":")
         if not topic or not number.isdecimal():
             raise NovaError(f"option topics: {source}={value}: expected SOURCE=TOPIC:PARTITION")
         topics[source] = topic, int(number)
-    return through(workload, servers, topics)
+    return through(workload, options.kafka, topics, begin=options.begin, group=options.group)
 
 
 def dataflow_of(plan: Plan, problem: Problem, workload: Workload) -> Dataflow:
@@ -390,9 +395,10 @@ def about_topics(workload: Workload, jars: Sequence[str]) -> str:
     lines = "\n".join(
         f"| {one.source} | {one.address} | {one.topic} | {one.partition} |" for one in read
     )
+    begins = ", ".join(sorted({one.begin for one in read}))
     needs = f"Every host also needs {', '.join(jars)} (`nova engines install kafka`).\n"
     return f"""
-Sources that read from Kafka, from the first message of a partition of their own:
+Sources that read from Kafka, each a partition of its own, from {begins} on:
 
 | source | broker | topic | partition |
 |---|---|---|---|

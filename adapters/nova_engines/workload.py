@@ -12,6 +12,7 @@ from nova_core.errors import NovaError
 from nova_engines.documents import from_json, to_json
 
 KINDS = ("replay", "socket", "kafka")
+EARLIEST, LATEST, COMMITTED = BEGINS = ("earliest", "latest", "committed")
 PORTS = 1 << 16
 LONGEST_S = 86400.0
 INTEGER = 2**31 - 1  # the most that engines hold in 32 bits, and
@@ -35,6 +36,10 @@ class SourceStream:
         address: ``host:port`` to connect to, or Kafka's bootstrap servers.
         topic: of Kafka.
         partition: of the topic; holds tuples of this source alone, in order.
+        begin: where in it reading begins: ``earliest``, ``latest``, ``committed`` (by the group;
+            the first message where it has committed none), or the first message of a time, ms since
+            the epoch.
+        group: Kafka's consumer group, for which is committed what has been read; none without.
         connect_s: for how long to try to connect to a socket, s; then the job fails.
     """
 
@@ -49,6 +54,8 @@ class SourceStream:
     address: str = ""
     topic: str = ""
     partition: int = 0
+    begin: str = EARLIEST
+    group: str = ""
     connect_s: float = 60.0
 
     def __post_init__(self) -> None:
@@ -73,6 +80,13 @@ class SourceStream:
                 )
         if self.kind == "kafka" and not self.topic:
             raise NovaError(f"{where}: topic is missing")
+        if self.begin not in BEGINS and not (self.begin.isascii() and self.begin.isdigit()):
+            raise NovaError(
+                f"{where}: begin {self.begin!r}: expected {', '.join(BEGINS)}, or a time in ms "
+                "since the epoch"
+            )
+        if self.begin == COMMITTED and not self.group:
+            raise NovaError(f"{where}: begin {COMMITTED}: whose? give a group as well")
         if self.partition < 0:
             raise NovaError(f"{where}: partition {self.partition}: expected 0 or more")
 
@@ -233,6 +247,8 @@ def through(
     servers: str,
     topics: Mapping[str, tuple[str, int]] | None = None,
     suffix: str = "",
+    begin: str = EARLIEST,
+    group: str = "",
 ) -> Workload:
     """The same streams, read from a broker.
 
@@ -241,10 +257,13 @@ def through(
         servers: Kafka's bootstrap servers.
         topics: topic and partition of sources that are not where `partitions_of` has them.
         suffix: of the names of topics.
+        begin: where reading begins.
+        group: of the readers.
     """
     placed = partitions_of([one.stream or one.source for one in workload.sources])
     sources = []
     for one, at in zip(workload.sources, placed, strict=True):
         topic, number = (topics or {}).get(one.source, (f"{at[0]}{suffix}", at[1]))
-        sources.append(replace(one, kind="kafka", address=servers, topic=topic, partition=number))
+        at_broker = {"address": servers, "topic": topic, "partition": number}
+        sources.append(replace(one, kind="kafka", **at_broker, begin=begin, group=group))
     return replace(workload, sources=tuple(sources))

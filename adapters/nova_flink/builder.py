@@ -11,7 +11,7 @@ from typing import Any
 
 from nova_core.errors import NovaError
 from nova_engines.dataflow import FILTER, JOIN, RELAY, SELECT, SINK, SOURCE, Dataflow, Operator
-from nova_engines.workload import Workload
+from nova_engines.workload import BEGINS, COMMITTED, EARLIEST, Workload
 from nova_flink.pin import free_group, slot_sharing_group
 
 # How often sources look at the clock, ms, if watermarks come at its multiples: what is due between
@@ -24,6 +24,7 @@ KAFKA_SETTINGS = {
     "max.partition.fetch.bytes": "262144",
     "commit.offsets.on.checkpoint": "false",
 }
+COMMIT_MS = "1000"
 
 # Of jobs that Flink starts again by itself, as often as it takes.
 RESTARTS = {
@@ -203,13 +204,13 @@ class _Job:
         return sent
 
     def kafka(self, number: int) -> Any:
-        """Flink's connector, reading a source's partition from its first message."""
+        """Flink's connector, reading a source's partition."""
         jvm, stream, count = self.gateway.jvm, self.workload.sources[number], self.workload.count
         try:
             connector = jvm.org.apache.flink.connector.kafka.source
             builder = connector.KafkaSource.builder()
-            topic_partition = jvm.org.apache.flink.kafka.shaded.org.apache.kafka.common
-            partition = topic_partition.TopicPartition(stream.topic, stream.partition)
+            client = jvm.org.apache.flink.kafka.shaded.org.apache.kafka
+            partition = client.common.TopicPartition(stream.topic, stream.partition)
         except TypeError as error:
             raise NovaError(
                 "Flink's connector for Kafka is not on the class path: "
@@ -219,14 +220,27 @@ class _Job:
         wanted.add(partition)
         offsets = connector.enumerator.initializer.OffsetsInitializer
         builder.setBootstrapServers(stream.address).setPartitions(wanted)
-        builder.setStartingOffsets(offsets.earliest())
+        if stream.begin == COMMITTED:
+            first = offsets.committedOffsets(client.clients.consumer.OffsetResetStrategy.EARLIEST)
+        elif stream.begin in BEGINS:
+            first = offsets.earliest() if stream.begin == EARLIEST else offsets.latest()
+        else:
+            first = offsets.timestamp(int(stream.begin))
+        builder.setStartingOffsets(first)
         builder.setValueOnlyDeserializer(self.java.TupleMessage(number, self.workload.strict))
-        for key, value in KAFKA_SETTINGS.items():
+        for key, value in (KAFKA_SETTINGS | self.committing(stream.group)).items():
             builder.setProperty(key, value)
         builder.setClientIdPrefix(f"nova-{number}")
         if count is not None:
             builder.setBounded(offsets.offsets(self.java.TupleMessage.until(partition, count)))
         return builder.build()
+
+    def committing(self, group: str) -> dict[str, str]:
+        """Settings by which a group's offsets are committed: with checkpoints, or every second."""
+        if not group:
+            return {}
+        by = "commit.offsets.on.checkpoint" if self.workload.checkpoint_ms else "enable.auto.commit"
+        return {"group.id": group, by: "true", "auto.commit.interval.ms": COMMIT_MS}
 
     def filter(self, one: Operator) -> Any:
         """What passes of a stream."""

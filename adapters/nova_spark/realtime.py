@@ -22,6 +22,7 @@ from uuid import uuid4
 
 from nova_core.errors import NovaError
 from nova_engines.dataflow import FILTER, RELAY, SELECT, Dataflow, Operator
+from nova_engines.workload import EARLIEST
 from nova_spark.extension import EXTENSIONS, build
 from nova_spark.rest import Rest
 from nova_spark.tasks import KEPT
@@ -397,6 +398,11 @@ class _Builder:
                 raise NovaError(f"source {name!r}: kind 'socket': Spark replays, or reads Kafka")
             topic = None
             if stream.kind == "kafka":
+                if stream.begin != EARLIEST or stream.group:
+                    raise NovaError(
+                        f"source {name!r}: begin {stream.begin}, group {stream.group!r}: Spark "
+                        "reads a partition from its first message, and commits nothing"
+                    )
                 topic = {
                     "servers": stream.address,
                     "name": stream.topic,

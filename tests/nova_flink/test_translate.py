@@ -89,6 +89,14 @@ def test_streams_come_from_kafka(tmp_path: Path) -> None:
         "humidity-1": ("kafka", "10.0.0.9:9092", "humidity", 0),
         "pressure-2": ("kafka", "10.0.0.9:9092", "other", 7),
     }
+    assert {(one.begin, one.group) for one in made.sources} == {("earliest", "")}
+    where = {"begin": "committed", "group": "readers"}
+    translate(plan, plan.problem, tmp_path / "group", **given, **where)
+    made = Workload.read(tmp_path / "group" / "job" / "workload.json")
+    assert {(one.begin, one.group) for one in made.sources} == {("committed", "readers")}
+    assert "from committed on" in (tmp_path / "group" / "README.md").read_text()
+    with pytest.raises(NovaError, match="there is no broker"):
+        translate(plan, plan.problem, tmp_path / "bad", group="readers")
     jar = "/opt/connectors/lib/flink-sql-connector-kafka-5.0.0-2.2.jar"
     assert jar in (job / "submit.sh").read_text()
     for script in (tmp_path / "out").rglob("taskmanager.sh"):

@@ -76,6 +76,9 @@ def test_bad_workloads_are_refused(fields: dict[str, Any], complaint: str) -> No
         ({"kind": "socket", "address": "here:65536"}, "address 'here:65536': expected host:port"),
         ({"kind": "socket", "address": "a:1", "connect_s": 0.0}, "connect_s 0: expected 0 to"),
         ({"kind": "kafka", "address": "a:1"}, "topic is missing"),
+        ({"begin": "now"}, "expected earliest, latest, committed, or a time in ms"),
+        ({"begin": "-1"}, "begin '-1'"),
+        ({"begin": "committed"}, "give a group"),
     ],
 )
 def test_bad_sources_are_refused(fields: dict[str, Any], complaint: str) -> None:

@@ -109,6 +109,48 @@ def test_a_message_that_is_no_tuple(
     ]
 
 
+def test_reading_begins_where_it_is_to(
+    broker: Broker, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """Messages that are no tuples tell by their dead letters which have been read."""
+    from kafka import KafkaProducer
+
+    topic = "begins"
+    topics.create(broker.servers, {topic: 1})
+    producer = KafkaProducer(bootstrap_servers=broker.servers)
+
+    def send(message: bytes, at: int) -> None:
+        producer.send(topic, message, partition=0, timestamp_ms=at)
+        producer.flush()
+
+    def letters(until: int, **where: str) -> list[bytes]:
+        """Dead letters of a job that reads up to an offset."""
+        stream = SourceStream("one", 1.0, kind="kafka", address=broker.servers, topic=topic)
+        workload = Workload((replace(stream, **where),), window_ms=100, start_ms=0, count=until)
+        dataflow = Dataflow((Operator("source one", NODES[1], "source", source="one"),))
+        with Client(cluster.home, cluster.rest.url, connectors_home().jars) as client:
+            job = client.submit(dataflow, workload, tmp_path / "results", "begins")
+            state = cluster.rest.wait_ended(job, 60)
+        assert state == "FINISHED", cluster.rest.exceptions(job)
+        found = cluster.directory.glob(f"node*/log/dead-letters/{job}.0")
+        lines = [line for file in found for line in file.read_text().splitlines()]
+        return [base64.b64decode(line.split("\t")[1]) for line in lines]
+
+    send(b"first", 1000)
+    send(b"second", 2000)
+    send(MESSAGE.pack(0, 0, 1.0), 3000)
+    assert letters(3) == [b"first", b"second"]
+    assert letters(3, begin="1500") == [b"second"]
+    # Nothing is committed yet: from the first message on. What is read is committed then.
+    again = {"begin": "committed", "group": "readers"}
+    assert letters(3, **again) == [b"first", b"second"]
+    send(b"third", 4000)
+    send(MESSAGE.pack(1, 0, 1.0), 5000)
+    assert letters(5, **again) == [b"third"]
+    assert letters(5, begin="latest") == []
+    producer.close()
+
+
 def test_flink_joins_what_comes_through_kafka(
     broker: Broker, cluster: LocalCluster, tmp_path: Path
 ) -> None:

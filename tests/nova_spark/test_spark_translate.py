@@ -80,6 +80,8 @@ def test_sources_read_kafka(tmp_path: Path) -> None:
     assert read["pressure-0"] == ("kafka", "10.0.0.9:9092", "mine", 3)
     assert read["humidity-1"] == ("kafka", "10.0.0.9:9092", "humidity", 0)
     assert len(list(job.glob("kafka-clients-*.jar"))) == 1
+    with pytest.raises(NovaError, match="Spark reads a partition from its first message"):
+        translate(plan, plan.problem, tmp_path / "latest", kafka="10.0.0.9:9092", begin="latest")
     assert (
         "| pressure-0 | 10.0.0.9:9092 | mine | 3 |" in (tmp_path / "out" / "README.md").read_text()
     )
@@ -114,7 +116,7 @@ def test_hosts_have_the_problem_s_addresses_and_memory(tmp_path: Path) -> None:
         ({"workload": "/nowhere.json"}, r"/nowhere\.json: no such file"),
         ({"work": "here"}, "work_directory: 'here': expected an absolute path"),
         ({"slots": 0}, "option 'slots': unknown"),
-        ({"topics": "a=b:0"}, "option topics: there is no broker"),
+        ({"topics": "a=b:0"}, "there is no broker"),
     ],
 )
 def test_wrong_options_leave_nothing(
