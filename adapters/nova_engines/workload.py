@@ -264,6 +264,6 @@ def through(
     sources = []
     for one, at in zip(workload.sources, placed, strict=True):
         topic, number = (topics or {}).get(one.source, (f"{at[0]}{suffix}", at[1]))
-        at_broker = {"address": servers, "topic": topic, "partition": number}
-        sources.append(replace(one, kind="kafka", **at_broker, begin=begin, group=group))
+        read = replace(one, kind="kafka", address=servers, topic=topic, partition=number)
+        sources.append(replace(read, begin=begin, group=group))
     return replace(workload, sources=tuple(sources))
