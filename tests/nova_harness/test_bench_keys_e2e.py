@@ -6,24 +6,15 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from needs import skip_or_fail
+from needs_rack import require
 
-from nova_core.errors import NovaError
 from nova_harness.bench.commands import bench
-from nova_harness.engines.flink import ready_home
-from nova_testbed.rack.requirements import missing
 
 pytestmark = pytest.mark.e2e
 
 
 def test_one_host_and_two() -> None:
-    reason = missing() or ""
-    try:
-        ready_home(print)
-    except NovaError as error:
-        reason = str(error)
-    if reason:
-        skip_or_fail(str(reason))
+    require()
     arguments = ["keys", "--hosts", "1,2", "--readings", "4000", "--skew", "1.2", "--json"]
     done = CliRunner().invoke(bench, arguments, catch_exceptions=False)
     assert done.exit_code == 0, done.output

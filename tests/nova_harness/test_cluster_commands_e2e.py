@@ -9,17 +9,15 @@ from pathlib import Path
 
 import pytest
 from cluster_commands import ask, query_plan
-from needs import skip_or_fail
+from needs_rack import require
 
 from nova_core.errors import NovaError
 from nova_core.model.files import write_plan
 from nova_core.strategies.base import place
-from nova_harness.engines.flink import ready_home
 from nova_harness.experiment.problem import problem_document, problem_of
 from nova_testbed.hosts import connect
 from nova_testbed.inventory import read_inventory
 from nova_testbed.rack import VirtualRack
-from nova_testbed.rack.requirements import missing
 from nova_workloads.base import Traffic
 from nova_workloads.debs import DebsWorkload
 
@@ -42,13 +40,7 @@ network: {{rtt_ms: 20}}
 @pytest.fixture(scope="module")
 def inventory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The file of a rack that is up."""
-    reason = missing() or ""
-    try:
-        ready_home(print)
-    except NovaError as error:
-        reason = str(error)
-    if reason:
-        skip_or_fail(str(reason))
+    require()
     file = tmp_path_factory.mktemp("flink") / "small.yaml"
     file.write_text(INVENTORY.format(name=f"novaflink-{os.getpid()}"))
     rack = VirtualRack(read_inventory(file))

@@ -16,18 +16,16 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from needs import skip_or_fail
+from needs_rack import require
 
 from nova_core import place
-from nova_core.errors import NovaError
 from nova_core.model.files import write_plan
 from nova_harness.control.state import ControlState
-from nova_harness.engines.flink import TASK_MANAGER, ready_home
+from nova_harness.engines.flink import TASK_MANAGER
 from nova_harness.experiment.problem import problem_document, problem_of
 from nova_testbed.hosts import connect
 from nova_testbed.inventory import Inventory, read_inventory
 from nova_testbed.rack import VirtualRack
-from nova_testbed.rack.requirements import missing
 from nova_workloads.base import Traffic
 from nova_workloads.debs import DebsWorkload
 
@@ -51,13 +49,7 @@ network: {{rtt_ms: 20}}
 @pytest.fixture
 def rack(tmp_path: Path) -> Iterator[tuple[Path, Inventory]]:
     """The file of a rack that is up, and its hosts' addresses."""
-    reason = missing() or ""
-    try:
-        ready_home(print)
-    except NovaError as error:
-        reason = str(error)
-    if reason:
-        skip_or_fail(str(reason))
+    require()
     file = tmp_path / "rack.yaml"
     file.write_text(INVENTORY.format(name=f"novactl-{os.getpid()}"))
     rack = VirtualRack(read_inventory(file))
