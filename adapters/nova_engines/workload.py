@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -80,7 +81,7 @@ class SourceStream:
                 )
         if self.kind == "kafka" and not self.topic:
             raise NovaError(f"{where}: topic is missing")
-        if self.begin not in BEGINS and not (self.begin.isascii() and self.begin.isdigit()):
+        if self.begin not in BEGINS and not re.fullmatch("[0-9]{1,15}", self.begin):
             raise NovaError(
                 f"{where}: begin {self.begin!r}: expected {', '.join(BEGINS)}, or a time in ms "
                 "since the epoch"

@@ -78,6 +78,7 @@ def test_bad_workloads_are_refused(fields: dict[str, Any], complaint: str) -> No
         ({"kind": "kafka", "address": "a:1"}, "topic is missing"),
         ({"begin": "now"}, "expected earliest, latest, committed, or a time in ms"),
         ({"begin": "-1"}, "begin '-1'"),
+        ({"begin": "9" * 20}, "a time in ms"),
         ({"begin": "committed"}, "give a group"),
     ],
 )
