@@ -47,7 +47,8 @@ def test_keys_of_a_join_are_counted_and_the_frequent_ones_named(tmp_path: Path) 
     (tmp_path / "problem.yaml").write_text(PROBLEM)
     problem = read_problem(tmp_path / "problem.yaml")
     load(database, problem, tmp_path)
-    found, _ = estimated(problem, database)
+    found, (told,) = estimated(problem, database)
+    assert (told.keys, told.hot) == (1501, 1)
     (join,) = found.queries[0].operators
     assert isinstance(join, Join)
     assert join.keys == 1501

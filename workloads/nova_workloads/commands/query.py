@@ -73,6 +73,8 @@ def estimate(problem: Path, readings: Path, output: Path | None, as_json: bool) 
     )
     for one in estimates:
         value = f"{one.name} {one.value:g}" if one.name else ""
+        if one.keys:
+            value += f", {one.keys:,} keys, {one.hot} hot"
         table.add_row(f"{one.query}/{one.operator}", f"{one.emitted:,}", f"{one.rate:.4g}", value)
     console.show(table)
     if output is not None:

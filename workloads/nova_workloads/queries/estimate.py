@@ -34,6 +34,8 @@ class Estimate:
         rate: tuples/s.
         name: what was estimated: ``selectivity`` or ``groups``; empty where nothing is to be.
         value: of it.
+        keys: of a join: how many values the columns have that must be equal; 0 where none must.
+        hot: of a join: how many of them are frequent.
     """
 
     query: str
@@ -42,6 +44,8 @@ class Estimate:
     rate: float
     name: str = ""
     value: float = 0.0
+    keys: int = 0
+    hot: int = 0
 
 
 def estimated(problem: Problem, database: Any) -> tuple[Problem, list[Estimate]]:
@@ -134,16 +138,19 @@ def _operator(
     if meaning.kind == "filter":
         value = min(1.0, value)
     value = float(f"{value:.4g}")
+    one = replace(one, name="selectivity", value=value)
     changed = msgspec.structs.replace(operator, selectivity=value)
     if isinstance(changed, Join):
-        changed = _keys(changed, bound, database, tables, pairs)
-    return changed, replace(one, name="selectivity", value=value)
+        changed, keyed = _keys(changed, bound, database, tables, pairs)
+        if keyed:
+            one = replace(one, keys=changed.keys, hot=len(changed.hot))
+    return changed, one
 
 
 def _keys(
     join: Join, bound: dict[str, Bound], database: Any, tables: dict[str, str], pairs: int
-) -> Join:
-    """A join with how many keys it has, and the most frequent of them.
+) -> tuple[Join, bool]:
+    """A join with how many keys it has and the most frequent of them; whether it has any.
 
     Args:
         join: an operator of the problem.
@@ -156,7 +163,7 @@ def _keys(
     left, right = (bound[name] for name in meaning.inputs)
     equal = equal_columns(meaning.condition, left.columns, right.columns)
     if not equal:
-        return join
+        return join, False
     counted = []
     for side, one in enumerate((left, right)):
         names = ", ".join(f"c{one.columns.index(pair[side])}" for pair in equal)
@@ -180,7 +187,7 @@ def _keys(
             values = list(values) if isinstance(values, tuple) else [values]
             mine, theirs = (float(f"{share:.4g}") for share in shares)
             hot.append(HotKey(values=values, left=mine, right=theirs))
-    return msgspec.structs.replace(join, keys=keys, hot=hot)
+    return msgspec.structs.replace(join, keys=keys, hot=hot), True
 
 
 def _physical(problem: Problem, number: int, row: int, selectivity: float) -> tuple[float, int]:
