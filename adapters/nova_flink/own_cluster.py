@@ -1,10 +1,12 @@
-"""The three settings that make a TaskManager of anybody's cluster a node of a plan, and no more."""
+"""TaskManagers of anybody's cluster as nodes of plans: three settings each, or a pod each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from nova_core.errors import NovaError
 from nova_engines.names import sanitised
@@ -38,6 +40,27 @@ them; two TaskManagers on one node each need one of their own, and may share the
 The client that submits jobs needs `nova-flink.jar` in its `lib/`: `nova engines path flink` says
 where it is, and Nova's page on Flink what to set.
 """
+
+
+KUBERNETES = """\
+# Nodes of {problem} as pods of Flink on Kubernetes
+
+    kubectl apply {files}
+
+{count} StatefulSets, a TaskManager each, on the Kubernetes node whose label
+`kubernetes.io/hostname` is in the table{manager}. Change image and memory as your cluster
+needs it; Nova needs the settings in `FLINK_PROPERTIES` only. These files are valid by Kubernetes'
+schemas. They were never run.
+
+The client that submits jobs needs `nova-flink.jar` in its `lib/`: `nova engines path flink` says
+where it is, and Nova's page on Flink what to set.
+
+| node | StatefulSet | kubernetes.io/hostname |
+|---|---|---|
+{rows}
+"""
+JOB_MANAGER = "nova-jobmanager"
+RPC, BLOBS, REST = 6123, 6124, 8081
 
 
 def settings(node: str) -> dict[str, str | int]:
@@ -78,3 +101,123 @@ def write(problem: Problem, directory: Path) -> list[str]:
 def _readme(problem: str, nodes: Sequence[str]) -> str:
     rows = "\n".join(f"| {node} | `{sanitised(node)}.yaml` |" for node in nodes)
     return README.format(problem=problem, units=SLOTS, rows=rows)
+
+
+# --- on Kubernetes ------------------------------------------------------------------------------
+
+
+def write_kubernetes(
+    problem: Problem, directory: Path, image: str, memory: str, job_manager: str
+) -> list[str]:
+    """Write a StatefulSet for every node of a problem, and a JobManager, into a directory.
+
+    Args:
+        problem: has the nodes; a pod is put on the Kubernetes node called like a node's `host`, or
+            like the node.
+        directory: is there.
+        image: of Flink.
+        memory: of a TaskManager's process, such as ``1728m``.
+        job_manager: address of one that is there; without, one is written.
+
+    Returns:
+        Names of the files.
+
+    Raises:
+        NovaError: for a problem without nodes.
+    """
+    nodes = [str(one) for one in problem.nodes.ids]
+    if not nodes:
+        raise NovaError(f"problem {problem.name}: has no nodes")
+    hosts = nodes if problem.nodes.host is None else problem.nodes.host.tolist()
+    files = {}
+    if not job_manager:
+        files["jobmanager.yaml"] = _job_manager(image)
+    sets, rows = [], []
+    for number, (node, host) in enumerate(zip(nodes, hosts, strict=True), 1):
+        told = {"jobmanager.rpc.address": job_manager or JOB_MANAGER, **settings(node)}
+        told["taskmanager.memory.process.size"] = memory
+        name = f"nova-taskmanager-{number}"
+        sets.append(_task_manager(name, node, str(host) or node, image, told))
+        rows.append(f"| {node} | {name} | {str(host) or node} |")
+    files["taskmanagers.yaml"] = sets
+    for name, documents in files.items():
+        text = yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True)
+        (directory / name).write_text(text, "utf-8")
+    text = KUBERNETES.format(
+        problem=problem.name,
+        files=" ".join(f"-f {name}" for name in files),
+        count=len(nodes),
+        manager=f", under the JobManager at {job_manager}" if job_manager else ", and a JobManager",
+        rows="\n".join(rows),
+    )
+    (directory / "README.md").write_text(text, "utf-8")
+    return [*files, "README.md"]
+
+
+def _properties(told: dict[str, Any]) -> list[dict[str, str]]:
+    lines = "".join(f"{key}: {value}\n" for key, value in told.items())
+    return [{"name": "FLINK_PROPERTIES", "value": lines}]
+
+
+def _job_manager(image: str) -> list[dict[str, Any]]:
+    labels = {"app": JOB_MANAGER}
+    ports = {"rpc": RPC, "blobs": BLOBS, "rest": REST}
+    told = {"jobmanager.rpc.address": JOB_MANAGER, "blob.server.port": BLOBS}
+    container = {
+        "name": "jobmanager",
+        "image": image,
+        "args": ["jobmanager"],
+        "env": _properties(told),
+        "ports": [{"name": name, "containerPort": port} for name, port in ports.items()],
+    }
+    service = {"ports": [{"name": n, "port": port} for n, port in ports.items()]}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": JOB_MANAGER},
+            "spec": service | {"selector": dict(labels)},
+        },
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": JOB_MANAGER},
+            "spec": {
+                "replicas": 1,
+                "selector": {"matchLabels": dict(labels)},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {"containers": [container]},
+                },
+            },
+        },
+    ]
+
+
+def _task_manager(
+    name: str, node: str, host: str, image: str, told: dict[str, Any]
+) -> dict[str, Any]:
+    labels = {"app": name}
+    container = {
+        "name": "taskmanager",
+        "image": image,
+        "args": ["taskmanager"],
+        "env": _properties(told),
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": name, "annotations": {"nova/node": node}},
+        "spec": {
+            "serviceName": name,
+            "replicas": 1,
+            "selector": {"matchLabels": dict(labels)},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "nodeSelector": {"kubernetes.io/hostname": host},
+                    "containers": [container],
+                },
+            },
+        },
+    }

@@ -46,7 +46,11 @@ class Options(BrokerOptions):
         coordinator: the node that runs the JobManager; the first sink's, if not given.
         results: file the sink writes on its node; in its work directory, if not given.
         form: ``bundle`` is a cluster and Nova's own job; ``config`` only what TaskManagers of a
-            cluster that is there have to be told.
+            cluster that is there have to be told; ``kubernetes`` a TaskManager for each node as
+            pods.
+        image: of Flink, on Kubernetes.
+        memory: of a TaskManager's process, on Kubernetes.
+        jobmanager: address of one that is there, on Kubernetes; without, one is written.
     """
 
     sockets: str = ""
@@ -56,6 +60,9 @@ class Options(BrokerOptions):
     coordinator: str = ""
     results: str = ""
     form: str = "bundle"
+    image: str = "flink:2.3.0"
+    memory: str = "1728m"
+    jobmanager: str = ""
 
 
 def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> list[Path]:
@@ -79,8 +86,13 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     chosen = bundle.read_options(Options, options, "Flink")
     if chosen.form == "config":
         return bundle.write_bundle(directory, lambda made: own_cluster.write(problem, made))
+    if chosen.form == "kubernetes":
+        pods = chosen.image, chosen.memory, chosen.jobmanager
+        return bundle.write_bundle(
+            directory, lambda made: own_cluster.write_kubernetes(problem, made, *pods)
+        )
     if chosen.form != "bundle":
-        raise NovaError(f"option form: {chosen.form!r}: expected bundle or config")
+        raise NovaError(f"option form: {chosen.form!r}: expected bundle, config or kubernetes")
     if chosen.sockets and chosen.kafka:
         raise NovaError("options sockets and kafka: give one; a workload may have sources of both")
     workload = bundle.workload_of(chosen, problem)

@@ -20,7 +20,8 @@ from nova_core.commands import shared
     "form",
     metavar="FORM",
     help="What to write, where an engine knows several: for Flink bundle (a cluster and a job: the "
-    "default) or config (the three settings that each TaskManager of your own cluster needs).",
+    "default), config (the three settings that each TaskManager of your own cluster needs) or "
+    "kubernetes (a StatefulSet for each node).",
 )
 @shared.output_option("Directory to make; must not exist.", required=True)
 @shared.settings_option("An option of the engine's translation; may be repeated.")
@@ -42,7 +43,8 @@ def translate(
     if form is not None:
         options["form"] = form
     # Settings of nodes are the same whatever runs there.
-    loaded = shared.load_problem(problem, capacity, pairs_only=options.get("form") != "config")
+    any_plan = options.get("form") in ("config", "kubernetes")
+    loaded = shared.load_problem(problem, capacity, pairs_only=not any_plan)
     written = chosen.translate(shared.load_plan(plan, loaded), loaded, output, options)
     if as_json:
         console.print_json({"engine": engine, "files": [str(path) for path in written]})

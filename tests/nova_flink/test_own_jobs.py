@@ -143,5 +143,36 @@ def test_a_task_manager_of_any_cluster_needs_three_settings(tmp_path: Path) -> N
         "external-resources": resource,
         f"external-resource.{resource}.amount": 1000,
     }
-    with pytest.raises(NovaError, match="expected bundle or config"):
+    with pytest.raises(NovaError, match="expected bundle, config or kubernetes"):
         translate(plan, plan.problem, tmp_path / "other", form="yaml")
+
+
+def test_a_task_manager_per_node_on_kubernetes(tmp_path: Path) -> None:
+    plan = random_plan(2)
+    nodes = [str(one) for one in plan.problem.nodes.ids]
+    given = {"form": "kubernetes", "image": "mine:1", "memory": "2g"}
+    written = translate(plan, plan.problem, tmp_path / "made", **given)
+    assert {path.name for path in written} == {"README.md", "jobmanager.yaml", "taskmanagers.yaml"}
+    service, manager = yaml.safe_load_all((tmp_path / "made/jobmanager.yaml").read_text())
+    assert service["spec"]["selector"] == manager["spec"]["selector"]["matchLabels"]
+    sets = list(yaml.safe_load_all((tmp_path / "made/taskmanagers.yaml").read_text()))
+    assert [one["metadata"]["annotations"]["nova/node"] for one in sets] == nodes
+    names_of_sets = [one["metadata"]["name"] for one in sets]
+    assert len(set(names_of_sets)) == len(nodes)
+    for node, one in zip(nodes, sets, strict=True):
+        assert one["kind"] == "StatefulSet" and one["spec"]["replicas"] == 1
+        pod = one["spec"]["template"]
+        assert pod["metadata"]["labels"] == one["spec"]["selector"]["matchLabels"]
+        assert pod["spec"]["nodeSelector"] == {"kubernetes.io/hostname": node}
+        (container,) = pod["spec"]["containers"]
+        assert (container["image"], container["args"]) == ("mine:1", ["taskmanager"])
+        told = yaml.safe_load(container["env"][0]["value"])
+        assert told["taskmanager.resource-id"] == names.task_manager(node)
+        assert told["jobmanager.rpc.address"] == service["metadata"]["name"]
+        assert told["taskmanager.memory.process.size"] == "2g"
+    # Beside a JobManager that is there.
+    translate(plan, plan.problem, tmp_path / "beside", form="kubernetes", jobmanager="flink-rest")
+    assert not (tmp_path / "beside" / "jobmanager.yaml").exists()
+    assert (
+        "jobmanager.rpc.address: flink-rest" in (tmp_path / "beside/taskmanagers.yaml").read_text()
+    )
