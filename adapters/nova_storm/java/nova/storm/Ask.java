@@ -32,6 +32,7 @@ import org.apache.storm.utils.Utils;
 public final class Ask {
   private static final String ALL = ":all-time";
   private static final long POLL_MS = 300;
+  private static final long STARTED_MS = 40_000;
 
   private Ask() {}
 
@@ -54,6 +55,7 @@ public final class Ask {
       } else if (arguments[2].equals("rebalance")) {
         String id = id(client.getClient(), arguments[3]);
         if (id != null) {
+          awaitStarted(client.getClient(), id);
           Placements.write(conf, id, arguments[4]);
         }
         RebalanceOptions options = new RebalanceOptions();
@@ -76,6 +78,19 @@ public final class Ask {
       }
     }
     return null;
+  }
+
+  /**
+   * Waits until none of a topology's workers is just starting. A supervisor that is to end such a
+   * one does not know its process id yet: it lives on, keeps its port, and the worker that is started
+   * in its place fails for minutes.
+   */
+  private static void awaitStarted(Nimbus.Iface nimbus, String id) throws Exception {
+    long begun = System.nanoTime();
+    while (!nimbus.getTopologyInfo(id).get_executors().stream().allMatch(Ask::runs)
+        && System.nanoTime() - begun < STARTED_MS * 1e6) {
+      Thread.sleep(POLL_MS);
+    }
   }
 
   /** How everything is, once it is as the arguments of `status` say, or their time is up. */

@@ -20,9 +20,8 @@ import org.slf4j.LoggerFactory;
  * Placements of topologies that run, in Storm's own blob store.
  *
  * <p>They are not in a topology's configuration, which Storm's rebalancing could replace: supervisors
- * notice within half a minute that a configuration has changed, and then end its workers. One that is
- * just starting is ended without being known by its process id yet: it lives on, keeps its port, and
- * the worker that is started in its place fails for minutes.
+ * notice within half a minute that a configuration has changed, and then end its workers, also those
+ * that are just starting ({@link Ask} waits for these before it has a topology placed anew).
  */
 final class Placements {
   private static final Logger LOG = LoggerFactory.getLogger(Placements.class);
