@@ -243,19 +243,28 @@ def queries(sizes: list[int], as_json: bool, **of_case: Any) -> None:
     show_default=True,
     help="Exponent of a Zipf distribution of the keys; 0: all are equally frequent.",
 )
+@click.option(
+    "--window", type=NumberRange(min=0.01, max=6), default=0.1, show_default=True, help="s."
+)
 @click.option("--readings", type=at_least(1000), default=200_000, show_default=True)
 @seed_option
 @table_option
 @shared.json_option
 def keys(
-    hosts: list[int], skew: float, readings: int, seed: int, output: Path | None, as_json: bool
+    hosts: list[int],
+    skew: float,
+    window: float,
+    readings: int,
+    seed: int,
+    output: Path | None,
+    as_json: bool,
 ) -> None:
     """Run a join of 10,000 keys with Flink on one virtual host, two, and more; needs root."""
     from nova_core import console
     from nova_harness.bench import keys as benchmark
     from nova_harness.bench.base import answer
 
-    found = benchmark.measure(hosts, skew, readings, seed, console.say)
+    found = benchmark.measure(hosts, skew, window, readings, seed, console.say)
     answer(found, benchmark.summary_table, as_json=as_json, output=output)
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 KEYS = 10_000
 STREAMS = {"orders": "amount", "parts": "weight"}
-WINDOW_S = 0.1
 # Of event time; the readings are replayed as fast as they are taken.
 SECONDS = 6
 SPEED = 100.0
@@ -56,13 +55,19 @@ class Measurement:
 
 
 def measure(
-    counts: Sequence[int], skew: float, readings: int, seed: int, tell: Callable[[str], None]
+    counts: Sequence[int],
+    skew: float,
+    window: float,
+    readings: int,
+    seed: int,
+    tell: Callable[[str], None],
 ) -> list[Measurement]:
     """Run one equality join of 10,000 keys over so many equal hosts, one after the other.
 
     Args:
         counts: of hosts.
         skew: exponent of a Zipf distribution of the keys; 0 for equally frequent ones.
+        window: its length, s.
         readings: of each of the two streams.
         seed: of the readings.
         tell: is told what is being done.
@@ -82,7 +87,8 @@ def measure(
         path = Path(directory)
         write_text(path / "inventory.yaml", _inventory(max(counts)))
         shares = _write_readings(path, skew, readings, seed)
-        plans = {count: _plan(path, count, shares, readings / SECONDS) for count in counts}
+        asked = _Asked(path, shares, readings / SECONDS, window)
+        plans = {count: _plan(asked, count) for count in counts}
         rates: dict[int, float] = {}
         with (
             hosts_up(read_inventory(str(path / "inventory.yaml")), tell) as inventory,
@@ -130,14 +136,24 @@ def _write_readings(path: Path, skew: float, readings: int, seed: int) -> list[F
     return shares
 
 
-def _plan(path: Path, hosts: int, shares: Sequence[Floats], rate: float) -> QueryPlan:
+@dataclass(frozen=True)
+class _Asked:
+    """The join: where its files are, shares of keys, rate of each stream and window (s)."""
+
+    path: Path
+    shares: Sequence[Floats]
+    rate: float
+    window: float
+
+
+def _plan(asked: _Asked, hosts: int) -> QueryPlan:
     """The plan over so many hosts that share the join most evenly."""
     from nova_core.model.query_plan import QueryPlan
     from nova_core.strategies import place
 
     for margin in MARGINS:
         try:
-            plan = place(_problem(path, hosts, shares, rate, margin), "nova")
+            plan = place(_problem(asked, hosts, margin), "nova")
         except InfeasibleError:
             continue
         assert isinstance(plan, QueryPlan)
@@ -145,13 +161,11 @@ def _plan(path: Path, hosts: int, shares: Sequence[Floats], rate: float) -> Quer
     raise NovaError(f"bench: no plan for {hosts} hosts: the keys are too different")
 
 
-def _problem(
-    path: Path, hosts: int, shares: Sequence[Floats], rate: float, margin: float
-) -> Problem:
+def _problem(asked: _Asked, hosts: int, margin: float) -> Problem:
     from nova_core.model.files import read_problem
     from nova_core.model.syntax import dump
 
-    left, right = shares
+    (left, right), rate = asked.shares, asked.rate
     hot = np.flatnonzero(np.maximum(left, right) >= 1 / KEY_RANGES).tolist()
     nodes: list[dict[str, Any]] = [
         {"id": name, "position": [at, 0], "capacity": 1, "worker": False}
@@ -163,8 +177,8 @@ def _problem(
         "id": "match",
         "kind": "join",
         "inputs": list(STREAMS),
-        "on": "orders.item = parts.item and orders.amount < parts.weight - 500",
-        "window": WINDOW_S,
+        "on": "orders.item = parts.item and orders.amount < parts.weight - 700",
+        "window": asked.window,
         "selectivity": 0.01,
         "keys": KEYS,
         "hot": [
@@ -184,7 +198,7 @@ def _problem(
         ],
         "queries": [{"id": "pick", "sink": "hub", "operators": [join]}],
     }
-    file = path / "problem.yaml"
+    file = asked.path / "problem.yaml"
     file.write_text(dump(document, ".yaml"), "utf-8")
     return read_problem(file)
 
