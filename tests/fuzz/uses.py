@@ -231,6 +231,7 @@ LEFT_OUT = {
     "engines list": "reads nothing",
     "engines path": "reads nothing",
     "tour": "reads nothing",
+    "bench keys": "needs a virtual rack for minutes; reads nothing",
     "bench serve": "measures for seconds; reads nothing",
     "demo": "brings hosts up and takes ten minutes; what it reads, experiment cells reads",
     "experiment calibrate": "drives an engine; what it reads, experiment cells reads",
