@@ -221,7 +221,10 @@ def explain_cuts(plan: QueryPlan, name: str | None = None) -> list[CutExplanatio
         left, right = (float(graph.input_rate[2 * row + side]) for side in (0, 1))
         join, parts = graph.joins.get(number), plan.partitions
         if join is None:
-            reason = "an aggregate: by its groups, or into parts whose results one combines"
+            reason = {
+                "aggregate": "by its groups, or into parts whose results one combines",
+                "project": "each piece takes a share of the tuples",
+            }[one.kind]
         elif parts.by_key is not None and parts.by_key[row]:
             grid = min(n * left + instances / n * right for n in range(1, instances + 1)) / (
                 left + right

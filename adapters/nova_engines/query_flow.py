@@ -413,6 +413,8 @@ class _Builder:
 
     def _range(self, k: int, number: int, side: int) -> tuple[tuple[int, int], list[float]]:
         """Partitions of an input that an instance takes, and their shares, each added up."""
+        from nova_core.model.partitioner import reached
+
         if number in self.combined:
             return (0, 1), [1.0]
         i, parts = self.plan.instances, self.plan.partitions
@@ -420,11 +422,8 @@ class _Builder:
         # By key, both inputs are cut in the same ranges.
         right = is_join and side == RIGHT and not self.plan.by_key[k]
         begin, end = (i.right_begin, i.right_end) if right else (i.left_begin, i.left_end)
-        rates = parts.rates(int(i.pair[k]), int(right))
-        total = float(rates.sum())
-        count = len(rates)
-        shares = rates / total if total > 0 else rates + 1.0 / count
-        return (int(begin[k]), int(end[k])), shares.cumsum().tolist()
+        ends = reached(parts.rates(int(i.pair[k]), int(right)))
+        return (int(begin[k]), int(end[k])), ends.tolist()
 
     def _hashed(self, k: int, number: int, carried: int, side: int) -> dict[str, Any]:
         """Columns by whose values an aggregate, or a join that is cut by key, is cut."""

@@ -82,9 +82,7 @@ def write(problem: Problem, directory: Path) -> list[str]:
     Raises:
         NovaError: for a problem without nodes.
     """
-    nodes = [str(one) for one in problem.nodes.ids]
-    if not nodes:
-        raise NovaError(f"problem {problem.name}: has no nodes")
+    nodes = _nodes(problem)
     written = []
     for node in nodes:
         told = settings(node)
@@ -96,6 +94,13 @@ def write(problem: Problem, directory: Path) -> list[str]:
             written.append(name)
     (directory / "README.md").write_text(_readme(problem.name, nodes), "utf-8")
     return [*written, "README.md"]
+
+
+def _nodes(problem: Problem) -> list[str]:
+    nodes = [str(one) for one in problem.nodes.ids]
+    if not nodes:
+        raise NovaError(f"problem {problem.name}: has no nodes")
+    return nodes
 
 
 def _readme(problem: str, nodes: Sequence[str]) -> str:
@@ -125,19 +130,17 @@ def write_kubernetes(
     Raises:
         NovaError: for a problem without nodes.
     """
-    nodes = [str(one) for one in problem.nodes.ids]
-    if not nodes:
-        raise NovaError(f"problem {problem.name}: has no nodes")
+    nodes = _nodes(problem)
     hosts = nodes if problem.nodes.host is None else problem.nodes.host.tolist()
     files = {}
     if not job_manager:
         files["jobmanager.yaml"] = _job_manager(image)
     sets, rows = [], []
     for number, (node, host) in enumerate(zip(nodes, hosts, strict=True), 1):
-        told = {"jobmanager.rpc.address": job_manager or JOB_MANAGER, **settings(node)}
-        told["taskmanager.memory.process.size"] = memory
+        configuration = {"jobmanager.rpc.address": job_manager or JOB_MANAGER, **settings(node)}
+        configuration["taskmanager.memory.process.size"] = memory
         name = f"nova-taskmanager-{number}"
-        sets.append(_task_manager(name, node, str(host) or node, image, told))
+        sets.append(_task_manager(name, node, str(host) or node, image, configuration))
         rows.append(f"| {node} | {name} | {str(host) or node} |")
     files["taskmanagers.yaml"] = sets
     for name, documents in files.items():
@@ -154,20 +157,20 @@ def write_kubernetes(
     return [*files, "README.md"]
 
 
-def _properties(told: dict[str, Any]) -> list[dict[str, str]]:
-    lines = "".join(f"{key}: {value}\n" for key, value in told.items())
+def _properties(configuration: dict[str, Any]) -> list[dict[str, str]]:
+    lines = "".join(f"{key}: {value}\n" for key, value in configuration.items())
     return [{"name": "FLINK_PROPERTIES", "value": lines}]
 
 
 def _job_manager(image: str) -> list[dict[str, Any]]:
     labels = {"app": JOB_MANAGER}
     ports = {"rpc": RPC, "blobs": BLOBS, "rest": REST}
-    told = {"jobmanager.rpc.address": JOB_MANAGER, "blob.server.port": BLOBS}
+    configuration = {"jobmanager.rpc.address": JOB_MANAGER, "blob.server.port": BLOBS}
     container = {
         "name": "jobmanager",
         "image": image,
         "args": ["jobmanager"],
-        "env": _properties(told),
+        "env": _properties(configuration),
         "ports": [{"name": name, "containerPort": port} for name, port in ports.items()],
     }
     service = {"ports": [{"name": n, "port": port} for n, port in ports.items()]}
@@ -195,14 +198,14 @@ def _job_manager(image: str) -> list[dict[str, Any]]:
 
 
 def _task_manager(
-    name: str, node: str, host: str, image: str, told: dict[str, Any]
+    name: str, node: str, host: str, image: str, configuration: dict[str, Any]
 ) -> dict[str, Any]:
     labels = {"app": name}
     container = {
         "name": "taskmanager",
         "image": image,
         "args": ["taskmanager"],
-        "env": _properties(told),
+        "env": _properties(configuration),
     }
     return {
         "apiVersion": "apps/v1",

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nova_core.model.partitioner import reached
+
 if TYPE_CHECKING:
     from nova_core.model.problem import Floats, Ints
     from nova_core.model.queries import Join
@@ -51,10 +53,8 @@ class KeyRanges:
             rates: (m,) of the left input's partitions, tuples/s.
         """
         left, right = shares(join)
-        total = float(rates.sum())
-        reached = np.concatenate(([0.0], np.cumsum(rates / (total if total > 0 else 1.0))))
-        ends = np.cumsum(left[:-1])
-        nearest = np.abs(reached[:, None] - ends).argmin(axis=0)
+        ends = np.concatenate(([0.0], reached(rates)))
+        nearest = np.abs(ends[:, None] - np.cumsum(left[:-1])).argmin(axis=0)
         first = np.concatenate(([0], np.maximum.accumulate(nearest), [len(rates)])).astype(np.int64)
         # Keys without partitions of their own are dealt with the others.
         none = np.append(np.diff(first[:-1]) == 0, False)
@@ -120,15 +120,11 @@ def intervals(
         join: with its keys.
         rates: (m,) of the left input's partitions, tuples/s.
     """
-    dealt = KeyRanges.of(join, rates)
-    total = float(rates.sum())
-    count = len(rates)
-    part = rates / total if total > 0 else np.full(count, 1.0 / count)
-    reached = [0.0, *part.cumsum().tolist()]
-    first = dealt.first.tolist()
+    ends = [0.0, *reached(rates).tolist()]
+    first = KeyRanges.of(join, rates).first.tolist()
     hot = [
-        (tuple(map(str, one.values)), reached[begin], reached[end])
+        (tuple(map(str, one.values)), ends[begin], ends[end])
         for one, begin, end in zip(join.hot, first, first[1:], strict=False)
         if begin < end
     ]
-    return hot, reached[first[-2]]
+    return hot, ends[first[-2]]

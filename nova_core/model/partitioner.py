@@ -16,6 +16,18 @@ KEY_SHARE = "key-share"
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
+def reached(rates: Floats) -> Floats:
+    """(m,) where in [0, 1) each partition ends: shares added up from the first.
+
+    What sends tuples to a partition and what places the partition need the same floats.
+
+    Args:
+        rates: (m,) of an input's partitions, tuples/s; equal shares where all are 0.
+    """
+    total = float(rates.sum())
+    return np.cumsum(rates / total if total > 0 else np.full(len(rates), 1.0 / len(rates)))
+
+
 def partition_of(sequence: Ints, rates: Floats) -> Ints:
     """Partition of each tuple of an input, by the rule ``sequence-share``.
 
@@ -32,5 +44,4 @@ def partition_of(sequence: Ints, rates: Floats) -> Ints:
     """
     spread = np.asarray(sequence, np.uint64) * _STEP
     u = (spread >> np.uint64(11)).astype(np.float64) / 2.0**53
-    reached = np.cumsum(rates / rates.sum())
-    return np.minimum(np.searchsorted(reached, u, side="right"), len(rates) - 1)
+    return np.minimum(np.searchsorted(reached(rates), u, side="right"), len(rates) - 1)

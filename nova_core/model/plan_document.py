@@ -96,8 +96,10 @@ class PartitionsRow(_Struct):
             description="how a tuple finds its partition. sequence-share: its sequence number "
             "times 0x9E3779B97F4A7C15, modulo 2^64, divided by 2^64, is a number u in [0, 1); it "
             "belongs to the first partition whose shares up to and including its own sum to more "
-            "than u. key-share: u is a hash of the columns that the join says are equal, and "
-            "tuples of the right input go where those of the left one with their u go"
+            "than u. key-share, of joins: the problem's hot keys have the first partitions, each "
+            "those up to the end nearest to the sum of their left shares; by u as above, their "
+            "left tuples go to one of them, and their right ones to all. Other keys have the rest, "
+            "by a hash of the columns that must be equal, the same for both inputs"
         ),
     ] = UNSET
 

@@ -87,8 +87,8 @@ def measure(
         path = Path(directory)
         write_text(path / "inventory.yaml", _inventory(max(counts)))
         shares = _write_readings(path, skew, readings, seed)
-        asked = _Asked(path, shares, readings / SECONDS, window)
-        plans = {count: _plan(asked, count) for count in counts}
+        setup = _Setup(path, shares, readings / SECONDS, window)
+        plans = {count: _plan(setup, count) for count in counts}
         rates: dict[int, float] = {}
         with (
             hosts_up(read_inventory(str(path / "inventory.yaml")), tell) as inventory,
@@ -137,7 +137,7 @@ def _write_readings(path: Path, skew: float, readings: int, seed: int) -> list[F
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Setup:
     """The join: where its files are, shares of keys, rate of each stream and window (s)."""
 
     path: Path
@@ -146,14 +146,14 @@ class _Asked:
     window: float
 
 
-def _plan(asked: _Asked, hosts: int) -> QueryPlan:
+def _plan(setup: _Setup, hosts: int) -> QueryPlan:
     """The plan over so many hosts that share the join most evenly."""
     from nova_core.model.query_plan import QueryPlan
     from nova_core.strategies import place
 
     for margin in MARGINS:
         try:
-            plan = place(_problem(asked, hosts, margin), "nova")
+            plan = place(_problem(setup, hosts, margin), "nova")
         except InfeasibleError:
             continue
         assert isinstance(plan, QueryPlan)
@@ -161,11 +161,11 @@ def _plan(asked: _Asked, hosts: int) -> QueryPlan:
     raise NovaError(f"bench: no plan for {hosts} hosts: the keys are too different")
 
 
-def _problem(asked: _Asked, hosts: int, margin: float) -> Problem:
+def _problem(setup: _Setup, hosts: int, margin: float) -> Problem:
     from nova_core.model.files import read_problem
     from nova_core.model.syntax import dump
 
-    (left, right), rate = asked.shares, asked.rate
+    (left, right), rate = setup.shares, setup.rate
     hot = np.flatnonzero(np.maximum(left, right) >= 1 / KEY_RANGES).tolist()
     nodes: list[dict[str, Any]] = [
         {"id": name, "position": [at, 0], "capacity": 1, "worker": False}
@@ -178,7 +178,7 @@ def _problem(asked: _Asked, hosts: int, margin: float) -> Problem:
         "kind": "join",
         "inputs": list(STREAMS),
         "on": "orders.item = parts.item and orders.amount < parts.weight - 700",
-        "window": asked.window,
+        "window": setup.window,
         "selectivity": 0.01,
         "keys": KEYS,
         "hot": [
@@ -198,7 +198,7 @@ def _problem(asked: _Asked, hosts: int, margin: float) -> Problem:
         ],
         "queries": [{"id": "pick", "sink": "hub", "operators": [join]}],
     }
-    file = asked.path / "problem.yaml"
+    file = setup.path / "problem.yaml"
     file.write_text(dump(document, ".yaml"), "utf-8")
     return read_problem(file)
 
