@@ -8,11 +8,12 @@ key meet exactly once, however many hosts a key is spread over.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import UNSET
 
 from nova_core.model.partitioner import reached
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 KEY_RANGES = 64
 """Into about so many ranges a join is cut by key; a key with the share of one, or more, is hot."""
+COMPARING = 0.1
+"""What comparing two tuples of one key costs, in tuples received (docs/results.md, on Flink)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +64,7 @@ class KeyRanges:
         for column in (left, right):
             column[-1] += column[none].sum()
             column[none] = 0.0
-        # Of equally frequent keys; the more frequent ones among the others emit more than that.
-        emitted = left * right
-        emitted[-1] /= max(1, join.keys - int((~none[:-1]).sum()))
+        emitted = _met(join, left, right, int((~none[:-1]).sum()))
         emitted = emitted / emitted.sum() if emitted.sum() > 0 else left
         return cls(first, left, right, emitted)
 
@@ -86,6 +87,48 @@ class KeyRanges:
         return received @ self.right, part @ self.emitted
 
 
+def required(
+    join: Join, left: float, right: float, rates: Floats
+) -> Callable[[int, int], float]:
+    """What a range of partitions requires of a node, by its begin and end: tuples/s.
+
+    A node's capacity is for tuples of average keys. Each tuple of a frequent key meets more others,
+    so a range of such keys counts as more than its tuples.
+
+    Args:
+        join: with its keys.
+        left: rate of its left input, tuples/s.
+        right: of its right one.
+        rates: (m,) of the left input's partitions, tuples/s.
+    """
+    ranges, pairs = KeyRanges.of(join, rates), float(_pairs(join, left, right).sum())
+    ends = np.concatenate(([0.0], np.cumsum(rates))).tolist()
+    average = (left + right) / (left + right + COMPARING * pairs)
+
+    def of_range(begin: int, end: int) -> float:
+        ((received,), (emitted,)) = ranges.shares(np.array([begin]), np.array([end]))
+        tuples = ends[end] - ends[begin] + right * received
+        return float(max(tuples, (tuples + COMPARING * pairs * emitted) * average))
+
+    return of_range
+
+
+def _pairs(join: Join, left: float, right: float) -> Floats:
+    """(h + 1,) pairs/s of tuples of one key and window: of each hot key, of the others."""
+    window = 0.0 if join.window is UNSET else join.window
+    return _met(join, *shares(join), len(join.hot)) * (left * right * window)
+
+
+def _met(join: Join, left: Floats, right: Floats, hot: int) -> Floats:
+    """(h + 1,) of all pairs of tuples, those of each hot key, and of equal ones among the others.
+
+    As if the others were equally frequent; the more frequent ones among them have more.
+    """
+    met = left * right
+    met[-1] /= max(1, join.keys - hot)
+    return met
+
+
 def shares(join: Join) -> tuple[Floats, Floats]:
     """((h + 1,), (h + 1,)) shares of a join's left and right input: each hot key, the others."""
     found = []
@@ -106,6 +149,7 @@ def cut(join: Join, left: float, right: float, ranges: int) -> Floats:
     """
     of_left, of_right = shares(join)
     weight = of_left * left + of_right * right
+    weight = weight + COMPARING * _pairs(join, left, right)
     total = float(weight.sum())
     count = np.maximum(1, np.rint(ranges * weight / (total if total > 0 else 1.0))).astype(np.int64)
     return np.repeat(of_left * left / count, count)

@@ -327,12 +327,7 @@ class _Attempt:
             return False
         count = min(most, max(key_ranges.KEY_RANGES, needed))
         rates = key_ranges.cut(join, left, right, count)
-        ranges = key_ranges.KeyRanges.of(join, rates)
-
-        def required(begin: int, end: int) -> float:
-            share, _ = ranges.shares(np.array([begin]), np.array([end]))
-            return float(rates[begin:end].sum() + right * share[0])
-
+        required = key_ranges.required(join, left, right, rates)
         if max(required(one, one + 1) for one in range(len(rates))) > room:
             return False
         self._cuts[operator] = [rates, np.array([right])]

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from random_queries import START_MS, random_problem, random_query_plan, seeds
 
+from nova_core import place, read_problem
 from nova_core import verify as check
 from nova_core.model import Problem
 from nova_core.model.query_plan import QueryPlan
-from nova_engines.query_flow import Readings, from_plan
+from nova_core.model.syntax import dump
+from nova_engines.query_flow import QueryFlow, Readings, from_plan
 from nova_engines.query_results import read_rows
 from nova_flink.client import Client
 from nova_flink.configuration import QUICK_COMPILER
 from nova_flink.local_cluster import LocalCluster
-from nova_flink.verification import verify
+from nova_flink.verification import operators_in, verify
 from nova_workloads.comparison import Comparison
 from nova_workloads.queries.readings import connection, load, write_encoded
 from nova_workloads.queries.reference import compare, expected
@@ -31,14 +37,24 @@ ARGUMENTS = {
 }
 
 
+@dataclass(frozen=True)
+class Ended:
+    """A job that has come to its end.
+
+    Attributes:
+        told: how the results of each query compare with the reference.
+        job: what Flink tells of it.
+        flow: what it runs.
+    """
+
+    told: Mapping[str, Comparison]
+    job: dict[str, Any]
+    flow: QueryFlow
+
+
 def run(
-    cluster: LocalCluster,
-    client: Client,
-    problem: Problem,
-    plan: QueryPlan,
-    folder: Path,
-    speed: float = 0.0,
-) -> dict[str, Comparison]:
+    cluster: LocalCluster, client: Client, problem: Problem, plan: QueryPlan, folder: Path
+) -> Ended:
     """Run a plan's queries to their end, look where everything ran, and compare the results."""
     database = connection()
     load(database, problem, folder)
@@ -47,7 +63,6 @@ def run(
         write_encoded(database, problem, folder),
         first_ms=START_MS,
         start_ms=int(time.time() * 1000) + 1000,
-        speed=speed,
     )
     job = client.submit_queries(flow, readings, folder / "results", problem.name)
     until = time.monotonic() + DONE_S
@@ -58,13 +73,31 @@ def run(
     seen = verify(cluster.rest, job, flow)
     assert seen.ok, [row for row in seen.rows if not row.ok]
     files = flow.result_files(str(folder / "results"))
-    return {
+    told = {
         one.query: compare(
             expected(database, problem, next(q for q in problem.queries if q.id == one.query)),
             read_rows(Path(files[one.name])).rows,
         )
         for one in flow.of_kind("sink")
     }
+    return Ended(told, cluster.rest.job(job), flow)
+
+
+def crossed(ended: Ended) -> int:
+    """Tuples that vertices have sent to other nodes."""
+    total, flow = 0, ended.flow
+    for vertex in ended.job["vertices"]:
+        held = operators_in(vertex["name"], [one.name for one in flow.operators])
+        far = {
+            one.node != producer.node
+            for producer in flow.operators
+            for one in flow.operators
+            if producer.name in held and producer.name in one.inputs and one.name not in held
+        }
+        assert len(far) < 2, "some of what it sends stays on its node"
+        if far == {True}:
+            total += vertex["metrics"]["write-records"]
+    return total
 
 
 @pytest.mark.parametrize("seed", seeds(12))
@@ -74,5 +107,44 @@ def test_random_queries_deliver_the_reference(
     problem = random_problem(seed, tmp_path)
     plan = random_query_plan(seed, problem)
     assert check(plan).ok, check(plan)
-    told = run(cluster, client, problem, plan, tmp_path)
+    told = run(cluster, client, problem, plan, tmp_path).told
     assert all(one.ok for one in told.values()), told
+
+
+@pytest.mark.parametrize("split", [True, False])
+def test_aggregates_send_what_the_plan_says(
+    cluster: LocalCluster, client: Client, tmp_path: Path, split: bool
+) -> None:
+    seconds, rate, groups = 20, 100, 8
+    rng = np.random.default_rng(3)
+    sources = [
+        {"id": f"heat-{number}", "node": node, "stream": "heat", "rate": rate}
+        for number, node in enumerate(["n_0.x", "n_0.x", "n_1.x"])
+    ]
+    for one in sources:
+        times = START_MS + np.arange(seconds * rate) * 1000 // rate
+        rows = [f"{t},{rng.integers(0, 800) / 8},{rng.integers(0, groups)}" for t in times]
+        (tmp_path / f"{one['id']}.csv").write_text("\n".join(["time,value,n", *rows, ""]))
+    mean: dict[str, Any] = {"id": "a", "kind": "aggregate", "input": "heat", "group_by": ["heat.n"]}
+    mean |= {"compute": {"mean": "mean(heat.value)"}, "window": 1.0, "groups": groups}
+    document = {
+        "nova": 1,
+        "name": "means",
+        "nodes": [
+            {"id": name, "position": [at, 0], "capacity": 1000} | {"worker": True}
+            for name, at in zip(NODES, (0, 1, 50), strict=True)
+        ],
+        "sources": sources,
+        "streams": [{"id": "heat", "columns": {"value": "float", "n": "int"}}],
+        "queries": [{"id": "q", "sink": NODES[2], "operators": [mean]}],
+    }
+    (tmp_path / "problem.yaml").write_text(dump(document, ".yaml"))
+    problem = read_problem(tmp_path / "problem.yaml")
+    plan = place(problem, "nova", split_aggregates=split)
+    assert isinstance(plan, QueryPlan)
+    ended = run(cluster, client, problem, plan, tmp_path)
+    assert all(one.ok for one in ended.told.values()), ended.told
+    start, stop = plan.ends
+    said = plan.sent[start != stop].sum() * seconds
+    print(f"{crossed(ended):,} tuples crossed, {said:,.0f} by the plan")
+    assert crossed(ended) == pytest.approx(said, rel=0.05)

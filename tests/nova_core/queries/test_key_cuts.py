@@ -16,7 +16,7 @@ from query_cases import asking, document, topology
 from nova_core.errors import InfeasibleError, PlanError, ProblemError
 from nova_core.explain import explain_cuts
 from nova_core.model.files import read_plan, write_plan
-from nova_core.model.key_ranges import KeyRanges, cut, intervals
+from nova_core.model.key_ranges import COMPARING, KeyRanges, cut, intervals, required
 from nova_core.model.plan import Partitions
 from nova_core.model.problem import Problem
 from nova_core.model.queries import Join, queries_of
@@ -84,6 +84,49 @@ def test_a_hot_key_is_spread_over_nodes() -> None:
     # Its right input goes to each of them.
     assert plan.right_rate[mine].sum() == pytest.approx(100 + 10 * (of_hot.sum() - 1))
     assert plan.left_rate[mine].sum() == pytest.approx(100)
+
+
+def test_a_frequent_key_counts_as_what_it_meets() -> None:
+    # Of windows of 1 s, its tuples meet 4,000 others a second, the others' less than one.
+    hot = [{"values": [7], "left": 0.4, "right": 0.1}]
+    plans = [
+        placed(asked([60.0] * 12, keys=10_000, hot=hot, **window))
+        for window in ({}, {"window": 0.01}, {"window": 10.0})
+    ]
+    emitted = []
+    for plan in plans:
+        assert verify(plan).ok
+        mine = (plan.instances.pair == 0) & (plan.instances.left_begin == 0)
+        to_sink = plan.links.consumer < 0
+        rate = np.bincount(plan.links.producer[to_sink], plan.links.rate[to_sink])
+        emitted.append(float(rate[mine][0] / rate[plan.instances.pair == 0].sum()))
+    assert emitted[0] == pytest.approx(emitted[1])
+    # The longer the window, the more of the work is the key's, and the more nodes share it.
+    assert emitted[2] < 0.7 * emitted[0]
+
+
+@SOME
+@given(
+    window=st.floats(0.001, 10),
+    shares=st.lists(st.floats(0.02, 0.3), max_size=3),
+    ranges=st.integers(2, 100),
+)
+def test_a_range_requires_its_tuples_or_more(
+    window: float, shares: list[float], ranges: int
+) -> None:
+    hot = [{"values": [k], "left": share, "right": 0.1} for k, share in enumerate(shares)]
+    join = joins(hot=hot, window=window)
+    rates = cut(join, 100.0, 80.0, ranges)
+    dealt, of_range = KeyRanges.of(join, rates), required(join, 100.0, 80.0, rates)
+    assert of_range(0, len(rates)) == pytest.approx(180)
+    begin = np.arange(len(rates))
+    received, emitted = dealt.shares(begin, begin + 1)
+    tuples = rates + 80 * received
+    each = np.array([of_range(one, one + 1) for one in begin.tolist()])
+    assert (each >= tuples * (1 - 1e-12)).all()
+    pairs = 8000 * window * (sum(0.1 * one for one in shares))
+    of_hot = begin < dealt.first[-2]
+    assert (each[of_hot] >= COMPARING * pairs * emitted[of_hot] * 180 / (180 + 2000 * window)).all()
 
 
 @SOME
