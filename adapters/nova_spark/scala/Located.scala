@@ -7,7 +7,8 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{Attribute, SortOrder}
 import org.apache.spark.sql.catalyst.plans.logical.{LogicalPlan, UnaryNode}
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning
-import org.apache.spark.sql.execution.{SparkPlan, SparkStrategy, UnaryExecNode}
+import org.apache.spark.sql.catalyst.rules.Rule
+import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan, SparkStrategy, UnaryExecNode}
 import org.apache.spark.util.CollectionAccumulator
 
 /** Which parts of a job prefer which hosts, and where its tasks tell in what stage they run. */
@@ -51,8 +52,12 @@ private object LocatedStrategy extends SparkStrategy {
 
 /** What `spark.sql.extensions` has to name. */
 class Extensions extends (SparkSessionExtensions => Unit) {
-  override def apply(extensions: SparkSessionExtensions): Unit =
+  override def apply(extensions: SparkSessionExtensions): Unit = {
     extensions.injectPlannerStrategy(_ => LocatedStrategy)
+    extensions.injectColumnar(session => new ColumnarRule {
+      override def postColumnarTransitions: Rule[SparkPlan] = new PlaceStages(session)
+    })
+  }
 }
 
 object Located {

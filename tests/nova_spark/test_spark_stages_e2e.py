@@ -1,0 +1,207 @@
+"""Queries that know nothing of Nova run where a file of rules places their stages."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from needs import skip_or_fail
+
+from nova_spark.engine import SPARK, spark_home
+from nova_spark.extension import EXTENSIONS, build
+from nova_spark.local_cluster import LocalCluster
+
+pytestmark = pytest.mark.e2e
+NODES = [f"n_{i}.x" for i in range(3)]
+ENDED_S = 180
+ROWS = 400
+ITEMS = 40
+
+READ = """
+import sys
+from pyspark.sql import SparkSession, functions as F
+
+spark = SparkSession.builder.appName("picking").getOrCreate()
+folder, results = sys.argv[1:]
+orders, parts = "item INT, amount INT", "item INT, weight INT"
+"""
+BATCH = (
+    READ
+    + """
+orders = spark.read.csv(folder + "/orders", schema=orders)
+parts = spark.read.csv(folder + "/parts", schema=parts)
+joined = orders.hint("shuffle_merge").join(parts, "item").where("amount < weight")
+joined.groupBy((F.col("amount") % 10).alias("digit")).count().write.csv(results)
+"""
+)
+STREAMING = (
+    READ
+    + """
+orders = spark.readStream.csv(folder + "/orders", schema=orders)
+parts = spark.readStream.csv(folder + "/parts", schema=parts)
+joined = orders.join(parts, "item").where("amount < weight")
+writer = joined.writeStream.option("checkpointLocation", results + "-state")
+writer.trigger(availableNow=True).format("csv").start(results).awaitTermination()
+"""
+)
+RULES = """
+stages:
+  - {{reads: orders, on: {1}}}
+  - {{reads: [parts], kind: scan, on: [{2}]}}
+  - {{reads: [orders, parts], kind: join, on: [{0}, {1}]}}
+  - {{reads: "*", on: {2}}}
+"""
+
+
+@dataclass
+class Running:
+    """A cluster whose Workers offer nothing of Nova's, and the readings of both streams."""
+
+    cluster: LocalCluster
+    jar: Path
+    folder: Path
+    rows: dict[str, list[tuple[int, int]]]
+
+    @property
+    def hosts(self) -> list[str]:
+        return [self.cluster.configuration.addresses[name] for name in NODES]
+
+    def submit(self, name: str, program: str, rules: str) -> subprocess.CompletedProcess[str]:
+        """What `spark-submit` says of a program; its events are in ``NAME-events``."""
+        place = self.folder / name
+        place.mkdir()
+        (place / "job.py").write_text(program)
+        (place / "rules.yaml").write_text(rules.format(*self.hosts))
+        (place / "events").mkdir()
+        settings = {
+            "spark.sql.extensions": EXTENSIONS,
+            "spark.nova.stages": str(place / "rules.yaml"),
+            "spark.nova.wait": "10s",
+            "spark.locality.wait": "1h",
+            "spark.driver.host": self.hosts[0],
+            "spark.driver.bindAddress": self.hosts[0],
+            "spark.executor.memory": "512m",
+            "spark.sql.shuffle.partitions": "4",
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.rolling.enabled": "false",
+            "spark.eventLog.dir": (place / "events").as_uri(),
+        }
+        command = [f"{spark_home()}/bin/spark-submit", "--jars", str(self.jar)]
+        command += ["--master", self.cluster.configuration.master_url]
+        command += [word for one in settings.items() for word in ("--conf", "=".join(one))]
+        command += [str(place / "job.py"), str(self.folder), str(place / "results")]
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+        environment |= {"PYSPARK_DRIVER_PYTHON": sys.executable}
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=ENDED_S, check=False
+        )
+
+    def results(self, name: str) -> list[tuple[int, ...]]:
+        files = sorted((self.folder / name / "results").glob("part-*.csv"))
+        lines = [line for file in files for line in file.read_text().splitlines()]
+        return sorted(tuple(map(int, line.split(","))) for line in lines)
+
+    def places(self, name: str) -> dict[str, set[str]]:
+        """The hosts of every stage's tasks, by what the stage is."""
+        (file,) = (self.folder / name / "events").iterdir()
+        titles: dict[int, str] = {}
+        found: dict[str, set[str]] = {}
+        for line in file.read_text().splitlines():
+            event = json.loads(line)
+            if event["Event"] == "SparkListenerStageSubmitted":
+                info = event["Stage Info"]
+                names = [rdd["Name"] for rdd in info["RDD Info"] if ": " in rdd["Name"]]
+                titles[info["Stage ID"]] = next((n for n in names if n.startswith("nova: ")), "")
+            elif event["Event"] == "SparkListenerTaskEnd":
+                assert event["Task End Reason"]["Reason"] == "Success", event
+                title = titles[event["Stage ID"]]
+                found.setdefault(title, set()).add(event["Task Info"]["Host"])
+        return found
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    if not SPARK.installed() and not os.environ.get("CI"):
+        skip_or_fail("PySpark and Java are missing: pip install 'nova-placement[spark]'")
+    folder = tmp_path_factory.mktemp("jobs")
+    rows = {}
+    for stream, factor in (("orders", 7), ("parts", 11)):
+        rows[stream] = [(n % ITEMS, n * factor % 100) for n in range(ROWS)]
+        (folder / stream).mkdir()
+        for part in range(2):
+            lines = [f"{item},{value}\n" for item, value in rows[stream][part::2]]
+            (folder / stream / f"{part}.csv").write_text("".join(lines))
+    (jar,) = build()
+    with LocalCluster(NODES, folder / "cluster", python=sys.executable, slots=2) as cluster:
+        yield Running(cluster, jar, folder, rows)
+
+
+def joined(running: Running) -> list[tuple[int, int, int]]:
+    return sorted(
+        (item, amount, weight)
+        for item, amount in running.rows["orders"]
+        for other, weight in running.rows["parts"]
+        if item == other and amount < weight
+    )
+
+
+def test_a_batch_query(running: Running) -> None:
+    done = running.submit("batch", BATCH, RULES)
+    assert done.returncode == 0, done.stderr
+    counts: dict[int, int] = {}
+    for _, amount, _ in joined(running):
+        counts[amount % 10] = counts.get(amount % 10, 0) + 1
+    assert running.results("batch") == sorted(counts.items())
+    coordinator, first, second = running.hosts
+    folder = f"file:{running.folder}"
+    assert running.places("batch") == {
+        f"nova: scan of {folder}/orders": {first},
+        f"nova: scan of {folder}/parts": {second},
+        f"nova: join of {folder}/orders and {folder}/parts": {coordinator, first},
+        f"nova: aggregate of {folder}/orders and {folder}/parts": {second},
+    }
+
+
+def test_a_streaming_query(running: Running) -> None:
+    done = running.submit("streaming", STREAMING, RULES)
+    assert done.returncode == 0, done.stderr
+    assert running.results("streaming") == joined(running)
+    coordinator, first, second = running.hosts
+    places = running.places("streaming")
+    assert all(title.startswith("nova: ") for title in places), places
+    for title, hosts in places.items():
+        both = "orders" in title and "parts" in title
+        assert hosts == (
+            {coordinator, first} if both else {first} if "orders" in title else {second}
+        ), places
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        (
+            "stages:\n  - {{reads: orders, on: {1}}}\n  - {{reads: [orders, parts], on: {0}}}\n",
+            "stage 'scan of file:[^ ]*/parts': no rule of [^ ]*rules.yaml places it",
+        ),
+        ('stages:\n  - {{reads: "*", on: [{1}, mill]}}\n', "no executor on mill after 10.0 s"),
+        ("stages:\n  - {{reads: orders, off: {0}}}\n", "stages: 1: off: expected reads, kind, on"),
+        ("stages:\n  - {{reads: orders, on: {0}, kind: sum}}\n", "kind: sum: expected scan, join"),
+        ("stages:\n  - {{reads: 5, on: {0}}}\n", "reads: expected a name, or a list of names"),
+        ("places: []\n", "expected a list `stages`"),
+        ("stages: [\n", "rules.yaml: "),
+    ],
+)
+def test_what_cannot_be_placed_ends_with_a_line(running: Running, rules: str, said: str) -> None:
+    name = f"refused-{len(list(running.folder.glob('refused-*')))}"
+    done = running.submit(name, BATCH, rules)
+    assert done.returncode != 0
+    assert re.search(f"Nova: .*{said}", done.stdout + done.stderr), done.stderr[-3000:]
+    assert not (running.folder / name / "results").exists()
