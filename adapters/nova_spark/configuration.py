@@ -1,12 +1,7 @@
-"""Configuration and start commands of a standalone cluster for each host, generated.
-
-Every Worker offers a resource that carries its node's name, so that an executor that asks for all
-of it runs there and nowhere else, and is the only one (`nova_spark.place`).
-"""
+"""Configuration and start commands of a standalone cluster for each host, generated."""
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,9 +15,11 @@ from nova_engines.nodes import (
     coordinator_of,
     write_files,
 )
-from nova_spark import names
-from nova_spark.place import EXECUTOR_HEAP, SLOTS
 
+# MiB; Spark refuses executors below 450, and those of 450 crash when they start.
+EXECUTOR_HEAP = 512
+# Tasks a node runs at once.
+SLOTS = 2
 # Resident memory, MiB, as measured: a Master or Worker with a heap of 128 MiB; what an executor
 # takes beside its heap; its Python daemon and a Python worker for two slots, or state in RocksDB.
 DAEMON_HEAP = 128
@@ -66,7 +63,7 @@ class ClusterConfiguration:
         master_ui_port: of the Master's pages.
         worker_port: of every Worker.
         worker_ui_port: of every Worker's pages.
-        slots: tasks a node runs at once (`nova_spark.place.Placement`).
+        slots: tasks a node runs at once.
     """
 
     nodes: Sequence[Node]
@@ -119,19 +116,7 @@ class ClusterConfiguration:
 
     def files(self, node: Node) -> dict[str, str]:
         """A host's files: path relative to the work directory, text."""
-        offered = [
-            {
-                "id": {
-                    "componentName": "spark.worker",
-                    "resourceName": names.resource(node.name),
-                },
-                "addresses": [str(number) for number in range(self.slots)],
-            }
-        ]
-        return {
-            "conf/resources.json": json.dumps(offered) + "\n",
-            "conf/log4j2.properties": LOGGING,
-        }
+        return {"conf/log4j2.properties": LOGGING}
 
     def write(self, node: Node, directory: Path) -> None:
         """Write a host's files into a directory."""
@@ -152,16 +137,13 @@ class ClusterConfiguration:
 
     def worker_command(self, node: Node) -> str:
         """The line of shell that becomes the host's Worker."""
-        resource = f"spark.worker.resource.{names.resource(node.name)}.amount={self.slots}"
-        file = f"spark.worker.resourcesFile={self.work_directory}/conf/resources.json"
         arguments = [
             *("--host", node.address, "--port", str(self.worker_port)),
             *("--webui-port", str(self.worker_ui_port), "--cores", str(self.slots)),
             *("--memory", f"{heap(node)}m", "--work-dir", f"{self.work_directory}/work"),
             self.master_url,
         ]
-        options = {"SPARK_WORKER_OPTS": f"{_option(resource)} {_option(file)} {NO_WEB}"}
-        return self._command(node, WORKER_MAIN, arguments, options)
+        return self._command(node, WORKER_MAIN, arguments, {"SPARK_WORKER_OPTS": NO_WEB})
 
     def _command(
         self, node: Node, main: str, arguments: Sequence[str], options: dict[str, str]
@@ -180,12 +162,6 @@ class ClusterConfiguration:
         words += [f"{self.spark_home}/bin/spark-class", main, *arguments]
         temporary = shlex.quote(f"{self.work_directory}/tmp")
         return f"mkdir -p {temporary} && exec env {shlex.join(words)}"
-
-
-def _option(setting: str) -> str:
-    """A property of Java, as Spark's launcher takes words apart."""
-    escaped = setting.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"-D{escaped}"'
 
 
 def heap(node: Node) -> int:

@@ -65,13 +65,16 @@ class Spark:
         return True
 
     def install(self, progress: Callable[[str], None]) -> None:
-        """Nothing where it is installed; it comes with Nova's extra ``spark``.
+        """Compile Nova's part in Scala; Spark itself comes with the extra ``spark``.
 
         Raises:
             NovaError: saying what is missing.
         """
         check()
-        progress(f"{self.path} is there")
+        from nova_spark.extension import build
+
+        (jar,) = build(progress)
+        progress(f"{self.path} and {jar} are there")
 
     def translate(
         self, plan: Plan, problem: Problem, directory: Path, options: Mapping[str, Any]

@@ -10,9 +10,8 @@ from pathlib import Path
 from nova_core.errors import NovaError
 from nova_engines.local_processes import LocalProcesses, free_ports, loopback
 from nova_engines.nodes import COORDINATOR, Node
-from nova_spark.configuration import ClusterConfiguration
+from nova_spark.configuration import SLOTS, ClusterConfiguration
 from nova_spark.engine import check, spark_home
-from nova_spark.place import SLOTS
 from nova_spark.rest import registered
 
 START_S = 90.0
@@ -70,7 +69,7 @@ class LocalCluster(LocalProcesses):
 
     @property
     def settings(self) -> dict[str, str]:
-        """What a session on this cluster needs beside `nova_spark.place.SETTINGS`."""
+        """What a session on this cluster needs."""
         address = self.configuration.coordinator.address
         return {
             "spark.master": self.configuration.master_url,

@@ -25,7 +25,6 @@ from nova_engines.dataflow import FILTER, RELAY, SELECT, Dataflow, Operator
 from nova_engines.workload import EARLIEST
 from nova_spark.extension import EXTENSIONS, build
 from nova_spark.rest import Rest
-from nova_spark.tasks import KEPT
 from nova_spark.verification import Step
 
 if TYPE_CHECKING:
@@ -44,9 +43,10 @@ LEAD_S = 2.0 + BATCH_S
 READY_S = 150.0
 PREPARE_S = 180.0
 POLL_S = 0.1
-# What any session needs, in place of `nova_spark.place.SETTINGS` where they differ.
+# Spark's page on an application keeps as many stages.
+KEPT = 1000
+# What any session needs.
 SETTINGS: Mapping[str, str] = {
-    "spark.dynamicAllocation.enabled": "false",
     # A task waits so long for a slot on its host.
     "spark.locality.wait": "1h",
     "spark.sql.extensions": EXTENSIONS,

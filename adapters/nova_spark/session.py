@@ -1,4 +1,4 @@
-"""A session on a cluster whose Workers offer their nodes' resources."""
+"""A session on a cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from nova_core.errors import NovaError
-from nova_spark.place import SETTINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +19,7 @@ DRIVER_MEMORY = "512m"
 
 @contextmanager
 def session(master: str, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A session with what placing needs; it ends with the block.
+    """A session that ends with the block.
 
     Hosts run this interpreter, at this path, unless ``PYSPARK_PYTHON`` names another.
 
@@ -42,10 +41,10 @@ def session(master: str, settings: Mapping[str, str] | None = None) -> Iterator[
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName("nova")
     chosen = {
-        **SETTINGS,
         "spark.driver.memory": DRIVER_MEMORY,
         # Spark looks for secrets in the text of long plans, and needs a deep stack for that.
         "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xss8m",
+        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         **(settings or {}),

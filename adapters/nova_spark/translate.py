@@ -17,6 +17,7 @@ from nova_engines.dataflow import Dataflow
 from nova_engines.names import sanitised
 from nova_engines.nodes import COORDINATOR, nodes_of
 from nova_engines.workload import Workload
+from nova_spark import stages
 from nova_spark.configuration import ClusterConfiguration
 from nova_spark.engine import spark_home
 from nova_spark.extension import kafka_client
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 # What the job needs of Nova on the driver's host, beside PySpark and the standard library.
 MODULES = {
     "nova_spark": (
-        *("__init__", "engine", "extension", "job", "names", "place", "realtime", "rest"),
-        *("session", "tasks", "verification"),
+        *("__init__", "engine", "extension", "job", "realtime", "rest", "session"),
+        "verification",
     ),
     "nova_engines": (
         *("__init__", "compiling", "dataflow", "documents", "installing", "verification"),
@@ -50,6 +51,7 @@ class Options(BrokerOptions):
         work: where a host keeps configuration and logs; ``{node}`` stands for its name.
         coordinator: the node that runs the Master; the first sink's, if not given.
         results: directory the sink writes to on its node; in its work directory, if not given.
+        form: ``bundle``, or ``stages`` for rules that place a query of one's own.
     """
 
     spark_home: str = ""
@@ -57,6 +59,7 @@ class Options(BrokerOptions):
     work: str = "/tmp/nova-spark"
     coordinator: str = ""
     results: str = ""
+    form: str = "bundle"
 
 
 def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> list[Path]:
@@ -78,6 +81,10 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
             something, a plan of another problem, or what Spark cannot run.
     """
     chosen = bundle.read_options(Options, options, "Spark")
+    if chosen.form == "stages":
+        return bundle.write_bundle(directory, lambda made: stages.write(plan, problem, made))
+    if chosen.form != "bundle":
+        raise NovaError(f"option form: {chosen.form!r}: expected bundle or stages")
     workload = bundle.workload_of(chosen, problem)
     dataflow = bundle.dataflow_of(plan, problem, workload)
     coordinator = chosen.coordinator or dataflow.sinks[0].node

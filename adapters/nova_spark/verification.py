@@ -1,8 +1,7 @@
 """Did every task run on the node the plan says? Asked of Spark, not of who deployed it.
 
-Spark's REST interface tells on which executor a task ran, and whose resource that executor holds;
-a Worker gives its node's resource to nobody else. Which stages a step of the plan became is told by
-its own tasks (`nova_spark.tasks.seen_in`), as Spark has no names for stages.
+Spark's REST interface tells on which executor a task ran, and at which address that is. Which
+stages a step of the plan became is told by its own tasks, as Spark has no names for stages.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from pathlib import Path
 from nova_core.errors import NovaError
 from nova_engines.documents import from_json, to_json
 from nova_engines.verification import Row, Verification
-from nova_spark import names
 from nova_spark.rest import Rest, SparkError
 
 # What happens on nodes is looked at in as many of a step's last stages.
@@ -31,7 +29,7 @@ class Step:
         node: where it is to run.
         stages: ids of Spark's stages it has been part of, ascending.
         task: number of its task in those; None where they have no other.
-        host: address of its node, for executors that hold no node's resource.
+        host: address of its node.
     """
 
     name: str
@@ -90,8 +88,8 @@ def verify(
         rest: the application.
         steps: what the job says of itself.
         planned: nodes of the steps there should be, by name; what the job says, if not given.
-        addresses: of all nodes whose executors hold no node's resource; those of the steps' nodes,
-            if not given. Jobs that ran earlier in the same application may have used others.
+        addresses: of all nodes; those of the steps' nodes, if not given. Jobs that ran earlier in
+            the same application may have used others.
 
     Returns:
         A row per step, with the nodes its tasks ran on and how many were looked at.
@@ -109,9 +107,7 @@ def verify(
     homes: dict[str, tuple[str, str]] = {}
     for one in rest.executors():
         host = str(one["hostPort"]).rpartition(":")[0]
-        held = (names.node_of_resource(name) for name in one.get("resources", {}))
-        node_there = at_address.get(host, f"host {host}")
-        homes[str(one["id"])] = next((node for node in held if node), node_there), host
+        homes[str(one["id"])] = at_address.get(host, f"host {host}"), host
     attempts: dict[int, list[int]] = {}
     titles: dict[int, str] = {}
     for one in rest.stages():

@@ -21,7 +21,8 @@ from nova_core.commands import shared
     metavar="FORM",
     help="What to write, where an engine knows several: for Flink bundle (a cluster and a job: the "
     "default), config (the three settings that each TaskManager of your own cluster needs) or "
-    "kubernetes (a StatefulSet for each node).",
+    "kubernetes (a StatefulSet for each node); for Spark bundle or stages (rules that place a "
+    "query of your own).",
 )
 @shared.output_option("Directory to make; must not exist.", required=True)
 @shared.settings_option("An option of the engine's translation; may be repeated.")
@@ -42,8 +43,8 @@ def translate(
     chosen, options = load(engine), shared.settings_of(settings)
     if form is not None:
         options["form"] = form
-    # Settings of nodes are the same whatever runs there.
-    any_plan = options.get("form") in ("config", "kubernetes")
+    # Nova's own job joins pairs; jobs of one's own do what they like.
+    any_plan = options.get("form") in ("config", "kubernetes", "stages")
     loaded = shared.load_problem(problem, capacity, pairs_only=not any_plan)
     written = chosen.translate(shared.load_plan(plan, loaded), loaded, output, options)
     if as_json:

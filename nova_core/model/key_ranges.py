@@ -88,7 +88,7 @@ class KeyRanges:
 
 
 def required(
-    join: Join, left: float, right: float, rates: Floats
+    join: Join, left: float, right: float, rates: Floats, comparing: float = COMPARING
 ) -> Callable[[int, int], float]:
     """What a range of partitions requires of a node, by its begin and end: tuples/s.
 
@@ -100,15 +100,17 @@ def required(
         left: rate of its left input, tuples/s.
         right: of its right one.
         rates: (m,) of the left input's partitions, tuples/s.
+        comparing: what comparing two tuples costs; 0 for ranges that count as their tuples.
     """
-    ranges, pairs = KeyRanges.of(join, rates), float(_pairs(join, left, right).sum())
+    ranges = KeyRanges.of(join, rates)
+    compared = comparing * float(_pairs(join, left, right).sum())
     ends = np.concatenate(([0.0], np.cumsum(rates))).tolist()
-    average = (left + right) / (left + right + COMPARING * pairs)
+    average = (left + right) / (left + right + compared)
 
     def of_range(begin: int, end: int) -> float:
         ((received,), (emitted,)) = ranges.shares(np.array([begin]), np.array([end]))
         tuples = ends[end] - ends[begin] + right * received
-        return float(max(tuples, (tuples + COMPARING * pairs * emitted) * average))
+        return float(max(tuples, (tuples + compared * emitted) * average))
 
     return of_range
 

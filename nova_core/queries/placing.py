@@ -327,12 +327,21 @@ class _Attempt:
             return False
         count = min(most, max(key_ranges.KEY_RANGES, needed))
         rates = key_ranges.cut(join, left, right, count)
-        required = key_ranges.required(join, left, right, rates)
-        if max(required(one, one + 1) for one in range(len(rates))) > room:
+        tuples = key_ranges.required(join, left, right, rates, comparing=0)
+        if max(tuples(one, one + 1) for one in range(len(rates))) > room:
             return False
         self._cuts[operator] = [rates, np.array([right])]
         self._by_key.append(operator)
-        for begin, end, node in self._runs(operator, len(rates), required, limit):
+        # Where there is too little room for what frequent keys need, tuples alone count.
+        before = self.missing, self._breaks
+        for required in (key_ranges.required(join, left, right, rates), tuples):
+            runs = self._runs(operator, len(rates), required, limit)
+            if self.missing == before[0] or required is tuples:
+                break
+            self.missing, self._breaks = before
+            for begin, end, node in runs:
+                self._charge(node, -required(begin, end))
+        for begin, end, node in runs:
             self.instances.append(_Instance(operator, node, (begin, end)))
         return True
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 
@@ -18,21 +17,12 @@ def cluster(*nodes: Node, **options: object) -> ClusterConfiguration:
     return ClusterConfiguration(nodes, "/opt/spark home", **options)  # type: ignore[arg-type]
 
 
-def test_every_worker_offers_its_own_resource(tmp_path: Path) -> None:
+def test_what_starts_workers_and_the_master() -> None:
     made = cluster(HUB, Node("edge", "10.0.0.2", 4096 * MB), slots=2, work_directory="/w d")
-    for node, name, heap in (
-        (made.nodes[0], "node_hub_2e_x", 512),
-        (made.nodes[1], "node_edge", 2048),
-    ):
-        made.write(node, tmp_path)
-        (offered,) = json.loads((tmp_path / "conf/resources.json").read_text())
-        assert offered["id"] == {"componentName": "spark.worker", "resourceName": name}
-        assert offered["addresses"] == ["0", "1"]
+    for node, heap in zip(made.nodes, (512, 2048), strict=True):
         words = shlex.split(made.worker_command(node))
         assert words[:3] == ["mkdir", "-p", "/w d/tmp"]
         assert "/opt/spark home/bin/spark-class" in words
-        options = next(word for word in words if word.startswith("SPARK_WORKER_OPTS="))
-        assert f"spark.worker.resource.{name}.amount=2" in options
         assert words[words.index("--memory") + 1] == f"{heap}m"
         assert words[words.index("--cores") + 1] == "2"
         assert words[-1] == "spark://10.0.0.1:7077"

@@ -13,6 +13,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from needs import skip_or_fail
 from random_plans import NODES as NUMBER
 from random_plans import flowing, plan_of, random_plan, seeds, workload_of
@@ -21,6 +22,7 @@ from spark_reference import compare
 from nova_core.model import Plan
 from nova_engines.dataflow import Dataflow, from_plan
 from nova_engines.workload import Workload, through
+from nova_harness.commands.cluster import cluster
 from nova_kafka import topics
 from nova_kafka.broker import local_broker
 from nova_kafka.home import broker_home
@@ -30,7 +32,7 @@ from nova_spark.engine import SPARK
 from nova_spark.extension import kafka_client
 from nova_spark.local_cluster import LocalCluster
 from nova_spark.rest import Rest
-from nova_spark.verification import verify
+from nova_spark.verification import Record, verify
 
 pytestmark = pytest.mark.e2e
 NODES = [f"n_{i}.x" for i in range(NUMBER)]
@@ -115,7 +117,9 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
 
 
 @pytest.mark.parametrize("seed", seeds(2))
-def test_random_plans_deliver_the_reference_from_their_nodes(driver: Driver, seed: int) -> None:
+def test_random_plans_deliver_the_reference_from_their_nodes(
+    driver: Driver, tmp_path: Path, seed: int
+) -> None:
     plan = plan_of(seed)
     workload = flowing(seed, plan.problem, 0)
     dataflow, state, results = driver.run(plan, workload, FINISHED)
@@ -129,6 +133,12 @@ def test_random_plans_deliver_the_reference_from_their_nodes(driver: Driver, see
     assert found.ok, found
     assert len(found.rows) == len(dataflow.operators)
     assert all(row.actual for row in found.rows)
+    record = tmp_path / "record.json"
+    Record(told.url, told.application, tuple(state.steps)).write(record)
+    asked = ["verify", "-e", "spark", "--at", "record", str(record)]
+    plain = CliRunner().invoke(cluster, asked)
+    assert plain.exit_code == 0, plain.output
+    assert "every operator is where the plan has it" in plain.output
     # A wrong expectation is noticed.
     name, node = next(iter(planned.items()))
     other = next(one for one in NODES if one != node)

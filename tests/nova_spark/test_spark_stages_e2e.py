@@ -24,39 +24,33 @@ ENDED_S = 180
 ROWS = 400
 ITEMS = 40
 
-READ = """
-import sys
-from pyspark.sql import SparkSession, functions as F
+PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text("utf-8")
 
-spark = SparkSession.builder.appName("picking").getOrCreate()
+
+def on_page(title: str) -> str:
+    """An example of the docs."""
+    text = PAGE.partition(f"```text {title}\n")[2].partition("```")[0]
+    assert text, title
+    return text
+
+
+# The docs' hosts by number.
+HOSTS = {"barn": "{0}", "hill": "{1}", "shore": "{2}"}
+RULES = on_page("stages.yaml").replace("{", "{{").replace("}", "}}")
+for name, number in HOSTS.items():
+    RULES = RULES.replace(name, number)
+BATCH = on_page("job.py")
+STREAMING = """
+import sys
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
 folder, results = sys.argv[1:]
-orders, parts = "item INT, amount INT", "item INT, weight INT"
-"""
-BATCH = (
-    READ
-    + """
-orders = spark.read.csv(folder + "/orders", schema=orders)
-parts = spark.read.csv(folder + "/parts", schema=parts)
-joined = orders.hint("shuffle_merge").join(parts, "item").where("amount < weight")
-joined.groupBy((F.col("amount") % 10).alias("digit")).count().write.csv(results)
-"""
-)
-STREAMING = (
-    READ
-    + """
-orders = spark.readStream.csv(folder + "/orders", schema=orders)
-parts = spark.readStream.csv(folder + "/parts", schema=parts)
+orders = spark.readStream.csv(folder + "/orders", schema="item INT, amount INT")
+parts = spark.readStream.csv(folder + "/parts", schema="item INT, weight INT")
 joined = orders.join(parts, "item").where("amount < weight")
 writer = joined.writeStream.option("checkpointLocation", results + "-state")
 writer.trigger(availableNow=True).format("csv").start(results).awaitTermination()
-"""
-)
-RULES = """
-stages:
-  - {{reads: orders, on: {1}}}
-  - {{reads: [parts], kind: scan, on: [{2}]}}
-  - {{reads: [orders, parts], kind: join, on: [{0}, {1}]}}
-  - {{reads: "*", on: {2}}}
 """
 
 
@@ -89,6 +83,7 @@ class Running:
             "spark.driver.bindAddress": self.hosts[0],
             "spark.executor.memory": "512m",
             "spark.sql.shuffle.partitions": "4",
+            "spark.sql.adaptive.coalescePartitions.enabled": "false",
             "spark.eventLog.enabled": "true",
             "spark.eventLog.compress": "false",
             "spark.eventLog.rolling.enabled": "false",

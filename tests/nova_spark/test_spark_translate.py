@@ -46,7 +46,7 @@ modules = sys.argv[1]
 sys.path = [modules] + [p for p in sys.path if "site-packages" in p or "python3" in p]
 # An editable install finds the checkout before the path is looked at.
 sys.meta_path = [f for f in sys.meta_path if "ditable" not in repr(f)]
-import nova_spark.job, nova_spark.tasks, nova_spark.place, nova_core
+import nova_spark.job, nova_core
 from nova_spark.verification import Record
 assert nova_core.__file__.startswith(modules), nova_core.__file__
 from importlib.resources import files

@@ -1,0 +1,86 @@
+"""Rules that have a query of one's own run where a plan says, stage by stage (`Stages.scala`).
+
+A stage of Spark's is known by what it reads, and by whether it scans, joins or aggregates. A scan's
+partitions go to the nodes of the stream's sources, in their order, and those of a join or an
+aggregate to the nodes of its instances: Spark divides by its own hash, not by the plan's cuts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nova_core.model.query_plan import QueryPlan
+
+if TYPE_CHECKING:
+    from nova_core.model.plan import Plan
+    from nova_core.model.problem import Problem
+
+README = """\
+# Where the stages of a Spark query run
+
+Give this file to a query of batches or streams that reads {streams}:
+
+    spark-submit --jars nova-spark.jar --conf spark.locality.wait=1h \\
+      --conf spark.sql.extensions=org.apache.spark.sql.nova.Extensions \\
+      --conf spark.nova.stages=stages.yaml job.py
+
+`nova engines install spark` says where `nova-spark.jar` is. Streams are known by words in the names
+of tables, topics and directories: change `reads` where yours are called otherwise.
+"""
+RULE = "  - {{reads: {reads}, kind: {kind}, on: [{hosts}]}}"
+
+
+def write(plan: Plan, problem: Problem, directory: Path) -> list[str]:
+    """Write the rules of a plan into a directory that is there.
+
+    Returns:
+        Names of the files.
+    """
+    nodes, sources = problem.nodes, problem.sources
+    hosts = nodes.ids if nodes.host is None else np.where(nodes.host == "", nodes.ids, nodes.host)
+    at: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    for stream, node in zip(sources.stream.tolist(), sources.node.tolist(), strict=True):
+        at.setdefault(("scan", (stream,)), []).append(node)
+    for pair, node in zip(plan.instances.pair.tolist(), plan.instances.node.tolist(), strict=True):
+        at.setdefault(_stage(plan, pair), []).append(node)
+    lines = [
+        RULE.format(
+            reads=f"[{', '.join(map(_quoted, streams))}]",
+            kind=kind,
+            hosts=", ".join(_quoted(str(hosts[node])) for node in placed),
+        )
+        for (kind, streams), placed in at.items()
+    ]
+    sinks = np.unique(problem.sinks).tolist()
+    last = f'  - {{reads: "*", on: [{", ".join(_quoted(str(hosts[node])) for node in sinks)}]}}'
+    text = "\n".join(["stages:", *lines, last, ""])
+    (directory / "stages.yaml").write_text(text, "utf-8")
+    streams = ", ".join(dict.fromkeys(sources.stream.tolist()))
+    (directory / "README.md").write_text(README.format(streams=streams), "utf-8")
+    return ["stages.yaml", "README.md"]
+
+
+def _quoted(word: str) -> str:
+    return "'" + word.replace("'", "''") + "'"
+
+
+def _stage(plan: Plan, pair: int) -> tuple[str, tuple[str, ...]]:
+    """What a stage does, and the streams that it reads, for an operator of a plan."""
+    if not isinstance(plan, QueryPlan):
+        joins, matrix = plan.problem.joins, plan.problem.matrix
+        join = matrix.join[pair]
+        return "join", (str(joins.left[join]), str(joins.right[join]))
+    body = int(plan.graph.bodies[pair])
+    kind = plan.graph.graph[body].kind
+    return kind if kind in ("join", "aggregate") else "other", _streams(plan, body)
+
+
+def _streams(plan: QueryPlan, number: int) -> tuple[str, ...]:
+    operator, sources = plan.graph.graph[number], plan.problem.sources
+    if operator.kind == "source":
+        return (str(sources.stream[sources.ids.tolist().index(operator.id)]),)
+    found = (stream for one in operator.inputs for stream in _streams(plan, one))
+    return tuple(dict.fromkeys(found))
