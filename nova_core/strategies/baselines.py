@@ -73,12 +73,26 @@ class TopC(Strategy):
         Raises:
             InfeasibleError: when no node may host joins.
         """
-        need = problem.required_capacity
+        return self.whole_plan(problem, self._strongest(problem, problem.required_capacity))
+
+    def place_queries(self, problem: Problem) -> Plan:
+        """Place every operator likewise, in the order of the queries."""
+
+        def hosts(queries: QueryGraph) -> Ints:
+            found = np.zeros(len(queries.root), np.int64)
+            found[queries.bodies] = self._strongest(problem, queries.required[queries.bodies])
+            return found
+
+        return self.whole_query_plan(problem, hosts)
+
+    @staticmethod
+    def _strongest(problem: Problem, need: Floats) -> Ints:
+        """(p,) node of each operator that needs so many tuples/s."""
         workers = np.flatnonzero(problem.nodes.worker)
         if len(workers) == 0:
             total = float(need.sum())
             raise InfeasibleError("top-c: no node may host joins; make one a worker", total)
-        return self.whole_plan(problem, _assign(need, workers, problem.nodes.capacity[workers]))
+        return _assign(need, workers, problem.nodes.capacity[workers])
 
 
 def _assign(need: Floats, nodes: Ints, capacity: Floats) -> Ints:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from nova_core.model.files import read_problem
 from nova_core.model.queries import Join
 from nova_workloads.queries.estimate import estimated
-from nova_workloads.queries.readings import load
+from nova_workloads.queries.readings import load, table_of
 
 PROBLEM = """
 nova: 1
@@ -54,3 +56,43 @@ def test_keys_of_a_join_are_counted_and_the_frequent_ones_named(tmp_path: Path) 
     assert join.keys == 1501
     assert [(one.values, one.left, one.right) for one in join.hot] == [([7], 0.25, 0.25)]
     assert found.sources.rate.tolist() == pytest.approx([200, 200], rel=0.01)
+
+
+def test_readings_of_prepared_archives(tmp_path: Path) -> None:
+    database = pytest.importorskip("duckdb").connect()
+    table = pa.table(
+        {
+            "sensor": [29791, 29791, 64394, 64394],
+            "region": ["x", "x", "x", "x"],
+            "timestamp": pa.array([2000, 1000, 1500, 2500], pa.timestamp("ms", "UTC")),
+            "value": [3.0, 1.0, 20.0, 10.0],
+            "stream": ["pressure", "pressure", "pressure", "pressure"],
+            "day": ["1970-01-01", "1970-01-01", "1970-01-01", "1970-01-02"],
+        }
+    )
+    pq.write_to_dataset(table, tmp_path / "readings", partition_cols=["day", "stream"])
+    problem = """
+nova: 1
+name: archive
+nodes:
+  - {id: a, position: [0, 0], capacity: 9}
+  - {id: b, position: [1, 0], capacity: 9}
+sources:
+  - {id: 29791-pressure, node: a, stream: pressure, rate: 1, key: x}
+  - {id: 64394-pressure, node: a, stream: pressure, rate: 1, key: x}
+streams: [{id: pressure, columns: {sensor: int, region: text, value: float}, key: region}]
+queries:
+  - id: q
+    sink: a
+    operators: [{id: high, kind: filter, input: pressure, where: value > 2}]
+"""
+    (tmp_path / "problem.yaml").write_text(problem)
+    counts = load(database, read_problem(tmp_path / "problem.yaml"), tmp_path)
+    assert counts == {"29791-pressure": 2, "64394-pressure": 2}
+    rows = database.execute(f"SELECT * FROM {table_of('pressure')} ORDER BY t").fetchall()
+    assert rows == [
+        (1000, "29791-pressure", 29791, "x", 1.0),
+        (1500, "64394-pressure", 64394, "x", 20.0),
+        (2000, "29791-pressure", 29791, "x", 3.0),
+        (2500, "64394-pressure", 64394, "x", 10.0),
+    ]

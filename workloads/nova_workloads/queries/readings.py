@@ -1,7 +1,9 @@
 """Readings that queries run over: files of a folder, in DuckDB, and as engines' sources take them.
 
 A folder has a file for every source, ``SOURCE.csv`` or ``SOURCE.parquet``, or one for every stream
-with a column ``source``. Columns are ``time`` (event time, whole ms) and those of the stream.
+with a column ``source``. Columns are ``time`` (event time, whole ms) and those of the stream. Or it
+is what `nova workload prepare` makes of archives: sources are called as sensors are there, such as
+``29791-pressure``, and columns are ``sensor``, ``region`` and ``value``.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nova_core.errors import NovaError
 
@@ -71,10 +73,10 @@ def load(database: Any, problem: Problem, folder: Path) -> dict[str, int]:
             if one != stream.id:
                 continue
             name = str(sources.ids[row])
-            file, shared = _file(folder, name, stream.id)
-            _read(database, stream, file, name if shared else None, name)
+            file = _file(folder, name, stream.id)
+            _read(database, stream, file, name)
             key = None if sources.key is None else str(sources.key[row])
-            _check(database, stream, name, key, file)
+            _check(database, stream, name, key, file.path)
             (count,) = database.execute(
                 f"SELECT count(*) FROM {table} WHERE source = ?", [name]
             ).fetchone()
@@ -82,44 +84,62 @@ def load(database: Any, problem: Problem, folder: Path) -> dict[str, int]:
     return found
 
 
-def _file(folder: Path, source: str, stream: str) -> tuple[Path, bool]:
-    for name, shared in ((source, False), (stream, True)):
+class _File(NamedTuple):
+    """Where a source's readings are.
+
+    Attributes:
+        path: of a file, or of the files of a stream of a prepared archive.
+        time: SQL of the event time, ms, and
+        source: of the source's name; empty where the file is the source's own.
+        columns: that these need.
+    """
+
+    path: Path
+    time: str
+    source: str
+    columns: tuple[str, ...]
+
+
+def _file(folder: Path, source: str, stream: str) -> _File:
+    for name, columns in ((source, (TIME,)), (stream, (TIME, SOURCE))):
         for suffix in SUFFIXES:
             path = folder / f"{name}{suffix}"
             if path.is_file():
-                return path, shared
+                return _File(path, TIME, "".join(columns[1:]), columns)
+    if any((folder / "readings").glob(f"day=*/stream={stream}")):
+        path = folder / "readings" / "day=*" / f"stream={stream}" / "*.parquet"
+        name = "concat(sensor, '-', stream)"
+        return _File(path, "epoch_ms(timestamp)", name, ("timestamp", "sensor", "stream"))
     raise NovaError(
         f"{folder}: no readings of source {source!r}: expected {source}.csv, {source}.parquet, or "
         f"{stream}.csv or {stream}.parquet with a column {SOURCE!r}"
     )
 
 
-def _read(database: Any, stream: Stream, file: Path, only: str | None, source: str) -> None:
+def _read(database: Any, stream: Stream, file: _File, source: str) -> None:
     import duckdb
 
-    reader = "read_parquet" if file.suffix == ".parquet" else "read_csv"
-    names = [TIME, *([SOURCE] if only else []), *stream.columns]
+    path = str(file.path)
+    reader = "read_parquet" if file.path.suffix == ".parquet" else "read_csv"
     try:
         there = [
             str(one[0])
-            for one in database.execute(
-                f"DESCRIBE SELECT * FROM {reader}(?)", [str(file)]
-            ).fetchall()
+            for one in database.execute(f"DESCRIBE SELECT * FROM {reader}(?)", [path]).fetchall()
         ]
-        missing = [name for name in names if name not in there]
+        missing = [name for name in (*file.columns, *stream.columns) if name not in there]
         if missing:
             raise NovaError(
-                f"{file}: column {missing[0]!r} is missing; there are {', '.join(there)}"
+                f"{path}: column {missing[0]!r} is missing; there are {', '.join(there)}"
             )
         columns = [_quoted(name) for name in stream.columns]
-        where = f"WHERE {SOURCE} = ?" if only else ""
+        where = f"WHERE {file.source} = ?" if file.source else ""
         database.execute(
-            f"INSERT INTO {table_of(stream.id)} SELECT {_quoted(TIME)}, ?, {', '.join(columns)} "
+            f"INSERT INTO {table_of(stream.id)} SELECT {file.time}, ?, {', '.join(columns)} "
             f"FROM {reader}(?) {where}",
-            [source, str(file), *([only] if only else [])],
+            [source, path, *([source] if file.source else [])],
         )
     except duckdb.Error as error:
-        raise NovaError(f"{file}: cannot be read: {str(error).splitlines()[0]}") from error
+        raise NovaError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
 
 
 def _quoted(name: str) -> str:
