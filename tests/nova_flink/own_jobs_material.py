@@ -51,14 +51,16 @@ class OwnClient:
         examples: the jar of Flink's own examples.
     """
 
-    def __init__(self, home: FlinkHome, rest_url: str, directory: Path) -> None:
+    def __init__(
+        self, home: FlinkHome, rest_url: str, directory: Path, extra: Sequence[Path] = ()
+    ) -> None:
         self.home, self.directory = home, directory
         self.lib = directory / "lib"
         jars = directory / "jars"
         fetch((EXAMPLES, *GATEWAY), jars, lambda message: None, "Flink's examples")
         self.examples = jars / EXAMPLES.file
         self.lib.mkdir()
-        own = [*home.jars, home.extension_jar, *(jars / one.file for one in GATEWAY)]
+        own = [*home.jars, home.extension_jar, *(jars / one.file for one in GATEWAY), *extra]
         for jar in own:
             (self.lib / jar.name).symlink_to(jar.resolve())
         host, _, port = rest_url.removeprefix("http://").rpartition(":")
@@ -178,13 +180,17 @@ def near(files: Mapping[str, Path], ms: int) -> list[tuple[int, int]]:
     )
 
 
-def joining(files: Mapping[str, Path], results: Path, interval_ms: int | None = None) -> str:
-    """A SQL script with the join of `joined`, or of `near`."""
+def of_files(files: Mapping[str, Path]) -> dict[str, str]:
+    """Where SQL finds the tuples of `readings`."""
+    return {side: f"'connector' = 'filesystem', 'path' = '{file}'" for side, file in files.items()}
+
+
+def joining(where: Mapping[str, str], results: Path, interval_ms: int | None = None) -> str:
+    """A SQL script with the join of `joined`, or of `near`, of tables with these options."""
     tables = "".join(
         f"""CREATE TABLE {side} (n BIGINT, k INT, ms BIGINT, ts AS TO_TIMESTAMP_LTZ(ms, 3),
-            WATERMARK FOR ts AS ts) WITH ('connector' = 'filesystem', 'format' = 'csv',
-            'path' = '{file}');\n"""
-        for side, file in files.items()
+            WATERMARK FOR ts AS ts) WITH ('format' = 'csv', {options});\n"""
+        for side, options in where.items()
     )
     window = "(SELECT * FROM TABLE(TUMBLE(TABLE {}, DESCRIPTOR(ts), INTERVAL '1' SECOND)))".format
     if interval_ms is None:

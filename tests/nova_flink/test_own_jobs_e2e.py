@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 from needs_flink import require
-from own_jobs_material import OwnClient, Service, joined, joining, near, readings, wait, written
+from own_jobs_material import (
+    OwnClient,
+    Service,
+    joined,
+    joining,
+    near,
+    of_files,
+    readings,
+    wait,
+    written,
+)
 
 from nova_core.model.files import read_problem, write_text
 from nova_flink import moving, own_jobs
@@ -88,9 +98,9 @@ def test_jobs_of_others_are_placed_cut_and_refused(
     (tmp_path / "other.json").write_text(json.dumps(plan))
     files = readings(tmp_path, 4000)
     scripts = {
-        "uncut": (joining(files, tmp_path / "whole"), {"nova.plan": "none"}),
-        "cut": (joining(files, tmp_path / "pieces"), {}),
-        "interval": (joining(files, tmp_path / "near", 50), {}),
+        "uncut": (joining(of_files(files), tmp_path / "whole"), {"nova.plan": "none"}),
+        "cut": (joining(of_files(files), tmp_path / "pieces"), {}),
+        "interval": (joining(of_files(files), tmp_path / "near", 50), {}),
     }
     with Service(tmp_path / "service") as service:
 

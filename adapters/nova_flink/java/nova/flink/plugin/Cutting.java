@@ -34,7 +34,7 @@ final class Cutting {
   private Cutting() {}
 
   /** Why a step cannot be cut; null where it can. */
-  static String obstacle(Step step) {
+  static String obstacle(Shape shape, Step step) {
     if (step.kind != Step.Kind.JOIN) {
       return "it is no join of two inputs";
     }
@@ -50,7 +50,7 @@ final class Cutting {
         factory instanceof SimpleOperatorFactory
             ? ((SimpleOperatorFactory<?>) factory).getOperator()
             : factory;
-    if (sides(head).stream().anyMatch(List::isEmpty)) {
+    if (sides(shape, head).stream().anyMatch(List::isEmpty)) {
       return "it has not two inputs";
     }
     String name = operator.getClass().getName();
@@ -139,17 +139,25 @@ final class Cutting {
   }
 
   /** The edges of the left and of the right input. */
-  private static List<List<StreamEdge>> sides(StreamNode join) {
+  private static List<List<StreamEdge>> sides(Shape shape, StreamNode join) {
     List<StreamEdge> left = new ArrayList<>();
     List<StreamEdge> right = new ArrayList<>();
-    int first = join.getInEdges().isEmpty() ? -1 : join.getInEdges().get(0).getSourceId();
     for (StreamEdge edge : join.getInEdges()) {
       // Inputs of a window over both come one after the other; others are numbered 1 and 2.
       boolean isLeft =
-          edge.getTypeNumber() == 0 ? edge.getSourceId() == first : edge.getTypeNumber() == 1;
+          edge.getTypeNumber() == 0
+              ? from(shape, edge).equals(from(shape, join.getInEdges().get(0)))
+              : edge.getTypeNumber() == 1;
       (isLeft ? left : right).add(edge);
     }
     return List.of(left, right);
+  }
+
+  /** What an edge comes from: its sender, or the source that this is a part of. */
+  private static Object from(Shape shape, StreamEdge edge) {
+    StreamNode sender = shape.graph.getSourceVertex(edge);
+    Step step = shape.of(sender);
+    return step != null && step.part != null ? step.part.origin : sender.getId();
   }
 
   /**
@@ -157,9 +165,10 @@ final class Cutting {
    *
    * @return the head of each instance, the first of which is the step's own
    */
-  static List<StreamNode> cut(StreamGraph graph, Step step, List<Placement.Instance> instances) {
+  static List<StreamNode> cut(Shape shape, Step step, List<Placement.Instance> instances) {
+    StreamGraph graph = shape.graph;
     StreamNode join = step.head;
-    List<List<StreamEdge>> sides = sides(join);
+    List<List<StreamEdge>> sides = sides(shape, join);
     List<StreamEdge> out = new ArrayList<>(join.getOutEdges());
     List<StreamNode> made = new ArrayList<>();
     made.add(join);
@@ -170,12 +179,19 @@ final class Cutting {
       made.add(copy);
     }
     for (int side = 0; side < 2; side++) {
-      List<Intervals> parts = new ArrayList<>();
-      for (Placement.Instance one : instances) {
-        parts.add(side == 0 ? one.left : one.right);
-      }
       for (StreamEdge edge : sides.get(side)) {
-        divide(graph, step, edge, made, parts, side == 0 ? "left" : "right");
+        Step sender = shape.of(graph.getSourceVertex(edge));
+        List<Intervals> parts = new ArrayList<>();
+        List<StreamNode> receivers = new ArrayList<>();
+        for (int i = 0; i < made.size(); i++) {
+          Placement.Instance one = instances.get(i);
+          Step only = side == 0 ? one.leftPart : one.rightPart;
+          if (only == null || only == sender) {
+            parts.add(side == 0 ? one.left : one.right);
+            receivers.add(made.get(i));
+          }
+        }
+        divide(graph, step, edge, receivers, parts, side == 0 ? "left" : "right");
       }
     }
     for (int i = 1; i < made.size(); i++) {
@@ -251,7 +267,7 @@ final class Cutting {
   }
 
   /** An edge like another one, between other nodes. */
-  private static void connect(
+  static void connect(
       StreamGraph graph, int from, StreamEdge like, int to, OutputTag<?> tag) {
     int virtual = from;
     if (tag != null) {

@@ -1,8 +1,11 @@
 package nova.flink.plugin;
 
+import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
 
@@ -12,7 +15,7 @@ final class Mapping {
   static final String OTHERS = "*";
 
   private static final List<String> PARTS = List.of("sources", "sinks", "operators");
-  private static final List<String> FIELDS = List.of("node", "rate", "selectivity");
+  private static final List<String> FIELDS = List.of("node", "rate", "selectivity", "partitions");
 
   /** What is said of one operator; what is not said is null. */
   static final class Entry {
@@ -21,11 +24,20 @@ final class Mapping {
     final Double rate;
     final Double selectivity;
 
-    Entry(String key, String node, Double rate, Double selectivity) {
+    /** Numbers of a topic's partitions by node. */
+    final Map<String, List<Integer>> partitions;
+
+    Entry(
+        String key,
+        String node,
+        Double rate,
+        Double selectivity,
+        Map<String, List<Integer>> partitions) {
       this.key = key;
       this.node = node;
       this.rate = rate;
       this.selectivity = selectivity;
+      this.partitions = partitions;
     }
   }
 
@@ -60,7 +72,7 @@ final class Mapping {
 
   private Entry entry(String part, String key, JsonNode said) {
     if (said.isTextual() || said.isInt()) {
-      return new Entry(key, said.asText(), null, null);
+      return new Entry(key, said.asText(), null, null, null);
     }
     if (!said.isObject()) {
       throw wrong(part + ": " + key + ": expected a node, or " + String.join(", ", FIELDS));
@@ -73,7 +85,37 @@ final class Mapping {
     }
     String node = said.hasNonNull("node") ? said.get("node").asText() : null;
     return new Entry(
-        key, node, positive(part, key, said, "rate"), positive(part, key, said, "selectivity"));
+        key,
+        node,
+        positive(part, key, said, "rate"),
+        positive(part, key, said, "selectivity"),
+        partitions(part, key, said.path("partitions")));
+  }
+
+  private Map<String, List<Integer>> partitions(String part, String key, JsonNode said) {
+    if (said.isMissingNode()) {
+      return null;
+    }
+    String where = part + ": " + key + ": partitions: ";
+    if (!part.equals("sources") || !said.isObject() || said.isEmpty()) {
+      throw wrong(where + "expected the numbers that each node of a source reads");
+    }
+    Map<String, List<Integer>> found = new LinkedHashMap<>();
+    Set<Integer> taken = new HashSet<>();
+    for (String node : Documents.names(said)) {
+      List<Integer> numbers = new ArrayList<>();
+      for (JsonNode one : said.get(node)) {
+        if (!one.isInt() || one.asInt() < 0 || !taken.add(one.asInt())) {
+          throw wrong(where + node + ": " + one + ": expected numbers from 0 on, each once");
+        }
+        numbers.add(one.asInt());
+      }
+      if (numbers.isEmpty()) {
+        throw wrong(where + node + ": expected a list of numbers");
+      }
+      found.put(node, numbers);
+    }
+    return found;
   }
 
   private Double positive(String part, String key, JsonNode said, String field) {

@@ -16,10 +16,17 @@ final class Placement {
 
     final Intervals right;
 
-    Instance(String node, Intervals left, Intervals right) {
+    /** The part of a source that its left and its right input are; null is all. */
+    final Step leftPart;
+
+    final Step rightPart;
+
+    Instance(String node, Intervals left, Intervals right, Step leftPart, Step rightPart) {
       this.node = node;
       this.left = left;
       this.right = right;
+      this.leftPart = leftPart;
+      this.rightPart = rightPart;
     }
   }
 

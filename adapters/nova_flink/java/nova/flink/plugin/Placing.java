@@ -58,7 +58,7 @@ final class Placing {
           Settings.ON_ERROR.key() + ": " + onError + ": expected fail or unpinned");
     }
     Placement placement = null;
-    Shape shape = Shape.of(graph, Mapping.none(), Set.of());
+    Shape shape = Shape.of(graph, Mapping.none(), Set.of(), Map.of());
     try {
       Mapping mapping =
           configuration.get(Settings.MAPPING) == null
@@ -69,7 +69,8 @@ final class Placing {
       if (file != null && !file.equals("none")) {
         plan = new PlanReader(Documents.read(Settings.PLAN.key(), file), file);
       }
-      shape = Shape.of(graph, mapping, plan == null ? Set.of() : plan.sources());
+      Map<Integer, Partitions.Part> parts = Partitions.divide(graph, mapping);
+      shape = Shape.of(graph, mapping, plan == null ? Set.of() : plan.sources(), parts);
       ObjectNode problem = problem(shape, configuration, plan == null);
       if (plan == null && !"none".equals(file)) {
         plan = asked(configuration, problem);
@@ -265,7 +266,7 @@ final class Placing {
     StreamGraph graph = shape.graph;
     placement.cuts.forEach(
         (step, instances) -> {
-          List<StreamNode> made = Cutting.cut(graph, step, instances);
+          List<StreamNode> made = Cutting.cut(shape, step, instances);
           // What follows gets what all pieces emit: it runs where that is going.
           for (StreamNode one : step.members) {
             at.put(one, placement.nodes.get(shape.receiver(step)));

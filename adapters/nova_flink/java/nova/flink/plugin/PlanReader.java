@@ -116,13 +116,17 @@ final class PlanReader {
   }
 
   private void byName(Shape shape, Placement placement) {
-    Map<String, List<JsonNode>> found = new LinkedHashMap<>();
-    Map<String, String> called = new HashMap<>();
+    // A join of a source that is read on several nodes is one operator for each of its parts.
+    Map<String, Map<String, List<JsonNode>>> found = new LinkedHashMap<>();
+    Map<String, String> queries = new HashMap<>();
     for (Map.Entry<String, List<JsonNode>> each : operators.entrySet()) {
-      String name = each.getKey();
-      name = text(name.substring(name.indexOf('/') + 1).split("\\(", 2)[0]);
-      if (!name.contains(ProblemWriter.MADE) && found.putIfAbsent(name, each.getValue()) == null) {
-        called.put(name, each.getKey());
+      String[] words = each.getKey().split("/", 2);
+      String name = text(words[words.length - 1].split("\\(", 2)[0]);
+      if (!name.contains(ProblemWriter.MADE)
+          && queries.computeIfAbsent(name, key -> words[0]).equals(words[0])) {
+        found
+            .computeIfAbsent(name, key -> new LinkedHashMap<>())
+            .put(each.getKey(), each.getValue());
       }
     }
     Set<String> left = new LinkedHashSet<>(found.keySet());
@@ -130,12 +134,12 @@ final class PlanReader {
       if (step.kind == Step.Kind.SINK) {
         placement.nodes.put(step, sink(step, sinks.get(step.id)));
       } else if (step.kind != Step.Kind.SOURCE) {
-        List<JsonNode> rows = found.get(step.id);
+        Map<String, List<JsonNode>> rows = found.get(step.id);
         if (rows == null) {
           throw another("the job's operator " + step.id + " (" + step.name() + ")", found.keySet());
         }
         left.remove(step.id);
-        decide(placement, step, rows, called.get(step.id), false);
+        decide(shape, placement, step, rows, false);
       }
     }
     if (!left.isEmpty()) {
@@ -183,7 +187,7 @@ final class PlanReader {
       } else if (step.kind == Step.Kind.SINGLE) {
         placement.nodes.put(step, placement.nodes.get(step.inputs.iterator().next()));
       } else {
-        joined.add(join(placement, step, left));
+        joined.add(join(shape, placement, step, left));
       }
       behind.put(step, joined);
     }
@@ -195,7 +199,7 @@ final class PlanReader {
   }
 
   /** Place a join of sources; the plan's name of it. */
-  private String join(Placement placement, Step step, Set<String> open) {
+  private String join(Shape shape, Placement placement, Step step, Set<String> open) {
     List<Step> inputs = new ArrayList<>(step.inputs);
     Set<String> one = keys(inputs.get(0));
     Set<String> other = new LinkedHashSet<>();
@@ -220,9 +224,9 @@ final class PlanReader {
           operators.keySet());
     }
     open.removeAll(pairs);
-    List<JsonNode> rows = new ArrayList<>();
+    Map<String, List<JsonNode>> rows = new LinkedHashMap<>();
     for (String pair : pairs) {
-      rows.addAll(operators.get(pair));
+      rows.put(pair, operators.get(pair));
     }
     Set<String> nodes = nodes(rows);
     if (pairs.size() > 1 && nodes.size() > 1) {
@@ -231,7 +235,7 @@ final class PlanReader {
               + Placing.told(nodes) + " for " + String.join(" and ", pairs)
               + "; a join of several sources at a time needs one node");
     }
-    decide(placement, step, rows, pairs.get(0), swapped);
+    decide(shape, placement, step, rows, swapped);
     return text(pairs.get(0).split("/", 2)[0]);
   }
 
@@ -244,54 +248,88 @@ final class PlanReader {
     return found;
   }
 
-  private static Set<String> nodes(List<JsonNode> rows) {
+  private static Set<String> nodes(Map<String, List<JsonNode>> rows) {
     Set<String> found = new LinkedHashSet<>();
-    for (JsonNode row : rows) {
-      found.add(row.path("node").asText());
-    }
+    rows.values().forEach(all -> all.forEach(row -> found.add(row.path("node").asText())));
     return found;
   }
 
+  /**
+   * Decide where a step runs.
+   *
+   * @param rows instances by what the plan calls the operator; several of a source's parts
+   */
   private void decide(
-      Placement placement, Step step, List<JsonNode> rows, String operator, boolean swapped) {
-    for (JsonNode row : rows) {
-      for (String route : List.of("left_route", "right_route", "result_route")) {
-        if (row.path(route).size() > 2) {
-          throw new Refusal(
-              where + ": " + operator + ": its tuples are relayed over other nodes; a plan for a"
-                  + " job of one's own must not have multi-hop routes");
-        }
-      }
-    }
-    Set<String> nodes = nodes(rows);
-    placement.nodes.put(step, nodes.iterator().next());
-    if (nodes.size() == 1) {
+      Shape shape,
+      Placement placement,
+      Step step,
+      Map<String, List<JsonNode>> rows,
+      boolean swapped) {
+    Map<String, Integer> pieces = new LinkedHashMap<>();
+    rows.forEach(
+        (operator, all) -> {
+          for (JsonNode row : all) {
+            refuseRoutes(operator, row);
+            pieces.merge(row.path("node").asText(), row.path("replicas").asInt(1), Integer::sum);
+          }
+        });
+    String most = pieces.keySet().iterator().next();
+    placement.nodes.put(step, most);
+    if (pieces.size() == 1) {
       return;
     }
-    String why = Cutting.obstacle(step);
-    if (why != null) {
-      // Where most of it is meant to be.
-      Map<String, Integer> pieces = new LinkedHashMap<>();
-      for (JsonNode row : rows) {
-        pieces.merge(row.path("node").asText(), row.path("replicas").asInt(1), Integer::sum);
-      }
-      String most = nodes.iterator().next();
-      for (Map.Entry<String, Integer> each : pieces.entrySet()) {
-        most = each.getValue() > pieces.get(most) ? each.getKey() : most;
-      }
-      placement.nodes.put(step, most);
-      Placing.say(step.id + " is not cut but runs whole on " + most + ": " + why);
-      return;
-    }
+    String why = Cutting.obstacle(shape, step);
     List<Placement.Instance> instances = new ArrayList<>();
-    for (JsonNode row : rows) {
-      Intervals left = part(operator, row, "left");
-      Intervals right = part(operator, row, "right");
-      instances.add(
-          new Placement.Instance(
-              row.path("node").asText(), swapped ? right : left, swapped ? left : right));
+    for (Map.Entry<String, List<JsonNode>> each : rows.entrySet()) {
+      String operator = each.getKey();
+      Step[] parts = {null, null};
+      if (why == null && rows.size() > 1) {
+        parts = parts(shape, operator);
+        why = parts == null ? "its inputs are of several parts of a source, and no sources" : null;
+      }
+      for (JsonNode row : why == null ? each.getValue() : List.<JsonNode>of()) {
+        Intervals left = part(operator, row, "left");
+        Intervals right = part(operator, row, "right");
+        String node = row.path("node").asText();
+        instances.add(
+            swapped
+                ? new Placement.Instance(node, right, left, parts[1], parts[0])
+                : new Placement.Instance(node, left, right, parts[0], parts[1]));
+      }
     }
-    placement.cuts.put(step, instances);
+    if (why == null) {
+      placement.cuts.put(step, instances);
+      return;
+    }
+    // Where most of it is meant to be.
+    for (Map.Entry<String, Integer> each : pieces.entrySet()) {
+      most = each.getValue() > pieces.get(most) ? each.getKey() : most;
+    }
+    placement.nodes.put(step, most);
+    Placing.say(step.id + " is not cut but runs whole on " + most + ": " + why);
+  }
+
+  private void refuseRoutes(String operator, JsonNode row) {
+    for (String route : List.of("left_route", "right_route", "result_route")) {
+      if (row.path(route).size() > 2) {
+        throw new Refusal(
+            where + ": " + operator + ": its tuples are relayed over other nodes; a plan for a job"
+                + " of one's own must not have multi-hop routes");
+      }
+    }
+  }
+
+  /** The sources that an operator called NAME(LEFT*RIGHT) joins; null where it joins others. */
+  private static Step[] parts(Shape shape, String operator) {
+    String[] sides = operator.substring(operator.indexOf('(') + 1).split("\\*", 2);
+    Step[] found = new Step[2];
+    for (Step step : shape.of(Step.Kind.SOURCE)) {
+      for (int side = 0; side < sides.length; side++) {
+        String label = side == 1 ? sides[1].replaceAll("\\)$", "") : sides[0];
+        found[side] = text(label).equals(step.id) ? step : found[side];
+      }
+    }
+    return found[0] == null || found[1] == null ? null : found;
   }
 
   private Intervals part(String operator, JsonNode row, String side) {

@@ -2,6 +2,7 @@ package nova.flink.plugin;
 
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
@@ -70,11 +71,12 @@ final class ProblemWriter {
                 + " run the job with nova.plan: none and let `nova observe` find it");
       }
       double rate = step.said == null || step.said.rate == null ? 1 : step.said.rate;
+      rate *= step.part == null ? 1 : step.part.share;
       sources
           .addObject()
           .put("id", step.id)
           .put("node", node)
-          .put("stream", step.id)
+          .put("stream", step.stream)
           .put("rate", rate);
       rates.put(step, rate * selectivity(step));
     }
@@ -112,13 +114,22 @@ final class ProblemWriter {
   private double emits(Step step) {
     double least = Double.POSITIVE_INFINITY;
     double all = 0;
-    for (Step input : step.inputs) {
-      least = Math.min(least, rates.get(input));
-      all += rates.get(input);
+    for (double rate : inputs(step).values()) {
+      least = Math.min(least, rate);
+      all += rate;
     }
     return step.kind == Step.Kind.JOIN
         ? least * selectivity(step)
         : all * Math.min(1, selectivity(step));
+  }
+
+  /** Tuples/s of the streams that a step receives; parts of one source are one stream. */
+  private Map<String, Double> inputs(Step step) {
+    Map<String, Double> found = new LinkedHashMap<>();
+    for (Step input : step.inputs) {
+      found.merge(input.stream, rates.get(input), Double::sum);
+    }
+    return found;
   }
 
   private void operators(ArrayNode operators, Step sink) {
@@ -130,32 +141,33 @@ final class ProblemWriter {
             .addObject()
             .put("id", step.id)
             .put("kind", "aggregate")
-            .put("input", step.inputs.iterator().next().id)
+            .put("input", step.inputs.iterator().next().stream)
             .put("output_rate", rates.get(step));
       } else if (step.kind == Step.Kind.JOIN) {
         join(operators, step, selectivity(step));
       }
     }
-    if (sink.inputs.size() > 1) {
+    if (inputs(sink).size() > 1) {
       join(operators, sink, 1);
     } else if (operators.isEmpty()) {
-      String input = sink.inputs.iterator().next().id;
+      String input = sink.inputs.iterator().next().stream;
       operators.addObject().put("id", sink.id + MADE).put("kind", "project").put("input", input);
     }
   }
 
   private void join(ArrayNode operators, Step step, double selectivity) {
-    List<Step> inputs = new ArrayList<>(step.inputs);
-    String left = inputs.get(0).id;
-    double before = rates.get(inputs.get(0));
+    Map<String, Double> rate = inputs(step);
+    List<String> inputs = new ArrayList<>(rate.keySet());
+    String left = inputs.get(0);
+    double before = rate.get(left);
     for (int i = 1; i < inputs.size(); i++) {
       boolean last = i == inputs.size() - 1;
-      double other = rates.get(inputs.get(i));
+      double other = rate.get(inputs.get(i));
       // The joins before the last pass on all that they get.
       double share = last ? selectivity : (before + other) / Math.min(before, other);
       String id = last && step.kind == Step.Kind.JOIN ? step.id : step.id + MADE + i;
       ObjectNode join = operators.addObject().put("id", id).put("kind", "join");
-      join.putArray("inputs").add(left).add(inputs.get(i).id);
+      join.putArray("inputs").add(left).add(inputs.get(i));
       join.put("match", "all").put("selectivity", share);
       before = last ? before : before + other;
       left = id;

@@ -30,16 +30,24 @@ final class Shape {
 
   private final Map<Integer, Step> at = new HashMap<>();
 
-  private Shape(StreamGraph graph) {
+  private final Map<Integer, Partitions.Part> parts;
+
+  private Shape(StreamGraph graph, Map<Integer, Partitions.Part> parts) {
     this.graph = graph;
+    this.parts = parts;
   }
 
   /**
    * @param mapping what a person says of the job
    * @param known sources that a plan names
+   * @param parts of sources that are read on several nodes
    */
-  static Shape of(StreamGraph graph, Mapping mapping, Collection<String> known) {
-    Shape shape = new Shape(graph);
+  static Shape of(
+      StreamGraph graph,
+      Mapping mapping,
+      Collection<String> known,
+      Map<Integer, Partitions.Part> parts) {
+    Shape shape = new Shape(graph, parts);
     Set<Integer> ends = shape.ends();
     for (StreamNode node : graph.getStreamNodesSortedTopologicallyFromSources()) {
       shape.add(node, ends.contains(node.getId()));
@@ -90,9 +98,9 @@ final class Shape {
       } else if (end) {
         step = begin(Step.Kind.SINK, node);
       } else {
-        Set<Step> inputs = new HashSet<>();
+        Set<Integer> inputs = new HashSet<>();
         for (StreamEdge edge : edges) {
-          inputs.add(at.get(edge.getSourceId()));
+          inputs.add(at.get(edge.getSourceId()).origin());
         }
         step = begin(inputs.size() > 1 ? Step.Kind.JOIN : Step.Kind.SINGLE, node);
       }
@@ -119,8 +127,14 @@ final class Shape {
 
   private Step begin(Step.Kind kind, StreamNode head) {
     Step step = new Step(kind, head);
+    step.part = parts.get(head.getId());
     steps.add(step);
     return step;
+  }
+
+  /** The step that an operator is of. */
+  Step of(StreamNode node) {
+    return at.get(node.getId());
   }
 
   /** The first step that a step sends to; itself without any. */
@@ -145,6 +159,7 @@ final class Shape {
 
   private void name(Mapping mapping, Collection<String> known) {
     Map<String, Integer> count = new LinkedHashMap<>();
+    Map<Integer, String> streams = new HashMap<>();
     for (Step step : steps) {
       String part =
           step.kind == Step.Kind.SOURCE
@@ -160,6 +175,7 @@ final class Shape {
       step.key = key(step, known);
       int number = count.merge(Names.slug(step.key), 1, Integer::sum);
       step.id = number == 1 ? Names.slug(step.key) : Names.slug(step.key) + "-" + number;
+      step.stream = streams.computeIfAbsent(step.origin(), origin -> step.id);
     }
   }
 

@@ -31,6 +31,12 @@ final class Step {
 
   Mapping.Entry said;
 
+  /** What it reads of a source that is read on several nodes; null of all others. */
+  Partitions.Part part;
+
+  /** What a problem calls what it emits: of parts of a source the same. */
+  String stream;
+
   Step(Kind kind, StreamNode head) {
     this.kind = kind;
     this.head = head;
@@ -42,6 +48,9 @@ final class Step {
 
   /** The node that the job itself or the mapping names; null when neither does. */
   String wanted() {
+    if (part != null) {
+      return part.node;
+    }
     for (StreamNode one : members) {
       String node = Names.annotated(one.getOperatorName());
       if (node != null) {
@@ -49,6 +58,11 @@ final class Step {
       }
     }
     return said == null ? null : said.node;
+  }
+
+  /** Number of its first operator, or of the one that is a copy of. */
+  int origin() {
+    return part == null ? head.getId() : part.origin;
   }
 
   /** Sources whose tuples, or what is made of them, it receives. */

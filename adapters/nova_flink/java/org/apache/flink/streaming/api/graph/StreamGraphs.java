@@ -2,6 +2,7 @@ package org.apache.flink.streaming.api.graph;
 
 import java.util.Arrays;
 import java.util.Map;
+import org.apache.flink.streaming.api.operators.SourceOperatorFactory;
 import org.apache.flink.streaming.api.operators.StreamOperatorFactory;
 import org.apache.flink.streaming.runtime.tasks.OneInputStreamTask;
 
@@ -11,14 +12,27 @@ public final class StreamGraphs {
 
   /** A node that does what another does; without its edges and its uid. */
   public static StreamNode copy(StreamGraph graph, StreamNode one, int id, String name) {
-    StreamNode made =
-        graph.addNode(
-            id,
-            one.getSlotSharingGroup(),
-            one.getCoLocationGroup(),
-            one.getJobVertexClass(),
-            one.getOperatorFactory(),
-            name);
+    StreamNode made;
+    if (one.getOperatorFactory() instanceof SourceOperatorFactory) {
+      graph.addSource(
+          id,
+          one.getSlotSharingGroup(),
+          one.getCoLocationGroup(),
+          (SourceOperatorFactory<?>) one.getOperatorFactory(),
+          null,
+          null,
+          name);
+      made = graph.getStreamNode(id);
+    } else {
+      made =
+          graph.addNode(
+              id,
+              one.getSlotSharingGroup(),
+              one.getCoLocationGroup(),
+              one.getJobVertexClass(),
+              one.getOperatorFactory(),
+              name);
+    }
     made.setSerializersIn(one.getTypeSerializersIn());
     made.setSerializerOut(one.getTypeSerializerOut());
     made.setStatePartitioners(one.getStatePartitioners());

@@ -1,0 +1,139 @@
+"""A SQL script over Kafka, unmodified: one table's partitions are read on several nodes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from needs_flink import require
+from own_jobs_material import OwnClient, Service, joined, joining, readings, written
+
+from nova_flink import own_jobs
+from nova_flink.home import FlinkHome
+from nova_flink.local_cluster import LocalCluster
+from nova_flink.rest import ENDED
+from nova_kafka import topics
+from nova_kafka.broker import Broker, local_broker
+from nova_kafka.home import broker_home, connectors_home
+
+pytestmark = pytest.mark.e2e
+NODES = """\
+nova: 1
+name: field
+nodes:
+  - {id: hill, capacity: 10, position: [-60, 60]}
+  - {id: shore, capacity: 10, position: [-55, 20]}
+  - {id: barn, capacity: 160, position: [-30, 40]}
+  - {id: mill, capacity: 160, position: [-28, 30]}
+  - {id: hub, capacity: 210, position: [0, 0], worker: false}
+"""
+MAPPING = """\
+sources:
+  pressure: {partitions: {hill: [0], shore: [1, 2]}, rate: 150}
+  humidity: {node: hub, rate: 50}
+sinks: {"*": hub}
+"""
+WRONG = {
+    "twice": ("{hill: [0, 1], shore: [1]}", "partitions: shore: 1: expected numbers from 0 on"),
+    "none": ("{}", "partitions: expected the numbers that each node of a source reads"),
+    "empty": ("{hill: []}", "partitions: hill: expected a list of numbers"),
+}
+PARTITIONS = {"pressure": 3, "humidity": 1}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    for home in (broker_home(), connectors_home()):
+        if not home.installed and not os.environ.get("CI"):
+            pytest.skip(f"needs Kafka: run `nova engines install {home.name}`")
+        home.install()
+    with local_broker(tmp_path_factory.mktemp("kafka") / "broker") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    home = FlinkHome.default()
+    require(home)
+    names = ["hub", "hill", "shore", "barn", "mill"]
+    settings = {"taskmanager.memory.managed.size": "96m", "pekko.startup-timeout": "120 s"}
+    directory, jars = tmp_path_factory.mktemp("cluster"), connectors_home().jars
+    with LocalCluster(
+        home, names, directory, settings=settings, start_timeout_s=300, extra_jars=jars
+    ) as running:
+        yield running
+
+
+def send(broker: Broker, files: dict[str, Path]) -> dict[str, str]:
+    """Put tuples into topics, in turn into their partitions; the tables' options."""
+    from kafka import KafkaProducer
+
+    topics.create(broker.servers, PARTITIONS)
+    producer = KafkaProducer(bootstrap_servers=broker.servers)
+    for side, file in files.items():
+        for number, line in enumerate(file.read_text().splitlines()):
+            producer.send(side, line.encode(), partition=number % PARTITIONS[side])
+    producer.flush()
+    producer.close()
+    return {
+        side: f"""'connector' = 'kafka', 'topic' = '{side}',
+            'properties.bootstrap.servers' = '{broker.servers}',
+            'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset'"""
+        for side in files
+    }
+
+
+def test_partitions_of_a_table_are_read_where_they_are_mapped(
+    broker: Broker, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    client = OwnClient(cluster.home, cluster.rest.url, tmp_path / "client", connectors_home().jars)
+    files = readings(tmp_path, 3000)
+    where = send(broker, files)
+    (tmp_path / "nodes.yaml").write_text(NODES)
+    (tmp_path / "mapping.yaml").write_text(MAPPING)
+    scripts = {"whole": ("nova.plan", "none"), "parts": ("nova.mapping", "mapping.yaml")}
+    with Service(tmp_path / "service") as service:
+        tasks = {}
+        for name, (key, value) in scripts.items():
+            (tmp_path / f"{name}.sql").write_text(joining(where, tmp_path / name))
+            more = {key: str(tmp_path / value) if key == "nova.mapping" else value}
+            tasks[name] = ["sql-client", *settings(service, tmp_path, more)]
+            tasks[name] += ["-f", str(tmp_path / f"{name}.sql")]
+        for name, (partitions, _) in WRONG.items():
+            text = MAPPING.replace("{hill: [0], shore: [1, 2]}", partitions)
+            (tmp_path / f"{name}.yaml").write_text(text)
+            more = {"nova.mapping": str(tmp_path / f"{name}.yaml")}
+            tasks[name] = ["sql-client", *settings(service, tmp_path, more)]
+            tasks[name] += ["-f", str(tmp_path / "parts.sql")]
+        said = client.submit(tasks, timeout_s=600)
+    for name, (_, words) in WRONG.items():
+        assert words in said[name], (name, said[name])
+    reference = joined(files)
+    assert len(reference) > 1000
+    assert written(tmp_path / "whole") == reference, said["whole"]
+    assert written(tmp_path / "parts") == reference, said["parts"]
+
+    assert all(told["state"] in ENDED for told in cluster.rest.jobs().values())
+    where_steps = [
+        {
+            step: node
+            for part in own_jobs.parts(cluster.rest, job)
+            for step, node in part.steps.items()
+        }
+        for job in cluster.rest.jobs()
+    ]
+    (placed,) = (steps for steps in where_steps if any(steps.values()))
+    assert {step: node for step, node in placed.items() if step in ("pressure", "pressure-2")} == {
+        "pressure": "hill",
+        "pressure-2": "shore",
+    }
+    # The join of each part is on nodes of its own.
+    pieces = {node for step, node in placed.items() if "#" in step}
+    assert {"barn", "mill"} <= pieces, placed
+
+
+def settings(service: Service, folder: Path, more: dict[str, str]) -> list[str]:
+    told = {"nova.service": service.url, "nova.nodes": str(folder / "nodes.yaml")} | more
+    return [f"-D{key}={value}" for key, value in told.items()]
