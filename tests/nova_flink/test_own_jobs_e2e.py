@@ -63,6 +63,16 @@ WRONG = {
         "node hil is not in",
     ),
     "no-rate": ("sources: {'*': hill}\nsinks: {'*': hub}", {}, "its rate is not known"),
+    "twice": (
+        "sources: {'*': {partitions: {hill: [0, 1], shore: [1]}}}\nsinks: {'*': hub}",
+        {},
+        "partitions: shore: 1: expected numbers from 0 on, each once",
+    ),
+    "no-partitions": (
+        "sources: {'*': {partitions: {hill: [0]}}}\nsinks: {'*': hub}",
+        {},
+        "partitions: only a table or source of Kafka has any",
+    ),
     "down": (MAPPING, {"nova.service": "http://127.0.0.1:1"}, "no answer from `nova serve`"),
     "gone": (MAPPING.replace("shore", "sea"), {"nova.nodes": "sea.yaml"}, "node sea: no TaskMan"),
     "other": (MAPPING, {"nova.plan": "other.json"}, "is not in the plan"),

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +71,7 @@ class Running:
     def submit(self, name: str, program: str, rules: str) -> subprocess.CompletedProcess[str]:
         """What `spark-submit` says of a program; its events are in ``NAME-events``."""
         place = self.folder / name
-        place.mkdir()
+        place.mkdir(exist_ok=True)
         (place / "job.py").write_text(program)
         (place / "rules.yaml").write_text(rules.format(*self.hosts))
         (place / "events").mkdir()
@@ -148,13 +149,14 @@ def joined(running: Running) -> list[tuple[int, int, int]]:
     )
 
 
+def counted(running: Running) -> list[tuple[int, int]]:
+    return sorted(Counter(amount % 10 for _, amount, _ in joined(running)).items())
+
+
 def test_a_batch_query(running: Running) -> None:
     done = running.submit("batch", BATCH, RULES)
     assert done.returncode == 0, done.stderr
-    counts: dict[int, int] = {}
-    for _, amount, _ in joined(running):
-        counts[amount % 10] = counts.get(amount % 10, 0) + 1
-    assert running.results("batch") == sorted(counts.items())
+    assert running.results("batch") == counted(running)
     coordinator, first, second = running.hosts
     folder = f"file:{running.folder}"
     assert running.places("batch") == {
@@ -179,24 +181,43 @@ def test_a_streaming_query(running: Running) -> None:
         ), places
 
 
-@pytest.mark.parametrize(
-    ("rules", "said"),
-    [
-        (
-            "stages:\n  - {{reads: orders, on: {1}}}\n  - {{reads: [orders, parts], on: {0}}}\n",
-            "stage 'scan of file:[^ ]*/parts': no rule of [^ ]*rules.yaml places it",
-        ),
-        ('stages:\n  - {{reads: "*", on: [{1}, mill]}}\n', "no executor on mill after 10.0 s"),
-        ("stages:\n  - {{reads: orders, off: {0}}}\n", "stages: 1: off: expected reads, kind, on"),
-        ("stages:\n  - {{reads: orders, on: {0}, kind: sum}}\n", "kind: sum: expected scan, join"),
-        ("stages:\n  - {{reads: 5, on: {0}}}\n", "reads: expected a name, or a list of names"),
-        ("places: []\n", "expected a list `stages`"),
-        ("stages: [\n", "rules.yaml: "),
-    ],
+WRONG = {
+    "stage 'scan of file:[^ ]*/parts': no rule of [^ ]*.yaml places it": (
+        "stages:\n  - {{reads: orders, on: {1}}}\n  - {{reads: [orders, parts], on: {0}}}\n"
+    ),
+    "no executor on mill after 1.0 s": 'stages:\n  - {{reads: "*", on: [{1}, mill]}}\n',
+    "stages: 1: off: expected reads, kind, on": "stages:\n  - {{reads: orders, off: {0}}}\n",
+    "kind: sum: expected scan, join": "stages:\n  - {{reads: orders, on: {0}, kind: sum}}\n",
+    "reads: expected a name, or a list of names": "stages:\n  - {{reads: 5, on: {0}}}\n",
+    "expected a list `stages`": "places: []\n",
+    "[0-9].yaml: while parsing": "stages: [\n",
+}
+REFUSED = (
+    BATCH.replace("joined.groupBy", "counts = joined.groupBy").partition(".write")[0]
+    + """
+import glob
+
+spark.conf.set("spark.nova.wait", "1s")
+for file in sorted(glob.glob(results + "-rules/*.yaml")):
+    spark.conf.set("spark.nova.stages", file)
+    try:
+        print(file, "was taken:", counts.collect())
+    except Exception as error:
+        print(file, str(error).replace(chr(10), " "))
+spark.conf.set("spark.nova.on-error", "unplaced")
+print("unplaced:", sorted(map(tuple, counts.collect())))
+"""
 )
-def test_what_cannot_be_placed_ends_with_a_line(running: Running, rules: str, said: str) -> None:
-    name = f"refused-{len(list(running.folder.glob('refused-*')))}"
-    done = running.submit(name, BATCH, rules)
-    assert done.returncode != 0
-    assert re.search(f"Nova: .*{said}", done.stdout + done.stderr), done.stderr[-3000:]
-    assert not (running.folder / name / "results").exists()
+
+
+def test_what_cannot_be_placed_ends_with_a_line(running: Running) -> None:
+    rules = running.folder / "refused" / "results-rules"
+    rules.mkdir(parents=True)
+    for number, text in enumerate(WRONG.values()):
+        (rules / f"{number}.yaml").write_text(text.format(*running.hosts))
+    done = running.submit("refused", REFUSED, RULES)
+    assert done.returncode == 0, done.stderr
+    told = [line for line in done.stdout.splitlines() if ".yaml" in line or "unplaced" in line]
+    for number, (said, line) in enumerate(zip(WRONG, told, strict=False)):
+        assert re.search(f"/{number}.yaml .*Nova: .*{said}", line), line
+    assert told[-1] == f"unplaced: {counted(running)}"

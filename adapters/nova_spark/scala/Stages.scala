@@ -9,6 +9,7 @@ import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.dataformat.yaml.YAMLMapper
 import org.apache.spark.{Partition, Partitioner, SparkContext, SparkEnv, TaskContext}
 import org.apache.spark.internal.Logging
+import org.apache.spark.network.util.JavaUtils
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.catalyst.InternalRow
@@ -27,7 +28,7 @@ import org.apache.spark.sql.execution.joins.BaseJoinExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
 
 /** What is refused; a line for people. */
-class Refusal(message: String) extends RuntimeException(message)
+class Refusal(message: String) extends RuntimeException(message, null, false, false)
 
 /** Where stages go that read these inputs, and no others. */
 case class StageRule(reads: Seq[String], kind: Option[String], hosts: Seq[String]) {
@@ -140,14 +141,14 @@ object Stages {
   }
 
   /** Refuse what would run elsewhere: hosts without an executor, and a Spark that does not wait. */
-  def check(context: SparkContext, hosts: Seq[String]): Unit = {
+  def check(context: SparkContext, hosts: Seq[String], wait: String): Unit = {
     val waited = context.conf.getTimeAsMs(
       "spark.locality.wait.node", context.conf.get("spark.locality.wait", "3s"))
     if (waited < LongMs && !context.isLocal) {
       throw new Refusal(s"spark.locality.wait is $waited ms: Spark runs tasks elsewhere after that;" +
         " set it to 1h")
     }
-    val patience = context.conf.getTimeAsMs(Wait, "30s")
+    val patience = JavaUtils.timeStringAsMs(wait)
     val until = System.nanoTime() + patience * 1000000L
     var missing = hosts.distinct
     while ({ missing = missing.filterNot(executors(context).contains); missing.nonEmpty }) {
@@ -182,7 +183,9 @@ class PlaceStages(session: SparkSession) extends Rule[SparkPlan] with Logging {
         case exchange: Exchange => exchange.withNewChildren(exchange.children.map(at(_, rules, file)))
       }, rules, file)
       val hosts = found.collect { case stage: PlacedExec => stage.hosts }.flatten
-      if (hosts.nonEmpty) Stages.check(session.sparkContext, hosts)
+      if (hosts.nonEmpty) {
+        Stages.check(session.sparkContext, hosts, session.conf.get(Stages.Wait, "30s"))
+      }
       found
     } catch {
       case refusal: Refusal if onError == "unplaced" =>

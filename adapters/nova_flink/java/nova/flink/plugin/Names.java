@@ -72,7 +72,10 @@ final class Names {
     List<String> words = new ArrayList<>();
     Matcher found = WORD.matcher(name);
     while (found.find()) {
-      words.add(folded(found.group()));
+      String word = found.group();
+      words.add(folded(word));
+      // Of a table with its catalog and database.
+      words.add(folded(word.substring(word.lastIndexOf('.') + 1)));
     }
     return words.contains(wanted);
   }

@@ -33,10 +33,14 @@ public final class StreamGraphs {
               one.getOperatorFactory(),
               name);
     }
-    made.setSerializersIn(one.getTypeSerializersIn());
+    if (one.getTypeSerializersIn().length > 0) {
+      made.setSerializersIn(one.getTypeSerializersIn());
+    }
     made.setSerializerOut(one.getTypeSerializerOut());
-    made.setStatePartitioners(one.getStatePartitioners());
-    made.setStateKeySerializer(one.getStateKeySerializer());
+    if (one.getStatePartitioners().length > 0) {
+      made.setStatePartitioners(one.getStatePartitioners());
+      made.setStateKeySerializer(one.getStateKeySerializer());
+    }
     for (Map.Entry<Integer, StreamConfig.InputRequirement> each :
         one.getInputRequirements().entrySet()) {
       made.addInputRequirement(each.getKey(), each.getValue());
