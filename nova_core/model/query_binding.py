@@ -362,6 +362,10 @@ class _Binder:
             read_column(text, above.columns, f"{here}.group_by[{i}] {name}")
             for i, text in enumerate(texts)
         ]
+        if operator.groups > 1 and not groups:
+            # Otherwise plans could cut it by groups, of which each piece would have some.
+            text = f"{operator.groups}: there is one group without group_by"
+            raise ProblemError(f"{here}.groups {name}: {text}")
         calls = {
             key: read_aggregate(text, above.columns, f"{here}.compute {name}: {key}")
             for key, text in operator.compute.items()

@@ -114,8 +114,8 @@ def _operators(rng: Any, streams: list[Any]) -> list[dict[str, Any]]:
         compute = {"count": "count()", "total": f"sum({first}.value * 2)"}
         compute |= {"mean": f"mean({first}.n)", "low": f"min({first}.value)"}
         made.append(
-            {"id": "a", "kind": "aggregate", "input": last, "group_by": group, "groups": 4}
-            | {"compute": compute, **window}
+            {"id": "a", "kind": "aggregate", "input": last, "group_by": group}
+            | {"groups": 4 if group else 1, "compute": compute, **window}
         )
         if rng.random() < 0.5:
             made.append({"id": "h", "kind": "filter", "input": "a", "where": "count > 1"})

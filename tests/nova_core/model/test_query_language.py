@@ -230,6 +230,13 @@ def test_joins_that_cannot_run_are_refused(
         read_problem(write(tmp_path / "p.yaml", document(operators=operators)))
 
 
+def test_without_columns_to_group_by_there_is_one_group(tmp_path: Path) -> None:
+    # A plan could cut more by groups, and each piece would emit a part of the one there is.
+    operators = [{**OPERATORS[4], "input": "pressure", "group_by": [], "groups": 4}]
+    with pytest.raises(ProblemError, match=r"groups .*: 4: there is one group without group_by"):
+        read_problem(write(tmp_path / "p.yaml", document(operators=operators)))
+
+
 def test_fields_of_yaml_are_text(tmp_path: Path) -> None:
     path = write(tmp_path / "p.yaml", document(operators=OPERATORS[:1]))
     quoted = path.read_text()
