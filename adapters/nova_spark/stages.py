@@ -30,7 +30,7 @@ Give this file to a query of batches or streams that reads {streams}:
 `nova engines install spark` says where `nova-spark.jar` is. Streams are known by words in the names
 of tables, topics and directories: change `reads` where yours are called otherwise.
 """
-RULE = "  - {{reads: {reads}, kind: {kind}, on: [{hosts}]}}"
+RULE = "  - {{reads: {reads}, kind: {kind}, hosts: [{hosts}]}}"
 
 
 def write(plan: Plan, problem: Problem, directory: Path) -> list[str]:
@@ -55,7 +55,7 @@ def write(plan: Plan, problem: Problem, directory: Path) -> list[str]:
         for (kind, streams), placed in at.items()
     ]
     sinks = np.unique(problem.sinks).tolist()
-    last = f'  - {{reads: "*", on: [{", ".join(_quoted(str(hosts[node])) for node in sinks)}]}}'
+    last = f'  - {{reads: "*", hosts: [{", ".join(_quoted(str(hosts[node])) for node in sinks)}]}}'
     text = "\n".join(["stages:", *lines, last, ""])
     (directory / "stages.yaml").write_text(text, "utf-8")
     streams = ", ".join(dict.fromkeys(sources.stream.tolist()))

@@ -183,12 +183,12 @@ def test_a_streaming_query(running: Running) -> None:
 
 WRONG = {
     "stage 'scan of file:[^ ]*/parts': no rule of [^ ]*.yaml places it": (
-        "stages:\n  - {{reads: orders, on: {1}}}\n  - {{reads: [orders, parts], on: {0}}}\n"
+        "stages:\n  - {{reads: orders, hosts: {1}}}\n  - {{reads: [orders, parts], hosts: {0}}}\n"
     ),
-    "no executor on mill after 1.0 s": 'stages:\n  - {{reads: "*", on: [{1}, mill]}}\n',
-    "stages: 1: off: expected reads, kind, on": "stages:\n  - {{reads: orders, off: {0}}}\n",
-    "kind: sum: expected scan, join": "stages:\n  - {{reads: orders, on: {0}, kind: sum}}\n",
-    "reads: expected a name, or a list of names": "stages:\n  - {{reads: 5, on: {0}}}\n",
+    "no executor on mill after 1.0 s": 'stages:\n  - {{reads: "*", hosts: [{1}, mill]}}\n',
+    "stages: 1: off: expected reads, kind, hosts": "stages:\n  - {{reads: orders, off: {0}}}\n",
+    "kind: sum: expected scan, join": "stages:\n  - {{reads: orders, hosts: {0}, kind: sum}}\n",
+    "reads: expected a name, or a list of names": "stages:\n  - {{reads: 5, hosts: {0}}}\n",
     "expected a list `stages`": "places: []\n",
     "[0-9].yaml: while parsing": "stages: [\n",
 }

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from needs import skip_or_fail
 from random_plans import random_plan, workload_of
+from random_queries import random_problem, random_query_plan
 
 from nova_core.engines import load
 from nova_core.errors import NovaError
@@ -135,3 +137,41 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
         translate(plan, plan.problem, tmp_path)
     with pytest.raises(NovaError, match="problem"):
         translate(plan, random_plan(3).problem, tmp_path / "out")
+
+
+def test_rules_of_a_plan_of_pairs(tmp_path: Path) -> None:
+    plan = random_plan(2)
+    problem = plan.problem
+    translate(plan, problem, tmp_path / "out", form="stages")
+    rules = yaml.safe_load((tmp_path / "out" / "stages.yaml").read_text())["stages"]
+    ids = problem.nodes.ids
+    joins = [one for one in rules if one.get("kind") == "join"]
+    assert sorted(host for one in joins for host in one["hosts"]) == sorted(
+        ids[plan.instances.node]
+    )
+    scans = {tuple(one["reads"]): one["hosts"] for one in rules if one.get("kind") == "scan"}
+    streams = problem.sources.stream
+    for stream in set(streams.tolist()):
+        assert scans[(stream,)] == ids[problem.sources.node[streams == stream]].tolist()
+    assert rules[-1] == {"reads": "*", "hosts": sorted(ids[problem.sinks].tolist())}
+    assert "spark.nova.stages=stages.yaml" in (tmp_path / "out" / "README.md").read_text()
+    with pytest.raises(NovaError, match="form: 'pods': expected bundle or stages"):
+        translate(plan, problem, tmp_path / "other", form="pods")
+
+
+@pytest.mark.parametrize("seed", [11, 21, 9])
+def test_rules_of_a_plan_of_whole_queries(tmp_path: Path, seed: int) -> None:
+    problem = random_problem(seed, tmp_path)
+    plan = random_query_plan(seed, problem)
+    translate(plan, problem, tmp_path / "out", form="stages")
+    rules = yaml.safe_load((tmp_path / "out" / "stages.yaml").read_text())["stages"]
+    placed = {"join": 0, "aggregate": 0, "other": 0}
+    for one in rules[:-1]:
+        assert set(one["reads"]) <= set(problem.sources.stream.tolist())
+        assert set(one["hosts"]) <= set(problem.nodes.ids.tolist())
+        if one["kind"] in placed:
+            placed[one["kind"]] += len(one["hosts"])
+    assert sum(placed.values()) == len(plan.instances)
+    kinds = [plan.graph.graph[body].kind for body in plan.graph.bodies[plan.instances.pair]]
+    assert placed["join"] == kinds.count("join")
+    assert placed["aggregate"] == kinds.count("aggregate")

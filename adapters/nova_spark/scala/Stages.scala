@@ -51,7 +51,7 @@ case class StageRule(reads: Seq[String], kind: Option[String], hosts: Seq[String
 
 /** A file of rules, as a person writes it in YAML. */
 object StageRules {
-  private val Fields = Seq("reads", "kind", "on")
+  private val Fields = Seq("reads", "kind", "hosts")
 
   def read(file: String): Seq[StageRule] = {
     val document =
@@ -70,7 +70,7 @@ object StageRules {
       if (kind.exists(!Stages.Kinds.contains(_))) {
         throw wrong(file, s"$where: kind: ${kind.get}: expected ${Stages.Kinds.mkString(", ")}")
       }
-      StageRule(words(file, where, rule, "reads"), kind, words(file, where, rule, "on"))
+      StageRule(words(file, where, rule, "reads"), kind, words(file, where, rule, "hosts"))
     }.toSeq
   }
 
