@@ -11,11 +11,15 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from needs_flink import require
 
 from nova_engines.installing import java
 from nova_engines.maven import Artifact, fetch
 from nova_flink.configuration import MODULES
 from nova_flink.home import VERSION, FlinkHome
+from nova_flink.local_cluster import LocalCluster
 
 HERE = Path(__file__).parent
 EXAMPLES = Artifact(
@@ -41,6 +45,16 @@ GATEWAY = (
 )
 SMALL = "-Xmx400m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 START_MS = 1_700_000_000_000
+
+
+def cluster_of_others(directory: Path, **options: Any) -> LocalCluster:
+    """A cluster for jobs that Nova did not make: a TaskManager for each of five nodes."""
+    home = FlinkHome.default()
+    require(home)
+    names = ["hub", "hill", "shore", "barn", "mill"]
+    # A process may wait for its turn on a busy machine.
+    settings = {"taskmanager.memory.managed.size": "96m", "pekko.startup-timeout": "120 s"}
+    return LocalCluster(home, names, directory, settings=settings, start_timeout_s=300, **options)
 
 
 class OwnClient:

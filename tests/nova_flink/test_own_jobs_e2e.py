@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from needs_flink import require
 from own_jobs_material import (
     OwnClient,
     Service,
+    cluster_of_others,
     joined,
     joining,
     near,
@@ -23,7 +23,6 @@ from own_jobs_material import (
 
 from nova_core.model.files import read_problem, write_text
 from nova_flink import moving, own_jobs
-from nova_flink.home import FlinkHome
 from nova_flink.local_cluster import LocalCluster
 from nova_flink.observing import observe
 from nova_flink.rest import ENDED
@@ -68,6 +67,11 @@ WRONG = {
         {},
         "partitions: shore: 1: expected numbers from 0 on, each once",
     ),
+    "both": (
+        "sources: {'*': {node: hill, partitions: {hill: [0]}}}\nsinks: {'*': hub}",
+        {},
+        "node and partitions: give one",
+    ),
     "no-partitions": (
         "sources: {'*': {partitions: {hill: [0]}}}\nsinks: {'*': hub}",
         {},
@@ -82,13 +86,7 @@ JOB = re.compile(r"JobID ([0-9a-f]{32})")
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    home = FlinkHome.default()
-    require(home)
-    names = ["hub", "hill", "shore", "barn", "mill"]
-    # A process may wait for its turn on a busy machine.
-    settings = {"taskmanager.memory.managed.size": "96m", "pekko.startup-timeout": "120 s"}
-    directory = tmp_path_factory.mktemp("cluster")
-    with LocalCluster(home, names, directory, settings=settings, start_timeout_s=300) as running:
+    with cluster_of_others(tmp_path_factory.mktemp("cluster")) as running:
         yield running
 
 

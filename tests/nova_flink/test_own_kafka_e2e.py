@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from needs_flink import require
-from own_jobs_material import OwnClient, Service, joined, joining, readings, written
+from needs_kafka import kafka
+from own_jobs_material import (
+    OwnClient,
+    Service,
+    cluster_of_others,
+    joined,
+    joining,
+    readings,
+    written,
+)
 
 from nova_flink import own_jobs
-from nova_flink.home import FlinkHome
 from nova_flink.local_cluster import LocalCluster
 from nova_flink.rest import ENDED
 from nova_kafka import topics
-from nova_kafka.broker import Broker, local_broker
-from nova_kafka.home import broker_home, connectors_home
+from nova_kafka.broker import Broker
+from nova_kafka.home import connectors_home
 
 pytestmark = pytest.mark.e2e
 NODES = """\
@@ -40,24 +46,14 @@ PARTITIONS = {"pressure": 3, "humidity": 1}
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    for home in (broker_home(), connectors_home()):
-        if not home.installed and not os.environ.get("CI"):
-            pytest.skip(f"needs Kafka: run `nova engines install {home.name}`")
-        home.install()
-    with local_broker(tmp_path_factory.mktemp("kafka") / "broker") as running:
+    with kafka(tmp_path_factory.mktemp("kafka")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    home = FlinkHome.default()
-    require(home)
-    names = ["hub", "hill", "shore", "barn", "mill"]
-    settings = {"taskmanager.memory.managed.size": "96m", "pekko.startup-timeout": "120 s"}
     directory, jars = tmp_path_factory.mktemp("cluster"), connectors_home().jars
-    with LocalCluster(
-        home, names, directory, settings=settings, start_timeout_s=300, extra_jars=jars
-    ) as running:
+    with cluster_of_others(directory, extra_jars=jars) as running:
         yield running
 
 

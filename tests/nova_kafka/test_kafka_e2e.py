@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from needs_flink import require
+from needs_kafka import kafka
 from random_plans import random_plan, workload_of
 from test_builder_e2e import compare
 
@@ -28,8 +28,8 @@ from nova_flink.local_cluster import LocalCluster
 from nova_flink.translate import translate
 from nova_flink.verification import verify
 from nova_kafka import topics
-from nova_kafka.broker import Broker, local_broker
-from nova_kafka.home import broker_home, connectors_home
+from nova_kafka.broker import Broker
+from nova_kafka.home import connectors_home
 from nova_kafka.measures import Sample, back_pressure, end_offsets, latencies
 from nova_kafka.produce import MESSAGE
 
@@ -39,14 +39,8 @@ NODES = [f"n_{i}.x" for i in range(3)]
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    for home in (broker_home(), connectors_home()):
-        if not home.installed and not os.environ.get("CI"):
-            pytest.skip(f"needs Kafka: run `nova engines install {home.name}`")
-        home.install()
-    directory = tmp_path_factory.mktemp("kafka") / "broker"
-    with local_broker(directory) as running:
+    with kafka(tmp_path_factory.mktemp("kafka")) as running:
         yield running
-    assert not directory.exists()
 
 
 @pytest.fixture(scope="module")

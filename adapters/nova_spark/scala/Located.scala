@@ -1,6 +1,6 @@
 package org.apache.spark.sql.nova
 
-import org.apache.spark.{Partition, Partitioner, TaskContext}
+import org.apache.spark.{Partition, Partitioner, SparkEnv, TaskContext}
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.{DataFrame, Row, SparkSessionExtensions, classic}
 import org.apache.spark.sql.catalyst.InternalRow
@@ -11,10 +11,18 @@ import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan, SparkStrategy, UnaryExecNode}
 import org.apache.spark.util.CollectionAccumulator
 
-/** Which parts of a job prefer which hosts, and where its tasks tell in what stage they run. */
-case class Place(name: String, hosts: Seq[String], seen: CollectionAccumulator[String])
+/**
+ * Which part of a job prefers which hosts.
+ *
+ * @param name of the part
+ * @param hosts of its partitions; from the last on, the first again
+ * @param seen where its tasks tell in what stage they run; without, they refuse other hosts
+ */
+case class Place(name: String, hosts: Seq[String], seen: Option[CollectionAccumulator[String]]) {
+  def host(part: Partition): String = hosts(part.index % hosts.size)
+}
 
-/** Rows as they are; partition i of their stage prefers host i. */
+/** Rows as they are, from a stage that has its place. */
 case class Located(child: LogicalPlan, place: Place) extends UnaryNode {
   override def output: Seq[Attribute] = child.output
   override protected def withNewChildInternal(changed: LogicalPlan): LogicalPlan =
@@ -33,14 +41,26 @@ case class LocatedExec(child: SparkPlan, place: Place) extends UnaryExecNode {
 
 private class LocatedRDD(before: RDD[InternalRow], place: Place)
     extends RDD[InternalRow](before) {
+  setName(s"nova: ${place.name}")
   override val partitioner: Option[Partitioner] = before.partitioner
   override protected def getPartitions: Array[Partition] = before.partitions
   override def compute(part: Partition, context: TaskContext): Iterator[InternalRow] = {
-    place.seen.add(s"${place.name} ${context.stageId()}")
+    place.seen match {
+      case Some(seen) => seen.add(s"${place.name} ${context.stageId()}")
+      case None => refuseOther(part)
+    }
     before.iterator(part, context)
   }
   override protected def getPreferredLocations(part: Partition): Seq[String] =
-    Seq(place.hosts(part.index))
+    Seq(place.host(part))
+
+  private def refuseOther(part: Partition): Unit = {
+    val (here, there) = (SparkEnv.get.blockManager.blockManagerId.host, place.host(part))
+    if (here != there) {
+      throw new Refusal(s"Nova: stage '${place.name}': partition ${part.index} was to run on $there," +
+        s" and Spark runs it on $here: is the executor of $there lost?")
+    }
+  }
 }
 
 private object LocatedStrategy extends SparkStrategy {

@@ -235,20 +235,20 @@ object RealTimeJoin {
       val salts = Job.salts(hop.hosts.length)
       val slot = element_at(typedLit(hop.slots.map(salts(_)).toSeq), col(by) + 1)
       val there = frame.repartition(hop.hosts.length, slot)
-      Located.at(there, Place(hop.name, hop.hosts.toSeq, seen))
+      Located.at(there, Place(hop.name, hop.hosts.toSeq, Some(seen)))
     }
 
     val sources = spark.readStream.format(classOf[Sources].getName).option("job", text).load()
-    val sent = Located.at(sources, Place("source", job.sources.map(_.host).toSeq, seen))
+    val sent = Located.at(sources, Place("source", job.sources.map(_.host).toSeq, Some(seen)))
     val joined = job.inputs
       .foldLeft(sent)(passed(_, _, "path"))
       .as[Reading]
       .groupByKey(one => salts(groups(one.path)))
       .transformWithState(new Joiner(job), TimeMode.None(), OutputMode.Update())
-    val atJoins = Located.at(joined.toDF(), Place("join", job.groups.map(_.host).toSeq, seen))
+    val atJoins = Located.at(joined.toDF(), Place("join", job.groups.map(_.host).toSeq, Some(seen)))
     val arriving = job.results.foldLeft(atJoins)(passed(_, _, "instance"))
     Located
-      .at(arriving.repartition(1), Place("sink", Seq(job.host), seen))
+      .at(arriving.repartition(1), Place("sink", Seq(job.host), Some(seen)))
       .as[Result]
       .writeStream
       .foreach(new ResultWriter(results))

@@ -7,20 +7,16 @@ import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.dataformat.yaml.YAMLMapper
-import org.apache.spark.{Partition, Partitioner, SparkContext, SparkEnv, TaskContext}
+import org.apache.spark.SparkContext
 import org.apache.spark.internal.Logging
 import org.apache.spark.network.util.JavaUtils
-import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.SparkSession
-import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.catalyst.expressions.{Attribute, SortOrder}
-import org.apache.spark.sql.catalyst.plans.physical.Partitioning
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution._
 import org.apache.spark.sql.execution.adaptive.{AdaptiveSparkPlanExec, QueryStageExec}
 import org.apache.spark.sql.execution.aggregate.BaseAggregateExec
 import org.apache.spark.sql.execution.columnar.InMemoryTableScanExec
-import org.apache.spark.sql.execution.command.DataWritingCommandExec
+import org.apache.spark.sql.execution.command.{DataWritingCommandExec, ExecutedCommandExec}
 import org.apache.spark.sql.execution.datasources.WriteFilesExecBase
 import org.apache.spark.sql.execution.datasources.v2._
 import org.apache.spark.sql.execution.exchange.{Exchange, ReusedExchangeExec}
@@ -182,7 +178,7 @@ class PlaceStages(session: SparkSession) extends Rule[SparkPlan] with Logging {
       val found = top(plan.transformUp {
         case exchange: Exchange => exchange.withNewChildren(exchange.children.map(at(_, rules, file)))
       }, rules, file)
-      val hosts = found.collect { case stage: PlacedExec => stage.hosts }.flatten
+      val hosts = found.collect { case stage: LocatedExec => stage.place.hosts }.flatten
       if (hosts.nonEmpty) {
         Stages.check(session.sparkContext, hosts, session.conf.get(Stages.Wait, "30s"))
       }
@@ -197,52 +193,22 @@ class PlaceStages(session: SparkSession) extends Rule[SparkPlan] with Logging {
 
   /** The last stage; what Spark's driver runs itself stays on top of it. */
   private def top(plan: SparkPlan, rules: Seq[StageRule], file: String): SparkPlan = plan match {
-    case _: Exchange | _: AdaptiveSparkPlanExec | _: QueryStageExec | _: PlacedExec => plan
+    case _: Exchange | _: AdaptiveSparkPlanExec | _: QueryStageExec | _: LocatedExec => plan
     case _: V2CommandExec | _: DataWritingCommandExec | _: WriteFilesExecBase |
         _: CollectLimitExec | _: CollectTailExec | _: TakeOrderedAndProjectExec =>
       plan.withNewChildren(plan.children.map(top(_, rules, file)))
-    case other if Stages.inputs(other).isEmpty => other
-    case _: LocalTableScanExec | _: CommandResultExec => plan
-    case _: org.apache.spark.sql.execution.command.ExecutedCommandExec => plan
+    case _: LocalTableScanExec | _: CommandResultExec | _: ExecutedCommandExec => plan
     case other => at(other, rules, file)
   }
 
   private def at(stage: SparkPlan, rules: Seq[StageRule], file: String): SparkPlan = stage match {
-    case _: PlacedExec | _: QueryStageExec => stage
+    case _: LocatedExec | _: QueryStageExec => stage
     case _ =>
       val (inputs, kind) = (Stages.inputs(stage), Stages.kind(stage))
       val name = s"$kind of ${inputs.mkString(" and ")}"
       rules.find(_.takes(inputs, kind)) match {
-        case Some(rule) => PlacedExec(stage, name, rule.hosts)
+        case Some(rule) => LocatedExec(stage, Place(name, rule.hosts, None))
         case None => throw new Refusal(s"stage '$name': no rule of $file places it")
       }
   }
-}
-
-/** A stage whose partition i runs on host i, and again from the first host on. */
-case class PlacedExec(child: SparkPlan, stage: String, hosts: Seq[String]) extends UnaryExecNode {
-  override def output: Seq[Attribute] = child.output
-  override def outputPartitioning: Partitioning = child.outputPartitioning
-  override def outputOrdering: Seq[SortOrder] = child.outputOrdering
-  override protected def doExecute(): RDD[InternalRow] =
-    new PlacedRDD(child.execute(), stage, hosts)
-  override protected def withNewChildInternal(changed: SparkPlan): SparkPlan =
-    copy(child = changed)
-}
-
-private class PlacedRDD(before: RDD[InternalRow], stage: String, hosts: Seq[String])
-    extends RDD[InternalRow](before) {
-  setName(s"nova: $stage")
-  override val partitioner: Option[Partitioner] = before.partitioner
-  override protected def getPartitions: Array[Partition] = before.partitions
-  override def compute(part: Partition, context: TaskContext): Iterator[InternalRow] = {
-    val (here, there) = (SparkEnv.get.blockManager.blockManagerId.host, host(part))
-    if (here != there) {
-      throw new Refusal(s"Nova: stage '$stage': partition ${part.index} was to run on $there, and" +
-        s" Spark runs it on $here: is the executor of $there lost?")
-    }
-    before.iterator(part, context)
-  }
-  override protected def getPreferredLocations(part: Partition): Seq[String] = Seq(host(part))
-  private def host(part: Partition) = hosts(part.index % hosts.size)
 }

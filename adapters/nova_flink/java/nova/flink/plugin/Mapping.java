@@ -84,6 +84,9 @@ final class Mapping {
       }
     }
     String node = said.hasNonNull("node") ? said.get("node").asText() : null;
+    if (node != null && said.has("partitions")) {
+      throw wrong(part + ": " + key + ": node and partitions: give one");
+    }
     return new Entry(
         key,
         node,
