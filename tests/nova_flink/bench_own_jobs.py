@@ -1,0 +1,119 @@
+"""What the plug-in costs a job: ``python tests/nova_flink/bench_own_jobs.py [READINGS [TURNS]]``.
+
+One job is submitted in turn with the plug-in, and with every operator placed by its author. Both
+run on the same nodes of one cluster. It prints how long `flink run` took, and tuples/s.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from own_jobs_material import HERE, OwnClient, Service, cluster_of_others
+
+from nova_engines.compiling import compiler, pack
+from nova_flink import names
+from nova_flink.home import FlinkHome
+from nova_flink.rest import Rest
+
+NODES = """\
+nova: 1
+name: field
+nodes:
+  - {id: hill, capacity: 1, position: [-60, 60]}
+  - {id: shore, capacity: 1, position: [-55, 20]}
+  - {id: barn, capacity: 1000, position: [-30, 40]}
+  - {id: mill, capacity: 1, position: [-28, 30]}
+  - {id: hub, capacity: 1, position: [0, 0]}
+"""
+MAPPING = """\
+sources: {pressure: {node: hill, rate: 100}, humidity: {node: shore, rate: 100}}
+sinks: {"*": hub}
+"""
+WHERE = {"pressure": "hill", "humidity": "shore", "join": "barn", "results": "hub"}
+JOB = re.compile(r"JobID ([0-9a-f]{32})")
+
+
+def main(readings: int, turns: int) -> None:
+    """Print a line for each turn, and the medians of all but the first."""
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        cluster_of_others(Path(scratch) / "cluster") as cluster,
+        Service(Path(scratch) / "service") as service,
+    ):
+        path = Path(scratch)
+        (path / "client").mkdir()
+        client = OwnClient(cluster.home, cluster.rest.url, path / "client")
+        (path / "nodes.yaml").write_text(NODES)
+        (path / "mapping.yaml").write_text(MAPPING)
+        jar = _jar(cluster.home, path)
+        ways = {
+            "by hand": (["-Dexecution.target=remote"], ["by-hand"]),
+            "plug-in": (
+                [
+                    f"-Dnova.service={service.url}",
+                    f"-Dnova.nodes={path / 'nodes.yaml'}",
+                    f"-Dnova.mapping={path / 'mapping.yaml'}",
+                ],
+                [],
+            ),
+        }
+        took: dict[str, list[float]] = {way: [] for way in ways}
+        rate: dict[str, list[float]] = {way: [] for way in ways}
+        for turn in range(turns + 1):
+            for way, (settings, more) in ways.items():
+                begun = time.perf_counter()
+                said = subprocess.run(
+                    [
+                        *(str(cluster.home.flink / "bin" / "flink"), "run", "-d", *settings),
+                        *("-c", "Counted", str(jar), str(readings), *more),
+                    ],
+                    env=client.environment,
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                ).stdout
+                seconds = time.perf_counter() - begun
+                found = JOB.search(said)
+                assert found, said
+                each_s = 2 * readings / _run(cluster.rest, found[1])
+                print(f"{way}: submitted in {seconds:.2f} s, {each_s:,.0f} tuples/s", flush=True)
+                if turn:
+                    took[way].append(seconds)
+                    rate[way].append(each_s)
+        hand, own = (median(took[way]) for way in ways)
+        print(f"submission: by hand {hand:.2f} s, plug-in {own:.2f} s: {own - hand:+.2f} s")
+        hand, own = (median(rate[way]) for way in ways)
+        print(f"tuples/s: by hand {hand:,.0f}, plug-in {own:,.0f}: {own / hand:.3f} times")
+
+
+def _jar(home: FlinkHome, path: Path) -> Path:
+    classes, jar = path / "classes", path / "counted.jar"
+    command = [compiler(), "--release", "11", "-nowarn", "-cp", ":".join(map(str, home.jars))]
+    subprocess.run([*command, "-d", str(classes), str(HERE / "java" / "Counted.java")], check=True)
+    pack(classes, "", jar)
+    return jar
+
+
+def _run(rest: Rest, job: str) -> float:
+    """Seconds that a job's operators took, which have to be where they belong."""
+    state = rest.wait_ended(job, timeout_s=600)
+    assert state == "FINISHED", rest.exceptions(job)
+    vertices = rest.job(job)["vertices"]
+    for word, node in WHERE.items():
+        (vertex,) = (one for one in vertices if word in one["name"].lower())
+        (subtask,) = rest.subtasks(job, vertex["id"])
+        found = names.node_of_task_manager(subtask["taskmanager-id"])
+        assert found == node, f"{vertex['name']} is at {found}"
+    end = max(vertex["end-time"] for vertex in vertices)
+    return float(end - min(vertex["start-time"] for vertex in vertices)) / 1000
+
+
+if __name__ == "__main__":
+    asked = [int(one) for one in sys.argv[1:]]
+    main(*asked, *(3_000_000, 5)[len(asked) :])
