@@ -33,8 +33,9 @@ from nova_core.model.syntax import read_typed
 from nova_core.model.validation import check_ids, validate_problem
 
 OPTIONAL = {
-    "nodes": ("memory", "cost", "tags", "host", "height", "penalty"),
+    "nodes": ("memory", "cost", "tags", "host", "height", "penalty", "cpu"),
     "sources": ("tuple_bytes", "key"),
+    "latency_pairs": ("mbit",),
 }
 Table = Rows | Columns
 # From node names, measured latencies as a matrix and as pairs, and the place errors name, to
@@ -326,7 +327,8 @@ class Assembly:
         if rows is UNSET and (tables is UNSET or tables.latency_pairs is UNSET):
             return None
         table = self._table("latency_pairs", rows)
-        return PairLatencies(*self._ends(table), table.floats("ms"))
+        more = self._optional("latency_pairs", table)
+        return PairLatencies(*self._ends(table), table.floats("ms"), **more)
 
     @cached_property
     def _latency(self) -> Floats | None:

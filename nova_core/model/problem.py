@@ -55,6 +55,7 @@ class Nodes:
             node adds to the distance (Vivaldi's height); None for none.
         penalty: (n,) what hosting on the node counts as per leg, ms: weighted metrics of single
             nodes such as load or money, which latencies do not include; None for none.
+        cpu: (n,) cores, NaN where they are not known, or None.
     """
 
     ids: Strings
@@ -67,6 +68,7 @@ class Nodes:
     host: Strings | None = None
     height: Floats | None = None
     penalty: Floats | None = None
+    cpu: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -171,11 +173,14 @@ class PairLatencies:
         source: (m,) node index at one end.
         target: (m,) node index at the other end.
         latency: (m,) ms; a pair is measured once, in either direction.
+        mbit: (m,) Mbit/s that fit through in each direction, NaN where it is not known, or None.
+            It limits nothing: `Links` has budgets.
     """
 
     source: Ints
     target: Ints
     latency: Floats
+    mbit: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.latency)

@@ -50,6 +50,7 @@ class NodeRow(_Struct):
         Meta(description="may host operators; true unless the node is the sink of a join"),
     ] = UNSET
     memory: Annotated[NonNegative | UnsetType | None, Meta(description="bytes")] = UNSET
+    cpu: Annotated[NonNegative | UnsetType | None, Meta(description="cores")] = UNSET
     cost: Annotated[NonNegative | UnsetType | None, Meta(description="money per time")] = UNSET
     tags: list[str] | UnsetType = UNSET
     host: Annotated[str | UnsetType | None, Meta(description="network address")] = UNSET
@@ -133,6 +134,10 @@ class PairLatencyRow(_Struct, rename={"source": "from", "target": "to"}):
     source: Name
     target: Name
     ms: Milliseconds
+    mbit: Annotated[
+        Positive | UnsetType | None,
+        Meta(description="Mbit/s that fit through in each direction; for cost models alone"),
+    ] = UNSET
 
 
 class LatencyPart(_Struct):

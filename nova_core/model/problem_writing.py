@@ -22,7 +22,7 @@ def problem_tables(problem: Problem) -> dict[str, Table]:
     tables: dict[str, dict[str, Any]] = {
         "nodes": {"id": n.ids, "position": n.position, "capacity": n.capacity, "worker": n.worker}
         | {"memory": n.memory, "cost": n.cost, "tags": n.tags, "host": n.host}
-        | {"height": n.height, "penalty": n.penalty},
+        | {"height": n.height, "penalty": n.penalty, "cpu": n.cpu},
         "sources": {"id": s.ids, "node": Named(s.node, n.ids), "stream": s.stream, "rate": s.rate}
         | {"key": s.key, "tuple_bytes": s.tuple_bytes},
     }
@@ -38,7 +38,7 @@ def problem_tables(problem: Problem) -> dict[str, Table]:
         tables["links"] = ends | {"budget": k.budget}
     if (p := problem.measured) is not None:
         ends = {"from": Named(p.source, n.ids), "to": Named(p.target, n.ids)}
-        tables["latency_pairs"] = ends | {"ms": p.latency}
+        tables["latency_pairs"] = ends | {"ms": p.latency, "mbit": p.mbit}
     return {
         name: {column: values for column, values in table.items() if values is not None}
         for name, table in tables.items()

@@ -27,6 +27,8 @@ def hosts_document(
 ) -> dict[str, Any]:
     """Nodes and latencies of a problem document; the sink hosts no joins.
 
+    CPU, memory and bandwidth are those of the inventory.
+
     Args:
         inventory: of the hosts.
         capacity: C_a by host, tuples/s; a host without one is unlimited.
@@ -41,8 +43,14 @@ def hosts_document(
             row["worker"] = False
         if host.memory is not None:
             row["memory"] = host.memory
+        if host.cpu is not None:
+            row["cpu"] = host.cpu
         nodes.append(Row(row | {"tags": [host.role]}))
-    pairs = [Row({"from": a, "to": b, "ms": number(round(ms, DIGITS))}) for a, b, ms in latency]
+    pairs = []
+    for a, b, ms in latency:
+        row = {"from": a, "to": b, "ms": number(round(ms, DIGITS))}
+        mbit = inventory.link(a, b).bandwidth_mbit
+        pairs.append(Row(row if mbit is None else row | {"mbit": number(mbit)}))
     return {"nodes": nodes, "latency": {"pairs": pairs}}
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EARTH_RADIUS = 6371.0088  # km, mean
 LEFT, RIGHT, JOIN = "pressure", "humidity", "join"
 MANIFEST, JOURNAL = "manifest.json", "_commit.json"
-_NODE_COLUMNS = ("capacity", "worker", "memory", "cost", "tags", "host", "height", "penalty")
+_NODE_COLUMNS = ("capacity", "worker", "memory", "cost", "tags", "host", "height", "penalty", "cpu")
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def _nodes(topology: Path) -> tuple[Any, Floats | None]:
         return _nodes_of_problem(topology), None
     kinds: Any = {"id": "text", "capacity": "capacity", "worker": "flag", "tags": "text"}
     kinds |= {"host": "text", "memory": "number", "cost": "number", "lat": "number"}
-    kinds |= {"lon": "number", "height": "number", "penalty": "number"}
+    kinds |= {"lon": "number", "height": "number", "penalty": "number", "cpu": "number"}
     kinds |= POSITION_KINDS
     table = read_columns(topology, kinds, ProblemError)
     for needed in ("id", "capacity"):
@@ -187,7 +187,8 @@ def _arrow(table: Any, ids: Any) -> Any:
         elif name == "worker":
             columns[name] = table.flags(name, np.ones(len(table), bool))
         elif name not in ("id", "lat", "lon"):
-            columns[name] = table.floats(name, np.nan if name in ("memory", "cost") else None)
+            missing = np.nan if name in ("memory", "cost", "cpu") else None
+            columns[name] = table.floats(name, missing)
     return pa.table(columns)
 
 

@@ -49,6 +49,7 @@ def problem_of(state: LiveState) -> Problem:
         host=_labels(n.host, node, b.host is not None),
         height=height if b.height is not None or height.any() else None,
         penalty=penalty if b.penalty is not None or penalty.any() else None,
+        cpu=_optional(n.cpu[node], b.cpu is not None),
     )
     sources = Sources(
         ids=_names(s.ids, source),
@@ -153,7 +154,8 @@ def _measured(state: LiveState, new_node: Ints) -> PairLatencies | None:
     lasting[list(state.strayed)] = False
     kept = lasting[measured.source] & lasting[measured.target]
     source, target = new_node[measured.source[kept]], new_node[measured.target[kept]]
-    return PairLatencies(source, target, measured.latency[kept])
+    mbit = None if measured.mbit is None else measured.mbit[kept]
+    return PairLatencies(source, target, measured.latency[kept], mbit)
 
 
 def _latency(problem: Problem, base: Problem, state: LiveState, node: Ints) -> Floats:

@@ -94,7 +94,7 @@ class RemoveSource(_Event, tag="remove-source"):
 
 
 class ChangeRate(_Event, tag="change-rate"):
-    """A source sends more or fewer tuples; the output of its joins changes in proportion."""
+    """A source sends more or fewer tuples; its joins emit in proportion to their slower input."""
 
     source: Name
     rate: Rate

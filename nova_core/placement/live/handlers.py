@@ -155,6 +155,7 @@ def add_worker(placer: Placer, event: AddWorker, overload: bool) -> None:
     n.capacity[row] = n.free[row] = finite(given.capacity, where)
     n.worker[row] = True if given.worker is UNSET else given.worker
     n.memory[row], n.cost[row] = _or(given.memory, math.nan), _or(given.cost, math.nan)
+    n.cpu[row] = _or(given.cpu, math.nan)
     n.alive[row], n.first[row], n.pieces[row] = True, NOWHERE, 0
     s.put(s.node_index, given.id, row)
     _update_index(s, row)
@@ -605,12 +606,16 @@ def change_rate(placer: Placer, event: ChangeRate, overload: bool) -> None:
     s = placer.state
     source = _row(s.source_index, "source", event.source)
     rate = _positive(event.rate, "change-rate: rate")
-    ratio = rate / float(s.sources.rate[source])
+    rates = s.sources.rate
     pairs = sorted(s.pairs_of_source.of(source))
     placed = {pair: s.detach(pair) for pair in pairs}
+    # A join emits in proportion to its slower input (`nova_core.model.matching`).
+    inputs = [s.pairs.row[pair][:2].tolist() for pair in pairs]
+    slower = [min(rates.item(left), rates.item(right)) for left, right in inputs]
     s.set(s.sources.rate, source, rate)
-    for pair in pairs:
+    for pair, (left, right), then in zip(pairs, inputs, slower, strict=True):
         before = s.pairs.output.item(pair)
+        ratio = min(rates.item(left), rates.item(right)) / then
         output = _positive(before * ratio, f"change-rate: rate {rate}: output_rate of a pair")
         s.set(s.pairs.output, pair, output)
         s.emit(s.pairs.row.item(pair, SINK), output - before)

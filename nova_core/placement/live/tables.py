@@ -75,6 +75,7 @@ class NodeRows(_Rows):
         pieces: (n,) how many pairs run there in pieces.
         memory: (n,) bytes, NaN for not known.
         cost: (n,) money, NaN for not known.
+        cpu: (n,) cores, NaN for not known.
         tags: comma-separated labels.
         host: network addresses.
     """
@@ -89,6 +90,7 @@ class NodeRows(_Rows):
     pieces: Ints
     memory: Floats
     cost: Floats
+    cpu: Floats
     tags: list[str]
     host: list[str]
 
@@ -108,6 +110,7 @@ class NodeRows(_Rows):
             pieces=np.zeros(count, np.int64),
             memory=_filled(n.memory, count, np.nan),
             cost=_filled(n.cost, count, np.nan),
+            cpu=_filled(n.cpu, count, np.nan),
             tags=[""] * count if n.tags is None else n.tags.tolist(),
             host=[""] * count if n.host is None else n.host.tolist(),
             alive=np.ones(count, bool),

@@ -82,7 +82,7 @@ def test_a_refused_event_is_told_and_the_rest_goes_on(
     file = tmp_path / "e.jsonl"
     file.write_text(
         "nonsense\n\n"
-        '{"event": "change-rate", "source": "n1", "rate": 100000}\n'
+        '{"event": "change-capacity", "node": "sink", "capacity": 1}\n'
         '{"event": "fail-node", "node": "nix"}\n'
         '{"event": "change-rate", "source": "n1", "rate": 24}\n'
     )
@@ -274,7 +274,7 @@ def test_bad_input_is_refused(refused, problem: Path, plan: Path, tmp_path: Path
     assert f"{events}: line 2: event: 'nix' is none" in refused(
         "replan", problem, plan, events, "-o", out
     )
-    events.write_text('{"event": "change-rate", "source": "n1", "rate": 90000}\n')
+    events.write_text('{"event": "change-capacity", "node": "sink", "capacity": 1}\n')
     assert "tuples/s are missing" in refused("replan", problem, plan, events, "-o", out)
     assert "cannot be read" in refused("replan", problem, plan, tmp_path / "nix", "-o", out)
     assert "no directory" in refused("replan", problem, plan, events, "-o", tmp_path / "a/b.json")

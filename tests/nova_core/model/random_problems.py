@@ -89,6 +89,7 @@ def problems(draw: st.DrawFn) -> Problem:
         host=some(draw, np.array([draw(hosts) for _ in range(count)], np.str_)),
         height=some(draw, column(draw, count, milliseconds)),
         penalty=some(draw, column(draw, count, amounts)),
+        cpu=some(draw, column(draw, count, unknown)),
     )
     axes = st.integers(0, nodes.position.shape[1] - 1)
     total = 2 * per_side * joins
@@ -129,9 +130,16 @@ def problems(draw: st.DrawFn) -> Problem:
         links=Links(*_node_pairs(draw, count, True, amounts)),
         latency=some(draw, _dense(draw, count)),
         name=draw(names),
-        measured=some(draw, PairLatencies(*_node_pairs(draw, count, False, milliseconds))),
+        measured=some(draw, _measured(draw, count)),
         metrics=tuple(distinct_names(draw, draw(axes)).tolist()),
     ).validate()
+
+
+def _measured(draw: st.DrawFn, count: int) -> PairLatencies:
+    source, target, latency = _node_pairs(draw, count, False, milliseconds)
+    sizes = st.one_of(st.just(np.nan), st.floats(1, 1e6))
+    mbit = some(draw, column(draw, len(source), sizes)) if len(source) else None
+    return PairLatencies(source, target, latency, mbit)
 
 
 def _node_pairs(

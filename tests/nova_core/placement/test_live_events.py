@@ -230,9 +230,16 @@ def test_rates_move_only_what_no_longer_fits() -> None:
     live = live_of(problem(), ["near"])
     assert apply(live, event="change-rate", source="l0", rate=35).empty
     assert free_capacity(live)["near"] == 0
-    assert live.problem().matrix.output_rate.tolist() == [14]
+    assert live.problem().matrix.output_rate.tolist() == [10]
     delta = apply(live, event="change-rate", source="l0", rate=200)
     assert moves(delta) or delta.cuts
+
+
+def test_a_join_emits_in_proportion_to_its_slower_input() -> None:
+    live = live_of(problem(), ["far"])
+    for source, rate, output in (("l0", 50, 10), ("r0", 75, 20), ("l0", 5, 2), ("r0", 25, 2)):
+        apply(live, event="change-rate", source=source, rate=rate)
+        assert live.problem().matrix.output_rate.tolist() == [pytest.approx(output)]
 
 
 def test_a_join_that_fits_nowhere_whole_is_cut() -> None:

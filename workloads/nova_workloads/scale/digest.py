@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,13 @@ import numpy as np
 from nova_core.errors import ProblemError
 from nova_core.model.columnar import part_files
 from nova_core.model.files import UNLIMITED
-from nova_core.model.problem import Joins, Links, hash_array, hash_column, hash_table
+from nova_core.model.problem import Joins, Links, PairLatencies, hash_array, hash_column, hash_table
 from nova_workloads.scale.part import rows_of_lists
 from nova_workloads.scale.tables import Problem
 
 # What stands for no value in columns that may have none.
 NUMBERS = {"memory": np.nan, "cost": np.nan, "height": np.nan, "penalty": 0.0}
-NUMBERS |= {"tuple_bytes": np.nan}
+NUMBERS |= {"tuple_bytes": np.nan, "cpu": np.nan}
 
 
 def digest_of(problem: Problem, joins: Joins, sources: Path, pairs: Path) -> str:
@@ -40,7 +41,7 @@ def digest_of(problem: Problem, joins: Joins, sources: Path, pairs: Path) -> str
         nodes.numbers(name, name, "<f8")
     for name in ("tags", "host"):
         nodes.text(name, name)
-    for name in ("height", "penalty"):
+    for name in ("height", "penalty", "cpu"):
         nodes.numbers(name, name, "<f8")
     given = _Table("Sources", h, problem.files("sources"), problem.count("sources"))
     located = _Table("Sources", h, part_files(sources, ProblemError), given.count)
@@ -58,7 +59,7 @@ def digest_of(problem: Problem, joins: Joins, sources: Path, pairs: Path) -> str
     matrix.numbers("output_rate", "output_rate", "<f8")
     hash_table(h, Links.none())
     h.update(b"metrics:();")
-    for name in ("latency", "measured.source", "measured.target", "measured.latency"):
+    for name in ("latency", *(f"measured.{one.name}" for one in fields(PairLatencies))):
         hash_array(h, name, None)
     return h.hexdigest()
 
