@@ -5,12 +5,28 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nova_core.errors import NovaError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+class Span(NamedTuple):
+    """The oldest and the newest of the readings that a result is made of.
+
+    Attributes:
+        oldest_ms: its event time.
+        oldest_us: when it was emitted, us since the epoch.
+        newest_ms: see oldest_ms.
+        newest_us: see oldest_us.
+    """
+
+    oldest_ms: int
+    oldest_us: int
+    newest_ms: int
+    newest_us: int
 
 
 @dataclass(frozen=True)
@@ -19,13 +35,13 @@ class QueryResults:
 
     Attributes:
         rows: event time in ms, then the columns.
-        emit_us: when the last reading that each is made of was emitted, us since the epoch.
+        spans: of the readings of each.
         arrive_us: when each arrived.
         complete: whether the sink said that no more will come.
     """
 
     rows: list[tuple[int | float | str, ...]]
-    emit_us: list[int]
+    spans: list[Span]
     arrive_us: list[int]
     complete: bool
 
@@ -44,11 +60,15 @@ class QueryRows:
         return sum(len(one.rows) for one in self.of_query.values())
 
     def __getitem__(self, column: str) -> NDArray[Any]:
-        """``emit_us`` or ``arrive_us``."""
+        """``arrive_us``, or one of `Span`."""
         import numpy as np
 
-        parts = [np.array(getattr(one, column), np.int64) for one in self.of_query.values()]
-        return np.concatenate(parts)
+        if column == "arrive_us":
+            parts = [np.array(one.arrive_us, np.int64) for one in self.of_query.values()]
+            return np.concatenate(parts)
+        field = Span._fields.index(column)
+        spans = [np.array(one.spans, np.int64).reshape(-1, 4) for one in self.of_query.values()]
+        return np.concatenate(spans)[:, field]
 
     @property
     def complete(self) -> bool:
@@ -62,18 +82,18 @@ def read_rows(path: Path) -> QueryResults:
     Raises:
         NovaError: where the file cannot be read, or lacks what the sink says it has written.
     """
-    rows, emit_us, arrive_us = [], [], []
+    rows, spans, arrive_us = [], [], []
     try:
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
                 if not line.endswith("\n"):
                     break  # being written
                 try:
-                    time_ms, emit, arrive, *fields = json.loads(line)
+                    time_ms, a, b, c, d, arrive, *fields = json.loads(line)
                 except ValueError as error:
                     raise NovaError(f"{path}: line {number}: no result: {error}") from error
                 rows.append((time_ms, *fields))
-                emit_us.append(emit)
+                spans.append(Span(a, b, c, d))
                 arrive_us.append(arrive)
         end = path.with_name(f"{path.name}.end")
         complete = end.is_file()
@@ -81,4 +101,4 @@ def read_rows(path: Path) -> QueryResults:
             raise NovaError(f"{path}: {len(rows)} results: expected {end.read_text().strip()}")
     except OSError as error:
         raise NovaError(f"{path}: {error.strerror}") from error
-    return QueryResults(rows, emit_us, arrive_us, complete)
+    return QueryResults(rows, spans, arrive_us, complete)

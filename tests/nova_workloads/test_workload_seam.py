@@ -14,7 +14,7 @@ from nova_core.model.expressions import Column
 from nova_core.model.problem import Problem
 from nova_core.strategies.base import place
 from nova_engines.query_flow import Readings, from_plan
-from nova_engines.query_results import QueryResults, QueryRows
+from nova_engines.query_results import QueryResults, QueryRows, Span
 from nova_harness.experiment.problem import problem_document, problem_of
 from nova_testbed.inventory import Inventory, read_inventory
 from nova_workloads.base import Traffic, Workload, names, workload
@@ -83,7 +83,7 @@ def test_a_workload_from_another_package(inventory: Inventory, tmp_path: Path) -
     flow = streams.flow(START_MS, 2.0)
     assert flow.count == 100
     assert streams.expected_rate == 3 * 50
-    reference = streams.reference(flow.start_ms, flow.count)
+    reference = streams.reference(flow)
     assert reference.total == 2 * streams.expected_rate
     assert streams.compare(plan, flow, empty_records(), finished=True).lost == reference.total
 
@@ -151,9 +151,13 @@ def test_readings_are_repeated_and_results_compared(
     ]
 
     def came(rows: list[Any]) -> QueryRows:
-        emit = [1000 * (START_MS + 5000) + 500_000 * k for k, _ in enumerate(rows)]
-        late = [one + 2000 for one in emit]
-        return QueryRows({"wear": QueryResults(rows, emit, late, complete=True)})
+        event = [START_MS + 1000 * k for k, _ in enumerate(rows)]
+        # Emitted a ms after they were due, at twice their own speed; two ms later they arrive.
+        emit = [1000 * (START_MS + 5000) + 500_000 * k + 1000 for k, _ in enumerate(rows)]
+        moments = zip(event, emit, strict=True)
+        spans = [Span(time - 100, at - 50_000, time, at) for time, at in moments]
+        late = [at + 2000 for at in emit]
+        return QueryRows({"wear": QueryResults(rows, spans, late, complete=True)})
 
     found = streams.compare(plan, flow, came(rows), finished=True)
     assert found.ok and found.expected == len(rows) == 16, found
@@ -163,9 +167,14 @@ def test_readings_are_repeated_and_results_compared(
     assert (found.lost, found.cut_off) == (0, 4)
     table = streams.samples(plan, flow, came(rows), (0, 2**60))
     assert table.column("measured").to_pylist() == [True] * 16
+    columns = {name: table.column(name).to_numpy() for name in table.column_names}
+    due = columns["right_due_us"]
+    for what, us in (("right_emit", 1000), ("arrive", 3000), ("left_due", -50_000)):
+        assert np.abs(columns[f"{what}_us"] - due - us).max() < 10
 
 
 def test_texts_of_results_may_hold_what_ends_lines_elsewhere(tmp_path: Path) -> None:
-    (tmp_path / "results").write_text('[1, 2, 3, "a\u2028b"]\n[4, 5, 6, ""]\n', "utf-8")
+    lines = '[1, 0, 0, 1, 2, 3, "a\u2028b"]\n[4, 4, 4, 4, 5, 6, ""]\n'
+    (tmp_path / "results").write_text(lines, "utf-8")
     rows = read_delivered(tmp_path / "results", [Column("s", "place", "text")])
     assert rows == [(1, "a\u2028b"), (4, "")]

@@ -37,12 +37,10 @@ def summary(samples: pa.Table, tuples_per_s: float, measured_us: tuple[int, int]
     later_emit = np.maximum(c["left_emit_us"], c["right_emit_us"])
     arrived = (c["arrive_us"] >= measured_us[0]) & (c["arrive_us"] < measured_us[1])
     sides = [(c[f"{side}_emit_us"] - c[f"{side}_due_us"])[chosen] for side in ("left", "right")]
-    # Of queries nobody knows when readings were due.
-    lateness = np.concatenate(sides) if "query" not in c else np.empty(0, np.int64)
     return Summary(
         latency_ms=percentiles((c["arrive_us"] - later_due)[chosen]),
         from_emit_ms=percentiles((c["arrive_us"] - later_emit)[chosen]),
-        source_lateness_ms=percentiles(lateness),
+        source_lateness_ms=percentiles(np.concatenate(sides)),
         throughput_results_per_s=float(arrived.sum() / ((measured_us[1] - measured_us[0]) / 1e6)),
         throughput_tuples_per_s=tuples_per_s,
         results=int(chosen.sum()),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nova_core.errors import NovaError
 from nova_core.model.expressions import Call, Column, Constant, Expression
 from nova_core.model.query_binding import Bound, Window, bind
+from nova_engines.query_results import Span
 from nova_workloads.comparison import EXAMPLES, Comparison
 from nova_workloads.queries.readings import table_of
 
@@ -211,7 +212,7 @@ def _compare_group(
 
 
 def read_delivered(path: Path, columns: Sequence[Column]) -> list[ResultRow]:
-    """Results as sinks write them: a JSON array a line, of which two moments are left out.
+    """Results as sinks write them: a JSON array a line; moments are left out but the event time.
 
     Raises:
         NovaError: naming the line that is none.
@@ -229,7 +230,7 @@ def read_delivered(path: Path, columns: Sequence[Column]) -> list[ResultRow]:
             fields = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise NovaError(f"{path}: line {number}: no JSON: {error}") from error
-        wanted = [int, int, int]
+        wanted = [int] * (len(Span._fields) + 2)
         good = isinstance(fields, list) and len(fields) == len(wanted) + len(columns)
         good = good and all(type(one) is kind for one, kind in zip(fields, wanted, strict=False))
         good = good and all(
@@ -238,7 +239,7 @@ def read_delivered(path: Path, columns: Sequence[Column]) -> list[ResultRow]:
         )
         if not good:
             names = ", ".join(f"{column.name} ({column.type})" for column in columns)
-            raise NovaError(f"{path}: line {number}: expected time, two moments, {names}")
+            raise NovaError(f"{path}: line {number}: expected time, five moments, {names}")
         values = [
             float(one) if column.type == "float" else one
             for one, column in zip(fields[len(wanted) :], columns, strict=True)

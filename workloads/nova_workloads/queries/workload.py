@@ -247,19 +247,21 @@ class QueryStreams:
     def samples(
         self, plan: Plan, flow: Readings, records: QueryRows, measured_us: tuple[int, int]
     ) -> pa.Table:
-        """Results; when the last reading of each was due is not known, only when it was emitted."""
+        """Results; left is the oldest reading of each, right the newest."""
         import pyarrow as pa
 
-        emit = records["emit_us"]
         columns: dict[str, Any] = {
             "query": np.repeat(
                 list(records.of_query), [len(one.rows) for one in records.of_query.values()]
             ),
             "arrive_us": records["arrive_us"],
-            "measured": (emit >= measured_us[0]) & (emit < measured_us[1]),
         }
-        for name in ("left_due_us", "right_due_us", "left_emit_us", "right_emit_us"):
-            columns[name] = emit
+        for side, which in (("left", "oldest"), ("right", "newest")):
+            since = (records[f"{which}_ms"] - flow.first_ms) * 1000 / flow.speed
+            columns[f"{side}_due_us"] = flow.start_ms * 1000 + np.floor(since).astype(np.int64)
+            columns[f"{side}_emit_us"] = records[f"{which}_us"]
+        due = columns["right_due_us"]
+        columns["measured"] = (due >= measured_us[0]) & (due < measured_us[1])
         return pa.table({name: pa.array(values) for name, values in columns.items()})
 
     def tuples_per_s(self, samples: pa.Table, measured_us: tuple[int, int]) -> float:

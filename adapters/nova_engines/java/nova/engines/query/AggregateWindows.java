@@ -18,7 +18,7 @@ public final class AggregateWindows extends Windows<Map<List<Object>, AggregateW
 
   /** What is known of a group. */
   static final class Group {
-    private long emitUs;
+    private Span span;
     private final Object[] sums;
 
     Group(int width) {
@@ -61,7 +61,7 @@ public final class AggregateWindows extends Windows<Map<List<Object>, AggregateW
       key[i] = field.equals(-0.0) ? (Object) 0.0 : field;
     }
     Group group = found.computeIfAbsent(Arrays.asList(key), any -> new Group(2 * functions.length));
-    group.emitUs = Math.max(group.emitUs, row.emitUs);
+    group.span = group.span == null ? row.span : group.span.and(row.span);
     int next = groups.length;
     for (int i = 0; i < functions.length; i++) {
       boolean mean = functions[i].equals("mean");
@@ -97,7 +97,7 @@ public final class AggregateWindows extends Windows<Map<List<Object>, AggregateW
 
   @Override
   protected void results(Map<List<Object>, Group> found, Results out) {
-    found.forEach((key, group) -> out.add(group.emitUs, fields(key, group)));
+    found.forEach((key, group) -> out.add(group.span, fields(key, group)));
   }
 
   private Object[] fields(List<Object> key, Group group) {

@@ -54,7 +54,7 @@ public final class JoinWindows extends Windows<JoinWindows.Pane> {
                   Object[] both = Arrays.copyOf(one.fields, one.fields.length + other.fields.length);
                   System.arraycopy(other.fields, 0, both, one.fields.length, other.fields.length);
                   if (condition == null || condition.holds(both)) {
-                    out.add(Math.max(one.emitUs, other.emitUs), both);
+                    out.add(one.span.and(other.span), both);
                   }
                 }
               }

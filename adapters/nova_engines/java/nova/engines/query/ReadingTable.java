@@ -46,6 +46,6 @@ public final class ReadingTable {
           fields[i] = new String(text, StandardCharsets.UTF_8);
       }
     }
-    return new Row(0, timeMs, sequence, emitUs, fields);
+    return new Row(0, timeMs, sequence, new Span(timeMs, emitUs), fields);
   }
 }

@@ -13,6 +13,8 @@ public final class Row {
   private static final int INT = 0;
   private static final int FLOAT = 1;
   private static final int TEXT = 2;
+  // Beside the input of what is not a reading.
+  private static final int SPAN = 16;
 
   /** Which input of its consumer it is of. */
   public final int input;
@@ -23,35 +25,41 @@ public final class Row {
   /** Number among what its operator emitted, from 0; it says which partition it is of. */
   public final long sequence;
 
-  /** When the last reading that it is made of was emitted, us since the epoch. */
-  public final long emitUs;
+  /** Of the readings that it is made of. */
+  public final Span span;
 
   /** Long, Double or String each. */
   public final Object[] fields;
 
-  public Row(int input, long timeMs, long sequence, long emitUs, Object[] fields) {
+  public Row(int input, long timeMs, long sequence, Span span, Object[] fields) {
     this.input = input;
     this.timeMs = timeMs;
     this.sequence = sequence;
-    this.emitUs = emitUs;
+    this.span = span;
     this.fields = fields;
   }
 
   /** The same tuple as another input's. */
   public Row as(int other) {
-    return other == input ? this : new Row(other, timeMs, sequence, emitUs, fields);
+    return other == input ? this : new Row(other, timeMs, sequence, span, fields);
   }
 
   /** The same tuple with other fields. */
   public Row with(Object[] others) {
-    return new Row(input, timeMs, sequence, emitUs, others);
+    return new Row(input, timeMs, sequence, span, others);
   }
 
   public void write(DataOutput out) throws IOException {
-    out.writeByte(input);
+    boolean single = span.single(timeMs);
+    out.writeByte(single ? input : input | SPAN);
     out.writeLong(timeMs);
     out.writeLong(sequence);
-    out.writeLong(emitUs);
+    out.writeLong(span.newestUs);
+    if (!single) {
+      out.writeLong(span.newestMs);
+      out.writeLong(span.oldestMs);
+      out.writeLong(span.oldestUs);
+    }
     out.writeShort(fields.length);
     for (Object field : fields) {
       if (field instanceof Long) {
@@ -70,10 +78,17 @@ public final class Row {
   }
 
   public static Row read(DataInput in) throws IOException {
-    int input = in.readByte();
+    int first = in.readByte();
     long timeMs = in.readLong();
     long sequence = in.readLong();
-    long emitUs = in.readLong();
+    long newestUs = in.readLong();
+    Span span;
+    if ((first & SPAN) == 0) {
+      span = new Span(timeMs, newestUs);
+    } else {
+      long newestMs = in.readLong();
+      span = new Span(in.readLong(), in.readLong(), newestMs, newestUs);
+    }
     Object[] fields = new Object[in.readShort()];
     for (int i = 0; i < fields.length; i++) {
       int type = in.readByte();
@@ -87,6 +102,6 @@ public final class Row {
         fields[i] = new String(text, StandardCharsets.UTF_8);
       }
     }
-    return new Row(input, timeMs, sequence, emitUs, fields);
+    return new Row(first & ~SPAN, timeMs, sequence, span, fields);
   }
 }

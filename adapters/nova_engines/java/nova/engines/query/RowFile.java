@@ -8,9 +8,10 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 
 /**
- * Results in a file on the sink's host, a JSON array a line: event time (ms), when the last reading
- * it is made of was emitted and when it arrived (us since the epoch), then its fields. PATH.end says
- * that no more will come, and how many there are.
+ * Results in a file on the sink's host, a JSON array a line: event time (ms); event time (ms) of the
+ * oldest reading it is made of, and when that was emitted (us since the epoch); the same of the newest
+ * one; when it arrived; then its fields. PATH.end says that no more will come, and how many there
+ * are.
  */
 public final class RowFile implements Closeable {
   private static final long FLUSH_US = 200_000;
@@ -33,8 +34,12 @@ public final class RowFile implements Closeable {
 
   /** Adds a result that arrived now. */
   public void add(Row row, long arriveUs) throws IOException {
-    StringBuilder line = new StringBuilder(64);
-    line.append('[').append(row.timeMs).append(',').append(row.emitUs).append(',').append(arriveUs);
+    StringBuilder line = new StringBuilder(128);
+    Span span = row.span;
+    line.append('[').append(row.timeMs);
+    line.append(',').append(span.oldestMs).append(',').append(span.oldestUs);
+    line.append(',').append(span.newestMs).append(',').append(span.newestUs);
+    line.append(',').append(arriveUs);
     for (Object field : row.fields) {
       line.append(',');
       if (field instanceof String) {

@@ -76,13 +76,13 @@ public abstract class Windows<W> {
       Map.Entry<Long, W> first = open.pollFirstEntry();
       results(
           first.getValue(),
-          (emitUs, fields) -> out.accept(new Row(0, first.getKey() - 1, emitted++, emitUs, fields)));
+          (span, fields) -> out.accept(new Row(0, first.getKey() - 1, emitted++, span, fields)));
     }
   }
 
   /** Takes the results of a window. */
   protected interface Results {
-    void add(long emitUs, Object[] fields);
+    void add(Span span, Object[] fields);
   }
 
   protected abstract W fresh();
