@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import re
 import struct
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from nova_core.errors import NovaError
@@ -18,6 +20,62 @@ PORTS = 1 << 16
 LONGEST_S = 86400.0
 INTEGER = 2**31 - 1  # the most that engines hold in 32 bits, and
 EXACT = 2**53 - 1  # in a float without rounding
+SECOND_US = 1_000_000
+
+# Begin and end, s after the start, and by what the rate is multiplied in between.
+Surge = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """When the tuples of a replay are due: parts of different rates, one after the other.
+
+    Attributes:
+        first: number of the first tuple of each part.
+        due_us: when it is due, us after the start.
+        rate: of the part, tuples/s.
+    """
+
+    first: tuple[int, ...]
+    due_us: tuple[int, ...]
+    rate: tuple[float, ...]
+
+    @classmethod
+    def of(cls, rate: float, surges: Sequence[Surge] = ()) -> Pace:
+        """Of a rate with surges; those that overlap are multiplied."""
+        found = cls((0,), (0,), (rate,))
+        for at in sorted({moment for begin, end, _ in surges for moment in (begin, end)}):
+            times = math.prod(times for begin, end, times in surges if begin <= at < end)
+            first = found.before(round(at * SECOND_US))
+            found = cls(
+                (*found.first, first),
+                (*found.due_us, found.due(first)),
+                (*found.rate, rate * times),
+            )
+        return found
+
+    def due(self, sequence: int) -> int:
+        """When a tuple is due, us after the start."""
+        part = bisect_right(self.first, sequence) - 1
+        since = (sequence - self.first[part]) * float(SECOND_US) / self.rate[part]
+        return self.due_us[part] + int(since)
+
+    def before(self, us: int) -> int:
+        """How many tuples are due before a time, us after the start."""
+        part = max(bisect_right(self.due_us, us) - 1, 0)
+        since = max(us - self.due_us[part], 0) * self.rate[part] / SECOND_US
+        sequence = self.first[part] + int(since)
+        # Rounding may put a tuple on either side.
+        while sequence > 0 and self.due(sequence - 1) >= us:
+            sequence -= 1
+        while self.due(sequence) < us:
+            sequence += 1
+        return sequence
+
+    def pack(self) -> bytes:
+        """For engines: first, due_us and rate of each part, as little-endian 64-bit floats."""
+        parts = zip(self.first, self.due_us, self.rate, strict=True)
+        return b"".join(struct.pack("<3d", *part) for part in parts)
 
 
 @dataclass(frozen=True)
@@ -26,7 +84,8 @@ class SourceStream:
 
     Attributes:
         source: id of the problem's source.
-        rate: tuples/s; tuple k of a replay is due ``floor(k * 1e6 / rate)`` us after the start.
+        rate: tuples/s; tuple k of a replay is due ``floor(k * 1e6 / rate)`` us after the start,
+            but for surges.
         sensor: name of the sensor; the source's id where it is empty.
         stream: the logical stream, ``pressure`` or ``humidity``.
         region: what it is joined within; the engine compares it.
@@ -42,6 +101,7 @@ class SourceStream:
             the epoch.
         group: Kafka's consumer group, for which is committed what has been read; none without.
         connect_s: for how long to try to connect to a socket, s; then the job fails.
+        surges: times in which a replay has another rate; on Flink only.
     """
 
     source: str
@@ -58,6 +118,7 @@ class SourceStream:
     begin: str = EARLIEST
     group: str = ""
     connect_s: float = 60.0
+    surges: tuple[Surge, ...] = ()
 
     def __post_init__(self) -> None:
         where = f"workload: source {self.source!r}"
@@ -65,6 +126,14 @@ class SourceStream:
             raise NovaError(f"{where}: kind {self.kind!r}: expected one of {', '.join(KINDS)}")
         if not (math.isfinite(self.rate) and self.rate > 0):
             raise NovaError(f"{where}: rate {self.rate:g}: expected more than 0 tuples/s")
+        if self.surges and self.kind != "replay":
+            raise NovaError(f"{where}: surges: only a replay has any")
+        for begin, end, times in self.surges:
+            if not (0 <= begin < end < math.inf and 0 < times < math.inf):
+                raise NovaError(
+                    f"{where}: surge {begin:g}, {end:g}, {times:g}: expected a begin, a later end, "
+                    "s, and a number above 0"
+                )
         if self.kind == "replay" and not self.values and self.path is None:
             raise NovaError(f"{where}: nothing to replay: give values or path")
         if not all(map(math.isfinite, self.values)):
@@ -115,6 +184,11 @@ class SourceStream:
         data = self.replayed()
         return struct.unpack(f"<{len(data) // 8}d", data)
 
+    @cached_property
+    def pace(self) -> Pace:
+        """When the tuples of a replay are due."""
+        return Pace.of(self.rate, self.surges)
+
     @property
     def endpoint(self) -> tuple[str, int]:
         """Host and port of a socket; port 0 where the address has no number."""
@@ -138,7 +212,8 @@ class Workload:
         start_ms: event time of every replay's first tuple, ms since the epoch; it is emitted then,
             or at once where that has passed.
         count: tuples per source, after which the job ends by itself; None is without end. A
-            socket that is closed before that is connected to again.
+            socket that is closed before that is connected to again. Sources with surges emit for
+            as long as they would without.
         keys: 1 matches all tuples of a window.
         every: tuples of one in so many keys match at all.
         watermark_ms: watermarks are as far apart, or as windows end, whichever is rarer.
@@ -202,6 +277,13 @@ class Workload:
                 return number
         known = ", ".join(s.source for s in self.sources)
         raise NovaError(f"workload: source {source!r} is not there; there are {known}")
+
+    def count_of(self, number: int) -> int | None:
+        """Tuples of a source, by its index, after which it ends; None is without end."""
+        one = self.sources[number]
+        if self.count is None or not one.surges:
+            return self.count
+        return one.pace.before(int(self.count * float(SECOND_US) / one.rate))
 
     def to_json(self) -> str:
         """As JSON text."""

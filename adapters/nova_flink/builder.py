@@ -155,7 +155,8 @@ class _Job:
         number = self.workload.index(one.source)
         stream, workload = self.workload.sources[number], self.workload
         kind, group = self.java.SensorTuple.type(), self.group(one)
-        count = -1 if workload.count is None else workload.count
+        ends = workload.count_of(number)
+        count = -1 if ends is None else ends
         watermarks = (workload.window_ms, workload.watermark_ms)
         if stream.kind == "kafka":
             strategy = self.java.MessageWatermarks(*watermarks)
@@ -178,7 +179,7 @@ class _Job:
                 function = self.java.PacedSource(
                     number,
                     stream.replayed(),
-                    float(stream.rate),
+                    stream.pace.pack(),
                     workload.start_ms,
                     count,
                     tick_us(workload),

@@ -172,6 +172,7 @@ USES: tuple[Use, ...] = (
     Use("bench kernels --sizes 100 --repeat 1 --instances {instance}", slow=True),
     Use("bench queries --sizes 20 --repeat 1"),
     Use("bench live --sizes 200 --events 10", slow=True),
+    Use("bench control --sizes 200 --seconds 10", slow=True),
     Use("bench costspace --sizes 50 --repeat 1", slow=True),
     Use(f"data fetch sensor-community out --everything --url {WEB} {FETCH}"),
     Use(f"data fetch ripe-atlas out --measurement 7 --url {WEB} {FETCH}"),

@@ -16,7 +16,7 @@ from nova_engines.dataflow import from_plan
 from nova_harness.control import sensing
 from nova_harness.control.deciding import Decider, Seen, Tuning, moves_of, node_row
 from nova_harness.control.joins_watch import BUSY, RECEIVED, JoinsWatch
-from nova_harness.control.sensing import Processes
+from nova_harness.control.sensing import HostView, HostWatch, Processes
 from nova_testbed.probing import ClockOffset
 
 TUNING = Tuning(lasting_s=4, cooldown_s=10, stable_s=15, memory_s=60)
@@ -49,12 +49,18 @@ class Watched:
     def __init__(self, placed: tuple[Problem, Plan], tuning: Tuning = TUNING) -> None:
         self.decider, self.now = Decider(*placed, tuning), 0.0
 
-    def after(self, seconds: float, view: dict[str, Seen], every: float = 0.5) -> list[str]:
+    def after(
+        self,
+        seconds: float,
+        view: dict[str, Seen],
+        every: float = 0.5,
+        rates: dict[str, float] | None = None,
+    ) -> list[str]:
         """What is decided meanwhile."""
         found = []
         for _ in range(round(seconds / every)):
             self.now += every
-            found += [each.what for each in self.decider.decide(view, self.now)]
+            found += [each.what for each in self.decider.decide(view, self.now, rates)]
         assert verify(self.decider.plan()).ok
         return found
 
@@ -122,6 +128,36 @@ def test_joins_that_fall_behind_move_and_their_host_is_not_tried_at_once(
     # Now nothing is slow there, as nothing is there.
     assert watched.after(55, seen()) == []
     assert watched.after(10, seen()) == ["near can do 70 % more"]
+
+
+def test_sources_that_emit_more_have_their_joins_placed_anew(
+    placed: tuple[Problem, Plan],
+) -> None:
+    watched = Watched(placed)
+    names = placed[0].sources.ids.tolist()
+    usual, surge = dict.fromkeys(names, 200.0), dict.fromkeys(names, 380.0)
+    assert watched.after(10, seen(), rates=usual) == []
+    for _ in range(5):
+        assert watched.after(3, seen(), rates=surge) == watched.after(1, seen(), rates=usual) == []
+    (decided,) = watched.after(5, seen(), rates=surge)
+    assert decided == "; ".join(f"{name} emits 1.9 times as much" for name in sorted(names))
+    # No host takes the join whole any more.
+    assert len(watched.at) > 1
+    assert watched.decider.plan().problem.sources.rate.tolist() == [380.0, 380.0]
+    # Nobody knows of a source that is still for how long it is.
+    assert watched.after(10, seen(), rates=dict.fromkeys(names, 0.0)) == []
+    (decided,) = watched.after(5, seen(), rates=usual)
+    assert "emits 0.5 times as much" in decided and watched.at == ["near"]
+
+
+def test_a_surge_for_which_there_is_no_room_is_refused(placed: tuple[Problem, Plan]) -> None:
+    watched, decisions = Watched(placed), []
+    surge = dict.fromkeys(placed[0].sources.ids.tolist(), 50_000.0)
+    for _ in range(20):
+        watched.now += 0.5
+        decisions += watched.decider.decide(seen(), watched.now, surge)
+    assert decisions[0].delta is None and "tuples/s are missing" in decisions[0].refused
+    assert len(decisions) < 3 and watched.at == ["near"]
 
 
 def test_what_has_no_room_is_refused_with_what_is_missing(placed: tuple[Problem, Plan]) -> None:
@@ -237,10 +273,20 @@ def test_clocks_that_are_off_are_refused(
     sensing.refuse_clocks(hosts)
 
 
-def test_readings_are_smoothed() -> None:
-    from nova_harness.control.sensing import HostView, _Watch
+def test_rates_of_sources_are_read() -> None:
+    watch = HostWatch(HostView(cores=0.5), {7})
+    for at_ms, counts in ((1000, (0, 5)), (1000, (0, 5)), (3000, (400, 5)), (5000, (1600, 9))):
+        noted = "".join(f"{n}.arrived {count} {at_ms}\n" for n, count in enumerate(counts))
+        watch.take(f"@ {at_ms / 1000}\n{stat(7, 'java', 7, 0)}\n{noted}.\n".encode())
+        if at_ms == 1000:
+            assert watch.view.rates == {}
+        elif at_ms == 3000:
+            assert watch.view.rates == {0: 200.0, 1: 0.0}
+    assert watch.view.rates == {0: 600.0, 1: 2.0}
 
-    watch = _Watch(HostView(cores=0.5), {7})
+
+def test_readings_are_smoothed() -> None:
+    watch = HostWatch(HostView(cores=0.5), {7})
     for second, ticks in ((10, 0), (12, 40), (14, 80)):
         text = f"@ {second}.00\n{stat(1, 'x', 1, ticks)}\n{stat(7, 'java', 7, 0)}\n.\n"
         for part in np.array_split(np.frombuffer(text.encode(), np.uint8), 3):

@@ -61,6 +61,10 @@ def script(directory: Path, *events: object, **fields: object) -> Path:
         ({"at": 1, "what": "rtt", "host": "near", "ms": 3}, "to is missing to what: rtt"),
         ({"at": 1, "what": "load", "host": "near", "ms": 3}, "ms does not belong to what: load"),
         ({"at": 1, "what": "rtt", "host": "near", "to": "me", "ms": 3}, "me"),
+        ({"at": 1, "what": "cut", "host": "near", "to": "me"}, "me"),
+        ({"at": 1, "what": "cut", "host": "near", "ms": 3}, "ms does not belong to what: cut"),
+        ({"at": 1, "what": "rate", "host": "near"}, "times is missing to what: rate"),
+        ({"at": 1, "what": "rate", "host": "near", "times": 3}, "only an experiment's"),
         ({"at": 1, "what": "kill", "host": "near", "when": 3}, "when"),
     ],
 )
@@ -193,3 +197,9 @@ def test_hosts_feel_what_a_script_says(hosts: Hosts, tmp_path: Path) -> None:
     assert cores(rack) == 0.25
     assert round_trip_ms(hosts) < 40
     assert near.jobs() == []
+    with closing(Disturbing([Disturbance(0, "cut", "near")], deployment, note)) as disturbing:
+        disturbing.start()
+        until(lambda: noted[-1] == ("disturbed", "near is cut off from all others"))
+        (found,) = measure_rtt(hosts, [("hub", "near")], count=2)
+        assert found.lost_percent == 100
+    assert round_trip_ms(hosts) < 40

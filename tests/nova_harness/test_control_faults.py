@@ -145,7 +145,7 @@ class Controlled:
     ) -> None:
         self.engine, self.log, self.directory = engine, list[Entry](), directory
         patch.setattr(controlling, "HostFiles", lambda hosts: engine.world)
-        patch.setattr(controlling, "HostSensor", lambda hosts, sessions: Sensor(engine))
+        patch.setattr(controlling, "HostSensor", lambda hosts, sessions, orders: Sensor(engine))
         patch.setattr(
             controlling,
             "ArrivalsWatch",

@@ -66,7 +66,10 @@ def streams_of(problem: Problem) -> JoinedStreams:
 
 
 def the_reference(problem: Problem) -> Reference:
-    return streams_of(problem).reference(START, COUNT)
+    streams = streams_of(problem)
+    flow = streams.flow(START, COUNT / RATE)
+    assert flow.count == COUNT
+    return streams.reference(flow)
 
 
 def everything(plan: Plan, reference: Reference) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 from nova_core.model.partitioner import partition_of
 from nova_workloads.base import Traffic
 from nova_workloads.reference import Reference, Results
-from nova_workloads.schedule import Schedule, all_tuples
+from nova_workloads.schedule import Tuples
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Ints, Problem
+    from nova_engines.workload import Pace
     from nova_engines.workload import Workload as Flow
     from nova_workloads.comparison import Comparison
     from nova_workloads.streams import Stream
@@ -84,13 +85,12 @@ class JoinedStreams:
             buffer_timeout_ms=buffer_timeout_ms,
         )
 
-    def reference(self, start_ms: int, count: int) -> Reference:
-        """The join of what the sources emit, ``count`` tuples each."""
-        schedule = Schedule(rate=self.traffic.rate, start_ms=start_ms, count=count, endless=True)
+    def reference(self, flow: Flow) -> Reference:
+        """The join of what the sources emit, which have to end."""
         matrix = self.problem.matrix
         return Reference(
             self.streams,
-            all_tuples(schedule, self.streams),
+            emitted(flow, self.streams),
             self.traffic.window_ms,
             keys=self.traffic.keys,
             every=self.traffic.every,
@@ -99,8 +99,7 @@ class JoinedStreams:
 
     def compare(self, plan: Plan, flow: Flow, records: Any, *, finished: bool) -> Comparison:
         """Results beside the reference join; also whether the right instance delivered each."""
-        reference = self.reference(flow.start_ms, flow.count or 0)
-        return compare(plan, reference, records, finished=finished)
+        return compare(plan, self.reference(flow), records, finished=finished)
 
     def samples(
         self, plan: Plan, flow: Flow, records: Any, measured_us: tuple[int, int]
@@ -112,7 +111,7 @@ class JoinedStreams:
         inside = np.clip(columns["instance"], 0, max(len(plan.instances) - 1, 0))
         columns["pair"] = plan.instances.pair[inside].astype(np.int32)
         for side in ("left", "right"):
-            due = np.floor(columns[f"{side}_sequence"] * 1e6 / self.traffic.rate).astype(np.int64)
+            due = _due_of(flow, records, side)
             columns[f"{side}_due_us"] = flow.start_ms * 1000 + due
         later = np.maximum(columns["left_due_us"], columns["right_due_us"])
         columns["measured"] = (later >= measured_us[0]) & (later < measured_us[1])
@@ -137,6 +136,55 @@ class JoinedStreams:
     def delivered(self, plan: Plan, records: Any, inside: NDArray[np.bool_]) -> Ints:
         """Results of each instance."""
         return np.bincount(records["instance"][inside], minlength=len(plan.instances))
+
+
+def due_us(pace: Pace, sequence: Ints) -> Ints:
+    """(k,) when tuples are due, us after the start; see `Pace.due`."""
+    part = np.searchsorted(pace.first, sequence, "right") - 1
+    # A quotient of whole numbers is exact where it is whole: 1 kHz has no rounding.
+    since = (sequence - np.array(pace.first)[part]) * 1e6 / np.array(pace.rate)[part]
+    due: Ints = np.array(pace.due_us)[part] + np.floor(since).astype(np.int64)
+    return due
+
+
+def _due_of(flow: Flow, records: Any, side: str) -> Ints:
+    """(k,) the same of one side of results."""
+    sequence = records[f"{side}_sequence"]
+    paces = {one.pace for one in flow.sources}
+    if len(paces) == 1:
+        return due_us(paces.pop(), sequence)
+    due = np.empty(len(sequence), np.int64)
+    for number, one in enumerate(flow.sources):
+        mine = records[f"{side}_source"] == number
+        due[mine] = due_us(one.pace, sequence[mine])
+    return due
+
+
+def emitted(
+    flow: Flow, streams: Sequence[Stream], begin_ms: int = 0, end_ms: int | None = None
+) -> Tuples:
+    """What replays emit, source by source.
+
+    Args:
+        flow: of the sources.
+        streams: what each of them measures.
+        begin_ms: event time of the first tuples, ms since the epoch.
+        end_ms: all are before that; None for all that sources emit before they end.
+    """
+    parts = []
+    for number, (one, stream) in enumerate(zip(flow.sources, streams, strict=True)):
+        first = one.pace.before((begin_ms - flow.start_ms) * 1000)
+        last = flow.count_of(number)
+        if end_ms is not None:
+            until = one.pace.before((end_ms - flow.start_ms) * 1000)
+            last = until if last is None else min(last, until)
+        assert last is not None
+        sequence = np.arange(first, max(first, last))
+        due = due_us(one.pace, sequence)
+        value = stream.value[sequence % len(stream)]
+        of = np.full(len(sequence), number)
+        parts.append((of, sequence, flow.start_ms + due // 1000, value, due))
+    return Tuples(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def instances_of(plan: Plan, pair: int, left_sequence: Ints, right_sequence: Ints) -> Ints:

@@ -209,6 +209,26 @@ def live(sizes: list[int], as_json: bool, **of_case: Any) -> None:
 
 
 @bench.command()
+@sizes_option(
+    "10000",
+    least=MIN_NODES_LIVE,
+    reason=f"control is simulated on {MIN_NODES_LIVE} hosts or more",
+)
+@click.option("--seconds", type=NumberRange(min=10), default=60, show_default=True)
+@seed_option
+@shared.json_option
+def control(sizes: list[int], as_json: bool, **of_case: Any) -> None:
+    """Read the reports of simulated hosts, and decide, as `nova control run` does."""
+    from nova_harness.bench import control as benchmark
+    from nova_harness.bench.base import answer, measured
+
+    cases = [benchmark.Case(size, **of_case) for size in sizes]
+    _some(cases)
+    found = measured("control", cases, benchmark.Measurement)
+    answer(found, benchmark.summary_table, as_json=as_json)
+
+
+@bench.command()
 @sizes_option("1000,10000")
 @seed_option
 @repeat_option(3, "; the quickest counts.")

@@ -176,7 +176,7 @@ class Controller:
             name: (x, y) for name, (x, y) in zip(problem.nodes.ids.tolist(), flat, strict=True)
         }
         sessions = self.hosts.map(lambda host: self._sessions(host.name))
-        self._sensor = HostSensor(self.hosts, sessions)
+        self._sensor = HostSensor(self.hosts, sessions, self.workload.control)
         self._arrivals = ArrivalsWatch(self.hosts)
         self._arrivals.follow(self.running.job.results)
 
@@ -311,7 +311,7 @@ class Controller:
         now = time.monotonic()
         status = self.rest.job(self.running.job.job)
         seen = self._seen(status, now)
-        for decision in self.decider.decide(seen, now):
+        for decision in self.decider.decide(seen, now, self._rates()):
             self._follow(decision)
         self._revive(seen, now)
         state = str(status["state"])
@@ -343,6 +343,16 @@ class Controller:
                 saturated=slow.get(name),
             )
             for name, view in self.views().items()
+        }
+
+    def _rates(self) -> dict[str, float]:
+        """Tuples/s of sources."""
+        sources = self.workload.sources
+        return {
+            sources[number].source: rate
+            for view in self.views().values()
+            if not view.silent(time.monotonic())
+            for number, rate in view.rates.items()
         }
 
     def _follow(self, decision: Decision) -> None:

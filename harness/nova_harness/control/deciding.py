@@ -15,6 +15,7 @@ from nova_core.placement.live import (
     AddWorker,
     Batch,
     ChangeCapacity,
+    ChangeRate,
     FailNode,
     LivePlacement,
     Policy,
@@ -32,7 +33,8 @@ class Tuning:
     """When the controller acts.
 
     Attributes:
-        step: least change of what a host can do, as a share of all it can, that counts.
+        step: least change that counts: of what a host can do, as a share of all it can, and of a
+            source's rate, as a share of that.
         lasting_s: how long it has to last.
         cooldown_s: least time between two hand-overs by choice; failures do not wait.
         moves: instances that may move by choice at a time, where a host can do more again.
@@ -114,6 +116,19 @@ class _Known:
     back_at: float | None = None
 
 
+@dataclass
+class _Rate:
+    """What was decided about a source.
+
+    Attributes:
+        planned: tuples/s that the plan is made for.
+        since: as of `_Known`.
+    """
+
+    planned: float
+    since: float | None = None
+
+
 class Decider:
     """Follows hosts with a live placement; says what should run.
 
@@ -145,6 +160,11 @@ class Decider:
             else _Known(used=False, lost=1)
             for name, own in self._capacity.items()
         }
+        sources = plan.problem.sources
+        self._rates = {
+            name: _Rate(rate)
+            for name, rate in zip(sources.ids.tolist(), sources.rate.tolist(), strict=True)
+        }
         self._retry_at: dict[str, float] = {}
 
     def plan(self) -> Plan:
@@ -157,19 +177,24 @@ class Decider:
 
     @property
     def confirming(self) -> bool:
-        """Whether some host differs from what it counts as, but not for long enough yet."""
-        return any(one.since is not None for one in self._known.values())
+        """Whether a host or source differs from what it counts as, but not for long enough yet."""
+        since = [one.since for one in self._known.values()]
+        since += [one.since for one in self._rates.values()]
+        return any(one is not None for one in since)
 
     def waiting(self, seen: Mapping[str, Seen]) -> list[str]:
         """Hosts without which nothing runs, and that are not there."""
         return sorted(name for name in self.fixed if name in seen and not seen[name].up)
 
-    def decide(self, seen: Mapping[str, Seen], now: float) -> list[Decision]:
+    def decide(
+        self, seen: Mapping[str, Seen], now: float, rates: Mapping[str, float] | None = None
+    ) -> list[Decision]:
         """What follows from a look at the hosts; failures first.
 
         Args:
             seen: hosts by name; those that are not in the problem do not count.
             now: `time.monotonic`.
+            rates: of sources by name, tuples/s; those that are not known are not there.
         """
         failures = []
         for name in sorted(seen.keys() & self._known.keys() - self.fixed):
@@ -178,7 +203,36 @@ class Decider:
         for name in sorted(seen.keys() & self._known.keys()):
             if self._worker[name] and self._known[name].used and seen[name].up:
                 changes += self._capacity_of(name, seen[name], now)
-        return failures + changes
+        return failures + changes + self._rates_of(rates or {}, now)
+
+    # --- how much sources emit ------------------------------------------------------------------
+
+    def _rates_of(self, rates: Mapping[str, float], now: float) -> list[Decision]:
+        """Sources whose rates have changed at the same time are one event."""
+        changed: dict[str, float] = {}
+        for name in sorted(rates.keys() & self._rates.keys()):
+            rate, known = rates[name], self._rates[name]
+            # A source that is still is not placed anew: it may be for a moment only.
+            if rate <= 0 or abs(rate - known.planned) < self.tuning.step * known.planned:
+                known.since = None
+                continue
+            if known.since is None:
+                known.since = now
+            if now - known.since >= self.tuning.lasting_s and now >= self._retry_at.get(name, 0.0):
+                changed[name] = rate
+        if not changed:
+            return []
+        events = [ChangeRate(source=name, rate=rate) for name, rate in changed.items()]
+        what = "; ".join(
+            f"{name} emits {rate / self._rates[name].planned:.1f} times as much"
+            for name, rate in changed.items()
+        )
+        decision = self._apply(what, Batch(events=[*events, self._rebalance()]), now, *changed)
+        for name, rate in changed.items():
+            self._rates[name].since = None
+            if not decision.refused:
+                self._rates[name].planned = rate
+        return [decision]
 
     # --- hosts that are lost and found ----------------------------------------------------------
 
@@ -238,13 +292,13 @@ class Decider:
                 known.slowed += 1
         return [decision]
 
-    def _apply(self, what: str, event: Any, now: float, name: str) -> Decision:
+    def _apply(self, what: str, event: Any, now: float, *names: str) -> Decision:
         failure = isinstance(event, FailNode)
         try:
             return Decision(what, self.live.apply(event), failure=failure)
         except (InfeasibleError, ProblemError) as error:
             # What has no room now may have some later.
-            self._retry_at[name] = now + self.tuning.cooldown_s
+            self._retry_at.update(dict.fromkeys(names, now + self.tuning.cooldown_s))
             return Decision(what, None, str(error), failure=failure)
 
 
@@ -259,7 +313,7 @@ def node_row(problem: Problem, name: str) -> NodeRow:
         "position": n.position[row].tolist(),
         "worker": bool(n.worker[row]),
     }
-    for field in ("height", "penalty", "memory", "cost"):
+    for field in ("height", "penalty", "memory", "cost", "cpu"):
         column = getattr(n, field)
         if column is not None and not math.isnan(column[row]):
             plain[field] = float(column[row])

@@ -1,4 +1,4 @@
-"""What happens to hosts while a job runs, by a script: load, longer links, lost workers."""
+"""What happens to hosts while a job runs, by a script: load, longer links, surges, lost workers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from msgspec import Meta
 
 from nova_core.errors import NovaError
 from nova_core.model.syntax import read_typed
+from nova_engines.workload import LONGEST_S
 
 if TYPE_CHECKING:
+    from nova_core.model.problem import Problem
+    from nova_engines.workload import Surge, Workload
     from nova_harness.engines.deployment import EngineDeployment
     from nova_testbed.host import Host
     from nova_testbed.inventory import Inventory
@@ -37,28 +40,34 @@ class Disturbance(msgspec.Struct, forbid_unknown_fields=True, frozen=True, renam
     Attributes:
         at: s after the first tuples.
         what: ``load`` keeps a core busy; ``cpu`` gives the host so many cores; ``rtt`` makes the
-            link to ``to`` so long; ``kill`` ends the engine's worker; ``hang`` stops it.
+            link to ``to`` so long; ``cut`` loses all packets between the host and ``to``, or all
+            others; ``rate`` has the sources there emit more or less; ``kill`` ends the engine's
+            worker; ``hang`` stops it.
         host: that it happens to.
         last: s after which it is over; without, it stays. A killed worker is started again then,
             unless somebody else has, as a host's own supervisor would.
         cores: of ``cpu``; virtual hosts only.
-        to: the other host, of ``rtt``; virtual hosts only.
+        to: the other host, of ``rtt`` and ``cut``; virtual hosts only.
         ms: round trip of ``rtt``.
+        times: by what ``rate`` multiplies the sources' rate; experiments only.
     """
 
     at: _Seconds
-    what: Literal["load", "cpu", "rtt", "kill", "hang"]
+    what: Literal["load", "cpu", "rtt", "cut", "rate", "kill", "hang"]
     host: str
     last: _Seconds | None = None
     cores: Annotated[float, Meta(gt=0)] | None = None
     to: str | None = None
     ms: Annotated[float, Meta(ge=0)] | None = None
+    times: Annotated[float, Meta(gt=0, le=1000)] | None = None
 
     def __str__(self) -> str:
         what = {
             "load": f"load on {self.host}",
             "cpu": f"{self.host} has {self.cores or 0:g} cores",
             "rtt": f"{self.host} to {self.to} takes {self.ms or 0:g} ms",
+            "cut": f"{self.host} is cut off from {self.to or 'all others'}",
+            "rate": f"sources on {self.host} emit {self.times or 0:g} times as much",
             "kill": f"the worker on {self.host} is killed",
             "hang": f"the worker on {self.host} hangs",
         }[self.what]
@@ -89,6 +98,12 @@ class Script(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         """
         script = read_typed(path, cls, "nova_disturbances", VERSION, ScriptError)
         check_events(script.events, inventory, str(path))
+        for number, event in enumerate(script.events):
+            if event.what == "rate":
+                raise ScriptError(
+                    f"{path}: events[{number}]: what: rate: only an experiment's disturbances have "
+                    "it: its sources have to know before they begin"
+                )
         return script
 
 
@@ -105,15 +120,47 @@ def check_events(events: Sequence[Disturbance], inventory: Inventory, where: str
     """
     for number, event in enumerate(events):
         place = f"{where}: events[{number}]"
-        needs = {"cpu": ("cores",), "rtt": ("to", "ms")}.get(event.what, ())
-        for name in ("cores", "to", "ms"):
+        needs = {"cpu": ("cores",), "rtt": ("to", "ms"), "rate": ("times",)}.get(event.what, ())
+        for name in ("cores", "to", "ms", "times"):
+            if (event.what, name) == ("cut", "to"):
+                continue
             if (getattr(event, name) is not None) != (name in needs):
                 text = "is missing" if name in needs else "does not belong"
                 raise ScriptError(f"{place}: {name} {text} to what: {event.what}")
         for host in filter(None, (event.host, event.to)):
             inventory.host(host)
-        if needs and not inventory.virtual:
+        if event.what in ("cpu", "rtt", "cut") and not inventory.virtual:
             raise ScriptError(f"{place}: {event.what}: only virtual hosts can be changed")
+
+
+def with_surges(
+    workload: Workload, problem: Problem, events: Sequence[Disturbance], begin_s: float
+) -> Workload:
+    """The same streams with the rates that a script says.
+
+    Args:
+        workload: replays, of the problem's sources.
+        problem: which tells on what hosts they are.
+        events: of the script.
+        begin_s: when it begins, s after the sources.
+
+    Raises:
+        ScriptError: for a host without sources.
+    """
+    nodes = problem.nodes.ids[problem.sources.node].tolist()
+    host = dict(zip(problem.sources.ids.tolist(), nodes, strict=True))
+    surges: dict[str, list[Surge]] = {}
+    for event in events:
+        if event.what == "rate":
+            if event.host not in nodes:
+                raise ScriptError(f"disturbances: rate: {event.host} has no source")
+            begin = begin_s + event.at
+            end = begin + (LONGEST_S if event.last is None else event.last)
+            surges.setdefault(event.host, []).append((begin, end, event.times or 1.0))
+    sources = [
+        replace(one, surges=tuple(surges.get(host[one.source], ()))) for one in workload.sources
+    ]
+    return replace(workload, sources=tuple(sources))
 
 
 class Disturbing:
@@ -188,6 +235,9 @@ class Disturbing:
     def _do(self, event: Disturbance) -> Callable[[], object]:
         """Have it happen; what undoes it."""
         host = self.hosts[event.host]
+        if event.what == "rate":
+            # Its sources know: see `with_surges`.
+            return lambda: None
         if event.what == "load":
             job = host.start(LOAD, name=JOB)
             return job.end
@@ -216,10 +266,17 @@ class Disturbing:
             before: Mapping[str, float | None] = {event.host: inventory.host(event.host).cpu}
             rack.set_limits(cpu={event.host: event.cores})
             return lambda: rack.set_limits(cpu=before)
-        assert event.to is not None and event.ms is not None
-        link = inventory.link(event.host, event.to)
-        rack.set_link(event.host, event.to, replace(link, rtt_ms=event.ms))
-        return lambda: rack.set_link(event.host, str(event.to), link)
+        others = [event.to] if event.to else [host.name for host in inventory.hosts]
+        links = {name: inventory.link(event.host, name) for name in others if name != event.host}
+        changed = {"loss_percent": 100.0} if event.what == "cut" else {"rtt_ms": event.ms or 0.0}
+        for name, link in links.items():
+            rack.set_link(event.host, name, replace(link, **changed))
+
+        def back() -> None:
+            for name, link in links.items():
+                rack.set_link(event.host, name, link)
+
+        return back
 
 
 def _worker(host: Host) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,8 @@ import numpy as np
 
 from nova_engines import results
 from nova_harness.results.latencies import percentiles
+from nova_workloads.joined_streams import emitted
 from nova_workloads.reference import Reference, Results
-from nova_workloads.schedule import Schedule, Tuples, all_tuples
 from nova_workloads.streams import Stream
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from nova_core.model.problem import Problem
     from nova_engines.results import ResultRecords
-    from nova_engines.workload import Workload
+    from nova_engines.workload import SourceStream, Workload
     from nova_flink.handover import Ledger
     from nova_harness.results.schema import Percentiles
     from nova_testbed.hosts import Hosts
@@ -77,7 +77,8 @@ def outcome(
     """
     came = delivered(ledger, hosts)
     kept = ledger.own(came)
-    streams, tuples = emitted(workload, ledger.shares[0].begin_ms, end_ms)
+    streams = [_stream(one) for one in workload.sources]
+    tuples = emitted(workload, streams, ledger.shares[0].begin_ms, end_ms)
     index = [workload.index(name) for name in problem.sources.ids.tolist()]
     pairs = [
         (index[left], index[right])
@@ -104,28 +105,9 @@ def delivered(ledger: Ledger, hosts: Hosts) -> list[ResultRecords]:
     return [_fetched(hosts, share.job.results) for share in ledger.shares]
 
 
-def emitted(workload: Workload, begin_ms: int, end_ms: int) -> tuple[list[Stream], Tuples]:
-    """What sources emit in a time, by the reference's own schedule.
-
-    Args:
-        workload: of replays without end.
-        begin_ms: event time of the first tuples.
-        end_ms: all are before that.
-    """
-    streams, blocks = [], []
-    first = fields(Tuples)[0].name
-    for number, one in enumerate(workload.sources):
-        value = np.array(one.values)
-        stream = Stream(one.sensor, one.region, one.stream, np.arange(len(value)), value)
-        count = int((end_ms - workload.start_ms) / 1000 * one.rate) + 2
-        schedule = Schedule(rate=one.rate, start_ms=workload.start_ms, count=count, endless=True)
-        made = all_tuples(schedule, [stream])
-        streams.append(stream)
-        mine = (made.time_ms >= begin_ms) & (made.time_ms < end_ms)
-        block = {each.name: getattr(made, each.name)[mine] for each in fields(Tuples)}
-        block[first] = np.full(int(mine.sum()), number)
-        blocks.append(block)
-    return streams, Tuples(**{n: np.concatenate([b[n] for b in blocks]) for n in blocks[0]})
+def _stream(source: SourceStream) -> Stream:
+    value = np.array(source.values)
+    return Stream(source.sensor, source.region, source.stream, np.arange(len(value)), value)
 
 
 def write_csv(kept: Sequence[ResultRecords], workload: Workload, path: Path) -> None:

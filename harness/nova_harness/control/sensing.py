@@ -1,11 +1,14 @@
-"""What hosts and the engine tell: CPU that others take, workers that are gone, joins too slow.
+"""What hosts tell: CPU that others take, workers that are gone, how many tuples sources have.
 
 A shell on every host writes its processes' CPU time every few seconds, over one connection that
-stays open. So nothing is installed there, and what is asked costs a host next to nothing.
+stays open, and what sources say of the tuples they have had (``Orders.java``). So nothing is
+installed there, and what is asked costs a host next to nothing.
 """
 
 from __future__ import annotations
 
+import re
+import shlex
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -27,11 +30,12 @@ WINDOW_S = 5.0
 STALE_S = 3 * PERIOD_S + 1
 # More than this, and a clock is not synchronised.
 MOST_OFFSET_MS = 500.0
+ARRIVED = re.compile("([0-9]{1,9}).arrived ([0-9]{1,18}) ([0-9]{1,18})", re.ASCII)
 # Linux counts CPU time of processes in hundredths of a second.
 TICK_S = 0.01
 LOOK = f"""
 while read -r up idle </proc/uptime; do
-  echo "@ $up"; cat /proc/[0-9]*/stat 2>/dev/null; echo .
+  echo "@ $up"; cat /proc/[0-9]*/stat "$ORDERS"/*.arrived 2>/dev/null; echo .
   sleep {PERIOD_S:g}
 done
 """
@@ -63,16 +67,18 @@ class Processes:
         at_s: the host's clock, seconds since it started.
         used_s: CPU time of each process, by its id and start; s.
         session: each process's session.
+        arrived: of each source, tuples it has had to emit, and when that was, ms since the epoch.
     """
 
     at_s: float
     used_s: Mapping[tuple[int, int], float]
     session: Mapping[tuple[int, int], int]
+    arrived: Mapping[int, tuple[int, int]]
 
     @classmethod
     def parse(cls, lines: Iterable[str]) -> Processes:
         """From what `LOOK` writes between two dots."""
-        at, used, session = 0.0, {}, {}
+        at, used, session, arrived = 0.0, {}, {}, {}
         for line in lines:
             if line.startswith("@ "):
                 at = float(line[2:])
@@ -84,7 +90,10 @@ class Processes:
                 key = int(number), int(rest[19])
                 used[key] = (int(rest[11]) + int(rest[12])) * TICK_S
                 session[key] = int(rest[3])
-        return cls(at, used, session)
+            elif found := ARRIVED.fullmatch(line):
+                source, count, at_ms = map(int, found.groups())
+                arrived[source] = count, at_ms
+        return cls(at, used, session, arrived)
 
     def cores_since(self, before: Processes, own: Iterable[int]) -> float:
         """Cores that processes outside some sessions have used since, on average."""
@@ -109,12 +118,15 @@ class HostView:
         taken: cores that others than the engine use, smoothed; None before that is known.
         alive: whether the engine's processes are there; None before that is known.
         read_at: `time.monotonic` of the last reading.
+        rates: of its sources, by their index in the workload, tuples/s, between the last two of
+            their notes.
     """
 
     cores: float
     taken: float | None = None
     alive: bool | None = None
     read_at: float = 0.0
+    rates: Mapping[int, float] = field(default_factory=dict)
 
     def silent(self, now: float) -> bool:
         """Whether there was no reading for a while."""
@@ -127,14 +139,20 @@ class HostView:
 
 
 @dataclass
-class _Watch:
-    """A host's readings as they come."""
+class HostWatch:
+    """A host's readings as they come.
+
+    Attributes:
+        view: what they say.
+        sessions: of the engine's processes.
+    """
 
     view: HostView
     sessions: set[int]
     last: Processes | None = None
     pending: list[str] = field(default_factory=list)
     rest: bytes = b""
+    arrived: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def take(self, data: bytes) -> None:
         """More of what the shell writes."""
@@ -156,7 +174,18 @@ class _Watch:
             weight = min(1.0, (found.at_s - self.last.at_s) / WINDOW_S)
             before = taken if view.taken is None else view.taken
             view.taken = before + weight * (taken - before)
+        view.rates = {**view.rates, **self._rates(found.arrived)}
         self.last = found
+
+    def _rates(self, arrived: Mapping[int, tuple[int, int]]) -> dict[int, float]:
+        """Of sources that have noted anything since."""
+        found = {}
+        for source, (count, at_ms) in arrived.items():
+            count_then, then_ms = self.arrived.get(source, (count, at_ms))
+            if at_ms > then_ms:
+                found[source] = 1000 * (count - count_then) / (at_ms - then_ms)
+        self.arrived.update(arrived)
+        return found
 
 
 class HostSensor:
@@ -165,12 +194,14 @@ class HostSensor:
     Args:
         hosts: connected.
         sessions: of the engine's processes, by host.
+        orders: directory where sources note how many tuples they have had.
     """
 
-    def __init__(self, hosts: Hosts, sessions: Mapping[str, set[int]]) -> None:
+    def __init__(self, hosts: Hosts, sessions: Mapping[str, set[int]], orders: str) -> None:
         self.hosts = hosts
+        self._look = f"ORDERS={shlex.quote(orders)}\n{LOOK}"
         self._watches = {
-            host.name: _Watch(
+            host.name: HostWatch(
                 HostView(host.spec.cpu or _cores(host), read_at=time.monotonic()),
                 set(sessions[host.name]),
             )
@@ -199,10 +230,10 @@ class HostSensor:
             watch.last, watch.pending, watch.rest = None, [], b""
             # Whatever is wrong with a host shows as its silence.
             with suppress(NovaError, OSError, EOFError, _EndedError):
-                host.stream(LOOK, None, self._sink(watch), None)
+                host.stream(self._look, None, self._sink(watch), None)
             self._ended.wait(PERIOD_S)
 
-    def _sink(self, watch: _Watch) -> Callable[[bytes], None]:
+    def _sink(self, watch: HostWatch) -> Callable[[bytes], None]:
         def take(data: bytes) -> None:
             if self._ended.is_set():
                 raise _EndedError

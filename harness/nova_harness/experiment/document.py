@@ -273,6 +273,8 @@ def check_experiment(experiment: Experiment, where: str) -> None:
         raise ExperimentError(f"{where}: disturbances: only of workloads of joins, so far")
     others = [part.called for part in experiment.chosen if part.scheduled_by != "controller"]
     for i, event in enumerate(experiment.disturbances):
+        if event.what == "rate" and not own_flink:
+            raise ExperimentError(f"{where}: disturbances[{i}]: what: rate: only {OWN_FLINK}")
         if event.what not in ("kill", "hang"):
             continue
         if experiment.engine != "flink":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nova_core.errors import NovaError
-from nova_harness.control.disturbances import Disturbing
+from nova_harness.control.disturbances import Disturbing, with_surges
 from nova_harness.engines.base import RunError
 from nova_harness.engines.queries import start_job
 from nova_harness.experiment.document import EnginePart
@@ -102,6 +102,18 @@ class Bed:
             return replace(workload, checkpoint_ms=checkpoint_ms) if checkpoint_ms else workload
 
         return flow
+
+    def disturbed(self, plan: Plan, streams: Streams, timing: Timing) -> Callable[[int], Workload]:
+        """The same for a run, with the rates that its disturbances say.
+
+        Raises:
+            ScriptError: for a host without sources.
+        """
+        flow = self.flowing(streams, timing.warm_up_s + timing.duration_s)
+        if all(event.what != "rate" for event in self.disturbances):
+            return flow
+        events, begin_s = self.disturbances, timing.warm_up_s
+        return lambda start_ms: with_surges(flow(start_ms), plan.problem, events, begin_s)
 
     def note(self, kind: str, text: str) -> None:
         """Something has happened."""
@@ -234,7 +246,7 @@ def run_plan(
     for attempt in range(ATTEMPTS):
         bed.limits.lift(busy)
         bed.deployment.prepare_results()
-        flow = bed.flowing(streams, timing.warm_up_s + timing.duration_s)
+        flow = bed.disturbed(plan, streams, timing)
         job, late = _running(bed, plan, flow, name, timing.warm_up_s / 2, tell)
         try:
             run = _measured(bed, job, timing, busy, stress=stress, limited=limited, tell=tell)

@@ -17,12 +17,19 @@ import java.util.Properties;
  * since the epoch), committed (true). DIRECTORY/JOB/SOURCE.answer has the order's number and {@code
  * ok}; {@code late} and a time that an end has to be after, where tuples after the end have been
  * emitted; or {@code unreadable}. No job takes another's orders, as its id is in the path.
+ *
+ * <p>DIRECTORY/SOURCE.arrived says how many tuples the source has had to emit, whether it has or not,
+ * and when that was, in ms since the epoch. It is the same for all jobs of these sources.
  */
 final class Orders {
   /** No time: there is no end, or sources have not been told to begin. */
   static final long NONE = Long.MAX_VALUE;
 
+  private static final long TELL_MS = 1_000;
+
   private final Path file;
+  private final Path arrived;
+  private long toldMs = Long.MIN_VALUE;
   private String last = "";
   private long beginMs = NONE;
   private long endMs = NONE;
@@ -30,6 +37,7 @@ final class Orders {
 
   Orders(String directory, String job, int source) {
     file = Path.of(directory, job, String.valueOf(source));
+    arrived = Path.of(directory, source + ".arrived");
   }
 
   /** Event time of the first tuple, ms since the epoch, or NONE. */
@@ -85,18 +93,35 @@ final class Orders {
     }
   }
 
+  /** Says how many tuples have been due at a time, ms since the epoch; not every time. */
+  void arrived(long count, long atMs) {
+    if (atMs < toldMs + TELL_MS) {
+      return;
+    }
+    toldMs = atMs;
+    String line = arrived.getFileName() + " " + count + " " + atMs + "\n";
+    try {
+      replace(arrived, file.getParent().getFileName() + "." + arrived.getFileName(), line);
+    } catch (IOException full) {
+      // Then nobody knows the rate, which is no reason to end the job.
+    }
+  }
+
   private static long time(Properties order, String name) {
     String value = order.getProperty(name);
     return value == null ? NONE : Long.parseLong(value);
   }
 
   private void answer(String text) throws IOException {
-    Path part = file.resolveSibling(file.getFileName() + ".answer.part");
-    Files.writeString(part, text + "\n");
+    Path answer = file.resolveSibling(file.getFileName() + ".answer");
+    replace(answer, answer.getFileName() + ".part", text + "\n");
+  }
+
+  /** A file is there whole or not at all. */
+  private static void replace(Path target, String part, String text) throws IOException {
+    Path written = target.resolveSibling(part);
+    Files.writeString(written, text);
     Files.move(
-        part,
-        file.resolveSibling(file.getFileName() + ".answer"),
-        StandardCopyOption.REPLACE_EXISTING,
-        StandardCopyOption.ATOMIC_MOVE);
+        written, target, StandardCopyOption.REPLACE_EXISTING, StandardCopyOption.ATOMIC_MOVE);
   }
 }

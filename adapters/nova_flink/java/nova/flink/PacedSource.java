@@ -16,9 +16,9 @@ import org.apache.flink.streaming.api.functions.source.legacy.RichSourceFunction
 import org.apache.flink.streaming.api.watermark.Watermark;
 
 /**
- * Emits tuple k when it is due, floor(k * 1e6 / rate) us after the start, or as soon after it as the
- * operators behind take it; none is left out. Flink's own sources emit in bursts of a second, or pay
- * for a rate limiter with every tuple.
+ * Emits a tuple when it is due ({@link Pace}), or as soon after it as the operators behind take it;
+ * none is left out. Flink's own sources emit in bursts of a second, or pay for a rate limiter with
+ * every tuple.
  *
  * <p>One that takes orders ({@link Orders}) emits nothing before it is told when to begin. Its tuples
  * have the numbers they would have without, so that two jobs that share a source's time emit
@@ -28,13 +28,12 @@ import org.apache.flink.streaming.api.watermark.Watermark;
  */
 public final class PacedSource extends RichSourceFunction<SensorTuple>
     implements CheckpointedFunction {
-  private static final long serialVersionUID = 2L;
-  private static final double SECOND_US = 1e6;
+  private static final long serialVersionUID = 3L;
   private static final long LOOK_US = 100_000;
 
   private final int source;
   private final byte[] values;
-  private final double rate;
+  private final Pace pace;
   private final long startMs;
   private final long count;
   private final long tickUs;
@@ -49,7 +48,7 @@ public final class PacedSource extends RichSourceFunction<SensorTuple>
   /**
    * @param source index into the workload's sources
    * @param values little-endian 64-bit floats, repeated when they are used up
-   * @param rate tuples/s
+   * @param pace of tuples, see {@link Pace}
    * @param startMs event time of the first tuple, ms since the epoch
    * @param count tuples in all, or a negative number for no end
    * @param tickUs time between looks at the clock, which are at its multiples after the start
@@ -60,7 +59,7 @@ public final class PacedSource extends RichSourceFunction<SensorTuple>
   public PacedSource(
       int source,
       byte[] values,
-      double rate,
+      byte[] pace,
       long startMs,
       long count,
       long tickUs,
@@ -69,7 +68,7 @@ public final class PacedSource extends RichSourceFunction<SensorTuple>
       String control) {
     this.source = source;
     this.values = values;
-    this.rate = rate;
+    this.pace = new Pace(pace);
     this.startMs = startMs;
     this.count = count;
     this.tickUs = tickUs;
@@ -87,7 +86,7 @@ public final class PacedSource extends RichSourceFunction<SensorTuple>
     if (!restored) {
       sequence = begin(orders);
     }
-    long dueUs = dueUs(sequence);
+    long dueUs = pace.dueUs(sequence);
     long emittedMs = Long.MIN_VALUE;
     long lookUs = Long.MIN_VALUE;
     while (running && sequence != count) {
@@ -95,6 +94,7 @@ public final class PacedSource extends RichSourceFunction<SensorTuple>
       long sinceStartUs = nowUs - startMs * 1_000;
       if (orders != null && sinceStartUs >= lookUs) {
         orders.look(emittedMs);
+        orders.arrived(pace.before(sinceStartUs), nowUs / 1_000);
         lookUs = sinceStartUs + LOOK_US;
       }
       long endMs = orders == null ? Orders.NONE : orders.endMs();
@@ -108,12 +108,15 @@ public final class PacedSource extends RichSourceFunction<SensorTuple>
         LockSupport.parkNanos(Math.min(wakeUs - sinceStartUs, LOOK_US) * 1_000);
         continue;
       }
-      // For every tuple the moment counts, but not a date.
+      // For every tuple the moment counts, but not a date. Orders are looked at also by a source that
+      // has much to catch up with.
       long clockUs = nowUs - System.nanoTime() / 1_000;
+      long untilUs = nowUs + LOOK_US;
       synchronized (context.getCheckpointLock()) {
         while (running
             && dueUs <= sinceStartUs
             && sequence != count
+            && tuple.emitUs < untilUs
             && startMs + dueUs / 1_000 < endMs) {
           tuple.sequence = sequence;
           tuple.value = value[(int) (sequence % value.length)];
@@ -121,7 +124,7 @@ public final class PacedSource extends RichSourceFunction<SensorTuple>
           emittedMs = startMs + dueUs / 1_000;
           context.collectWithTimestamp(tuple, emittedMs);
           sequence++;
-          dueUs = dueUs(sequence);
+          dueUs = pace.dueUs(sequence);
         }
         // Nothing earlier than the next tuple will come, and nothing that is not due yet.
         long mark = watermarks.reached(startMs + Math.min(dueUs, sinceStartUs) / 1_000);
@@ -169,16 +172,8 @@ public final class PacedSource extends RichSourceFunction<SensorTuple>
       LockSupport.parkNanos(LOOK_US * 1_000);
       orders.look(Long.MIN_VALUE);
     }
-    // Rounding may put a tuple on either side.
-    long first = Math.max(0, (long) ((orders.beginMs() - startMs) * rate / 1_000) - 2);
-    while (running && startMs + dueUs(first) / 1_000 < orders.beginMs()) {
-      first++;
-    }
+    long first = pace.before((orders.beginMs() - startMs) * 1_000);
     return count < 0 ? first : Math.min(first, count);
-  }
-
-  private long dueUs(long sequence) {
-    return (long) (sequence * SECOND_US / rate);
   }
 
   @Override

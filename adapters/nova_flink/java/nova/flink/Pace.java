@@ -1,0 +1,67 @@
+package nova.flink;
+
+import java.io.Serializable;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.DoubleBuffer;
+
+/**
+ * When tuples are due: in each part, tuple k is due floor((k - first) * 1e6 / rate) us after the
+ * part's first one. The same sums as in Python's nova_engines.workload.Pace, so that both agree.
+ */
+final class Pace implements Serializable {
+  private static final long serialVersionUID = 1L;
+  private static final double SECOND_US = 1e6;
+  private static final int FIELDS = 3;
+
+  private final long[] first;
+  private final long[] dueUs;
+  private final double[] rate;
+
+  /**
+   * @param parts of each part the number of its first tuple, when that is due in us after the start,
+   *     and tuples/s; little-endian 64-bit floats
+   */
+  Pace(byte[] parts) {
+    DoubleBuffer numbers = ByteBuffer.wrap(parts).order(ByteOrder.LITTLE_ENDIAN).asDoubleBuffer();
+    int count = numbers.remaining() / FIELDS;
+    first = new long[count];
+    dueUs = new long[count];
+    rate = new double[count];
+    for (int i = 0; i < count; i++) {
+      first[i] = (long) numbers.get();
+      dueUs[i] = (long) numbers.get();
+      rate[i] = numbers.get();
+    }
+  }
+
+  /** When a tuple is due, us after the start. */
+  long dueUs(long sequence) {
+    int part = last(first, sequence);
+    return dueUs[part] + (long) ((sequence - first[part]) * SECOND_US / rate[part]);
+  }
+
+  /** How many tuples are due before a time, us after the start. */
+  long before(long us) {
+    int part = last(dueUs, us);
+    long since = Math.max(us - dueUs[part], 0);
+    long sequence = first[part] + (long) (since * rate[part] / SECOND_US);
+    // Rounding may put a tuple on either side.
+    while (sequence > 0 && dueUs(sequence - 1) >= us) {
+      sequence--;
+    }
+    while (dueUs(sequence) < us) {
+      sequence++;
+    }
+    return sequence;
+  }
+
+  /** The last part that begins at a value or before; there are few. */
+  private static int last(long[] begins, long value) {
+    int part = begins.length - 1;
+    while (part > 0 && begins[part] > value) {
+      part--;
+    }
+    return part;
+  }
+}
