@@ -1,18 +1,19 @@
 """What the plug-in costs a job: ``python tests/nova_flink/bench_own_jobs.py [READINGS [TURNS]]``.
 
 One job is submitted in turn with the plug-in, and with every operator placed by its author. Both
-run on the same nodes of one cluster. It prints how long `flink run` took, and tuples/s.
+run on the same nodes of one cluster. It prints how long `flink run` took, tuples/s, and CPU time.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
 from own_jobs_material import HERE, OwnClient, Service, cluster_of_others
 
@@ -36,14 +37,18 @@ sources: {pressure: {node: hill, rate: 100}, humidity: {node: shore, rate: 100}}
 sinks: {"*": hub}
 """
 WHERE = {"pressure": "hill", "humidity": "shore", "join": "barn", "results": "hub"}
+# Turns in which Java compiles what it runs often.
+WARMING = 3
+# Windows of both streams are kept there.
+HEAP = "-Xmx600m"
 JOB = re.compile(r"JobID ([0-9a-f]{32})")
 
 
 def main(readings: int, turns: int) -> None:
-    """Print a line for each turn, and the medians of all but the first."""
+    """Print a line for each job, and what all but those of the first turns come to."""
     with (
         tempfile.TemporaryDirectory() as scratch,
-        cluster_of_others(Path(scratch) / "cluster") as cluster,
+        cluster_of_others(Path(scratch) / "cluster", task_manager_options=(HEAP,)) as cluster,
         Service(Path(scratch) / "service") as service,
     ):
         path = Path(scratch)
@@ -63,10 +68,12 @@ def main(readings: int, turns: int) -> None:
                 [],
             ),
         }
-        took: dict[str, list[float]] = {way: [] for way in ways}
-        rate: dict[str, list[float]] = {way: [] for way in ways}
-        for turn in range(turns + 1):
-            for way, (settings, more) in ways.items():
+        workers = [cluster.processes[name].pid for name in ("hill", "shore", "barn", "hub")]
+        figures: dict[str, list[tuple[float, float, float]]] = {way: [] for way in ways}
+        for turn in range(WARMING + turns):
+            # Neither is always the first.
+            for way in (*ways, *ways)[turn % 2 :][: len(ways)]:
+                settings, more = ways[way]
                 begun = time.perf_counter()
                 said = subprocess.run(
                     [
@@ -81,15 +88,32 @@ def main(readings: int, turns: int) -> None:
                 seconds = time.perf_counter() - begun
                 found = JOB.search(said)
                 assert found, said
-                each_s = 2 * readings / _run(cluster.rest, found[1])
-                print(f"{way}: submitted in {seconds:.2f} s, {each_s:,.0f} tuples/s", flush=True)
-                if turn:
-                    took[way].append(seconds)
-                    rate[way].append(each_s)
-        hand, own = (median(took[way]) for way in ways)
+                used = _cpu_s(workers)
+                ran = _run(cluster.rest, found[1])
+                used = _cpu_s(workers) - used
+                print(
+                    f"{way}: submitted in {seconds:.2f} s, {2 * readings / ran:,.0f} tuples/s, "
+                    f"{1e6 * used / (2 * readings):.2f} us of CPU time each",
+                    flush=True,
+                )
+                if turn >= WARMING:
+                    figures[way].append((seconds, ran, used))
+        (hand, hand_s, hand_cpu), (own, own_s, own_cpu) = map(_middle, figures.values())
         print(f"submission: by hand {hand:.2f} s, plug-in {own:.2f} s: {own - hand:+.2f} s")
-        hand, own = (median(rate[way]) for way in ways)
-        print(f"tuples/s: by hand {hand:,.0f}, plug-in {own:,.0f}: {own / hand:.3f} times")
+        print(f"tuples/s: with the plug-in {hand_s / own_s:.3f} times those by hand")
+        print(f"CPU time of a tuple: {own_cpu / hand_cpu:.3f} times")
+
+
+def _middle(figures: list[tuple[float, float, float]]) -> tuple[float, float, float]:
+    """Median submission, s; mean running and CPU time of a job, s."""
+    took, ran, used = zip(*figures, strict=True)
+    return median(took), mean(ran), mean(used)
+
+
+def _cpu_s(pids: list[int]) -> float:
+    """CPU time of processes so far."""
+    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split() for pid in pids]
+    return sum(int(one[11]) + int(one[12]) for one in stats) / os.sysconf("SC_CLK_TCK")
 
 
 def _jar(home: FlinkHome, path: Path) -> Path:
@@ -116,4 +140,4 @@ def _run(rest: Rest, job: str) -> float:
 
 if __name__ == "__main__":
     asked = [int(one) for one in sys.argv[1:]]
-    main(*asked, *(3_000_000, 5)[len(asked) :])
+    main(*asked, *(2_000_000, 7)[len(asked) :])

@@ -47,7 +47,9 @@ public final class Counted {
         environment.fromSource(
             new NumberSequenceSource(0, count - 1),
             WatermarkStrategy.<Long>forMonotonousTimestamps()
-                .withTimestampAssigner((number, none) -> number / PER_MS),
+                .withTimestampAssigner((number, none) -> number / PER_MS)
+                // What one stream is ahead of the other is kept in a small heap.
+                .withWatermarkAlignment("both", WINDOW.multipliedBy(2), WINDOW.dividedBy(2)),
             name);
     return node == null ? made : made.slotSharingGroup(at(node));
   }
