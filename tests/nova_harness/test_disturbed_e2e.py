@@ -13,6 +13,7 @@ from needs import skip_or_fail
 import nova_testbed
 from nova_core.errors import NovaError
 from nova_harness.commands.experiment import succeeded
+from nova_harness.control.disturbances import Disturbance
 from nova_harness.engines.flink import ready_home
 from nova_harness.experiment.document import find_experiment, read_experiment
 from nova_harness.experiment.runner import Watcher, run_experiment
@@ -50,24 +51,31 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_worker_is_killed(folder: Path) -> None:
     shipped = read_experiment(find_experiment("disturbed"))
-    experiment = msgspec.structs.replace(shipped, inventory="rack.yaml")
+    # Before that, both sources emit twice as much for three seconds.
+    surge = [Disturbance(1, "rate", host, 3, times=2) for host in ("left", "right")]
+    experiment = msgspec.structs.replace(
+        shipped, inventory="rack.yaml", disturbances=[*surge, *shipped.disturbances]
+    )
+    seconds = shipped.warm_up_s + shipped.duration_s + 3
     cells = run_experiment(experiment, folder, folder / "run", Watcher(phase=print))
     assert succeeded(experiment, cells)
     report = make_report([folder / "run"], subject="controlled")
     by = {course.cell.facts.strategy: course for course in report.courses}
     assert by.keys() == {"controlled", "top-c", "engine-default"}
     for name, course in by.items():
-        (one,) = course.recoveries
+        first, one = course.recoveries
+        assert first.text == "; ".join(map(str, surge))
         print(name, one, course.cell.check, course.cell.facts.restarts)
         assert one.text == "the worker on near is killed, for 6 s" and 4 < one.at_s < 7
         assert course.cell.check.lost == course.cell.check.wrong == 0
+        assert course.cell.check.expected >= seconds * shipped.rates[0]
         assert {"over", "restarted"} & {event.kind for event in course.cell.facts.events}
-    (felt,) = by["controlled"].recoveries
+    _, felt = by["controlled"].recoveries
     assert felt.noticed_s is not None and felt.noticed_s < 3
     assert "recovered" in {event.kind for event in by["controlled"].cell.facts.events}
     assert by["controlled"].cell.good and by["controlled"].cell.facts.restarts == 0
     # Pinned to the host that is gone, it has to wait for it.
-    (waited,) = by["top-c"].recoveries
+    _, waited = by["top-c"].recoveries
     assert by["top-c"].cell.facts.restarts > 0
     assert waited.results_s is not None and felt.results_s is not None
     assert waited.results_s > felt.results_s
