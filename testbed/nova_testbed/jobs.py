@@ -35,13 +35,15 @@ members() {
     }'
 }
 """
-# Asks job $1 $2 $3 to end, waits up to $4 tenths of a second, then kills until nothing is left.
+# Asks job $1 $2 $3 to end, waits up to $4 tenths of a second, then kills until nothing is left. The
+# shell around the command comes first, or it may note how the command was ended as its exit status.
 STOP = r"""
 stop() {
   signal=TERM; left=$4
   while all=$(members "$1" "$2" "$3"); [ -n "$all" ]; do
     [ "$left" -gt 0 ] || signal=KILL
     [ "$left" -gt -50 ] || { echo "still there:" $all >&2; return 1; }
+    echo "$all" | grep -qx "$2" && all="$2 $all"
     [ -z "$signal" ] || kill -s $signal $all 2>/dev/null
     [ "$signal" = KILL ] || signal=
     sleep 0.1; left=$((left - 1))

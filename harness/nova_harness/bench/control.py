@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 REPORT_S, LOOK_S = 5.0, 0.5
 # Of a host, and those of them that are the engine's.
 PROCESSES, ENGINE = 120, 7
-# So many hosts in a thousand are put under load every second, for 20 to 60 s.
-LOADED_PER_S, LOADED_S, LOAD = 0.1 / 1000, (20.0, 60.0), 0.6
+# Every second, one host in ten thousand gets load for 20 to 60 s.
+LOADED_PER_S, LOADED_S, LOAD = 1e-4, (20.0, 60.0), 0.6
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,7 @@ class _Known:
         slow_until: `time.monotonic` until which that is remembered.
         slowed: how often.
         lost: how often it was lost.
+        retry_at: `time.monotonic` from which on it is tried again, after there was no room.
         used: whether the live placement has it.
         back_at: `time.monotonic` from which on it may be used again; None while it is not there.
     """
@@ -112,6 +113,7 @@ class _Known:
     slow_until: float = -math.inf
     slowed: int = 0
     lost: int = 0
+    retry_at: float = -math.inf
     used: bool = True
     back_at: float | None = None
 
@@ -123,10 +125,12 @@ class _Rate:
     Attributes:
         planned: tuples/s that the plan is made for.
         since: as of `_Known`.
+        retry_at: as of `_Known`.
     """
 
     planned: float
     since: float | None = None
+    retry_at: float = -math.inf
 
 
 class Decider:
@@ -165,7 +169,6 @@ class Decider:
             name: _Rate(rate)
             for name, rate in zip(sources.ids.tolist(), sources.rate.tolist(), strict=True)
         }
-        self._retry_at: dict[str, float] = {}
 
     def plan(self) -> Plan:
         """What should run."""
@@ -218,7 +221,7 @@ class Decider:
                 continue
             if known.since is None:
                 known.since = now
-            if now - known.since >= self.tuning.lasting_s and now >= self._retry_at.get(name, 0.0):
+            if now - known.since >= self.tuning.lasting_s and now >= known.retry_at:
                 changed[name] = rate
         if not changed:
             return []
@@ -227,11 +230,12 @@ class Decider:
             f"{name} emits {rate / self._rates[name].planned:.1f} times as much"
             for name, rate in changed.items()
         )
-        decision = self._apply(what, Batch(events=[*events, self._rebalance()]), now, *changed)
-        for name, rate in changed.items():
-            self._rates[name].since = None
+        sources = [self._rates[name] for name in changed]
+        decision = self._apply(what, Batch(events=[*events, self._rebalance()]), now, *sources)
+        for one, rate in zip(sources, changed.values(), strict=True):
+            one.since = None
             if not decision.refused:
-                self._rates[name].planned = rate
+                one.planned = rate
         return [decision]
 
     # --- hosts that are lost and found ----------------------------------------------------------
@@ -241,7 +245,7 @@ class Decider:
         if known.used and not seen.up:
             known.used, known.back_at, known.since = False, None, None
             known.lost += 1
-            return [self._apply(f"{name} is lost", FailNode(node=name, overload=True), now, name)]
+            return [self._apply(f"{name} is lost", FailNode(node=name, overload=True), now, known)]
         if known.used:
             return []
         if not seen.up:
@@ -253,7 +257,7 @@ class Decider:
             return []
         known.used, known.share = True, 1.0
         events: list[Any] = [AddWorker(node=self._rows[name]), self._rebalance()]
-        return [self._apply(f"{name} is back", Batch(events=events), now, name)]
+        return [self._apply(f"{name} is back", Batch(events=events), now, known)]
 
     def _rebalance(self) -> Rebalance:
         return Rebalance(moves=self.tuning.moves)
@@ -276,14 +280,14 @@ class Decider:
             return []
         if known.since is None:
             known.since = now
-        if now - known.since < self.tuning.lasting_s or now < self._retry_at.get(name, 0.0):
+        if now - known.since < self.tuning.lasting_s or now < known.retry_at:
             return []
         known.since = None
         more = share > known.share
         changed = ChangeCapacity(node=name, capacity=own * share)
         event = Batch(events=[changed, self._rebalance()]) if more else changed
         percent = f"{100 * abs(share - known.share):.0f} % {'more' if more else 'less'}"
-        decision = self._apply(f"{name} can do {percent}", event, now, name)
+        decision = self._apply(f"{name} can do {percent}", event, now, known)
         if not decision.refused:
             known.share = share
             if seen.saturated is not None and not more:
@@ -292,13 +296,14 @@ class Decider:
                 known.slowed += 1
         return [decision]
 
-    def _apply(self, what: str, event: Any, now: float, *names: str) -> Decision:
+    def _apply(self, what: str, event: Any, now: float, *known: _Known | _Rate) -> Decision:
         failure = isinstance(event, FailNode)
         try:
             return Decision(what, self.live.apply(event), failure=failure)
         except (InfeasibleError, ProblemError) as error:
             # What has no room now may have some later.
-            self._retry_at.update(dict.fromkeys(names, now + self.tuning.cooldown_s))
+            for one in known:
+                one.retry_at = now + self.tuning.cooldown_s
             return Decision(what, None, str(error), failure=failure)
 
 

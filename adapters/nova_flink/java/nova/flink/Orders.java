@@ -25,11 +25,11 @@ final class Orders {
   /** No time: there is no end, or sources have not been told to begin. */
   static final long NONE = Long.MAX_VALUE;
 
-  private static final long TELL_MS = 1_000;
+  private static final long NOTE_MS = 1_000;
 
   private final Path file;
   private final Path arrived;
-  private long toldMs = Long.MIN_VALUE;
+  private long notedMs = Long.MIN_VALUE;
   private String last = "";
   private long beginMs = NONE;
   private long endMs = NONE;
@@ -93,12 +93,12 @@ final class Orders {
     }
   }
 
-  /** Says how many tuples have been due at a time, ms since the epoch; not every time. */
+  /** Notes how many tuples have been due at a time, ms since the epoch; at most once a second. */
   void arrived(long count, long atMs) {
-    if (atMs < toldMs + TELL_MS) {
+    if (atMs < notedMs + NOTE_MS) {
       return;
     }
-    toldMs = atMs;
+    notedMs = atMs;
     String line = arrived.getFileName() + " " + count + " " + atMs + "\n";
     try {
       replace(arrived, file.getParent().getFileName() + "." + arrived.getFileName(), line);

@@ -112,6 +112,8 @@ public final class PacedSource extends RichSourceFunction<SensorTuple>
       // has much to catch up with.
       long clockUs = nowUs - System.nanoTime() / 1_000;
       long untilUs = nowUs + LOOK_US;
+      // Not the time of the last one: clocks may be set back.
+      tuple.emitUs = nowUs;
       synchronized (context.getCheckpointLock()) {
         while (running
             && dueUs <= sinceStartUs
