@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -203,31 +204,36 @@ def same_tables(one: Path, other: Path) -> bool:
     return all(rows(one, name).equals(rows(other, name)) for name in names)
 
 
-def test_one_seed_gives_one_plan_on_one_thread_and_on_two(
-    small: Path, small_plan: tuple[Path, dict[str, Any]], tmp_path: Path
+def test_after_kill_9_in_every_stage_two_threads_make_the_plan_that_one_began(
+    spark: SparkSession, small: Path, small_plan: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
-    output = tmp_path / "plan"
-    subprocess.run(command(small, output), check=True, timeout=300)
-    assert same_tables(output, small_plan[0])
+    """A run on one thread is stopped in every stage, and what kill -9 leaves there is on disk.
 
-
-def test_a_plan_goes_on_after_kill_9_in_every_stage(
-    small: Path, small_plan: tuple[Path, dict[str, Any]], tmp_path: Path
-) -> None:
-    output = tmp_path / "plan"
-    work = tmp_path / "plan.stages"
-    for stage in STAGES:
-        # A process group of its own takes Java and the workers with it.
-        process = subprocess.Popen(command(small, output), start_new_session=True)
-        give_up = time.monotonic() + 200
-        while not (work / f".{stage}.tmp").exists() and not (work / stage).exists():
-            assert process.poll() is None, stage
-            assert time.monotonic() < give_up, stage
-            time.sleep(0.005)
+    In the last one it is killed. Its tables are the session's, which has two threads.
+    """
+    output, work = tmp_path / "plan", tmp_path / "plan.stages"
+    # A process group of its own has Java and the workers in it.
+    process = subprocess.Popen(command(small, output), start_new_session=True)
+    give_up = time.monotonic() + 300
+    try:
+        for stage in STAGES:
+            while not (work / f".{stage}.tmp").exists() and not (work / stage).exists():
+                assert process.poll() is None, stage
+                assert time.monotonic() < give_up, stage
+                time.sleep(0.005)
+            os.killpg(process.pid, signal.SIGSTOP)
+            shutil.copytree(work, tmp_path / stage / "plan.stages", symlinks=True)
+            os.killpg(process.pid, signal.SIGCONT)
+    finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        assert not output.exists()
-    subprocess.run(command(small, output), check=True, timeout=300)
+    assert not output.exists()
+    for stage in STAGES:
+        left = {path.name for path in (tmp_path / stage / "plan.stages").iterdir()}
+        assert {f".{stage}.tmp", stage} & left, stage
+        placed(spark, small, tmp_path / stage / "plan")
+        assert same_tables(tmp_path / stage / "plan", small_plan[0]), stage
+    placed(spark, small, output)
     assert same_tables(output, small_plan[0])
 
 

@@ -26,7 +26,8 @@ from nova_core.model.directories import (
 from nova_core.model.files import make_directory, write_text
 
 SETTINGS, FACTS = "settings.json", "stage.json"
-PAUSE = 0.5  # s between two looks at memory
+PAUSE = 0.5  # s between two looks at memory, at least
+LOOKING = 0.03  # share of the time that looks may take: one is 0.1 s where memory is much in use
 
 
 class Stages:
@@ -137,8 +138,11 @@ def memory_of_tree() -> Iterator[Callable[[], int]]:
         return peak[0]
 
     def watch() -> None:
-        while not ended.wait(PAUSE):
+        pause = PAUSE
+        while not ended.wait(pause):
+            began = time.monotonic()
             look()
+            pause = max(PAUSE, (time.monotonic() - began) / LOOKING)
 
     thread = threading.Thread(target=watch, daemon=True, name="stage-memory")
     thread.start()
