@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from control_hosts import ENDS, placed_join
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nova_core.errors import NovaError
 from nova_core.model.plan import Plan
@@ -208,31 +210,54 @@ def test_a_delta_in_words(placed: tuple[Problem, Plan]) -> None:
 # --- readings -------------------------------------------------------------------------------------
 
 
-def stat(pid: int, name: str, session: int, ticks: int, start: int = 5) -> str:
-    return f"{pid} ({name}) S 1 {pid} {session} 0 -1 0 0 0 0 0 {ticks} 10 0 0 20 0 1 0 {start} 0"
+def stat(pid: int, name: str, session: int, ticks: int, start: int = 5) -> bytes:
+    line = f"{pid} ({name}) S 1 {pid} {session} 0 -1 0 0 0 0 0 {ticks} 10 0 0 20 0 1 0 {start} 0"
+    return line.encode()
 
 
 def test_cpu_that_others_take() -> None:
     before = Processes.parse(
-        ["@ 10.00", stat(1, "init", 1, 0), stat(7, "java (x) y", 7, 100), stat(8, "sh", 7, 0)]
+        [b"@ 10.00", stat(1, "init", 1, 0), stat(7, "java (x) y", 7, 100), stat(8, "sh", 7, 0)]
     )
     after = Processes.parse(
         [
-            "@ 12.00",
+            b"@ 12.00",
             stat(1, "init", 1, 100),
             stat(7, "java (x) y", 7, 900),
             stat(8, "sh", 7, 50),
             stat(9, "new", 9, 50),
-            "no process",
+            b"no process",
         ]
     )
     # init has used one second of two; of the new one all counts, the ten ticks of system time too.
     assert after.cores_since(before, [7]) == pytest.approx((1.0 + 0.6) / 2)
     # A process id that is another process's now.
-    other = Processes.parse(["@ 12.00", stat(1, "init", 1, 20, start=99)])
+    other = Processes.parse([b"@ 12.00", stat(1, "init", 1, 20, start=99)])
     assert other.cores_since(before, [7]) == pytest.approx(0.3 / 2)
     assert before.cores_since(after, []) == 0.0
     assert Processes.parse([]).cores_since(before, []) == 0.0
+
+
+@given(st.data())
+def test_lines_that_are_known_are_not_read_again_and_mean_the_same(data: st.DataObject) -> None:
+    process = st.tuples(st.integers(1, 6), st.integers(1, 3), st.integers(0, 4), st.integers(1, 2))
+    lines = st.lists(process, unique_by=lambda one: one[0])
+
+    def told(at: int, rows: list[tuple[int, int, int, int]]) -> list[bytes]:
+        rows_told = [stat(pid, "x", session, ticks, start) for pid, session, ticks, start in rows]
+        return [b"@ %d.00" % at, *rows_told, b"3.arrived %d 7" % at]
+
+    before = Processes.parse(told(10, data.draw(lines)))
+    after = told(12, data.draw(lines))
+    again = Processes.parse(after, before)
+    assert again == Processes.parse(after)
+    passed = {one.key: one.used_s for one in before.processes.values()}
+    used = sum(
+        one.used_s - passed.get(one.key, 0.0)
+        for one in again.processes.values()
+        if one.session != 2
+    )
+    assert again.cores_since(before, [2]) == pytest.approx(max(0.0, used / 2))
 
 
 def test_joins_that_work_all_the_time(placed: tuple[Problem, Plan]) -> None:
@@ -277,7 +302,7 @@ def test_rates_of_sources_are_read() -> None:
     watch = HostWatch(HostView(cores=0.5), {7})
     for at_ms, counts in ((1000, (0, 5)), (1000, (0, 5)), (3000, (400, 5)), (5000, (1600, 9))):
         noted = "".join(f"{n}.arrived {count} {at_ms}\n" for n, count in enumerate(counts))
-        watch.take(f"@ {at_ms / 1000}\n{stat(7, 'java', 7, 0)}\n{noted}.\n".encode())
+        watch.take(f"@ {at_ms / 1000}\n{stat(7, 'java', 7, 0).decode()}\n{noted}.\n".encode())
         if at_ms == 1000:
             assert watch.view.rates == {}
         elif at_ms == 3000:
@@ -288,12 +313,12 @@ def test_rates_of_sources_are_read() -> None:
 def test_readings_are_smoothed() -> None:
     watch = HostWatch(HostView(cores=0.5), {7})
     for second, ticks in ((10, 0), (12, 40), (14, 80)):
-        text = f"@ {second}.00\n{stat(1, 'x', 1, ticks)}\n{stat(7, 'java', 7, 0)}\n.\n"
+        text = f"@ {second}.00\n{stat(1, 'x', 1, ticks).decode()}\n{stat(7, 'java', 7, 0).decode()}\n.\n"
         for part in np.array_split(np.frombuffer(text.encode(), np.uint8), 3):
             watch.take(part.tobytes())
     assert watch.view.taken == pytest.approx(0.2)
     assert watch.view.share == pytest.approx(0.6)
     assert watch.view.alive
-    watch.take(f"@ 16.00\n{stat(1, 'x', 1, 280)}\n.\n".encode())
+    watch.take(f"@ 16.00\n{stat(1, 'x', 1, 280).decode()}\n.\n".encode())
     assert watch.view.taken == pytest.approx(0.2 + 0.4 * (1.0 - 0.2))
     assert watch.view.alive is False

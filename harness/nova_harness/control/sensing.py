@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nova_core.errors import NovaError
 from nova_testbed.probing import clock_offsets
@@ -30,7 +30,7 @@ WINDOW_S = 5.0
 STALE_S = 3 * PERIOD_S + 1
 # More than this, and a clock is not synchronised.
 MOST_OFFSET_MS = 500.0
-ARRIVED = re.compile("([0-9]{1,9}).arrived ([0-9]{1,18}) ([0-9]{1,18})", re.ASCII)
+ARRIVED = re.compile(rb"([0-9]{1,9})\.arrived ([0-9]{1,18}) ([0-9]{1,18})")
 # Linux counts CPU time of processes in hundredths of a second.
 TICK_S = 0.01
 LOOK = f"""
@@ -59,52 +59,78 @@ def refuse_clocks(hosts: Hosts) -> None:
             )
 
 
+class Process(NamedTuple):
+    """A process at a moment.
+
+    Attributes:
+        key: its id and start.
+        session: it belongs to.
+        used_s: CPU time, s.
+    """
+
+    key: tuple[int, int]
+    session: int
+    used_s: float
+
+
 @dataclass(frozen=True)
 class Processes:
     """A host's processes at a moment.
 
     Attributes:
         at_s: the host's clock, seconds since it started.
-        used_s: CPU time of each process, by its id and start; s.
-        session: each process's session.
+        processes: by the line that tells of each.
         arrived: of each source, tuples it has had to emit, and when that was, ms since the epoch.
     """
 
-    at_s: float
-    used_s: Mapping[tuple[int, int], float]
-    session: Mapping[tuple[int, int], int]
-    arrived: Mapping[int, tuple[int, int]]
+    at_s: float = 0.0
+    processes: Mapping[bytes, Process] = field(default_factory=dict)
+    arrived: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, lines: Iterable[str]) -> Processes:
-        """From what `LOOK` writes between two dots."""
-        at, used, session, arrived = 0.0, {}, {}, {}
+    def parse(cls, lines: Iterable[bytes], before: Processes | None = None) -> Processes:
+        """From what `LOOK` writes between two dots.
+
+        Most processes sleep, so their lines are those of the reading before and are not read again.
+        """
+        at, found, arrived = 0.0, {}, {}
+        known = {} if before is None else before.processes
         for line in lines:
-            if line.startswith("@ "):
-                at = float(line[2:])
-                continue
-            # A process's name may hold anything, also brackets and blanks.
-            number, _, _ = line.partition(" ")
-            rest = line.rpartition(") ")[2].split()
-            if number.isdigit() and len(rest) > 19:
-                key = int(number), int(rest[19])
-                used[key] = (int(rest[11]) + int(rest[12])) * TICK_S
-                session[key] = int(rest[3])
-            elif found := ARRIVED.fullmatch(line):
-                source, count, at_ms = map(int, found.groups())
-                arrived[source] = count, at_ms
-        return cls(at, used, session, arrived)
+            process = known.get(line)
+            if process is None:
+                if line.startswith(b"@ "):
+                    at = float(line[2:])
+                    continue
+                if match := ARRIVED.fullmatch(line):
+                    source, count, at_ms = map(int, match.groups())
+                    arrived[source] = count, at_ms
+                    continue
+                # A process's name may hold anything, also brackets and blanks.
+                number, _, _ = line.partition(b" ")
+                rest = line.rpartition(b") ")[2].split()
+                if not (number.isdigit() and len(rest) > 19):
+                    continue
+                used = (int(rest[11]) + int(rest[12])) * TICK_S
+                process = Process((int(number), int(rest[19])), int(rest[3]), used)
+            found[line] = process
+        return cls(at, found, arrived)
+
+    @property
+    def sessions(self) -> set[int]:
+        """All there are."""
+        return {one.session for one in self.processes.values()}
 
     def cores_since(self, before: Processes, own: Iterable[int]) -> float:
         """Cores that processes outside some sessions have used since, on average."""
         passed = self.at_s - before.at_s
         if passed <= 0:
             return 0.0
-        sessions = set(own)
+        # Of a process that has used nothing, both have the same line.
+        then = [before.processes[line] for line in before.processes.keys() - self.processes.keys()]
+        now = [self.processes[line] for line in self.processes.keys() - before.processes.keys()]
+        earlier, sessions = {one.key: one.used_s for one in then}, set(own)
         used = sum(
-            value - before.used_s.get(key, 0.0)
-            for key, value in self.used_s.items()
-            if self.session[key] not in sessions
+            one.used_s - earlier.get(one.key, 0.0) for one in now if one.session not in sessions
         )
         return max(0.0, used / passed)
 
@@ -150,7 +176,7 @@ class HostWatch:
     view: HostView
     sessions: set[int]
     last: Processes | None = None
-    pending: list[str] = field(default_factory=list)
+    pending: list[bytes] = field(default_factory=list)
     rest: bytes = b""
     arrived: dict[int, tuple[int, int]] = field(default_factory=dict)
 
@@ -158,17 +184,16 @@ class HostWatch:
         """More of what the shell writes."""
         *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
-            text = line.decode("utf-8", "replace")
-            if text != ".":
-                self.pending.append(text)
+            if line != b".":
+                self.pending.append(line)
                 continue
-            self._read(Processes.parse(self.pending))
+            self._read(Processes.parse(self.pending, self.last))
             self.pending = []
 
     def _read(self, found: Processes) -> None:
         view = self.view
         view.read_at = time.monotonic()
-        view.alive = self.sessions <= set(found.session.values())
+        view.alive = self.sessions <= found.sessions
         if self.last is not None:
             taken = found.cores_since(self.last, self.sessions)
             weight = min(1.0, (found.at_s - self.last.at_s) / WINDOW_S)
