@@ -5,7 +5,8 @@ The constraints, their names and the report are those of `nova_core.model.verify
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from nova_workloads.scale.part import Query
 from nova_workloads.scale.tables import Problem
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 SPELLED_OUT = 20
 # Cells of the picture along each side.
@@ -57,8 +58,29 @@ def check(
     return _Check(spark, problem, pairs, tables, query, breaks).run(place)
 
 
+@dataclass(frozen=True)
+class _Rule:
+    """What no row of a frame may be; names and texts of those that are.
+
+    Attributes:
+        name: of the constraint.
+        broken: whether a row breaks it; null is no.
+        key: column that names the row.
+        amount: what there is.
+        limit: what may be.
+        text: for people.
+    """
+
+    name: str
+    broken: Column
+    key: str
+    amount: Column
+    limit: Column
+    text: Column
+
+
 class _Check:
-    """One check; frames are worked out once and kept on disk."""
+    """One check; what rules look at is worked out once, kept on disk, and read once for all."""
 
     def __init__(
         self,
@@ -78,6 +100,8 @@ class _Check:
         self._cut = _partitions(spark, tables.get("partitions"))
         instances = spark.read.parquet(str(tables["instances"]))
         self._instances = self._located(instances).persist(StorageLevel.DISK_ONLY)
+        self._counts = dict.fromkeys(CONSTRAINTS, 0)
+        self._broken: list[Violation] = []
 
     def _located(self, instances: DataFrame) -> DataFrame:
         """Instances with their pair, their node and what both make of them."""
@@ -137,22 +161,54 @@ class _Check:
         finally:
             self._instances.unpersist()
 
-    def _run(self, place: Path) -> dict[str, Any]:
-        frame, counts = self._instances, dict.fromkeys(CONSTRAINTS, 0)
-        broken: list[Violation] = []
-
-        def count(name: str, rows: DataFrame, key: str, amount: Column, limit: Column,
-                  text: Column) -> None:  # fmt: skip
-            counts[name] += rows.count()
-            if counts[name]:
-                shown = rows.select(key, amount.alias("a"), limit.alias("l"), text.alias("t"))
-                worst = shown.orderBy(F.desc(F.abs(F.col("a") - F.col("l"))), key)
-                broken.extend(
-                    Violation(name, row[key], row["a"], row["l"], row["t"], name in self._accepted)
+    def _look(self, frame: DataFrame, rules: Sequence[_Rule], *sums: Column) -> Row:
+        """Read a frame once: count what breaks rules, spell out the worst of it, and sum up."""
+        counted = [F.count_if(rule.broken).alias(f"_{k}") for k, rule in enumerate(rules)]
+        found = frame.agg(*counted, *sums).first()
+        assert found is not None
+        for k, rule in enumerate(rules):
+            self._counts[rule.name] += found[f"_{k}"]
+            if found[f"_{k}"]:
+                amount, limit = rule.amount.alias("a"), rule.limit.alias("l")
+                shown = frame.where(rule.broken).select(
+                    rule.key, amount, limit, rule.text.alias("t")
+                )
+                worst = shown.orderBy(F.desc(F.abs(F.col("a") - F.col("l"))), rule.key)
+                accepted = rule.name in self._accepted
+                self._broken.extend(
+                    Violation(rule.name, row[rule.key], row["a"], row["l"], row["t"], accepted)
                     for row in worst.limit(SPELLED_OUT).collect()
                 )
+        return found
 
-        one, none = F.lit(1.0), F.lit(0.0)
+    def _run(self, place: Path) -> dict[str, Any]:
+        counts = self._counts
+        facts = self._look(self._instances, self._rules_of_instances(), *self._sums_of_instances())
+        if counts["structure"]:
+            broken = [one for one in self._broken if one.constraint == "structure"]
+            report = Report(tuple(broken), {"structure": counts["structure"]}, self._accepted)
+            return {"report": report.to_dict(), "summary": report.summary()}
+        is_cut = F.coalesce(*(F.col(f"{side}_parts") for side in SIDES)).isNotNull()
+        cut = self._instances.where(is_cut).dropDuplicates(["pair"])
+        self._look(cut, [self._sums_up(side) for side in SIDES])
+        self._complete()
+        loads = self._loads().persist(StorageLevel.DISK_ONLY)
+        try:
+            used = self._look(loads, self._rules_of_loads(), *self._sums_of_loads())
+            self._density(place, loads)
+        finally:
+            loads.unpersist()
+        order = list(CONSTRAINTS)
+        broken = sorted(self._broken, key=lambda one: order.index(one.constraint))
+        report = Report(tuple(broken), counts, self._accepted)
+        return {
+            "report": report.to_dict(),
+            "summary": report.summary(),
+            **self._summed(facts, used),
+        }
+
+    def _rules_of_instances(self) -> list[_Rule]:
+        p, one, none = self._query.parameters, F.lit(1.0), F.lit(0.0)
         left, right = (
             (F.col(f"{side}_begin") >= 0)
             & (F.col(f"{side}_begin") < F.col(f"{side}_end"))
@@ -163,56 +219,40 @@ class _Check:
                                "operator", "node")  # fmt: skip
         known = F.col("pair").isNotNull() & F.col("row").isNotNull()
         bad = ~F.coalesce(known & left & right, F.lit(False))
-        count("structure", frame.where(bad), "operator", one, none, text)
-        if counts["structure"]:
-            report = Report(tuple(broken), {"structure": counts["structure"]}, self._accepted)
-            return {"report": report.to_dict(), "summary": report.summary()}
-        for side in SIDES:
-            sums = F.aggregate(f"{side}_parts", F.lit(0.0), lambda total, x: total + x)
-            least = F.array_min(f"{side}_parts")
-            rate = F.col(f"{side}_rate")
-            close = F.abs(sums - rate) <= TOLERANCE * rate
-            right_sum = F.coalesce((least > 0) & close, F.lit(False))
-            cut = frame.where(F.col(f"{side}_parts").isNotNull()).dropDuplicates(["pair"])
-            text = F.format_string(f"%s {side}: partitions sum to %.9g tuples/s, its source sends "
-                                   "%.9g", "operator", sums, rate)  # fmt: skip
-            count("partitions", cut.where(~right_sum), "operator", sums, rate, text)
-        self._complete(count)
-        received = self._received().persist(StorageLevel.DISK_ONLY)
-        loads = received.groupBy("node").agg(
-            F.sum(F.col("left_added") + F.col("right_added")).alias("load"),
-            F.first("capacity").alias("capacity"),
-            F.first("worker").alias("worker"),
-                F.max("need").alias("greatest"),
-        ).persist(StorageLevel.DISK_ONLY)  # fmt: skip
-        try:
-            self._resources(count, loads)
-            report = Report(tuple(broken), counts, self._accepted)
-            facts = self._sums(received, loads)
-            self._density(place, received)
-        finally:
-            received.unpersist()
-            loads.unpersist()
-        return {"report": report.to_dict(), "summary": report.summary(), **facts}
+        rules = [_Rule("structure", bad, "operator", one, none, text)]
+        text = F.format_string("%s: runs on %s, which lacks what it requires", "operator", "node")
+        rules += [_Rule("requirement", ~F.col("met"), "operator", one, none, text)]
+        if p.bandwidth is not None:
+            need = F.col("left_input") + F.col("right_input")
+            text = F.format_string(f"%s: receives %.6g tuples/s, t_b allows {p.bandwidth:g}",
+                                   "operator", need)  # fmt: skip
+            limit = F.lit(p.bandwidth)
+            much = need > p.bandwidth * (1 + TOLERANCE)
+            rules += [_Rule("replica-bandwidth", much, "operator", need, limit, text)]
+        return rules
 
-    def _complete(self, count: Any) -> None:
+    def _sums_up(self, side: str) -> _Rule:
+        """The partitions of an input that is cut make up the whole."""
+        parts, rate = F.col(f"{side}_parts"), F.col(f"{side}_rate")
+        sums = F.aggregate(parts, F.lit(0.0), lambda total, x: total + x)
+        right = (F.array_min(parts) > 0) & (F.abs(sums - rate) <= TOLERANCE * rate)
+        text = F.format_string(f"%s {side}: partitions sum to %.9g tuples/s, its source sends "
+                               "%.9g", "operator", sums, rate)  # fmt: skip
+        wrong = parts.isNotNull() & ~F.coalesce(right, F.lit(False))
+        return _Rule("partitions", wrong, "operator", sums, rate, text)
+
+    def _complete(self) -> None:
         """Areas and overlaps: every pair of partitions is joined exactly once."""
         frame = self._instances
-        area = (F.col("left_end") - F.col("left_begin")) * (
-            F.col("right_end") - F.col("right_begin")
-        )
         cells = F.first(F.col("m") * F.col("n"))
-        found = frame.groupBy("pair").agg(F.sum(area).alias("area"), cells.alias("cells"))
+        found = frame.groupBy("pair").agg(F.sum(_area()).alias("area"), cells.alias("cells"))
         every = self._pairs.select("pair", "operator").join(found, "pair", "left")
-        area = F.coalesce("area", F.lit(0))
-        wrong = every.where(area != F.coalesce("cells", F.lit(1)))
+        area, cells = F.coalesce("area", F.lit(0)), F.coalesce("cells", F.lit(1))
         text = F.format_string("%s: its instances join %d pairs of partitions, it has %d",
-                               "operator", area, F.coalesce("cells", F.lit(1)))  # fmt: skip
-        expected = F.coalesce("cells", F.lit(1)).cast("double")
-        count("complete", wrong, "operator", area.cast("double"), expected, text)
-        several = frame.where((F.col("m") > 1) | (F.col("n") > 1)).select(
-            "pair", "operator", "node", *BOUNDS
-        )
+                               "operator", area, cells)  # fmt: skip
+        amount, limit = area.cast("double"), cells.cast("double")
+        self._look(every, [_Rule("complete", area != cells, "operator", amount, limit, text)])
+        several = frame.where(_is_cut()).select("pair", "operator", "node", *BOUNDS)
         order = F.row_number().over(_by_pair())
         first = several.withColumn("number", order)
         other = first.select("pair", *(F.col(c).alias(f"o_{c}") for c in (*BOUNDS, "number")))
@@ -220,27 +260,27 @@ class _Check:
         for side in SIDES:
             begin, end = (f"{side}_{one}" for one in ("begin", "end"))
             meet = meet & (F.col(begin) < F.col(f"o_{end}")) & (F.col(f"o_{begin}") < F.col(end))
-        twice = first.join(other, "pair").where(meet)
         text = F.format_string("%s: pairs of partitions are joined again on %s", "operator", "node")
-        count("complete", twice, "operator", F.lit(1.0), F.lit(0.0), text)
+        twice = _Rule("complete", meet, "operator", F.lit(1.0), F.lit(0.0), text)
+        self._look(first.join(other, "pair"), [twice])
 
-    def _received(self) -> DataFrame:
-        """What is sent to each node for each pair, a partition once; and what instances need."""
+    def _loads(self) -> DataFrame:
+        """What each node receives: for each pair a partition once."""
         frame = self._instances
         same = ["pair", "node", "capacity", "worker", "leg0", "leg1", "x0"]
         same += ["x1"] if self._dimensions > 1 else []
-        is_cut = (F.col("m") > 1) | (F.col("n") > 1)
         inputs = [F.col(f"{side}_input").alias(f"{side}_added") for side in SIDES]
         nothing = [F.lit(0.0).alias(f"{side}_added") for side in SIDES]
         need = (F.col("left_input") + F.col("right_input")).alias("need")
-        whole = frame.where(~is_cut).select(*same, *inputs, need)
-        received = whole.dropDuplicates(["pair", "node"]).union(
-            frame.where(is_cut).select(*same, *nothing, need)
-        )
+        whole = frame.where(~_is_cut()).select(*same, *inputs, need)
+        if self._counts["complete"]:
+            # Otherwise each of them is there once.
+            whole = whole.dropDuplicates(["pair", "node"])
+        received = whole.union(frame.where(_is_cut()).select(*same, *nothing, need))
         for side in SIDES:
             numbers = F.sequence(F.col(f"{side}_begin") + 1, F.col(f"{side}_end"))
             rates = F.coalesce(F.col(f"{side}_parts"), F.array(f"{side}_rate"))
-            each = frame.where(is_cut).select(
+            each = frame.where(_is_cut()).select(
                 *same, F.explode(numbers).alias("n"), rates.alias("r")
             )
             distinct = each.dropDuplicates(["pair", "node", "n"])
@@ -248,66 +288,65 @@ class _Check:
             added = {one: rate if one == side else F.lit(0.0) for one in SIDES}
             columns = [added[one].alias(f"{one}_added") for one in SIDES]
             received = received.union(distinct.select(*same, *columns, F.lit(0.0)))
-        return received
+        left, right = (F.col(f"{side}_added") for side in SIDES)
+        return received.groupBy("node").agg(
+            F.sum(left + right).alias("load"),
+            F.sum(left * F.col("leg0") + right * F.col("leg1")).alias("inputs_usage"),
+            F.max("need").alias("greatest"),
+            *(F.first(name).alias(name) for name in same if name in ("capacity", "worker")),
+            *(F.first(name).alias(name) for name in same if name in ("x0", "x1")),
+        )
 
-    def _resources(self, count: Any, loads: DataFrame) -> None:
-        frame, p = self._instances, self._query.parameters
+    def _rules_of_loads(self) -> list[_Rule]:
+        c_min = self._query.parameters.c_min
         load, capacity = F.col("load"), F.col("capacity")
         text = F.format_string("node %s receives %.6g tuples/s, %.6g over its capacity of %.6g",
                                "node", load, load - capacity, capacity)  # fmt: skip
-        over = loads.where(load > capacity * (1 + TOLERANCE))
-        count("capacity", over, "node", load, capacity, text)
+        over = load > capacity * (1 + TOLERANCE)
+        rules = [_Rule("capacity", over, "node", load, capacity, text)]
         text = F.format_string("node %s may not host operators but does", "node")
-        count("worker", loads.where(~F.col("worker")), "node", F.lit(1.0), F.lit(0.0), text)
-        text = F.format_string("%s: runs on %s, which lacks what it requires", "operator", "node")
-        lacking = frame.where(~F.col("met"))
-        count("requirement", lacking, "operator", F.lit(1.0), F.lit(0.0), text)
-        # As in the core: so much was available when the node was chosen at the latest.
-        available = capacity - load + F.col("greatest")
-        text = F.format_string("node %s had %.6g tuples/s available at most when last chosen, "
-                               f"C_min is {p.c_min:g}", "node", available)  # fmt: skip
-        small = loads.where((available < p.c_min - TOLERANCE * capacity) & F.lit(p.c_min > 0))
-        count("minimum-capacity", small, "node", available, F.lit(p.c_min), text)
-        if p.bandwidth is not None:
-            need = F.col("left_input") + F.col("right_input")
-            text = F.format_string(f"%s: receives %.6g tuples/s, t_b allows {p.bandwidth:g}",
-                                   "operator", need)  # fmt: skip
-            much = frame.where(need > p.bandwidth * (1 + TOLERANCE))
-            count("replica-bandwidth", much, "operator", need, F.lit(p.bandwidth), text)
+        rules += [_Rule("worker", ~F.col("worker"), "node", F.lit(1.0), F.lit(0.0), text)]
+        if c_min > 0:
+            # As in the core: so much was available when the node was chosen at the latest.
+            available = capacity - load + F.col("greatest")
+            text = F.format_string("node %s had %.6g tuples/s available at most when last chosen, "
+                                   f"C_min is {c_min:g}", "node", available)  # fmt: skip
+            small = available < c_min - TOLERANCE * capacity
+            rules += [_Rule("minimum-capacity", small, "node", available, F.lit(c_min), text)]
+        return rules
 
-    def _sums(self, received: DataFrame, loads: DataFrame) -> dict[str, Any]:
-        """What the plan costs."""
-        area = (F.col("left_end") - F.col("left_begin")) * (
-            F.col("right_end") - F.col("right_begin")
-        )
-        share = area / (F.col("m") * F.col("n"))
+    def _sums_of_instances(self) -> list[Column]:
+        # Of a plan whose structure is broken there may be no partitions.
+        share = F.try_divide(_area(), F.col("m") * F.col("n"))
         path = F.greatest("leg0", "leg1") + F.col("leg2")
         sinks = 2.0 if self._query.parameters.objective == "source-latency" else 1.0
         cost = F.col("leg0") + F.col("leg1") + sinks * F.col("leg2")
         emitted = (F.col("left_input") / F.col("left_rate")) * (
             F.col("right_input") / F.col("right_rate")
         )
-        i = self._instances.agg(
+        return [
             F.sum(cost * share).alias("objective"),
             F.count("*").alias("instances"),
-            F.sum(area).alias("replicas"),
+            F.sum(_area()).alias("replicas"),
             F.sum(F.col("output_rate") * emitted * F.col("leg2")).alias("usage"),
             F.avg(path).alias("mean"),
             F.percentile_approx(path, list(QUANTILES), 10_000).alias("path"),
-        ).first()
-        r = received.agg(
-            F.sum(F.col("left_added") * F.col("leg0") + F.col("right_added") * F.col("leg1"))
-        ).first()
+        ]
+
+    def _sums_of_loads(self) -> list[Column]:
         used = F.when(F.col("capacity") < float("inf"), F.col("load") / F.col("capacity"))
-        n = loads.agg(
+        return [
             F.count("*").alias("nodes"),
             F.sum("load").alias("load"),
+            F.sum("inputs_usage").alias("usage"),
             F.percentile_approx(F.coalesce(used, F.lit(0.0)), list(QUANTILES), 10_000).alias(
                 "used"
             ),
-        ).first()
-        assert i is not None and r is not None and n is not None
-        usage = i["usage"] + r[0]
+        ]
+
+    def _summed(self, i: Row, n: Row) -> dict[str, Any]:
+        """What the plan costs, of the sums of instances and of loads."""
+        usage = i["usage"] + n["usage"]
         objective = usage if self._query.parameters.objective == "network-usage" else i["objective"]
         names = [f"p{100 * q:g}" for q in QUANTILES[:-1]] + ["greatest"]
         return {
@@ -323,7 +362,7 @@ class _Check:
             "load": dict(zip(names, n["used"], strict=True)),
         }
 
-    def _density(self, place: Path, received: DataFrame) -> None:
+    def _density(self, place: Path, loads: DataFrame) -> None:
         """Counts in squares of the plane, for the picture."""
         flat = min(self._dimensions, 2)
         ends = self._nodes.agg(
@@ -334,38 +373,49 @@ class _Check:
         low, high = np.array(ends[:flat]), np.array(ends[flat:])
         step = np.where(high > low, (high - low) / GRID, 1.0)
 
-        def grid(frame: DataFrame, at: list[Column], what: Column) -> Any:
+        def grids(frame: DataFrame, at: list[Column], **what: Column) -> dict[str, Any]:
             # Virtual positions may be outside by a rounding.
             index = [
                 F.floor((x - float(low[k])) / float(step[k])).alias(f"g{k}")
                 for k, x in enumerate(at)
             ]
-            found = np.zeros((GRID, GRID))
-            rows = frame.select(*index, what.alias("w")).groupBy(*(f"g{k}" for k in range(flat)))
-            table = rows.agg(F.sum("w").alias("w")).toArrow()
+            values = [column.alias(name) for name, column in what.items()]
+            rows = frame.select(*index, *values).groupBy(*(f"g{k}" for k in range(flat)))
+            table = rows.agg(*(F.sum(name).alias(name) for name in what)).toArrow()
             columns = [
                 np.clip(np.asarray(table.column(f"g{k}"), np.int64), 0, GRID - 1)
                 for k in range(flat)
             ]
             where = columns[0], columns[1] if flat > 1 else np.zeros_like(columns[0])
-            np.add.at(found, where, table.column("w").to_numpy())
+            found = {name: np.zeros((GRID, GRID)) for name in what}
+            for name, grid in found.items():
+                np.add.at(grid, where, table.column(name).to_numpy())
             return found
 
         def axes(name: str) -> list[Column]:
             return [F.element_at(name, k + 1) for k in range(flat)]
 
         one = F.lit(1.0)
-        load = F.col("left_added") + F.col("right_added")
         room = F.when(F.col("worker") & (F.col("capacity") < float("inf")), F.col("capacity"))
+        room = F.coalesce(room, F.lit(0.0))
         np.savez_compressed(
             place / "density.npz",
             low=low,
             high=high,
-            nodes=grid(self._nodes, axes("position"), one),
-            joins=grid(self._pairs, axes("point"), one),
-            load=grid(received, [F.col(f"x{k}") for k in range(flat)], load),
-            capacity=grid(self._nodes, axes("position"), F.coalesce(room, F.lit(0.0))),
+            **grids(self._nodes, axes("position"), nodes=one, capacity=room),
+            **grids(self._pairs, axes("point"), joins=one),
+            **grids(loads, [F.col(f"x{k}") for k in range(flat)], load=F.col("load")),
         )
+
+
+def _area() -> Column:
+    """Pairs of partitions that an instance joins."""
+    left, right = (F.col(f"{side}_end") - F.col(f"{side}_begin") for side in SIDES)
+    return left * right
+
+
+def _is_cut() -> Column:
+    return (F.col("m") > 1) | (F.col("n") > 1)
 
 
 def _partitions(spark: SparkSession, table: Path | None) -> DataFrame:
