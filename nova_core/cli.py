@@ -36,6 +36,7 @@ COMMANDS = {
         "plan",
         "check",
         "explain",
+        "predict",
         "plot",
         "diff",
         "replan",

@@ -17,6 +17,16 @@ settings.register_profile("nova", deadline=None)
 settings.load_profile("nova")
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def model(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Strategies and commands that predict have a model, also where Nova brings none."""
+    from learned_models import ship_one
+
+    ship_one(tmp_path_factory.mktemp("models"))
+
+
 # What else than a file stays on one worker.
 TOGETHER = (
     # They name things on this machine, and so must not run side by side.

@@ -128,6 +128,7 @@ class ClusterConfiguration:
         task_manager_options: added to those of every TaskManager, e.g. the engine home's.
         job_manager_options: added to those of the JobManager.
         extra_jars: on the hosts, absolute; behind Flink's and Nova's on the class path.
+        task_manager: what a TaskManager takes of its host's memory at most, MB.
     """
 
     nodes: Sequence[Node]
@@ -145,11 +146,12 @@ class ClusterConfiguration:
     task_manager_options: Sequence[str] = ()
     job_manager_options: Sequence[str] = ()
     extra_jars: Sequence[str | Path] = ()
+    task_manager: int = TASK_MANAGER
 
     def __post_init__(self) -> None:
         coordinator_of(self.nodes)
         for node in self.nodes:
-            _memory(node)
+            _memory(node, self.task_manager)
         for what, path in (
             ("home_path", str(self.home_path)),
             ("work_directory", self.work_directory),
@@ -198,7 +200,7 @@ class ClusterConfiguration:
 
     def task_manager_command(self, node: Node) -> str:
         """The line of shell that becomes the host's TaskManager."""
-        memory = _memory(node)
+        memory = _memory(node, self.task_manager)
         options = [
             "-Xms48m",
             f"-Xmx{memory.heap}m",
@@ -238,7 +240,8 @@ class ClusterConfiguration:
         return f"mkdir -p {temporary} && exec {shlex.join(words)}"
 
     def _keys(self, node: Node) -> dict[str, str | int]:
-        memory, master = _memory(node), self.coordinator.address
+        memory = _memory(node, self.task_manager)
+        master = self.coordinator.address
         resource = names.resource(node.name)
         keys: dict[str, str | int] = {
             "jobmanager.rpc.address": master,
@@ -316,15 +319,20 @@ class Memory:
     network: int
 
 
-def _memory(node: Node) -> Memory:
+def _memory(node: Node, most: int) -> Memory:
     """A TaskManager's memory on a host.
+
+    Args:
+        node: the host.
+        most: what it takes at most, MB; of a host without a memory limit, no more than usual.
 
     Raises:
         ConfigurationError: naming the host that is too small, and what it would need.
     """
     coordinator = node.role == COORDINATOR
     network = COORDINATOR_NETWORK if coordinator else NETWORK
-    wanted = TASK_MANAGER - NETWORK + network
+    most = most if node.memory is not None else min(most, TASK_MANAGER)
+    wanted = most - NETWORK + network
     others = RESERVE + (JOB_MANAGER if coordinator else 0)
     fixed = METASPACE + OVERHEAD + DIRECT + network
     process = wanted if node.memory is None else min(wanted, node.memory // MB - others)

@@ -158,6 +158,11 @@ class Rest:
                     found[line.removeprefix("Caused by: ")] = None
         return list(found)
 
+    def accumulators(self, job_id: str) -> dict[str, str]:
+        """A job's accumulators, merged over its subtasks; exact once it has ended."""
+        found = self.get(f"/jobs/{job_id}/accumulators")["user-task-accumulators"]
+        return {str(one["name"]): str(one["value"]) for one in found}
+
     def counters(self, job_id: str) -> dict[str, Counters]:
         """Counters of every vertex of a job, by vertex name; takes `SETTLE_S`.
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from nova_core import console
+from nova_core import console, paths
 from nova_core.commands import figures, shared
 from nova_core.errors import NovaError, ProblemError
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 @click.command(short_help="Place with every strategy, side by side.")
@@ -21,6 +25,11 @@ from nova_core.errors import NovaError, ProblemError
 @shared.settings_option(
     "Any parameter of a strategy, e.g. nova.sigma=0.2; may be repeated.", "STRATEGY.KEY=VALUE"
 )
+@click.option(
+    "--model",
+    type=paths.INPUT,
+    help="A model file to predict with, too [default: the one that Nova brings, if it does].",
+)
 @shared.json_option
 def compare(
     problem: Path,
@@ -29,6 +38,7 @@ def compare(
     bound: bool,
     capacity: str | None,
     settings: tuple[str, ...],
+    model: Path | None,
     as_json: bool,
 ) -> None:
     """Place PROBLEM with every strategy (or those named) and show what each one costs.
@@ -52,13 +62,17 @@ def compare(
             from nova_core.evaluation import lower_bound
 
             lowest = lower_bound(loaded, objective)
+        predicted = _predicted(outcomes, model)
     if as_json:
+        told = figures.outcomes_dict(outcomes)
+        for name, one in predicted.items():
+            told[name]["predicted"] = one
         console.print_json(
             {
                 "problem": figures.problem_dict(loaded),
                 "objective": objective,
                 "lower_bound": lowest,
-                "strategies": figures.outcomes_dict(outcomes),
+                "strategies": told,
             }
         )
         return
@@ -69,6 +83,7 @@ def compare(
     ]
     if lowest is not None:
         lines.append(f"no placement of whole joins has {objective} below {console.number(lowest)}")
+    predictions: list[Any] = [_prediction_table(predicted), ""] if predicted else []
     console.show(
         figures.problem_line(loaded),
         "",
@@ -82,7 +97,67 @@ def compare(
             "What it takes", outcomes, [*figures.LOAD_COLUMNS, *figures.EXTENT_COLUMNS]
         ),
         "",
+        *predictions,
         *lines,
+    )
+
+
+def _predicted(
+    outcomes: Mapping[str, figures.Outcome | NovaError], path: Path | None
+) -> dict[str, dict[str, float]]:
+    """What a model predicts of every plan, over all queries or pairs; nothing without a model.
+
+    Plans of more operators than a prediction takes are left out.
+    """
+    from nova_core.learned.model import load_model, shipped
+
+    if path is None and shipped() is None:
+        return {}
+    from nova_core.commands.predict import predictions
+
+    model, found = load_model(path), {}
+    for name, outcome in outcomes.items():
+        if isinstance(outcome, NovaError):
+            continue
+        try:
+            rows = predictions(outcome.plan, model)
+        except NovaError:
+            continue
+        many = len(rows)
+        found[name] = {
+            "queries": many,
+            "throughput": sum(row["throughput"]["value"] for row in rows),
+            **{
+                metric: sum(row[metric]["value"] for row in rows) / many
+                for metric in ("e2e_latency_ms", "processing_latency_ms")
+            },
+            **{
+                metric: sum(row[metric]["holds"] for row in rows)
+                for metric in ("back_pressure", "success")
+            },
+        }
+    return found
+
+
+def _prediction_table(predicted: Mapping[str, Mapping[str, float]]) -> Table:
+    rows = [
+        (
+            name,
+            console.number(one["throughput"]),
+            console.number(one["e2e_latency_ms"]),
+            console.number(one["processing_latency_ms"]),
+            f"{one['back_pressure']} of {one['queries']}",
+            f"{one['success']} of {one['queries']}",
+        )
+        for name, one in predicted.items()
+    ]
+    return console.table(
+        "What is predicted (sums of results, mean latencies of queries or pairs)",
+        [
+            *("strategy", ">results/s", ">end-to-end, ms", ">processing, ms"),
+            *(">back-pressure", ">results arrive"),
+        ],
+        rows,
     )
 
 

@@ -195,6 +195,7 @@ def write_material(place: Path, nova: Callable[..., None]) -> None:
     for output in ("plan.json", "plan.yaml", "plan-tables"):
         nova("plan", "problem.yaml", "--sigma", "0.5", "-o", output, "--no-baselines")
     nova("plan", "queries.yaml", "-o", "query-plan.json", "--no-baselines")
+    _learned(place, nova)
     nova("live", "problem.yaml", "plan.json", "--events", "two.jsonl", "--journal", "journal")
     nova("translate", "plan.json", "-p", "problem.yaml", "--engine", "flink", "-o", "flink")
     shutil.copy(place / "flink" / "job" / "workload.json", place / "workload.json")
@@ -213,6 +214,28 @@ def write_material(place: Path, nova: Callable[..., None]) -> None:
     nova("plot", "problem.yaml", "-o", "problem.svg")
     _web(place / "web")
     _requests(place / "requests", _service(place / "service"))
+
+
+def _learned(place: Path, nova: Callable[..., None]) -> None:
+    """A model of random parameters, and the trace of a plan."""
+    from nova_core.learned.model import write_model
+    from nova_core.model.files import read_problem
+    from nova_core.model.problem_writing import document_text
+    from nova_harness.corpus.traces import Trace, table_of, write_traces
+    from tests.learned_models import random_model
+
+    write_model(random_model(hidden=4), place / "model.npz")
+    _yaml(place / "one-query.yaml", {**QUERIES, "queries": QUERIES["queries"][:1]})
+    nova("plan", "one-query.yaml", "-o", "one-plan.json", "--no-baselines")
+    trace = Trace(
+        id="one", query="mean", structure="two-way-agg", operators=None, origin="rack",
+        problem=document_text(read_problem(place / "one-query.yaml"), ".json"),
+        plan=(place / "one-plan.json").read_text(), engine="flink", engine_version="2",
+        nova_version="0", made="2025-01-01T00:00:00Z", seed=0, batch=0, repeat_of=None,
+        duration_s=6.0, success=True, back_pressure=False, throughput=2.0, e2e_latency_ms=90.0,
+        processing_latency_ms=80.0, results=12, window_s=10.0,
+    )  # fmt: skip
+    write_traces(place / "traces.parquet", table_of([trace]))
 
 
 def _problems(place: Path) -> None:

@@ -23,7 +23,7 @@ ADAPTERS = {
     "nova_spark",
     "nova_storm",
 }
-ALL = CORE | ADAPTERS | {"nova_workloads", "nova_testbed", "nova_harness"}
+ALL = CORE | ADAPTERS | {"nova_workloads", "nova_testbed", "nova_harness", "nova_learn"}
 
 # What adapters share.
 SHARED = {"nova_engines"}
@@ -52,6 +52,8 @@ ALLOWED: dict[str, tuple[str, set[str]]] = {
         }
         | {"nova_workloads.debs"},
     ),
+    # What it learns from are traces of the harness.
+    "nova_learn": ("learning/nova_learn", CORE | {"nova_harness.corpus.traces"}),
     "nova_harness": ("harness/nova_harness", ALL),
 }
 HEAVY = (
@@ -65,6 +67,8 @@ HEAVY = (
     "pandas",
     "pyspark",
     "kafka",
+    "jax",
+    "lightgbm",
 )
 
 
@@ -109,7 +113,8 @@ INSIDE = {
     "placement": {"model"},
     "queries": {"model", "placement"},
     "evaluation": {"model", "placement"},
-    "strategies": {"model", "placement", "queries", "evaluation"},
+    "learned": {"model", "placement", "queries"},
+    "strategies": {"model", "placement", "queries", "evaluation", "learned"},
     "plotting": {"model", "costspace"},
     "service": {"model", "placement", "strategies"},
     "commands": {
@@ -118,6 +123,7 @@ INSIDE = {
         "placement",
         "strategies",
         "evaluation",
+        "learned",
         "plotting",
         "service",
     },

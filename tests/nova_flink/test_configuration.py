@@ -193,3 +193,15 @@ def test_relative_paths_are_refused() -> None:
 def test_only_the_coordinator_runs_the_job_manager() -> None:
     with pytest.raises(ConfigurationError, match="host edge is not the coordinator"):
         cluster().coordinator_command(EDGE)
+
+
+def test_a_task_manager_may_take_all_its_host_has() -> None:
+    nodes = [SINK, Node("wide", "10.0.0.4", memory=1280 * MB), Node("any", "10.0.0.5")]
+    usual, all_ = cluster(*nodes), cluster(*nodes, task_manager=1280)
+    wide, unlimited = nodes[1:]
+    assert process_memory(keys(usual, wide)) == 320
+    assert 1200 <= process_memory(keys(all_, wide)) <= 1280
+    # Of a host without a limit it is not known what it has.
+    assert process_memory(keys(all_, unlimited)) == process_memory(keys(usual, unlimited))
+    heap = megabytes(keys(all_, wide)["taskmanager.memory.task.heap.size"]) + 32
+    assert f"-Xmx{heap}m" in all_.task_manager_command(wide)

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -241,7 +242,8 @@ def _seconds(bed: Bed, plan: QueryPlan, path: Path, limited: bool) -> float:
             bed.limits.impose()
         await_end(job)
         bed.limits.lift()
-        records: Any = query_records(engine, from_plan(plan), Path(scratch)).records
+        fetch = partial(engine.query_results, from_plan(plan))
+        records: Any = query_records(fetch, Path(scratch)).records
         (compared,) = replay.compare(records).values()
     if not compared.ok:
         raise NovaError(f"bench: other results than those of the reference: {compared}")

@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -173,7 +174,9 @@ def deploy(
                 console.say("waiting for the end of the readings")
                 await_end(job)
                 flow_of_job = QueryFlow.from_json(job.document)
-                records: Any = query_records(query_engine(engine), flow_of_job, Path(scratch))
+                records: Any = query_records(
+                    partial(query_engine(engine).query_results, flow_of_job), Path(scratch)
+                )
                 compared = replay.compare(records.records)
             results = engine.deployment.result_file("results")
     answer: dict[str, Any] = {"job": job.name, "address": engine.address, "replaced": replaced}

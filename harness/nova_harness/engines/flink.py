@@ -5,6 +5,7 @@ The JobManager and a TaskManager run on the sink's host, a TaskManager on every 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from nova_core.errors import NovaError
 from nova_engines import query_flow
 from nova_engines.dataflow import Dataflow, from_plan
 from nova_engines.names import is_own_job
-from nova_engines.nodes import Node
+from nova_engines.nodes import MB, Node
 from nova_engines.query_flow import QueryFlow, Readings, flow_of, read_flow
 from nova_engines.workload import Workload
 from nova_flink.configuration import ClusterConfiguration
@@ -54,6 +55,8 @@ BUSY = "accumulated-busy-time"
 FIRST_READING_SECONDS = 20.0
 RESULTS = "results"
 FAILING = ("FAILING", "RESTARTING")
+# As RowSource.java calls it.
+BEHIND_US = "nova behind us"
 
 
 def ready_home(tell: Tell) -> FlinkHome:
@@ -175,6 +178,12 @@ class FlinkDeployment(EngineDeployment):
         }
         settings = {**self.configuration.settings, **heartbeat}
         self.configuration = replace(self.configuration, settings=settings)
+
+    def take_memory(self) -> None:
+        """Have TaskManagers take all that hosts have, not what is usual; before `up`."""
+        most = max((host.memory or 0 for host in self.hosts.inventory.hosts), default=0) // MB
+        usual = self.configuration.task_manager
+        self.configuration = replace(self.configuration, task_manager=max(most, usual))
 
     @property
     def version(self) -> str:
@@ -347,17 +356,23 @@ class FlinkEngine(FlinkCluster):
         return FlinkJob(self, job, dataflow, workload, results)
 
     def start_queries(
-        self, plan: QueryPlan, readings: Callable[[int], Readings], name: str
+        self,
+        plan: QueryPlan,
+        readings: Callable[[int], Readings],
+        name: str,
+        results: str = RESULTS,
     ) -> FlinkJob:
-        """Submit a job of queries with columns."""
+        """Submit a job of queries with columns; jobs at once have files of results of their own."""
         made = readings(self.lead.start_ms())
         flow = query_flow.from_plan(plan)
-        job = self.client.submit_queries(flow, made, self.deployment.result_file(RESULTS), name)
-        return FlinkJob(self, job, flow, made)
+        job = self.client.submit_queries(flow, made, self.deployment.result_file(results), name)
+        return FlinkJob(self, job, flow, made, results)
 
-    def query_results(self, flow: QueryFlow, scratch: Path) -> dict[str, Path]:
+    def query_results(
+        self, flow: QueryFlow, scratch: Path, results: str = RESULTS
+    ) -> dict[str, Path]:
         """Copies of what the sinks of a job have written, by query."""
-        return self.deployment.query_results(flow, RESULTS, scratch)
+        return self.deployment.query_results(flow, results, scratch)
 
     def hosts(self) -> dict[str, bool]:
         """Hosts by their TaskManagers."""
@@ -447,6 +462,23 @@ class FlinkJob:
             )
         return found
 
+    def behind_s(self) -> float | None:
+        """How far the slowest source of readings was behind when it ended (RowSource.java), s.
+
+        None where no source has said so: the job has not ended, or a worker process has.
+        """
+        found = self.rest.accumulators(self.name).get(BEHIND_US)
+        return None if found is None else int(found) / 1e6
+
+    def discard(self) -> None:
+        """Remove what the sinks of a job of queries have written."""
+        assert isinstance(self.flow, QueryFlow)
+        d = self.engine.deployment
+        files = self.flow.result_files(d.result_file(self.file))
+        for one in self.flow.of_kind(query_flow.SINK):
+            path = shlex.quote(files[one.name])
+            d.hosts[one.node].run(f"rm -f {path} {path}.end")
+
     def read_offsets(self) -> dict[tuple[str, int], int]:
         """Per topic and partition, how much it has read."""
         return self.rest.read_offsets(self.name)
@@ -463,6 +495,7 @@ class FlinkJob:
     def results(self, scratch: Path) -> ResultRecords:
         """What its sinks have written."""
         if isinstance(self.flow, QueryFlow):
-            return query_records(self.engine, self.flow, scratch)
+            flow, file = self.flow, self.file
+            return query_records(lambda d: self.engine.query_results(flow, d, file), scratch)
         found = self.engine.deployment.read_results(self.file, scratch)
         return replace(found, dead_letters=self.engine.deployment.dead_letters(self.name))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from nova_core.errors import NovaError
-from nova_engines.query_flow import QueryFlow
 from nova_engines.query_results import QueryRows, read_rows
 from nova_engines.results import ResultRecords
 
@@ -49,10 +48,15 @@ def start_job(engine: Engine, plan: Plan, flow: Callable[[int], Any], name: str)
     return engine.start(plan, flow, name)
 
 
-def query_records(engine: QueryEngine, flow: QueryFlow, scratch: Path) -> ResultRecords:
-    """What the sinks of a job have written, as results of an experiment."""
+def query_records(fetch: Callable[[Path], Mapping[str, Path]], scratch: Path) -> ResultRecords:
+    """What the sinks of a job have written, as results of an experiment.
+
+    Args:
+        fetch: copies the sinks' files into a directory; the copies by query.
+        scratch: directory for the copies, of which nothing stays.
+    """
     with tempfile.TemporaryDirectory(dir=scratch) as directory:
-        files = engine.query_results(flow, Path(directory))
+        files = fetch(Path(directory))
         rows: Any = QueryRows({query: read_rows(file) for query, file in files.items()})
     return ResultRecords(rows, 0, announced=len(rows) if rows.complete else None)
 

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -459,7 +459,7 @@ class StormJob:
     def results(self, scratch: Path) -> ResultRecords:
         """What its sinks have written."""
         if isinstance(self.dataflow, QueryFlow):
-            return query_records(self.engine, self.dataflow, scratch)
+            return query_records(partial(self.engine.query_results, self.dataflow), scratch)
         return self.deployment.read_results(RESULTS, scratch)
 
 

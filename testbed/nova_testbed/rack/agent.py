@@ -38,7 +38,7 @@ ORDERS: dict[str, Callable[..., Any]] = {
             "up",
             "down",
             "status",
-            "set_link",
+            "set_links",
             "set_limits",
             "restart_switch",
             "kill_host",

@@ -150,21 +150,34 @@ class VirtualRack:
         Raises:
             RackError: for an unknown host, or a rack that is not up.
         """
+        self.set_links({(a, b): link})
+
+    def set_links(self, links: Mapping[tuple[str, str], Link]) -> None:
+        """Connect several pairs of hosts otherwise, see `set_link`; all of them, or none.
+
+        Args:
+            links: by pair of hosts, in either order.
+
+        Raises:
+            RackError: for an unknown host, or a rack that is not up.
+        """
         if not is_root():
-            self._as_root("set_link", NoneType, {"a": a, "b": b, "link": link})
+            self._as_root("set_links", NoneType, {"links": dict(links)})
             return
         with locked(self.state.path.parent):
-            old = self._up_record()
-            record = old.with_link(a, b, link)
+            old = record = self._up_record()
+            for (a, b), link in links.items():
+                record = record.with_link(a, b, link)
             if record.emulation == "switch":
                 switch.reload(record, self.state)
             else:
+                ends = dict.fromkeys(host for pair in links for host in pair)
                 try:
-                    network.shape(record, a)
-                    network.shape(record, b)
+                    for host in ends:
+                        network.shape(record, host)
                 except RackError:
-                    network.shape(old, a)
-                    network.shape(old, b)
+                    for host in ends:
+                        network.shape(old, host)
                     raise
             self.state.write(record)
 

@@ -1,0 +1,125 @@
+"""How long the simulator takes for a trace, on one core."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from nova_core.model.query_plan import QueryPlan
+
+HOSTS = 4
+
+
+@dataclass(frozen=True)
+class Case:
+    """Random plans of random queries, see `nova_harness.corpus`.
+
+    Attributes:
+        ranges: one of `nova_harness.corpus.ranges.NAMED`.
+        load: times the usual rates.
+        traces: how many.
+        seed: of queries, hardware and plans.
+        repeat: how often; the quickest counts.
+    """
+
+    ranges: str
+    load: float = 1.0
+    traces: int = 100
+    seed: int = 0
+    repeat: int = 3
+
+    @property
+    def label(self) -> str:
+        """Its name for people."""
+        return f"{self.traces} traces in the ranges of the {self.ranges}, {self.load:g} times"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One case.
+
+    Attributes:
+        ranges: of the case.
+        load: of the case.
+        traces: of the case.
+        failing: share of traces without results or with back-pressure.
+        prepare: ms of CPU time per trace, to work out what runs where.
+        simulate: ms of CPU time per trace, to run it for 8 s and more.
+    """
+
+    ranges: str
+    load: float
+    traces: int
+    failing: float
+    prepare: float
+    simulate: float
+
+
+def plans_of(case: Case) -> list[tuple[QueryPlan, float]]:
+    """Plans, and s that each is measured."""
+    from nova_harness.corpus.prepared import Item, Preparing, Settings
+    from nova_harness.corpus.ranges import NAMED
+
+    settings = Settings(
+        seed=case.seed, batch=case.traces, inventory="bench", hosts=HOSTS, warm_up_s=2.0,
+        duration_s=6.0, drain_s=0.0, cores=float("inf"),
+    )  # fmt: skip
+    names = [f"host{number}" for number in range(HOSTS)]
+    with tempfile.TemporaryDirectory() as scratch:
+        drawn = NAMED[case.ranges]
+        preparing = Preparing(settings, 0, [names], case.load, Path(scratch), drawn)
+        found = [preparing.trace(Item(number)) for number in range(case.traces)]
+    return [(one.plan, one.seconds) for one in found]
+
+
+def measure(case: Case) -> list[Measurement]:
+    """Time one case, the quickest of some runs."""
+    from nova_learn.kernels import simulation
+    from nova_learn.simulate import WARM_UP_S, fitted_constants, labels_of
+    from nova_learn.stages import stages_of
+
+    plans, constants = plans_of(case), fitted_constants()
+    networks = [stages_of(plan).network for plan, _ in plans]
+    simulation.simulate(networks[0], constants, WARM_UP_S, 0.1)
+    runs, failing = [], 0
+    for _ in range(case.repeat):
+        begin = time.process_time()
+        for plan, _ in plans:
+            stages_of(plan)
+        middle = time.process_time()
+        labels = [
+            labels_of(simulation.simulate(network, constants, WARM_UP_S, seconds), seconds)
+            for network, (_, seconds) in zip(networks, plans, strict=True)
+        ]
+        runs.append((middle - begin, time.process_time() - middle))
+        failing = sum(not one.success or one.back_pressure for one in labels)
+    prepare, simulate = (1e3 * min(column) / case.traces for column in zip(*runs, strict=True))
+    share = failing / case.traces
+    return [Measurement(case.ranges, case.load, case.traces, share, prepare, simulate)]
+
+
+def summary_table(measurements: list[Measurement]) -> Table:
+    """The figures for people."""
+    from nova_core import console
+
+    return console.table(
+        "The simulator, one core: CPU time per trace",
+        ["ranges", ">load", ">traces", ">failing", ">prepare (ms)", ">simulate (ms)"],
+        [
+            (
+                one.ranges,
+                f"{one.load:g}",
+                f"{one.traces:,}",
+                f"{100 * one.failing:.0f} %",
+                f"{one.prepare:.2f}",
+                f"{one.simulate:.2f}",
+            )
+            for one in measurements
+        ],
+    )

@@ -1,0 +1,194 @@
+"""The commands ``nova corpus ...``: executed plans to learn from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nova_core import console, paths
+from nova_core.commands import shared
+from nova_core.errors import NovaError
+from nova_core.numbers import NumberRange, at_least
+
+INVENTORY = "virtual-17"
+BATCH = 400
+# Of two, the rest is for the switch, idle hosts and the controller.
+CORES = 1.4
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def corpus() -> None:
+    """Make traces of executed plans for learned cost models, and check them."""
+
+
+@corpus.command()
+@click.argument("output", type=paths.OUTPUT)
+@click.option(
+    "--traces",
+    "-n",
+    type=at_least(1),
+    required=True,
+    help="How many; one in ten is run once more in addition.",
+)
+@shared.seed_option("Of queries, hardware and placements.")
+@click.option(
+    "--batch",
+    type=at_least(2),
+    default=BATCH,
+    show_default=True,
+    help="Traces under the same memory of the hosts, which takes a restart of the engine.",
+)
+@click.option(
+    "--inventory",
+    "-i",
+    metavar="FILE|NAME",
+    type=paths.InputPath(text=True),
+    default=INVENTORY,
+    show_default=True,
+    help="Virtual hosts.",
+)
+@click.option(
+    "--hosts",
+    type=at_least(2),
+    default=4,
+    show_default=True,
+    help="Hosts that a query has to itself; as many queries run at once as there is room for.",
+)
+@click.option(
+    "--duration",
+    type=NumberRange(min=1, max=10),
+    default=6.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Measured time of a query, or a little more: a whole number of its windows.",
+)
+@click.option(
+    "--warm-up",
+    type=NumberRange(min=1, max=4),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time before it, with limits in force in its second half.",
+)
+@click.option(
+    "--drain",
+    type=NumberRange(min=0, max=60),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time after it.",
+)
+@click.option(
+    "--cores",
+    type=NumberRange(min=0, min_open=True),
+    default=CORES,
+    show_default=True,
+    help="What hosts with something to do may use together.",
+)
+@shared.json_option
+def run(
+    output: Path,
+    traces: int,
+    seed: int,
+    batch: int,
+    inventory: str,
+    hosts: int,
+    duration: float,
+    warm_up: float,
+    drain: float,
+    cores: float,
+    as_json: bool,
+) -> None:
+    """Run random queries on random virtual hosts with Flink; a row in OUTPUT for each.
+
+    What is finished is kept: the same command goes on where it was interrupted, and with more
+    --traces a corpus grows. Exit code 1 when a trace had to be left out.
+    """
+    if batch % 2:
+        raise NovaError(f"--batch {batch}: an even number is expected: a query has two traces")
+    from nova_harness.corpus.prepared import Settings
+    from nova_harness.corpus.runner import Watcher, run_corpus
+    from nova_testbed.inventory import read_inventory
+
+    with shared.working(), console.progress() as progress:
+        found = read_inventory(inventory)
+        settings = Settings(
+            seed=seed, batch=batch, inventory=found.name, hosts=hosts, warm_up_s=warm_up,
+            duration_s=duration, drain_s=drain, cores=cores,
+        )  # fmt: skip
+        made = run_corpus(output, settings, traces, found, Watcher(progress.step, progress))
+    finished = len(made.finished())
+    if as_json:
+        console.print_json({"output": str(output), "traces": finished, "left_out": made.dropped})
+    else:
+        console.say(f"{finished:,} traces in {output}; `nova corpus check {output}` looks at them")
+    click.get_current_context().exit(1 if made.dropped else 0)
+
+
+@corpus.command()
+@click.argument("output", type=paths.OUTPUT)
+@click.option("--traces", "-n", type=at_least(1), required=True, help="How many.")
+@shared.seed_option("Of queries, hardware and placements.")
+@click.option(
+    "--ranges",
+    type=click.Choice(["rack", "paper"]),
+    default="paper",
+    show_default=True,
+    help="Of queries and hardware: those of a rack on one machine, or those of the paper.",
+)
+@shared.json_option
+def simulate(output: Path, traces: int, seed: int, ranges: str, as_json: bool) -> None:
+    """Have the fitted simulator run random queries on random hosts; a row in OUTPUT for each.
+
+    OUTPUT is a directory; the same command goes on where it was interrupted.
+    """
+    from nova_harness.corpus.simulated import simulate_corpus
+
+    with shared.working(), console.progress() as progress:
+        finished = simulate_corpus(output, traces, seed, ranges, progress)
+    if as_json:
+        console.print_json({"output": str(output), "traces": finished})
+    else:
+        console.say(f"{finished:,} traces in {output}")
+
+
+@corpus.command()
+@click.argument("traces", metavar="TRACES...", type=paths.INPUT, nargs=-1, required=True)
+@shared.json_option
+def check(traces: tuple[Path, ...], as_json: bool) -> None:
+    """Check TRACES, files or directories: balance, noise of repetitions, ranges, leakage.
+
+    Several are splits of one corpus: no query may be in two of them. Exit code 1 when something is
+    wrong.
+    """
+    from nova_harness.corpus.check import check_corpus, tables
+
+    with shared.working():
+        report = check_corpus(traces)
+    if as_json:
+        import msgspec
+
+        answer: dict[str, Any] = msgspec.to_builtins(report)
+        console.print_json(answer)
+    else:
+        console.show(*tables(report))
+        for problem in report.problems:
+            console.warn(problem)
+    click.get_current_context().exit(1 if report.problems else 0)
+
+
+@corpus.command()
+@click.argument("traces", metavar="TRACES...", type=paths.INPUT, nargs=-1, required=True)
+@shared.output_option("The file: .parquet.", required=True)
+def merge(traces: tuple[Path, ...], output: Path) -> None:
+    """Put TRACES, files or directories, into one compressed file; of two with one id, the first."""
+    if output.suffix != ".parquet":
+        raise NovaError(f"--output {output}: a .parquet file is expected")
+    from nova_harness.corpus.traces import read_traces, write_traces
+
+    table = read_traces(traces)
+    write_traces(output, table)
+    size = output.stat().st_size / 2**20
+    console.say(f"{len(table):,} traces, {size:.1f} MiB in {output}")

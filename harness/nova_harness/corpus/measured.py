@@ -1,0 +1,154 @@
+"""What came of a plan that ran: Costream's labels, and what operators received and emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nova_engines.query_flow import CUT, SELECT, SINK, SOURCE
+from nova_harness.corpus.traces import BEHIND
+
+if TYPE_CHECKING:
+    from nova_engines.query_flow import Operator, QueryFlow, Readings
+    from nova_engines.query_results import QueryRows
+    from nova_harness.results.schema import OperatorCounts
+
+
+@dataclass(frozen=True)
+class Labels:
+    """See `nova_harness.corpus.traces.Trace`."""
+
+    success: bool
+    back_pressure: bool
+    throughput: float
+    e2e_latency_ms: float | None
+    processing_latency_ms: float | None
+    results: int
+    behind_s: float | None
+
+
+def labels(
+    rows: QueryRows | None,
+    readings: Readings,
+    measured_us: tuple[int, int],
+    behind_s: float | None,
+    *,
+    failed: bool,
+) -> Labels:
+    """What the paper's Definitions 1 to 5 say of a run.
+
+    Args:
+        rows: what the sink received; None for nothing.
+        readings: what the sources emitted.
+        measured_us: begin and end of the measured time, us since the epoch.
+        behind_s: how far the slowest source was behind when it ended, s; None where none has said.
+        failed: whether the query ended with an error. Its sources then emit no more, which is
+            back-pressure.
+    """
+    begin, end = measured_us
+    seconds = (end - begin) / 1e6
+    late = failed or (behind_s is not None and behind_s >= BEHIND * seconds)
+    if rows is None or len(rows) == 0:
+        return Labels(False, late, 0.0, None, None, 0, behind_s)
+    arrive = rows["arrive_us"]
+    inside = (arrive >= begin) & (arrive < end)
+    count = int(inside.sum())
+    if not count:
+        return Labels(False, late, 0.0, None, None, 0, behind_s)
+    speed = readings.speed
+    due = readings.start_ms * 1000 + (rows["oldest_ms"] - readings.first_ms) * 1000 / speed
+    return Labels(
+        True,
+        late,
+        count / seconds,
+        float(np.median((arrive - due)[inside])) / 1000,
+        float(np.median((arrive - rows["oldest_us"])[inside])) / 1000,
+        count,
+        behind_s,
+    )
+
+
+def operator_counts(
+    flow: QueryFlow,
+    counts: Sequence[OperatorCounts],
+    arrived: int,
+    emitted: Mapping[str, int],
+) -> dict[str, dict[str, float | None]]:
+    """Tuples that operators of a problem's graph received and emitted in a whole run.
+
+    An engine counts what runs together as one; of what lies inside, it says nothing that does not
+    follow.
+
+    Args:
+        flow: what ran, every operator in one piece.
+        counts: by the engine.
+        arrived: results.
+        emitted: by source, where all readings were emitted.
+    """
+    from nova_flink.verification import operators_in
+
+    by_name = {one.name: one for one in flow.operators}
+    steps = [one for one in flow.operators if one.kind not in (CUT, SELECT)]
+    received: dict[str, float | None] = {one.name: None for one in steps}
+    sent: dict[str, float | None] = dict(received)
+    for vertex in counts:
+        held = [name for name in operators_in(vertex.name, by_name) if name in received]
+        if held and by_name[held[0]].kind != SOURCE:
+            received[held[0]] = vertex.records_in
+        if held and by_name[held[-1]].kind != SINK:
+            sent[held[-1]] = vertex.records_out
+    for one in steps:
+        if one.kind == SINK:
+            received[one.name] = arrived
+        elif one.source in emitted:
+            sent[one.name] = emitted[one.source]
+    for one in steps:
+        above = [_step_above(name, by_name) for name in one.inputs]
+        if len(above) == 1:
+            # All that is emitted has one consumer.
+            both = (sent[above[0]], received[one.name])
+            known = both[0] if both[1] is None else both[1]
+            sent[above[0]] = received[one.name] = known
+    return {
+        _id(one): {"records_in": received[one.name], "records_out": sent[one.name]}
+        for one in steps
+        if (received[one.name], sent[one.name]) != (None, None)
+    }
+
+
+def _step_above(name: str, by_name: Mapping[str, Operator]) -> str:
+    """The operator whose output it is, which may be cut on the way."""
+    while by_name[name].kind in (CUT, SELECT):
+        (name,) = by_name[name].inputs
+    return name
+
+
+def _id(one: Operator) -> str:
+    """The operator's id in the problem's graph."""
+    if one.kind == SOURCE:
+        return one.source
+    if one.kind == SINK:
+        return f"{one.query}/sink"
+    return one.name.partition("@")[0].rpartition("#")[0] or one.name.partition("@")[0]
+
+
+def cpu_times(text: str) -> tuple[float, float]:
+    """Time that was left to others, and all time, in ticks of all cores, by /proc/stat."""
+    fields = [float(one) for one in text.split("\n", 1)[0].split()[1:]]
+    # What is niced gives way. Guests' time is in that of users as well.
+    return fields[1] + fields[3] + fields[4], sum(fields[:8])
+
+
+def idle_share(before: str, after: str) -> float:
+    """Share of the time between two looks at /proc/stat that cores were idle."""
+    (idle, all_), (later, all_later) = cpu_times(before), cpu_times(after)
+    return (later - idle) / (all_later - all_) if all_later > all_ else 1.0
+
+
+def failing_share(traces: Mapping[str, Sequence[bool]]) -> float | None:
+    """Share of traces without success or with back-pressure; None of none."""
+    good, late = traces["success"], traces["back_pressure"]
+    return float(np.mean(~np.array(good) | np.array(late))) if len(good) else None

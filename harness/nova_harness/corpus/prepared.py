@@ -1,0 +1,346 @@
+"""What a corpus runs: which traces there are, and of each its query, hardware, problem and plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+import numpy as np
+
+from nova_core.errors import InfeasibleError
+from nova_harness.corpus.hardware import Hardware, random_ends, random_hardware, random_memory
+from nova_harness.corpus.queries import RandomQuery, random_query
+from nova_harness.corpus.ranges import MOST_SECONDS, RACK, Ranges
+
+if TYPE_CHECKING:
+    from nova_core.model.problem import Problem
+    from nova_core.model.query_plan import QueryPlan
+
+TRACES_PER_QUERY = 2
+"""A query's second trace has another plan of the same problem, or other hardware where there is no
+other plan."""
+REPEATED = 10
+"""Every so many traces, one is run twice."""
+CANDIDATES = 16
+ANYWHERE = 0.15
+"""Share of plans whose operators are anywhere, as other strategies may place them; those of the
+others keep Costream's rules."""
+LEAST_LOAD, MOST_LOAD = 0.1, 10.0
+DRAWS = 50
+KEPT = 32
+"""Choices of equally many queries that are looked into further."""
+# What random numbers are for; each has a sequence of its own.
+_QUERY, _HARDWARE, _MEMORY, _PLAN, _WARM = range(5)
+
+
+class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """What makes a corpus, written beside it: a corpus goes on under the same settings only.
+
+    Attributes:
+        corpus: version of this file.
+        seed: one seed gives one sequence of queries, hardware and plans.
+        batch: traces of a batch, without repetitions; hosts have other memory in the next.
+        inventory: its name.
+        hosts: that a query has to itself.
+        warm_up_s: before a query is measured; limits are in force in its second half.
+        duration_s: measured time, at least; as long as makes it a whole number of slides.
+        drain_s: after it.
+        cores: that hosts with something to do may use together.
+    """
+
+    corpus: Literal[1] = 1
+    seed: int
+    batch: int
+    inventory: str
+    hosts: int
+    warm_up_s: float
+    duration_s: float
+    drain_s: float
+    cores: float
+
+
+@dataclass(frozen=True)
+class Item:
+    """A trace that is to be.
+
+    Attributes:
+        number: from 0.
+        again: whether it is run once more.
+    """
+
+    number: int
+    again: bool = False
+
+    def id(self, seed: int) -> str:
+        """Of the trace."""
+        return f"{seed}-{self.number:06d}" + ("-again" if self.again else "")
+
+    @property
+    def query(self) -> int:
+        """Number of its query."""
+        return self.number // TRACES_PER_QUERY
+
+
+def items_of(traces: int, batch: int) -> Iterator[list[Item]]:
+    """The traces of each batch.
+
+    Args:
+        traces: in all, without repetitions.
+        batch: of one batch.
+    """
+    for first in range(0, traces, batch):
+        found = []
+        for number in range(first, min(first + batch, traces)):
+            found.append(Item(number))
+            if number % REPEATED == REPEATED - 1:
+                found.append(Item(number, again=True))
+        yield found
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A trace that can be run.
+
+    Attributes:
+        item: which one.
+        query: it runs.
+        hardware: of its hosts.
+        plan: and its problem.
+        seconds: measured time.
+    """
+
+    item: Item
+    query: RandomQuery
+    hardware: Hardware
+    plan: QueryPlan
+    seconds: float
+
+    @property
+    def problem(self) -> Problem:
+        """What the plan answers."""
+        return self.plan.problem
+
+    @property
+    def busy(self) -> set[str]:
+        """Hosts with something to do."""
+        from nova_harness.experiment.engine_run import busy_hosts
+
+        return busy_hosts(self.plan)
+
+    @property
+    def cores(self) -> float:
+        """What these may use together."""
+        cpu = self.hardware.cpu()
+        return sum(cpu[name] for name in self.busy)
+
+
+def measured_s(slides_s: set[float], least_s: float, most_s: float) -> float:
+    """A measured time that is a whole number of all slides, so that it sees the mean rate.
+
+    Args:
+        slides_s: of a query's windows.
+        least_s: how long it is at least.
+        most_s: and at most; where none of up to 8 s more fits, it is as short as may be.
+    """
+    for more in range(9):
+        seconds = least_s + more
+        if seconds > most_s:
+            break
+        if all(abs(seconds / one - round(seconds / one)) < 1e-6 for one in slides_s):
+            return seconds
+    return least_s
+
+
+class Preparing:
+    """Makes the traces of one batch.
+
+    Args:
+        settings: of the corpus.
+        batch: number of the batch.
+        groups: of hosts, for a query each.
+        load: times the usual rates.
+        scratch: directory for a document on the way.
+        ranges: that everything is drawn from.
+
+    Attributes:
+        groups: of hosts.
+        memory: of the batch's hosts, bytes.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        batch: int,
+        groups: Sequence[Sequence[str]],
+        load: float,
+        scratch: Path,
+        ranges: Ranges = RACK,
+    ) -> None:
+        self._settings, self.groups, self._load = settings, groups, load
+        self._path, self._ranges = scratch / "problem.json", ranges
+        names = [name for group in groups for name in group]
+        self.memory = random_memory(self._random(_MEMORY, batch), names, ranges)
+
+    def _random(self, *what: int) -> np.random.Generator:
+        return np.random.default_rng([self._settings.seed, *what])
+
+    def trace(self, item: Item) -> Prepared:
+        """One trace.
+
+        Raises:
+            NovaError: where no draw of hardware fits the cores there are.
+        """
+        query = random_query((self._settings.seed, _QUERY, item.query), self._load, self._ranges)
+        group = self.groups[item.query % len(self.groups)]
+        turn = item.number % TRACES_PER_QUERY
+        hardware, plans = self._plans(query, group, item, 0)
+        if turn >= len(plans):
+            hardware, plans = self._plans(query, group, item, turn)
+        plan = plans[min(turn, len(plans) - 1)]
+        s = self._settings
+        seconds = measured_s(query.slides_s, s.duration_s, MOST_SECONDS - s.warm_up_s)
+        return Prepared(item, query, hardware, plan, seconds)
+
+    def warming(self, turn: int) -> list[Prepared]:
+        """A query with everything in it for each group, its operators on all hosts in turn."""
+        found: list[Prepared] = []
+        number, calm = 0, replace(self._ranges, loads=(1.0, 1.0))
+        while len(found) < len(self.groups):
+            number += 1
+            query = random_query((self._settings.seed, _WARM, number), 0.5, calm)
+            if query.structure != "three-way-agg":
+                continue
+            group = self.groups[len(found)]
+            rng = self._random(_WARM, number)
+            hardware = random_hardware(rng, {name: self.memory[name] for name in group})
+            still = tuple(replace(one, latency_ms=1.0, mbit=800.0) for one in hardware.hosts)
+            nodes = [group[(turn + i) % len(group)] for i in range(3)]
+            problem = self._problem(query, Hardware(still), nodes, nodes[-1], "warming up")
+            plan = _in_turn(problem, turn)
+            found.append(Prepared(Item(number), query, Hardware(still), plan, 2.0))
+        return found
+
+    def _plans(
+        self, query: RandomQuery, group: Sequence[str], item: Item, turn: int
+    ) -> tuple[Hardware, list[QueryPlan]]:
+        """Hardware, and different plans that it has room for, up to one per trace of the query."""
+        name = f"{self._settings.seed}-q{item.query:06d}"
+        for draw in range(DRAWS):
+            rng = self._random(_HARDWARE, item.query, turn, draw)
+            memory = {name: self.memory[name] for name in group}
+            hardware = random_hardware(rng, memory, self._ranges)
+            nodes, sink = random_ends(rng, hardware, len(query.streams))
+            problem = self._problem(query, hardware, nodes, sink, name)
+            rng = self._random(_PLAN, item.query, turn, draw)
+            cpu = hardware.cpu()
+            fitting = []
+            for plan in _random_plans(problem, rng):
+                made = Prepared(item, query, hardware, plan, 0.0)
+                if sum(cpu[name] for name in made.busy) <= self._settings.cores:
+                    fitting.append(plan)
+            if fitting:
+                return hardware, fitting[:TRACES_PER_QUERY]
+        raise InfeasibleError(
+            f"corpus: {self._settings.cores:g} cores are too few for a query's hosts", 0.0
+        )
+
+    def _problem(
+        self, query: RandomQuery, hardware: Hardware, nodes: Sequence[str], sink: str, name: str
+    ) -> Problem:
+        from nova_harness.experiment.problem import problem_of
+
+        document = {"nova": 1, "name": name, **query.document(nodes, sink), **hardware.document()}
+        return problem_of(document, self._path)
+
+
+def _random_plans(problem: Problem, rng: np.random.Generator) -> list[QueryPlan]:
+    """Different plans, in random order."""
+    from nova_core.learned.candidates import candidates, plan_of_nodes
+    from nova_core.learned.graph import operators_of
+    from nova_core.model.query_plan import QueryPlan
+
+    graph = operators_of(problem)
+    found = candidates(problem, CANDIDATES, int(rng.integers(2**31)))
+    placed = [found.nodes(row) for row in rng.permutation(len(found)).tolist()]
+    pinned = graph.graph.pinned()
+    if rng.random() < ANYWHERE:
+        anywhere = rng.integers(0, len(problem.nodes), len(pinned))
+        placed.insert(0, np.where(pinned >= 0, pinned, anywhere))
+    plans, seen = [], set()
+    for nodes in placed:
+        key = tuple(nodes[graph.bodies].tolist())
+        if key not in seen:
+            seen.add(key)
+            plan = plan_of_nodes(problem, graph, nodes, "candidate")
+            assert isinstance(plan, QueryPlan)
+            plans.append(plan)
+    return plans
+
+
+def _in_turn(problem: Problem, turn: int) -> QueryPlan:
+    """The plan whose operators are on all nodes in turn."""
+    from nova_core.learned.candidates import plan_of_nodes
+    from nova_core.learned.graph import operators_of
+    from nova_core.model.query_plan import QueryPlan
+
+    graph = operators_of(problem)
+    many = len(graph.root)
+    nodes = (np.arange(many) + turn) % len(problem.nodes)
+    plan = plan_of_nodes(problem, graph, nodes, "in-turn")
+    assert isinstance(plan, QueryPlan)
+    return plan
+
+
+def next_load(load: float, failing: float, wanted: tuple[float, float]) -> float:
+    """The load of the next batch.
+
+    Args:
+        load: of this one.
+        failing: share of its traces that failed or had back-pressure.
+        wanted: least and greatest share that is wanted.
+    """
+    step = 1.5 if failing < wanted[0] else 1 / 1.5 if failing > wanted[1] else 1.0
+    return min(max(load * step, LEAST_LOAD), MOST_LOAD)
+
+
+def _ends(found: list[tuple[float, list[Prepared]]]) -> list[tuple[float, list[Prepared]]]:
+    """Those that use least, beside which most others fit, and those that use most."""
+    if len(found) <= 2 * KEPT:
+        return found
+    found.sort(key=lambda one: one[0])
+    return found[:KEPT] + found[-KEPT:]
+
+
+def fill(waiting: Sequence[Prepared], cores: float, group_of: Mapping[str, int]) -> list[Prepared]:
+    """Those that run at once: the first, and as many as fit beside it on other hosts.
+
+    All are measured equally long. Of equally many, those are taken that use most of the cores.
+
+    Args:
+        waiting: in order.
+        cores: that their hosts may use together.
+        group_of: number of each host's group.
+    """
+    first, *others = waiting
+    groups: dict[int, list[Prepared]] = {}
+    for one in others:
+        if one.seconds == first.seconds:
+            groups.setdefault(group_of[one.hardware.hosts[0].name], []).append(one)
+    groups.pop(group_of[first.hardware.hosts[0].name], None)
+    # Group by group: the cores each number of queries uses, and which queries these are.
+    best: dict[int, list[tuple[float, list[Prepared]]]] = {1: [(first.cores, [first])]}
+    for members in groups.values():
+        grown = {count: list(found) for count, found in best.items()}
+        for count, found in best.items():
+            grown.setdefault(count + 1, []).extend(
+                (used + one.cores, [*chosen, one])
+                for used, chosen in found
+                for one in members
+                if used + one.cores <= cores + 1e-9
+            )
+        best = {count: _ends(found) for count, found in grown.items()}
+    most = max(count for count, found in best.items() if found)
+    return max(best[most], key=lambda found: found[0])[1]

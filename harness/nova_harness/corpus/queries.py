@@ -1,0 +1,443 @@
+"""Random whole queries whose selectivities are known, with the readings that make them so.
+
+Queries are those of Costream's benchmark (section VI, Table II) as far as Nova's language goes: a
+stream with filters, or two or three joined ones, half of them with an aggregate behind. Windows are
+by time; ``!=`` is ``<>``, ``startswith`` is a range of texts, and there is no ``endswith``.
+
+Every column has uniform values, independent of all others. So a condition passes the share of
+values it holds for, two columns of k values are equal for one pair in k, and rates follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nova_harness.corpus.ranges import MOST_SECONDS, RACK, Ranges
+from nova_harness.corpus.traces import STRUCTURES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+STRUCTURE_SHARES = (0.175, 0.175, 0.17, 0.17, 0.155, 0.155)
+FILTER_SHARES = (0.35, 0.34, 0.24, 0.07)
+"""Of queries with 1, 2, 3 and 4 filters."""
+FILTERED = (0.05, 0.95)
+"""Least and greatest selectivity that a filter's constant is chosen for."""
+AFTER_JOIN = 0.2
+"""Share of filters that stand behind the last join."""
+WIDTH = (3, 10)
+"""Fewest and most columns of a stream."""
+SLIDES = (0.4, 0.5)
+"""Of a sliding window's length. Few, so that one measured time can hold a whole number of slides;
+of windows of more than 1 s only the second is used."""
+GROUPS = (2, 5, 10, 50, 200)
+OWN_WINDOW = 0.3
+"""Share of aggregates behind joins that have other windows than these."""
+VALUES = 1000
+"""Different values of a column that no join or group looks at."""
+TEXT = (4, 12)
+"""Shortest and longest texts."""
+USUAL_BYTES = 45
+"""Of a tuple's columns that a query looks at; rates are such that readings of them fit."""
+FIRST_MS = 1_600_000_000_000
+"""Event time of the first readings: a window of every length begins then."""
+QUERY = "q"
+TYPES = ("int", "float", "text")
+
+
+@dataclass(frozen=True)
+class RandomColumn:
+    """A column of uniform values.
+
+    Attributes:
+        name: of it.
+        type: ``int``, ``float`` or ``text``.
+        values: how many there are: 0, 1, ... as a number; divided by how many there are, as a
+            float; with leading zeros and behind them ``x``, as a text.
+        width: of texts, characters.
+    """
+
+    name: str
+    type: str
+    values: int
+    width: int = 0
+
+    @property
+    def digits(self) -> int:
+        """Of the number in a text."""
+        return len(str(self.values - 1))
+
+    def literal(self, number: int) -> str:
+        """A value, as conditions write it; of texts the part without ``x``."""
+        if self.type == "int":
+            return str(number)
+        if self.type == "float":
+            return repr(number / self.values)
+        return f"'{number:0{self.digits}d}'"
+
+    def draw(self, rng: np.random.Generator, count: int) -> NDArray[Any]:
+        """Values: whole numbers, floats or bytes of texts."""
+        numbers = rng.integers(0, self.values, count)
+        if self.type == "int":
+            return numbers.astype("<i8")
+        if self.type == "float":
+            return (numbers / self.values).astype("<f8")
+        texts = np.array(
+            [f"{n:0{self.digits}d}".ljust(self.width, "x") for n in range(self.values)]
+        )
+        return texts.astype(f"S{self.width}")[numbers]
+
+
+@dataclass(frozen=True)
+class RandomStream:
+    """A stream with one source.
+
+    Attributes:
+        id: of the stream.
+        rate: tuples/s.
+        columns: of its tuples.
+        phase: when its first tuple comes, as a share of the time between two.
+    """
+
+    id: str
+    rate: float
+    columns: tuple[RandomColumn, ...]
+    phase: float
+
+    @property
+    def source(self) -> str:
+        """Its source's id."""
+        return f"{self.id}-1"
+
+    @property
+    def tuple_bytes(self) -> int:
+        """Bytes of an encoded tuple (`nova_workloads.queries.readings.encode`)."""
+        return 8 + sum(8 if one.type != "text" else 4 + one.width for one in self.columns)
+
+    def times_ms(self, seconds: float) -> NDArray[np.int64]:
+        """Event times of so many seconds."""
+        count = int(np.ceil(self.rate * seconds - self.phase))
+        times = np.floor((np.arange(count) + self.phase) * 1000 / self.rate)
+        return np.asarray(FIRST_MS + times, np.int64)
+
+
+@dataclass(frozen=True)
+class RandomQuery:
+    """A query, its streams, and what is expected of it.
+
+    Attributes:
+        structure: one of `nova_harness.corpus.traces.STRUCTURES`.
+        streams: that it reads.
+        operators: of the query document.
+        rates: tuples/s that each operator is expected to emit.
+        seed: of the values of its readings.
+    """
+
+    structure: str
+    streams: tuple[RandomStream, ...]
+    operators: list[dict[str, Any]]
+    rates: dict[str, float]
+    seed: tuple[int, ...]
+
+    @property
+    def slides_s(self) -> set[float]:
+        """How far apart windows are that it has."""
+        windowed = [one for one in self.operators if "window" in one]
+        return {float(one.get("slide", one["window"])) for one in windowed}
+
+    @property
+    def window_s(self) -> float | None:
+        """Its longest window."""
+        return max(
+            (float(one["window"]) for one in self.operators if "window" in one), default=None
+        )
+
+    def document(self, nodes: Sequence[str], sink: str) -> dict[str, Any]:
+        """The part of a problem document that is the query's.
+
+        Args:
+            nodes: of the sources.
+            sink: node of the sink.
+        """
+        return {
+            **self._streams(),
+            "sources": [
+                {"id": one.source, "node": node, "stream": one.id, "rate": one.rate}
+                | {"tuple_bytes": one.tuple_bytes}
+                for one, node in zip(self.streams, nodes, strict=True)
+            ],
+            "queries": [{"id": QUERY, "sink": sink, "operators": self.operators}],
+        }
+
+    def _streams(self) -> dict[str, Any]:
+        columns = [{column.name: column.type for column in one.columns} for one in self.streams]
+        pairs = zip(self.streams, columns, strict=True)
+        return {"streams": [{"id": one.id, "columns": types} for one, types in pairs]}
+
+    def _values(self, seconds: float) -> list[tuple[RandomStream, dict[str, NDArray[Any]]]]:
+        found = []
+        for number, stream in enumerate(self.streams):
+            rng = np.random.default_rng([*self.seed, number])
+            times = stream.times_ms(seconds)
+            drawn = {one.name: one.draw(rng, len(times)) for one in stream.columns}
+            found.append((stream, {"time": times, **drawn}))
+        return found
+
+    def emitted(self, seconds: float) -> dict[str, int]:
+        """How many readings each source has in so many seconds."""
+        return {one.source: len(one.times_ms(seconds)) for one in self.streams}
+
+    def write_encoded(self, directory: Path, seconds: float) -> dict[str, str]:
+        """Write readings as engines' sources take them; the file of each source."""
+        files = {}
+        for number, (stream, values) in enumerate(self._values(seconds)):
+            path = directory / f"{number}.readings"
+            path.write_bytes(_encoded(stream, values))
+            files[stream.source] = str(path)
+        return files
+
+    def write_workload(self, directory: Path, seconds: float) -> dict[str, Any]:
+        """Write queries and readings for experiments; what these have under ``workload``."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        from nova_core.model.files import make_directory, write_text
+        from nova_core.model.syntax import dump
+
+        sources = [{"id": one.source, "stream": one.id} for one in self.streams]
+        queries = [{"id": QUERY, "operators": self.operators}]
+        content = {**self._streams(), "sources": sources, "queries": queries}
+        write_text(directory / "queries.yaml", dump(content, ".yaml"))
+        readings = make_directory(directory / "readings")
+        for stream, values in self._values(seconds):
+            columns = {
+                name: column.astype(str) if column.dtype.kind == "S" else column
+                for name, column in values.items()
+            }
+            pq.write_table(pa.table(columns), readings / f"{stream.source}.parquet")
+        return {"kind": "queries", "file": "queries.yaml", "readings": "readings"}
+
+
+def _encoded(stream: RandomStream, values: Mapping[str, NDArray[Any]]) -> bytes:
+    """Tuples one behind the other, as `nova_workloads.queries.readings.encode` makes them."""
+    layout: list[tuple[str, str]] = [("time", "<i8")]
+    for one in stream.columns:
+        if one.type == "text":
+            layout += [(f"{one.name} length", "<i4"), (one.name, f"S{one.width}")]
+        else:
+            layout.append((one.name, "<i8" if one.type == "int" else "<f8"))
+    rows = np.zeros(len(values["time"]), layout)
+    for name, column in values.items():
+        rows[name] = column
+    for one in stream.columns:
+        if one.type == "text":
+            rows[f"{one.name} length"] = one.width
+    return rows.tobytes()
+
+
+# --- how queries grow ---------------------------------------------------------------------------
+
+
+def random_query(seed: Sequence[int], load: float = 1.0, ranges: Ranges = RACK) -> RandomQuery:
+    """A query.
+
+    Args:
+        seed: one seed gives one query.
+        load: its rates are those of the ranges times this, and times one of their loads.
+        ranges: that it is drawn from.
+    """
+    return _Growing(tuple(seed), load, ranges).query()
+
+
+@dataclass
+class _Draft:
+    """A stream while columns are added to it, and what has become of it so far.
+
+    Attributes:
+        id: of the stream.
+        rate: of its source, tuples/s.
+        flow: operator or stream that emits it now.
+        emitted: tuples/s of that.
+        columns: so far.
+        needed: how many of them the query looks at.
+    """
+
+    id: str
+    rate: float
+    flow: str
+    emitted: float
+    columns: list[RandomColumn] = field(default_factory=list)
+    needed: int = 0
+
+
+class _Growing:
+    def __init__(self, seed: tuple[int, ...], load: float, ranges: Ranges) -> None:
+        self._seed, self._ranges = seed, ranges
+        self._rng = np.random.default_rng(seed)
+        low, high = np.log(ranges.loads)
+        self._load = load * float(np.exp(self._rng.uniform(low, high)))
+        self._operators: list[dict[str, Any]] = []
+        self._rates: dict[str, float] = {}
+
+    def query(self) -> RandomQuery:
+        rng = self._rng
+        structure = str(rng.choice(STRUCTURES, p=STRUCTURE_SHARES))
+        streams = 1 + STRUCTURES.index(structure) // 2
+        drafts = [self._draft("abc"[number], streams) for number in range(streams)]
+        filters = 1 + int(rng.choice(len(FILTER_SHARES), p=FILTER_SHARES))
+        behind = 0 if streams == 1 else int(rng.binomial(filters, AFTER_JOIN))
+        for _ in range(filters - behind):
+            draft = drafts[int(rng.integers(streams))]
+            draft.flow, draft.emitted = self._filter(draft, draft.flow, draft.emitted)
+        window = self._window()
+        flow, emitted = drafts[0].flow, drafts[0].emitted
+        for number in range(1, streams):
+            left = drafts[0] if number == 1 else drafts[int(rng.integers(number))]
+            flow, emitted = self._join(number, left, flow, emitted, drafts[number], window)
+        for _ in range(behind):
+            flow, emitted = self._filter(drafts[int(rng.integers(streams))], flow, emitted)
+        if structure.endswith("-agg"):
+            kept = streams > 1
+            if kept and rng.random() < OWN_WINDOW:
+                window, kept = self._window(), False
+            self._aggregate(drafts[int(rng.integers(streams))], flow, emitted, window, kept)
+        for draft in drafts:
+            draft.needed = len(draft.columns)
+        return RandomQuery(
+            structure,
+            tuple(self._stream(draft, streams) for draft in drafts),
+            self._operators,
+            self._rates,
+            self._seed,
+        )
+
+    def _draft(self, name: str, streams: int) -> _Draft:
+        most = self._ranges.most_bytes / streams / MOST_SECONDS / USUAL_BYTES
+        rate = min(float(self._rng.choice(self._ranges.rates[streams])) * self._load, most)
+        rate = float(f"{rate:.4g}")
+        return _Draft(name, rate, name, rate)
+
+    def _stream(self, draft: _Draft, streams: int) -> RandomStream:
+        phase = float(self._rng.uniform(0, 1))
+        room = self._ranges.most_bytes / streams / MOST_SECONDS / draft.rate
+        for _ in range(int(self._rng.integers(WIDTH[0], WIDTH[1] + 1)) - len(draft.columns)):
+            self._column(draft)
+        while True:
+            made = RandomStream(draft.id, draft.rate, tuple(draft.columns), phase)
+            if made.tuple_bytes <= room or len(draft.columns) <= draft.needed:
+                return made
+            del draft.columns[-1]
+
+    def _column(self, draft: _Draft, kind: str = "", values: int = VALUES) -> RandomColumn:
+        kind = kind or str(self._rng.choice(TYPES))
+        width = 0
+        if kind == "text":
+            width = max(int(self._rng.integers(TEXT[0], TEXT[1] + 1)), len(str(values - 1)))
+        made = RandomColumn(f"c{len(draft.columns)}", kind, values, width)
+        draft.columns.append(made)
+        return made
+
+    def _window(self) -> dict[str, float]:
+        rng = self._rng
+        size = float(rng.choice(self._ranges.windows_s, p=self._ranges.window_shares))
+        if rng.random() < 0.5:
+            return {"window": size}
+        share = float(rng.choice(SLIDES)) if size <= 1 else SLIDES[-1]
+        return {"window": size, "slide": round(size * share, 3)}
+
+    def _add(self, operator: dict[str, Any], rate: float) -> tuple[str, float]:
+        self._operators.append(operator)
+        self._rates[operator["id"]] = rate
+        return operator["id"], rate
+
+    def _filter(self, draft: _Draft, flow: str, rate: float) -> tuple[str, float]:
+        column = self._column(draft)
+        where, share = self._condition(f"{draft.id}.{column.name}", column)
+        number = 1 + sum(one["kind"] == "filter" for one in self._operators)
+        operator = {"id": f"f{number}", "kind": "filter", "input": flow, "where": where}
+        return self._add(operator | {"selectivity": float(f"{share:.6g}")}, rate * share)
+
+    def _condition(self, name: str, column: RandomColumn) -> tuple[str, float]:
+        """A condition and the share of values it holds for."""
+        functions = ["<", "<=", ">", ">=", "<>", *(["startswith"] if column.type == "text" else [])]
+        function = str(self._rng.choice(functions))
+        many = column.values
+        if function == "startswith":
+            # Of ten digits, the first is one of nine; the next sign ends the range.
+            first = int(self._rng.integers(0, 9))
+            return f"{name} >= '{first}' AND {name} < '{first + 1}'", 0.1
+        number = min(max(round(float(self._rng.uniform(*FILTERED)) * many), 1), many - 2)
+        # A text goes on behind its number, so it is greater than the number alone.
+        at_most = number + (column.type != "text")
+        share = {
+            "<": number / many,
+            "<=": at_most / many,
+            ">": 1 - at_most / many,
+            ">=": 1 - number / many,
+            "<>": 1 - (column.type != "text") / many,
+        }[function]
+        return f"{name} {function} {column.literal(number)}", share
+
+    def _join(
+        self,
+        number: int,
+        left: _Draft,
+        flow: str,
+        rate: float,
+        right: _Draft,
+        window: Mapping[str, float],
+    ) -> tuple[str, float]:
+        size = window["window"]
+        slide = window.get("slide", size)
+        # What a first join takes is in all windows that overlap; its results stay in theirs.
+        pairs = rate * right.emitted * (size * size / slide if number == 1 else size)
+        low, high = np.log(self._ranges.results)
+        wanted = float(np.exp(self._rng.uniform(low, high)))
+        keys = min(max(round(pairs / wanted), 1), 100_000)
+        kind = str(self._rng.choice(("int", "text")))
+        one = self._column(left, kind, keys)
+        other = RandomColumn(f"c{len(right.columns)}", kind, keys, one.width)
+        right.columns.append(other)
+        emitted = pairs / keys
+        operator = {
+            "id": f"j{number}",
+            "kind": "join",
+            "inputs": [flow, right.flow],
+            "on": f"{left.id}.{one.name} = {right.id}.{other.name}",
+            **window,
+            "keys": keys,
+            "selectivity": float(f"{emitted / min(rate, right.emitted):.6g}"),
+        }
+        return self._add(operator, emitted)
+
+    def _aggregate(
+        self, draft: _Draft, flow: str, rate: float, window: Mapping[str, float], kept: bool
+    ) -> None:
+        rng, size = self._rng, window["window"]
+        slide = window.get("slide", size)
+        # Tuples of a window.
+        many = rate * (slide if kept else size)
+        kind = str(rng.choice((*TYPES[::2], "none")))
+        group, groups = None, 1
+        if kind != "none":
+            groups = int(rng.choice(GROUPS))
+            group = self._column(draft, kind, groups)
+        value = self._column(draft, str(rng.choice(("int", "float"))))
+        functions = rng.choice(
+            ("count", "sum", "mean", "min", "max"), int(rng.integers(1, 4)), replace=False
+        )
+        compute = {
+            f"x{i}": "count()" if one == "count" else f"{one}({draft.id}.{value.name})"
+            for i, one in enumerate(functions.tolist())
+        }
+        met = groups * -np.expm1(many * np.log1p(-1 / groups)) if groups > 1 else min(many, 1.0)
+        operator = {"id": "agg", "kind": "aggregate", "input": flow, **window, "compute": compute}
+        if group is not None:
+            operator["group_by"] = [f"{draft.id}.{group.name}"]
+        operator["groups"] = max(1, round(float(met)))
+        self._add(operator, float(met) / slide)

@@ -1,0 +1,260 @@
+"""One round: a few queries at once on an engine, each on hosts of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from nova_core.errors import NovaError
+from nova_engines.query_flow import QueryFlow, Readings
+from nova_harness.corpus.measured import Labels, idle_share, labels, operator_counts
+from nova_harness.corpus.prepared import Prepared, Settings
+from nova_harness.corpus.queries import FIRST_MS
+from nova_harness.engines.base import Job, RunError
+
+if TYPE_CHECKING:
+    from nova_core.model.query_plan import QueryPlan
+    from nova_testbed.inventory import Link
+
+# From submitting the first job to the first reading: of a first round, and at least.
+FIRST_LEAD_S, LEAST_LEAD_S = 20.0, 2.0
+# So much later than the measured time's begin may limits come to be in force, s.
+OVERDUE_S = 0.2
+# With less of the machine idle, hosts may have had less than their limits.
+LEAST_IDLE = 0.04
+STAT = Path("/proc/stat")
+
+
+class ReadingsJob(Job, Protocol):
+    """A job of an engine that says how far its sources were behind."""
+
+    def behind_s(self) -> float | None:
+        """How far the slowest source was behind when it ended, s; None where none has said so."""
+        ...
+
+    def discard(self) -> None:
+        """Remove its files of results."""
+        ...
+
+
+class SharedEngine(Protocol):
+    """An engine that runs several jobs of queries at once."""
+
+    def start_queries(
+        self, plan: QueryPlan, readings: Callable[[int], Readings], name: str, results: str
+    ) -> ReadingsJob:
+        """Have a plan run; see `nova_harness.engines.base.QueryEngine`.
+
+        Args:
+            plan: what runs where.
+            readings: what sources replay.
+            name: of the job.
+            results: name of its file of results.
+        """
+        ...
+
+
+class Limiting(Protocol):
+    """Limits and links of the hosts; see `nova_harness.corpus.hardware.RackLimits`."""
+
+    def lift(self, busy: set[str]) -> None:
+        """Let hosts share the machine."""
+        ...
+
+    def impose(self, cpu: Mapping[str, float]) -> None:
+        """Limit hosts to so many cores."""
+        ...
+
+    def connect(self, links: Mapping[tuple[str, str], Link]) -> None:
+        """Put links in force."""
+        ...
+
+
+class LateError(RunError):
+    """The measured time had begun before everything was ready for it."""
+
+
+class ContendedError(RunError):
+    """The machine had no time left, so that hosts may have had less than their limits."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One query of a round.
+
+    Attributes:
+        prepared: what ran.
+        labels: what came of it.
+        operators: see `operator_counts`; None where the engine does not tell.
+        idle: share of the machine's time that nobody used while it was measured.
+    """
+
+    prepared: Prepared
+    labels: Labels
+    operators: dict[str, Any] | None
+    idle: float
+
+
+@dataclass
+class Rounds:
+    """Runs rounds on one engine.
+
+    Attributes:
+        engine: that is up.
+        limits: of its hosts.
+        settings: of the corpus.
+        scratch: directory for readings and results.
+        lead_s: from submitting the first job to the first reading.
+    """
+
+    engine: SharedEngine
+    limits: Limiting
+    settings: Settings
+    scratch: Path
+    lead_s: float = field(default_factory=lambda: FIRST_LEAD_S)
+    _number: int = field(default=0)
+
+    def run(self, together: Sequence[Prepared], *, limited: bool = True) -> list[Ran]:
+        """Run queries at once and measure them.
+
+        Args:
+            together: on disjoint hosts, measured equally long.
+            limited: whether their limits are in force while they are measured.
+
+        Raises:
+            LateError: where it took too long to start them; the next round is given more time.
+            ContendedError: where the machine was too busy.
+            NovaError: where one could not be started, or ran elsewhere than planned.
+        """
+        s, seconds = self.settings, together[0].seconds
+        busy = set[str]().union(*(one.busy for one in together))
+        self._number += 1
+        self.limits.lift(busy)
+        links: dict[tuple[str, str], Link] = {}
+        for one in together:
+            links |= one.hardware.links()
+        self.limits.connect(links)
+        files = [self._readings(one, number) for number, one in enumerate(together)]
+        with self._started(together, files) as (jobs, start_ms):
+            flows = [QueryFlow.from_json(job.document) for job in jobs]
+            counters = [job.counters() for job in jobs]
+            start = start_ms / 1000
+            tightened, begin = start + s.warm_up_s / 2, start + s.warm_up_s
+            if time.time() > tightened:
+                self.lead_s += time.time() - start
+                raise LateError(f"queries ran {time.time() - start:.1f} s after their start")
+            _sleep_until(tightened)
+            if limited:
+                cpu: dict[str, float] = {}
+                for one in together:
+                    cpu |= one.hardware.cpu()
+                self.limits.impose(cpu)
+            if time.time() > begin + OVERDUE_S:
+                raise LateError("limits were in force too late")
+            _sleep_until(begin)
+            before = STAT.read_text()
+            _sleep_until(begin + seconds)
+            idle = idle_share(before, STAT.read_text())
+            _sleep_until(begin + seconds + s.drain_s)
+            failed = [_failed(job) for job in jobs]
+        try:
+            if limited and idle < LEAST_IDLE and len(together) > 1:
+                raise ContendedError(f"{idle:.0%} of the machine's time were left")
+            begin_us = start_ms * 1000 + round(s.warm_up_s * 1e6)
+            measured_us = begin_us, begin_us + round(seconds * 1e6)
+            counted = list(zip(together, jobs, flows, counters, failed, strict=True))
+            with ThreadPoolExecutor(len(together)) as pool:
+                ran = partial(self._ran, measured_us=measured_us, idle=idle)
+                return list(pool.map(lambda row: ran(*row), counted))
+        finally:
+            for job in jobs:
+                with suppress(NovaError):
+                    job.discard()
+
+    def _readings(self, one: Prepared, number: int) -> dict[str, str]:
+        directory = self.scratch / str(number)
+        directory.mkdir(exist_ok=True)
+        return one.query.write_encoded(directory, self.settings.warm_up_s + one.seconds)
+
+    @contextmanager
+    def _started(
+        self, together: Sequence[Prepared], files: Sequence[dict[str, str]]
+    ) -> Iterator[tuple[list[ReadingsJob], int]]:
+        """Jobs that run, and when their sources begin, ms since the epoch; they are ended."""
+        jobs: list[ReadingsJob] = []
+        submitted = time.time()
+        start_ms = round(1000 * (submitted + self.lead_s))
+        try:
+            for number, (one, of_one) in enumerate(zip(together, files, strict=True)):
+                readings = Readings(of_one, FIRST_MS, start_ms)
+                name = f"nova {one.item.id(self.settings.seed)}"
+                results = f"corpus-{self._number}-{number}"
+                start = self.engine.start_queries
+                jobs.append(start(one.plan, _always(readings), name, results))
+            for job in jobs:
+                job.await_running()
+            took = time.time() - submitted
+            self.lead_s = max(LEAST_LEAD_S, 0.5 * self.lead_s, 1.25 * took + 0.5)
+            yield jobs, start_ms
+        finally:
+            with suppress(NovaError):
+                self.limits.lift(set[str]().union(*(one.busy for one in together)))
+            _at_once(jobs, lambda job: job.end())
+
+    def _ran(
+        self,
+        one: Prepared,
+        job: ReadingsJob,
+        flow: QueryFlow,
+        before: Any,
+        failed: bool,
+        measured_us: tuple[int, int],
+        idle: float,
+    ) -> Ran:
+        # Asked afterwards: there is no time to lose before.
+        if not failed and not (found := job.verify()).ok:
+            row = next(row for row in found.rows if not row.ok)
+            raise RunError(f"{row.operator} ran on {row.actual or 'no host'}, not on {row.node}")
+        rows: Any = job.results(self.scratch).records
+        readings = job.workload
+        assert isinstance(readings, Readings)
+        behind_s = job.behind_s()
+        if behind_s is None and not failed:
+            raise RunError(f"{job.name}: no source has said how far it was behind")
+        made = labels(rows, readings, measured_us, behind_s, failed=failed)
+        counts = [] if failed else job.operators(before, job.counters())
+        complete = behind_s is not None and behind_s < self.settings.drain_s
+        length_s = self.settings.warm_up_s + one.seconds
+        emitted = one.query.emitted(length_s) if complete else {}
+        operators = operator_counts(flow, counts, len(rows), emitted) if counts else None
+        return Ran(one, made, operators, idle)
+
+
+def _always(readings: Readings) -> Callable[[int], Readings]:
+    """Readings that begin when they say, whatever the engine would like."""
+    return lambda start_ms: readings
+
+
+def _failed(job: ReadingsJob) -> bool:
+    """Whether a job has ended with an error."""
+    try:
+        job.look()
+    except RunError:
+        return True
+    return False
+
+
+def _sleep_until(moment: float) -> None:
+    time.sleep(max(0.0, moment - time.time()))
+
+
+def _at_once(jobs: Sequence[ReadingsJob], work: Callable[[ReadingsJob], None]) -> None:
+    if jobs:
+        with ThreadPoolExecutor(len(jobs)) as pool:
+            list(pool.map(work, jobs))

@@ -1,0 +1,111 @@
+"""A corpus by the fitted simulator: the same queries and hardware, without hosts."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from nova_core.errors import NovaError
+from nova_harness.corpus.prepared import Item, Prepared, Preparing, Settings, items_of
+from nova_harness.corpus.ranges import NAMED
+from nova_harness.corpus.traces import Trace, append, compact, now, read_traces, trace_of
+
+BATCH = 500
+"""Traces of one part file, under the same memory of the hosts."""
+GROUPS, HOSTS = 4, 4
+WARM_UP_S, MEASURED_S = 2.0, 6.0
+
+
+def simulate_corpus(
+    path: Path, traces: int, seed: int, ranges: str, progress: Callable[[int, int], Any]
+) -> int:
+    """Simulate what is missing of a corpus.
+
+    Args:
+        path: directory of it; an interrupted one is gone on with.
+        traces: how many there are to be.
+        seed: one seed gives one corpus.
+        ranges: one of `nova_harness.corpus.ranges.NAMED`.
+        progress: is told traces done, and in all.
+
+    Returns:
+        How many there are.
+
+    Raises:
+        NovaError: for a directory of something else.
+    """
+    from nova_core.model.files import make_directory
+
+    if path.exists() and any(one.suffix != ".parquet" for one in path.iterdir()):
+        raise NovaError(f"{path}: is there and holds no simulated corpus; name another directory")
+    make_directory(path)
+    settings = Settings(
+        seed=seed, batch=BATCH, inventory=f"simulated-{ranges}", hosts=HOSTS, warm_up_s=WARM_UP_S,
+        duration_s=MEASURED_S, drain_s=0.0, cores=float("inf"),
+    )  # fmt: skip
+    names = [f"host{number}" for number in range(GROUPS * HOSTS)]
+    groups = [names[i : i + HOSTS] for i in range(0, len(names), HOSTS)]
+    made = set(read_traces([path], ["id"]).column("id").to_pylist())
+    done = len(made)
+    with tempfile.TemporaryDirectory(prefix="nova-corpus-") as scratch:
+        for number, items in enumerate(items_of(traces, BATCH)):
+            # Nothing travels, so readings may be as large as they are.
+            drawn = replace(NAMED[ranges], most_bytes=math.inf)
+            preparing = Preparing(settings, number, groups, 1.0, Path(scratch), drawn)
+            found = []
+            # One seed gives one result: nothing is run twice.
+            for item in [
+                one for one in items if not one.again and _id(one, seed, ranges) not in made
+            ]:
+                found.append(_simulated(preparing.trace(item), seed, number, ranges))
+                progress(done + len(found), traces)
+            if found:
+                append(path, number, found)
+            done += len(found)
+    return done
+
+
+def _id(item: Item, seed: int, ranges: str) -> str:
+    return f"simulated-{ranges}-{item.id(seed)}"
+
+
+def _simulated(prepared: Prepared, seed: int, batch: int, ranges: str) -> Trace:
+    from nova_flink.home import VERSION
+    from nova_learn.simulate import simulate
+
+    ran = simulate(prepared.plan, warm_up_s=WARM_UP_S, measured_s=prepared.seconds)
+    found = ran.labels
+    counts = {
+        name: {"records_in": one.records_in, "records_out": one.records_out}
+        for name, one in ran.operators.items()
+    }
+    return trace_of(
+        prepared.plan,
+        id=_id(prepared.item, seed, ranges),
+        # That of a rack with the same seed: it is the same query.
+        query=("" if ranges == "rack" else f"{ranges}-") + prepared.problem.name,
+        structure=prepared.query.structure,
+        operators=compact(counts),
+        origin="simulator",
+        engine="flink",
+        engine_version=VERSION,
+        nova_version=version("nova-placement"),
+        made=now(),
+        seed=seed,
+        batch=batch,
+        repeat_of=None,
+        duration_s=prepared.seconds,
+        success=found.success,
+        back_pressure=found.back_pressure,
+        throughput=found.throughput,
+        e2e_latency_ms=found.e2e_latency_ms,
+        processing_latency_ms=found.processing_latency_ms,
+        results=found.results,
+        window_s=prepared.query.window_s,
+        behind_s=found.behind_s,
+    )

@@ -1,0 +1,234 @@
+"""Traces: one executed plan each, a row of Parquet.
+
+A corpus that is being made is a directory of part files, each of whole rows; whatever is in it is
+finished. Files and directories are read alike.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from nova_core.errors import NovaError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from nova_core.model.query_plan import QueryPlan
+
+STRUCTURES = ("linear", "linear-agg", "two-way", "two-way-agg", "three-way", "three-way-agg")
+METRICS = ("throughput", "e2e_latency_ms", "processing_latency_ms")
+"""What is measured as a number; ``success`` and ``back_pressure`` are classes."""
+CLASSES = ("success", "back_pressure")
+BEHIND = 0.02
+"""From this share of the measured time on that a source is behind, there is back-pressure."""
+PART = "part-{batch:04d}-{number:06d}.parquet"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """One executed plan.
+
+    Attributes:
+        id: unique.
+        query: by which corpora are split: all traces of one generated query have the same.
+        structure: one of `STRUCTURES`.
+        problem: problem document, JSON.
+        plan: plan document, JSON.
+        operators: measured ``records_in`` and ``records_out`` (whole run) by operator, JSON; None
+            where the engine does not tell.
+        origin: what ran it.
+        engine: that ran it, or that the simulator was fitted to.
+        engine_version: of it.
+        nova_version: that made the trace.
+        made: when, ISO 8601.
+        seed: of the corpus.
+        batch: of it; hosts keep their memory for a batch.
+        repeat_of: id of the trace whose plan was run once more.
+        duration_s: measured time.
+        success: whether any result arrived in it (Costream, Definition 5).
+        back_pressure: whether a source fell `BEHIND` what was due (Definition 4).
+        throughput: results/s that arrived in it (Definition 1); 0 if none.
+        e2e_latency_ms: arrival minus due time of a result's oldest reading (Definition 3), median
+            of these results; None if none.
+        processing_latency_ms: the same from its emission on (Definition 2).
+        results: that arrived in the measured time.
+        window_s: largest window; None where there is none.
+        behind_s: how far the slowest source was behind at the end; None where it is not known.
+        idle: share of the machine's CPU time that nobody used meanwhile; None where it was not
+            looked at.
+    """
+
+    id: str
+    query: str
+    structure: str
+    problem: str
+    plan: str
+    operators: str | None
+    origin: Literal["rack", "simulator"]
+    engine: str
+    engine_version: str
+    nova_version: str
+    made: str
+    seed: int
+    batch: int
+    repeat_of: str | None
+    duration_s: float
+    success: bool
+    back_pressure: bool
+    throughput: float
+    e2e_latency_ms: float | None
+    processing_latency_ms: float | None
+    results: int
+    window_s: float | None
+    behind_s: float | None = None
+    idle: float | None = None
+
+
+COLUMNS = tuple(field.name for field in fields(Trace))
+OPTIONAL = ("behind_s", "idle")
+"""Columns that a file may lack."""
+
+
+def schema() -> pa.Schema:
+    """The columns, with their types, in order."""
+    import pyarrow as pa
+
+    types: dict[str, Any] = {
+        **dict.fromkeys(("seed", "batch", "results"), pa.int64()),
+        **dict.fromkeys(CLASSES, pa.bool_()),
+        **dict.fromkeys(METRICS, pa.float64()),
+        **dict.fromkeys(("duration_s", "window_s", "behind_s", "idle"), pa.float64()),
+    }
+    missing = {"operators", "repeat_of", "window_s", *METRICS[1:], *OPTIONAL}
+    return pa.schema(
+        [pa.field(name, types.get(name, pa.string()), name in missing) for name in COLUMNS]
+    )
+
+
+def table_of(traces: Iterable[Trace]) -> pa.Table:
+    """Traces as a table."""
+    import pyarrow as pa
+
+    return pa.Table.from_pylist([asdict(one) for one in traces], schema=schema())
+
+
+def trace_of(plan: QueryPlan, **facts: Any) -> Trace:
+    """A trace of a plan.
+
+    Args:
+        plan: that ran.
+        facts: all of `Trace` but its documents.
+    """
+    from nova_core.model.plan_writing import plan_document
+    from nova_core.model.problem_writing import problem_document
+
+    return Trace(
+        problem=compact(problem_document(plan.problem)),
+        plan=compact(plan_document(plan, report=False)),
+        **facts,
+    )
+
+
+def now() -> str:
+    """The time, as `Trace.made` has it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def compact(document: Mapping[str, Any]) -> str:
+    """A document as JSON without blanks."""
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+def write_traces(path: Path, table: pa.Table) -> None:
+    """Write a file: whole, or not at all.
+
+    Raises:
+        NovaError: when it cannot be written.
+    """
+    import pyarrow.parquet as pq
+
+    from nova_core.model.files import atomic_write
+
+    with atomic_write(path) as file:
+        pq.write_table(table, file, compression="zstd", compression_level=15)
+
+
+def append(directory: Path, batch: int, traces: Sequence[Trace]) -> None:
+    """Add traces to a corpus that is being made.
+
+    Raises:
+        NovaError: when they cannot be written.
+    """
+    number = len(list(directory.glob("part-*.parquet")))
+    while (path := directory / PART.format(batch=batch, number=number)).exists():
+        number += 1
+    write_traces(path, table_of(traces))
+
+
+def read_traces(paths: Iterable[Path], columns: Sequence[str] = COLUMNS) -> pa.Table:
+    """Traces of files, and of all files in directories; of two with one id, the first.
+
+    Args:
+        paths: files and directories.
+        columns: that are wanted.
+
+    Raises:
+        NovaError: naming the file that is none, or has no traces in it.
+    """
+    import pyarrow as pa
+
+    found, seen = [], set[str]()
+    for path in paths:
+        for file in _files(path):
+            table, fresh = _read(file, columns), []
+            for row, one in enumerate(table.column("id").to_pylist()):
+                if one not in seen:
+                    seen.add(one)
+                    fresh.append(row)
+            found.append(table.take(pa.array(fresh, pa.int64())))
+    wanted = schema()
+    empty = pa.schema([wanted.field(name) for name in _with_id(columns)]).empty_table()
+    return pa.concat_tables([empty, *found])
+
+
+def _with_id(columns: Sequence[str]) -> list[str]:
+    return [name for name in COLUMNS if name in columns or name == "id"]
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        return sorted(path.glob("*.parquet"))
+    if not path.is_file():
+        raise NovaError(f"{path}: no such file or directory")
+    return [path]
+
+
+def _read(path: Path, columns: Sequence[str]) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    wanted = schema()
+    try:
+        file = pq.ParquetFile(path)
+        there = set(file.schema_arrow.names)
+        missing = [name for name in COLUMNS if name not in there and name not in OPTIONAL]
+        if missing:
+            raise NovaError(f"{path}: holds no traces: column {missing[0]!r} is missing")
+        table = file.read(columns=[name for name in _with_id(columns) if name in there])
+        columns_ = {
+            name: table.column(name).cast(wanted.field(name).type)
+            if name in there
+            else pa.nulls(len(table), wanted.field(name).type)
+            for name in _with_id(columns)
+        }
+    except (OSError, pa.ArrowException) as error:
+        raise NovaError(f"{path}: cannot be read as traces: {str(error).splitlines()[0]}") from None
+    return pa.table(columns_, schema=pa.schema([wanted.field(name) for name in columns_]))

@@ -1,0 +1,1 @@
+"""Training of the learned cost model, its baselines and a simulator of placements."""

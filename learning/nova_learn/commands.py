@@ -1,0 +1,242 @@
+"""``nova learn``: training of the learned cost model, and how good it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nova_core import console, paths
+from nova_core.commands import shared
+from nova_core.numbers import SEED, NumberRange, at_least
+
+if TYPE_CHECKING:
+    from nova_learn.dataset import Dataset
+
+traces_argument = click.argument("traces", type=paths.INPUT, nargs=-1, required=True)
+measured_option = click.option(
+    "--measured", is_flag=True, help="Take measured selectivities, where there are any."
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def learn() -> None:
+    """Train the learned cost model on traces, and evaluate it."""
+
+
+@learn.command(short_help="Train an ensemble on traces.")
+@traces_argument
+@shared.output_option("Where the model goes: .npz.", required=True)
+@click.option(
+    "--stage",
+    "stages",
+    multiple=True,
+    type=click.Choice(["simulator", "rack"]),
+    help="Origin of the traces to learn from; may be repeated [default: simulator, then rack].",
+)
+@click.option("--work", type=paths.OUTPUT, help="Directory of checkpoints, to go on after a stop.")
+@click.option("--hidden", type=click.IntRange(4, 1024), default=64, show_default=True)
+@click.option("--layers", type=click.IntRange(1, 4), default=1, show_default=True)
+@click.option("--members", type=click.IntRange(1, 32), default=3, show_default=True)
+@click.option("--epochs", type=at_least(1), default=200, show_default=True)
+@click.option("--patience", type=at_least(1), default=20, show_default=True)
+@click.option("--batch", type=at_least(1), default=128, show_default=True)
+@click.option(
+    "--share",
+    type=NumberRange(0.001, 1),
+    default=1.0,
+    show_default=True,
+    help="Of the queries to train with.",
+)
+@click.option("--split", type=SEED, default=0, show_default=True, help="Seed of the split.")
+@shared.seed_option("Of the initial parameters and the order of traces.")
+@measured_option
+def train(
+    traces: tuple[Path, ...],
+    output: Path,
+    stages: tuple[str, ...],
+    work: Path | None,
+    measured: bool,
+    **settings: Any,
+) -> None:
+    """Train on TRACES, files of Parquet or directories of them.
+
+    Of all queries, 80 % are trained with, 10 % decide when to stop, 10 % are for `nova learn
+    evaluate`. Simulated traces come first, those of the rack after them.
+    """
+    with shared.extra("learn"):
+        import jax  # noqa: F401 - before any work
+        import optax  # noqa: F401
+    from nova_core.learned.model import write_model
+    from nova_learn.train import STAGES, Settings
+    from nova_learn.train import train as run
+
+    dataset = _read(traces, measured)
+    with console.progress("training") as progress:
+        model = run(
+            dataset,
+            Settings(**settings),
+            stages=stages or STAGES,
+            work=work,
+            say=progress.step,
+        )
+    write_model(model, output)
+    console.say(f"model {model.digest} written to {output}")
+
+
+@learn.command(short_help="How good a model is on traces of queries it has not seen.")
+@click.argument("model", type=paths.INPUT)
+@traces_argument
+@click.option(
+    "--all", "everything", is_flag=True, help="Take all queries, not only those for tests."
+)
+@click.option("--baselines", is_flag=True, help="Train gradient-boosted trees beside (LightGBM).")
+@measured_option
+@shared.json_option
+def evaluate(
+    model: Path,
+    traces: tuple[Path, ...],
+    everything: bool,
+    baselines: bool,
+    measured: bool,
+    as_json: bool,
+) -> None:
+    """Predict TRACES with MODEL: q-errors and accuracies, by structure and by window.
+
+    Noise is what repeated runs of one plan differ by.
+    """
+    from nova_core.learned.model import load_model
+    from nova_core.learned.network import METRICS
+    from nova_learn.dataset import rows_for
+    from nova_learn.evaluate import report
+
+    if baselines:
+        with shared.extra("learn"):
+            import lightgbm  # noqa: F401
+    loaded = load_model(model)
+    split = int((loaded.facts or {}).get("settings", {}).get("split", 0))
+    dataset = _read(traces, measured)
+    test = dataset if everything else dataset.take(rows_for(dataset, "test", split))
+    predictions = loaded.predict(test.graphs)
+    predictors = {"model": {metric: predictions.value(metric) for metric in METRICS}}
+    if baselines:
+        predictors |= _trees(dataset, test, split)
+    rows = report(predictors, test)
+    if as_json:
+        console.print_json({"model": loaded.digest, "traces": len(test), "rows": rows})
+        return
+    console.show(*_tables(rows))
+
+
+@learn.command(short_help="Fit the simulator to traces of a rack.")
+@traces_argument
+@shared.output_option("Where the constants go: .json.", required=True)
+@click.option(
+    "--most",
+    type=at_least(1),
+    default=300,
+    show_default=True,
+    help="Traces to fit to; of all queries, a fifth at least is held out.",
+)
+@click.option(
+    "--evaluations",
+    type=click.IntRange(1, 1_000_000),
+    default=600,
+    show_default=True,
+    help="Sets of constants that are tried, about.",
+)
+@shared.seed_option("Of the split of queries.")
+@shared.json_option
+def fit(
+    traces: tuple[Path, ...],
+    output: Path,
+    most: int,
+    evaluations: int,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Fit what work costs in the simulator to TRACES, and compare with those held out.
+
+    A trace takes about a millisecond per set of constants. The file has the constants, and how well
+    they do.
+    """
+    from nova_learn import fit as fitting
+
+    with shared.working(), console.progress("fitting the simulator") as progress:
+        samples = fitting.read_samples(traces)
+        found = fitting.fit(
+            samples,
+            most=most,
+            evaluations=evaluations,
+            seed=seed,
+            progress=progress,
+        )
+    fitting.write_fit(found, output, seed=seed)
+    if as_json:
+        console.print_json(
+            {"constants": found.constants._asdict(), "scores": found.scores, "loss": found.loss}
+        )
+        return
+    console.show(fitting.summary_table(found))
+    console.say(f"constants written to {output}")
+
+
+def _read(traces: tuple[Path, ...], measured: bool) -> Dataset:
+    from nova_learn.dataset import read_dataset
+
+    with shared.working(), console.progress("reading traces") as progress:
+        return read_dataset(traces, measured=measured, progress=progress)
+
+
+def _trees(dataset: Dataset, test: Dataset, split: int) -> dict[str, Any]:
+    """Values of the baselines, trained origin by origin, for the rows of the test."""
+    import numpy as np
+
+    from nova_core.errors import NovaError
+    from nova_core.learned.network import METRICS
+    from nova_learn.baselines import VECTORS, Trees
+    from nova_learn.dataset import rows_for
+
+    found: dict[str, Any] = {}
+    for vector in VECTORS:
+        values = {metric: np.full(len(test), np.nan) for metric in METRICS}
+        for origin in np.unique(test.origin).tolist():
+            parts = []
+            for part in ("train", "validation"):
+                rows = rows_for(dataset, part, split) & (dataset.origin == origin)
+                if not rows.any():
+                    raise NovaError(f"no traces of origin {origin} to train baselines with")
+                parts.append(dataset.take(rows))
+            mine = np.flatnonzero(test.origin == origin)
+            graphs = [test.graphs[row] for row in mine.tolist()]
+            for metric, one in Trees.trained(vector, parts[0], parts[1]).values(graphs).items():
+                values[metric][mine] = one
+        found[vector] = values
+    return found
+
+
+def _tables(rows: list[dict[str, Any]]) -> list[Any]:
+    from nova_core.learned.network import METRICS
+
+    tables = []
+    for origin in dict.fromkeys(row["origin"] for row in rows):
+        table = console.table(
+            f"Origin {origin}: q-error Q50/Q95, or accuracy on balanced data",
+            ["group", "by", ">traces", *(f">{metric}" for metric in METRICS)],
+        )
+        for row in rows:
+            if row["origin"] == origin:
+                scores = row["scores"]
+                cells = [_cell(scores[metric]) for metric in METRICS]
+                name = f"{row['group']}: {row['predictor']}"
+                table.add_row(name, row["by"], f"{scores['success']['count']:,}", *cells)
+        tables.append(table)
+    return tables
+
+
+def _cell(scores: dict[str, float]) -> str:
+    if "accuracy" in scores:
+        value = scores["accuracy"]
+        return "-" if value != value else f"{100 * value:.1f} %"
+    return "-" if scores["q50"] != scores["q50"] else f"{scores['q50']:.2f}/{scores['q95']:.2f}"

@@ -1,0 +1,126 @@
+"""How good predictions are: q-errors and accuracies by group, and the noise of repeated runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from nova_core.learned.network import CLASSES, METRICS, UNITS
+from nova_learn.dataset import Dataset
+
+Values = Mapping[str, np.ndarray]
+
+WINDOWS = ((0.0, "no window"), (1.0, "up to 1 s"), (4.0, "up to 4 s"), (np.inf, "longer"))
+"""Upper bounds of classes of windows, s, and their names: windows dominate latencies."""
+
+
+def q_errors(metric: str, predicted: np.ndarray, measured: np.ndarray) -> np.ndarray:
+    """max(p / t, t / p) of each, at least 1; amounts below a unit count as one.
+
+    Args:
+        metric: whose unit counts, see `UNITS`.
+        predicted: (n,).
+        measured: (n,) above 0.
+    """
+    least = 1 / UNITS[metric]
+    p, t = np.maximum(predicted, least), np.maximum(measured, least)
+    return np.asarray(np.maximum(p / t, t / p))
+
+
+def balanced_accuracy(predicted: np.ndarray, measured: np.ndarray) -> float:
+    """Share of classes told right where both are equally frequent; NaN where one is missing.
+
+    It is the accuracy to be expected on data balanced by drawing as many of each class.
+    """
+    shares = [
+        float((predicted[measured == value] == value).mean())
+        for value in (0, 1)
+        if (measured == value).any()
+    ]
+    return float(np.mean(shares)) if len(shares) == 2 else float("nan")
+
+
+def scores(values: Values, dataset: Dataset) -> dict[str, dict[str, float]]:
+    """Per metric ``q50`` and ``q95``, or ``accuracy``, and of how many traces (``count``)."""
+    found = {}
+    for metric in METRICS:
+        label = dataset.labels[metric]
+        known = np.isfinite(label)
+        one: dict[str, float] = {"count": int(known.sum())}
+        if metric in CLASSES:
+            one["accuracy"] = balanced_accuracy(values[metric][known] > 0.5, label[known])
+        else:
+            errors = q_errors(metric, values[metric][known], label[known])
+            one["q50"], one["q95"] = _quantiles(errors)
+        found[metric] = one
+    return found
+
+
+def _quantiles(errors: np.ndarray) -> tuple[float, float]:
+    if len(errors) == 0:
+        return float("nan"), float("nan")
+    return float(np.median(errors)), float(np.quantile(errors, 0.95))
+
+
+def noise(dataset: Dataset) -> dict[str, dict[str, float]]:
+    """What a perfect prediction of one run would have against another, of repeated traces.
+
+    Returns:
+        As `scores`; accuracy is how often both runs agree, by class of the first.
+    """
+    row = {str(name): number for number, name in enumerate(dataset.ids)}
+    pairs = [
+        (row[str(first)], number)
+        for number, first in enumerate(dataset.repeat_of)
+        if str(first) in row
+    ]
+    ends = np.array(pairs, np.int64).reshape(-1, 2)
+    first = {metric: values[ends[:, 0]] for metric, values in dataset.labels.items()}
+    second = dataset.take(ends[:, 1])
+    both = {
+        metric: np.where(np.isfinite(first[metric]), second.labels[metric], np.nan)
+        for metric in METRICS
+    }
+    repeats = replace(second, labels=both)
+    return scores({m: np.nan_to_num(values) for m, values in first.items()}, repeats)
+
+
+def window_class(seconds: float) -> str:
+    """The class of windows of a query whose longest one is so long."""
+    return next(name for bound, name in WINDOWS if seconds <= bound)
+
+
+GROUPS: Mapping[str, Callable[[Dataset], np.ndarray]] = {
+    "all": lambda data: np.full(len(data), "all"),
+    "structure": lambda data: data.structure,
+    "window": lambda data: np.array([window_class(one) for one in data.window.tolist()], np.str_),
+}
+
+
+def report(predictors: Mapping[str, Values], dataset: Dataset) -> list[dict[str, Any]]:
+    """Scores of predictors, origin by origin, of all traces and by group.
+
+    Args:
+        predictors: values per metric ((n,) for the dataset's rows) by name.
+        dataset: that was predicted.
+
+    Returns:
+        Rows of ``origin``, ``by`` (a name in `GROUPS`), ``group``, ``predictor`` (``noise`` is that
+        of repeated traces) and ``scores``.
+    """
+    rows: list[dict[str, Any]] = []
+    for origin in np.unique(dataset.origin).tolist():
+        for by, key in GROUPS.items():
+            groups = key(dataset)
+            for group in np.unique(groups[dataset.origin == origin]).tolist():
+                mine = np.flatnonzero((dataset.origin == origin) & (groups == group))
+                part = dataset.take(mine)
+                place = {"origin": origin, "by": by, "group": group}
+                for name, values in predictors.items():
+                    some = {metric: values[metric][mine] for metric in METRICS}
+                    rows.append({**place, "predictor": name, "scores": scores(some, part)})
+                rows.append({**place, "predictor": "noise", "scores": noise(part)})
+    return rows

@@ -1,0 +1,190 @@
+"""What one placement of a whole query would measure on limited hosts, by a simulator.
+
+The simulator stands in for runs on hosts where there are too few of these to learn from. What it
+models: CPU limits per host, dealt out every 20 ms; costs per tuple, byte and wake-up; windows of
+event time, whose results leave when watermarks have passed; links with latency, bandwidth and
+bounded buffers, so that a slow operator holds up what is before it, up to the sources; and heaps
+that fill, so that garbage collection takes more of the CPU until memory is out. The kernel is
+`nova_learn.kernels.simulation`; its `Constants` are fitted to measured runs by `nova_learn.fit`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nova_core.errors import NovaError
+from nova_learn.kernels import simulation
+from nova_learn.kernels.simulation import Constants, Outcome
+from nova_learn.stages import Stages, stages_of
+
+if TYPE_CHECKING:
+    from nova_core.model.problem import Floats
+    from nova_core.model.query_plan import QueryPlan
+
+WARM_UP_S, MEASURED_S = 2.0, 6.0
+
+BEHIND = 0.02
+"""From this share of the measured time on that a source is behind, there is back-pressure."""
+
+QUINTILES = np.array([-1.28, -0.52, 0.0, 0.52, 1.28]) + 0.2
+"""Results by how old their oldest reading is: medians of fifths of a normal distribution, in
+standard deviations. The oldest of a few readings that are spread evenly over a window has its
+median 0.17 (of two) to 0.3 (of many) above its mean."""
+
+FITTED = Path(__file__).parent / "simulator.json"
+
+
+@dataclass(frozen=True)
+class OperatorCount:
+    """How many tuples went into and out of an operator of the graph, from the start to the end."""
+
+    records_in: float
+    records_out: float
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What a trace tells of a run (Costream, Definitions 1 to 5).
+
+    Attributes:
+        success: whether any result arrived while it was measured.
+        back_pressure: whether a source was behind by 2 % of the measured time, or the run failed.
+        throughput: results/s, while it was measured.
+        e2e_latency_ms: median of arrival - due time of the oldest reading in a result; None without
+            results.
+        processing_latency_ms: median of arrival - emission of that reading; None without results.
+        results: that arrived while it was measured.
+        behind_s: how late the slowest source was in the last second, at least.
+        out_of_memory_s: when a host ran out of memory, which ends the run, or None.
+    """
+
+    success: bool
+    back_pressure: bool
+    throughput: float
+    e2e_latency_ms: float | None
+    processing_latency_ms: float | None
+    results: int
+    behind_s: float
+    out_of_memory_s: float | None
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A run in the simulator.
+
+    Attributes:
+        labels: what was measured.
+        operators: what passed each operator of the plan's graph, by its id.
+    """
+
+    labels: Labels
+    operators: dict[str, OperatorCount]
+
+
+def read_constants(path: Path = FITTED) -> Constants:
+    """Constants as `nova_learn.fit` wrote them; the package's own by default.
+
+    Raises:
+        NovaError: naming the file, and what is wrong with it.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))["constants"]
+        found = Constants(**{name: float(value) for name, value in values.items()})
+    except OSError as error:
+        raise NovaError(f"{path}: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        names = ", ".join(Constants._fields)
+        raise NovaError(f"{path}: constants: numbers by name are expected, of {names}") from error
+    wrong = [name for name, value in found._asdict().items() if not 0 <= value < math.inf]
+    if wrong:
+        value = getattr(found, wrong[0])
+        raise NovaError(f"{path}: constants.{wrong[0]}: {value:g}; a number >= 0 is expected")
+    return found
+
+
+@cache
+def fitted_constants() -> Constants:
+    """The constants that come with the package."""
+    return read_constants()
+
+
+def simulate(
+    plan: QueryPlan,
+    constants: Constants | None = None,
+    *,
+    warm_up_s: float = WARM_UP_S,
+    measured_s: float = MEASURED_S,
+) -> Simulated:
+    """Run a placement in the simulator.
+
+    The same plan, constants and times give the same result. Sources and windows begin at once.
+
+    Args:
+        plan: of whole queries; nodes without `cpu` or `memory`, and links without `mbit`, have no
+            limit.
+        constants: what work costs; those of the package by default.
+        warm_up_s: before it is measured.
+        measured_s: how long it is measured.
+
+    Raises:
+        NovaError: for a join without a window.
+    """
+    constants = fitted_constants() if constants is None else constants
+    # Whole numbers would have the kernel compiled once more.
+    constants = Constants(*map(float, constants))
+    stages = stages_of(plan)
+    outcome = simulation.simulate(stages.network, constants, float(warm_up_s), float(measured_s))
+    return Simulated(labels_of(outcome, measured_s), _counts(stages, plan, outcome))
+
+
+def labels_of(outcome: Outcome, measured_s: float) -> Labels:
+    """What a trace tells of the kernel's outcome."""
+    failed = outcome.failed < math.inf
+    amount, latency, deviation, lag = outcome.arrived.T
+    results = math.floor(amount.sum() + 1e-6)
+    return Labels(
+        success=results > 0,
+        back_pressure=failed or outcome.behind >= BEHIND * measured_s,
+        throughput=results / measured_s,
+        e2e_latency_ms=_median_ms(amount, latency, deviation) if results else None,
+        processing_latency_ms=_median_ms(amount, latency - lag, deviation) if results else None,
+        results=results,
+        behind_s=outcome.behind,
+        out_of_memory_s=outcome.failed if failed else None,
+    )
+
+
+def _median_ms(amount: Floats, mean: Floats, deviation: Floats) -> float:
+    """Median over batches of results whose means and standard deviations are known, s, in ms."""
+    value = (mean[:, None] + deviation[:, None] * QUINTILES).ravel()
+    order = np.argsort(value)
+    below = np.cumsum(np.repeat(amount, len(QUINTILES))[order])
+    return 1e3 * float(value[order[np.searchsorted(below, below[-1] / 2)]])
+
+
+def _counts(stages: Stages, plan: QueryPlan, outcome: Outcome) -> dict[str, OperatorCount]:
+    """What passed each operator; filters and projections have their share of what they run with."""
+    graph = plan.graph
+    into: dict[int, float] = defaultdict(float)
+    out: dict[int, float] = defaultdict(float)
+    taken = np.bincount(stages.network.link["consumer"], outcome.taken, len(stages.operator))
+    for s, operator in enumerate(stages.operator.tolist()):
+        into[operator] += float(taken[s])
+        if not stages.feeds[s]:
+            out[operator] += float(outcome.emitted[s])
+    operators = graph.graph.operators
+    for number in graph.fused.tolist():
+        above = operators[number].inputs[0]
+        into[number] = out[above]
+        out[number] = out[above] * operators[number].output_rate / operators[above].output_rate
+    return {
+        operators[number].id: OperatorCount(into[number], out[number]) for number in sorted(into)
+    }

@@ -1,0 +1,62 @@
+"""Problems and plans of traces, from the documents that traces hold as JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nova_core.errors import NovaError, PlanError, ProblemError
+from nova_core.model.query_plan import QueryPlan
+
+if TYPE_CHECKING:
+    from nova_core.model.problem import Problem
+
+# What follows from a plan's decisions need not be checked once more.
+_DERIVED = ("edges", "loads", "totals", "virtual")
+
+
+def problem_of_trace(text: str, trace: str) -> Problem:
+    """A trace's problem.
+
+    Args:
+        text: the document.
+        trace: id of the trace, which errors name.
+
+    Raises:
+        ProblemError: for what is no problem.
+    """
+    from nova_core.model.assembly import Assembly
+    from nova_core.model.problem_document import VERSION, ProblemDocument
+    from nova_core.model.syntax import parse_bytes, typed
+
+    path = Path(f"problem of trace {trace}.json")
+    raw = parse_bytes(text.encode(), path, ProblemError)
+    return Assembly(
+        typed(raw, path, ProblemDocument, "nova", VERSION, ProblemError), path
+    ).problem()
+
+
+def plan_of_trace(text: str, problem: Problem, trace: str) -> QueryPlan:
+    """A trace's plan.
+
+    Args:
+        text: the document.
+        problem: of the trace.
+        trace: its id, which errors name.
+
+    Raises:
+        NovaError: for what is no plan of the problem, or none of whole queries.
+    """
+    from nova_core.model.plan_document import VERSION, PlanDocument
+    from nova_core.model.plan_reading import plan_of
+    from nova_core.model.syntax import parse_bytes, typed
+
+    path = Path(f"plan of trace {trace}.json")
+    raw = parse_bytes(text.encode(), path, PlanError)
+    if isinstance(raw, dict):
+        for derived in _DERIVED:
+            raw.pop(derived, None)
+    plan = plan_of(typed(raw, path, PlanDocument, "nova_plan", VERSION, PlanError), problem, path)
+    if not isinstance(plan, QueryPlan):
+        raise NovaError(f"trace {trace}: its plan is of joins of pairs; one of queries is needed")
+    return plan

@@ -1,0 +1,354 @@
+"""Training of ensembles with jax: on simulated traces, then on those of the rack.
+
+Loss of regressions is (log10(1 + p) - log10(1 + t))^2 as in the authors' code, of classes the
+cross-entropy with both classes weighing the same; all metrics add up, being read from one trunk.
+One seed gives one model on one machine.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nova_core.errors import NovaError
+from nova_core.learned.features import FEATURES, HOST, KINDS
+from nova_core.learned.graph import Batch, Group, Layout, layout_of, stack
+from nova_core.learned.model import Model, Scale
+from nova_core.learned.network import CLASSES, METRICS, REGRESSIONS, UNITS, forward, initial
+from nova_learn.dataset import Dataset, rows_for
+
+STAGES = ("simulator", "rack")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a model is trained.
+
+    Attributes:
+        hidden: width of states.
+        layers: of updates, see `network.shapes`.
+        members: of the ensemble.
+        epochs: at most, per stage.
+        patience: epochs without a better validation loss before a stage ends.
+        batch: graphs per step.
+        rate: of learning, at the beginning; it falls to a twentieth along a cosine.
+        tuning_rate: the same of the second stage.
+        decay: of weights (AdamW).
+        seed: of everything random.
+        split: seed of the split of queries.
+        share: of the queries to train with, for learning curves.
+    """
+
+    hidden: int = 64
+    layers: int = 1
+    members: int = 3
+    epochs: int = 200
+    patience: int = 20
+    batch: int = 128
+    rate: float = 3e-3
+    tuning_rate: float = 1e-3
+    decay: float = 1.0
+    seed: int = 0
+    split: int = 0
+    share: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """A dataset as arrays of one layout.
+
+    Attributes:
+        layout: of all datasets of a training.
+        batch: features scaled.
+        targets: (5, n) as the network gives them: log10(1 + units), or 0 and 1; 0 where unknown.
+        known: (5, n) 1 where there is a target.
+    """
+
+    layout: Layout
+    batch: Batch
+    targets: np.ndarray
+    known: np.ndarray
+
+    def __len__(self) -> int:
+        return int(self.targets.shape[1])
+
+    def rows(self, rows: np.ndarray) -> tuple[Batch, np.ndarray, np.ndarray]:
+        """Some graphs and their targets."""
+        batch = self.batch
+        return (
+            Batch(
+                tuple(one[:, rows] for one in batch.features),
+                tuple(one[rows] for one in batch.inputs),
+                batch.placement[rows],
+                batch.hosts[rows],
+            ),
+            self.targets[:, rows],
+            self.known[:, rows],
+        )
+
+
+def train(
+    dataset: Dataset,
+    settings: Settings,
+    *,
+    stages: Sequence[str] = STAGES,
+    work: Path | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Model:
+    """Train an ensemble.
+
+    Args:
+        dataset: all traces; queries for tests are left out (`part_of`).
+        settings: how.
+        stages: origins of the traces to learn from, one after the other; those that the dataset
+            does not have are left out.
+        work: directory of checkpoints: the same command goes on where it was stopped.
+        say: is told of every epoch.
+
+    Raises:
+        NovaError: without traces to train or validate with, and for checkpoints of other settings.
+    """
+    parts = {part: dataset.take(rows_for(dataset, part, settings.split)) for part in
+             ("train", "validation")}  # fmt: skip
+    parts["train"] = _shortened(parts["train"], settings)
+    used = [one for one in stages if (parts["train"].origin == one).any()]
+    for one in used:
+        if not (parts["validation"].origin == one).any():
+            raise NovaError(f"no query of origin {one} to validate with; more queries are needed")
+    if not used:
+        raise NovaError(f"no trace of origin {' or '.join(stages)} to train with")
+    learnt = parts["train"].take(np.isin(parts["train"].origin, used))
+    scale = scale_of(learnt)
+    everything = [*parts["train"].graphs, *parts["validation"].graphs]
+    groups = layout_of(everything)
+    hosts = max(len(graph.hosts) for graph in everything)
+    data = {
+        (part, origin): arrays_of(one.take(one.origin == origin), scale, groups, hosts)
+        for part, one in parts.items()
+        for origin in used
+    }
+    members = []
+    for member in range(settings.members):
+        parameters: Mapping[str, Any] = initial(
+            settings.hidden, settings.layers, settings.seed * 1000 + member
+        )
+        parameters = _with_means(parameters, data["train", used[0]])
+        for number, origin in enumerate(used):
+            stage = _Stage(settings, member, origin, number > 0, work, say)
+            parameters = stage.run(parameters, data["train", origin], data["validation", origin])
+        members.append({name: np.asarray(one, np.float32) for name, one in parameters.items()})
+    there = {KINDS[kind] for graph in learnt.graphs for kind in np.unique(graph.kind).tolist()}
+    facts = {
+        "settings": asdict(settings),
+        "stages": used,
+        "traces": {origin: int((learnt.origin == origin).sum()) for origin in used},
+        "queries": len(np.unique(learnt.queries)),
+    }
+    kinds = tuple(one for one in KINDS if one in there)
+    return Model(members, settings.hidden, settings.layers, scale, kinds, facts)
+
+
+def _shortened(dataset: Dataset, settings: Settings) -> Dataset:
+    if settings.share >= 1:
+        return dataset
+    names = np.unique(dataset.queries)
+    np.random.default_rng(settings.seed).shuffle(names)
+    return dataset.take(np.isin(dataset.queries, names[: max(1, int(settings.share * len(names)))]))
+
+
+def scale_of(dataset: Dataset) -> Scale:
+    """How features are scaled, by all operators and hosts of some traces."""
+    columns = {}
+    for number, kind in enumerate(KINDS):
+        rows = [graph.table[graph.kind == number] for graph in dataset.graphs]
+        columns[kind] = np.concatenate(rows)[:, : len(FEATURES[kind])]
+    columns["host"] = np.concatenate([graph.hosts for graph in dataset.graphs])
+    assert columns["host"].shape[1] == len(HOST)
+    return Scale.of(columns)
+
+
+def arrays_of(dataset: Dataset, scale: Scale, groups: Mapping[Group, int], hosts: int) -> Arrays:
+    """A dataset as arrays of a layout that holds all of its graphs."""
+    count = len(dataset)
+    targets = np.zeros((len(METRICS), count), np.float32)
+    known = np.zeros_like(targets)
+    for row, metric in enumerate(METRICS):
+        values = dataset.labels[metric]
+        there = np.isfinite(values)
+        known[row] = there
+        if metric in REGRESSIONS:
+            values = np.log10(1 + UNITS[metric] * np.where(there, values, 0.0))
+        targets[row] = np.where(there, values, 0.0)
+    stacked = stack(dataset.graphs, groups, hosts)
+    batch = scale.scaled(stacked.layout, stacked.batch)
+    return Arrays(stacked.layout, batch, targets, known)
+
+
+def _with_means(parameters: Mapping[str, Any], data: Arrays) -> dict[str, Any]:
+    """Parameters that begin with the mean of every regression."""
+    found = dict(parameters)
+    for row, metric in enumerate(METRICS):
+        if metric in REGRESSIONS and data.known[row].any():
+            last = max(n for n in parameters if n.startswith(f"read.{metric}.") and "bias" in n)
+            mean = float((data.targets[row] * data.known[row]).sum() / data.known[row].sum())
+            found[last] = np.full_like(parameters[last], mean)
+    return found
+
+
+def balance(data: Arrays) -> np.ndarray:
+    """(5, 2) weights of rows whose target is 0 and 1: both classes count the same."""
+    weights = np.ones((len(METRICS), 2), np.float32)
+    for row, metric in enumerate(METRICS):
+        if metric in CLASSES:
+            there = data.known[row] > 0
+            for value in (0, 1):
+                share = float((data.targets[row][there] == value).mean()) if there.any() else 0.5
+                weights[row, value] = 0.5 / max(share, 0.02)
+    return weights
+
+
+def loss_of(
+    parameters: Any, batch: Batch, targets: Any, known: Any, weights: Any, *, layout: Layout
+) -> Any:
+    """Mean loss of all metrics (jax)."""
+    import jax
+    import jax.numpy as jnp
+
+    outputs = forward(jnp, parameters, layout, batch)
+    total = 0.0
+    for row, metric in enumerate(METRICS):
+        found, target = outputs[metric][0], targets[row]
+        if metric in CLASSES:
+            weight = known[row] * jnp.where(target > 0.5, weights[row, 1], weights[row, 0])
+            one = jax.nn.softplus(found) - target * found
+        else:
+            weight, one = known[row], (found - target) ** 2
+        total = total + (weight * one).sum() / jnp.maximum(weight.sum(), 1.0)
+    return total
+
+
+@cache
+def _compiled(layout: Layout, decay: float) -> tuple[Any, Any, Any]:
+    """What begins the optimizer's state, a step of AdamW, and the loss, compiled for a layout."""
+    import jax
+    import optax
+
+    loss = partial(loss_of, layout=layout)
+    adam = optax.chain(
+        optax.clip_by_global_norm(1.0), optax.scale_by_adam(), optax.add_decayed_weights(decay)
+    )
+
+    def step(parameters: Any, state: Any, batch: Any, weights: Any, rate: Any) -> Any:
+        value, slope = jax.value_and_grad(loss)(parameters, *batch, weights)
+        change, state = adam.update(slope, state, parameters)
+        moved = jax.tree.map(lambda one, by: one - rate * by, parameters, change)
+        return moved, state, value
+
+    return adam.init, jax.jit(step), jax.jit(loss)
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """One member's training on traces of one origin."""
+
+    settings: Settings
+    member: int
+    origin: str
+    tuning: bool
+    work: Path | None
+    say: Callable[[str], None]
+
+    def run(self, parameters: Mapping[str, Any], data: Arrays, validation: Arrays) -> Any:
+        """The parameters with the least validation loss."""
+        s = self.settings
+        steps = -(-len(data) // s.batch)
+        begin, step, measure = _compiled(data.layout, s.decay)
+        weights = balance(data)
+        fresh = dict(parameters), begin(dict(parameters)), dict(parameters)
+        epoch, least, since, (parameters, state, best) = self._resumed(data, fresh)
+        while epoch < s.epochs and since < s.patience:
+            random = np.random.default_rng([s.seed, self.member, STAGES.index(self.origin), epoch])
+            # The last step is filled up with the first rows.
+            order = np.resize(random.permutation(len(data)), (steps, s.batch))
+            total = 0.0
+            for number, rows in enumerate(order):
+                rate = self._rate((epoch + number / steps) / s.epochs)
+                parameters, state, value = step(parameters, state, data.rows(rows), weights, rate)
+                total += float(value)
+            found = self._validated(measure, parameters, validation, weights)
+            epoch, since = epoch + 1, since + 1
+            if found < least:
+                least, since, best = found, 0, parameters
+            self._keep(data, epoch, least, since, (parameters, state, best))
+            self.say(
+                f"member {self.member + 1} of {s.members}, {self.origin}, epoch {epoch}: loss "
+                f"{total / steps:.4f}, validation {found:.4f} (least {least:.4f})"
+            )
+        return best
+
+    def _rate(self, done: float) -> float:
+        """The learning rate when a share of all epochs is done: a cosine down to a twentieth."""
+        rate = self.settings.tuning_rate if self.tuning else self.settings.rate
+        return rate * (0.05 + 0.95 * (1 + math.cos(math.pi * done)) / 2)
+
+    def _validated(self, measure: Any, parameters: Any, data: Arrays, weights: Any) -> float:
+        """Mean loss of the validation traces, batch by batch of one size."""
+        size = min(len(data), 8 * self.settings.batch)
+        chunks = np.resize(np.arange(len(data)), (-(-len(data) // size), size))
+        losses = [float(measure(parameters, *data.rows(rows), weights)) for rows in chunks]
+        return sum(losses) / len(losses)
+
+    # --- checkpoints ----------------------------------------------------------------------------
+
+    def _path(self) -> Path | None:
+        if self.work is None:
+            return None
+        return self.work / f"member-{self.member}-{self.origin}.npz"
+
+    def _facts(self, data: Arrays) -> str:
+        facts = {**asdict(self.settings), "tuning": self.tuning, "traces": len(data)}
+        return json.dumps(facts, sort_keys=True)
+
+    def _resumed(self, data: Arrays, state: Any) -> tuple[int, float, int, Any]:
+        """Epochs done, the least loss, epochs since, and what is trained, as it was kept."""
+        import jax
+
+        path = self._path()
+        if path is None or not path.is_file():
+            return 0, np.inf, 0, state
+        leaves, shape = jax.tree.flatten(state)
+        try:
+            with np.load(path, allow_pickle=False) as kept:
+                facts = str(kept["facts"])
+                found = [kept[f"leaf-{number}"] for number in range(len(leaves))]
+                epoch, least, since = (kept[one].item() for one in ("epoch", "least", "since"))
+        except (OSError, ValueError, KeyError, EOFError) as error:
+            raise NovaError(f"{path}: no checkpoint, or a damaged one; remove it") from error
+        if facts != self._facts(data) or [np.shape(a) for a in found] != [
+            np.shape(a) for a in leaves
+        ]:
+            raise NovaError(f"{path}: a checkpoint of other settings; choose another --work")
+        return int(epoch), float(least), int(since), jax.tree.unflatten(shape, found)
+
+    def _keep(self, data: Arrays, epoch: int, least: float, since: int, state: Any) -> None:
+        import jax
+
+        path = self._path()
+        if path is None:
+            return
+        from nova_core.model.files import atomic_write, make_directory
+
+        make_directory(path.parent)
+        leaves: dict[str, Any] = {
+            f"leaf-{n}": np.asarray(one) for n, one in enumerate(jax.tree.leaves(state))
+        }
+        with atomic_write(os.fspath(path)) as file:
+            np.savez(file, facts=self._facts(data), epoch=epoch, least=least, since=since, **leaves)

@@ -1,0 +1,95 @@
+"""``nova predict``: what a plan will do before it runs, by a learned cost model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nova_core import console, paths
+from nova_core.commands import shared
+
+if TYPE_CHECKING:
+    from nova_core.learned.model import Model
+    from nova_core.model.plan import Plan
+
+_HEADINGS = {
+    "throughput": ">results/s",
+    "e2e_latency_ms": ">end-to-end latency, ms",
+    "processing_latency_ms": ">processing latency, ms",
+    "back_pressure": ">back-pressure",
+    "success": ">results arrive",
+}
+
+
+@click.command(short_help="Predict what a plan will do before it runs.")
+@click.argument("plan", type=paths.INPUT)
+@shared.problem_option
+@shared.capacity_option
+@click.option("--model", type=paths.INPUT, help="A model file [default: the one that Nova brings].")
+@shared.rows_option
+@shared.json_option
+def predict(
+    plan: Path,
+    problem: Path,
+    capacity: str | None,
+    model: Path | None,
+    rows: int | None,
+    as_json: bool,
+) -> None:
+    """Predict what PLAN will do: of each query or pair, throughput, latencies and whether it works.
+
+    In brackets is what members of the ensemble say at least and at most; classes are decided by
+    most of them.
+    """
+    from nova_core.learned.model import load_model
+
+    loaded = load_model(model)
+    placed = shared.load_plan(plan, shared.load_problem(problem, capacity))
+    with console.warnings_as_lines():
+        predicted = predictions(placed, loaded)
+    if as_json:
+        console.print_json({"model": loaded.digest, "predictions": predicted})
+        return
+    shown = predicted[: shared.shown_rows(rows)]
+    more = len(predicted) - len(shown)
+    console.show(
+        console.table(
+            "What is predicted",
+            ["query", *_HEADINGS.values()],
+            [[row["query"], *(_cell(row[metric]) for metric in _HEADINGS)] for row in shown],
+            caption=f"{more:,} more rows (--rows)" if more else None,
+        )
+    )
+
+
+def predictions(plan: Plan, model: Model) -> list[dict[str, Any]]:
+    """Rows of `nova_core.learned.model.rows_of`, one per query or pair of sources.
+
+    Warns:
+        ProblemWarning: of operators that the model has not been trained for, naming their types.
+    """
+    import warnings
+
+    from nova_core.errors import ProblemWarning
+    from nova_core.learned.graph import graph_of
+    from nova_core.learned.model import rows_of
+
+    graph = graph_of(plan)
+    if foreign := model.untrained(graph):
+        warnings.warn(
+            f"{plan.problem.name}: the model has not been trained for operators of the type "
+            f"{', '.join(foreign)}; predictions may be far off",
+            ProblemWarning,
+            stacklevel=2,
+        )
+    return list(rows_of(model.predict([graph]), graph.queries))
+
+
+def _cell(one: dict[str, Any]) -> str:
+    if "holds" in one:
+        word = "yes" if one["holds"] else "no"
+        return f"{word} ({100 * one['low']:.0f}-{100 * one['high']:.0f} %)"
+    low, high = console.number(one["low"]), console.number(one["high"])
+    return f"{console.number(one['value'])} ({low}-{high})"

@@ -1,0 +1,178 @@
+"""The network: messages between operators and hosts, in three phases (Costream, Algorithm 1).
+
+Operators tell hosts what they are, hosts tell operators what they run on, and data flows from the
+sources to the sink, level by level; what the sink then knows is read out, once per metric. One
+trunk serves all five metrics. The same function runs on numpy and on jax.numpy.
+
+Nodes come first in all arrays, then graphs. Where a batch has one query in many placements, what
+depends on the query alone has one graph in place of many, and is computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from nova_core.learned.features import FEATURES, HOST, KINDS
+from nova_core.learned.graph import Batch, Layout
+
+REGRESSIONS = ("throughput", "e2e_latency_ms", "processing_latency_ms")
+CLASSES = ("back_pressure", "success")
+METRICS = (*REGRESSIONS, *CLASSES)
+
+UNITS: Mapping[str, float] = {
+    "throughput": 1000.0,
+    "e2e_latency_ms": 1.0,
+    "processing_latency_ms": 1.0,
+}
+"""What a regression's value is multiplied with before log10(1 + x), so that the 1 is small."""
+
+Parameters = Mapping[str, Any]
+
+_SLOPE = np.float32(0.01)
+
+
+def shapes(hidden: int, layers: int) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of all parameters.
+
+    Args:
+        hidden: width of states.
+        layers: of each update, and but one of encoders and of what reads out.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+
+    def mlp(name: str, first: int, last: int | None = None, more: int = 0) -> None:
+        for layer in range(layers + more):
+            found[f"{name}.{layer}.weight"] = (hidden if layer else first, hidden)
+            found[f"{name}.{layer}.bias"] = (hidden,)
+        if last is not None:
+            found[f"{name}.{layers}.weight"] = (hidden, last)
+            found[f"{name}.{layers}.bias"] = (last,)
+
+    mlp("encode.host", len(HOST), more=1)
+    updates = ["host", *(f"placed.{kind}" for kind in KINDS)]
+    updates += [f"flow.{kind}" for kind in KINDS if kind != "source"]
+    for kind in KINDS:
+        mlp(f"encode.{kind}", len(FEATURES[kind]), more=1)
+    for update in updates:
+        mlp(update, hidden)
+        found[f"{update}.message"] = (hidden, hidden)
+    for metric in METRICS:
+        mlp(f"read.{metric}", hidden, 1)
+    return found
+
+
+def initial(hidden: int, layers: int, seed: int) -> dict[str, np.ndarray]:
+    """Parameters to begin training with: normal, by the number of inputs (He et al. 2015)."""
+    random = np.random.default_rng(seed)
+    found = {}
+    for name, shape in shapes(hidden, layers).items():
+        if name.endswith(".bias"):
+            found[name] = np.zeros(shape, np.float32)
+            continue
+        # What is updated adds up two products.
+        inputs = shape[0] * (2 if name.startswith(("host", "placed", "flow")) else 1)
+        found[name] = random.normal(0, np.sqrt(2 / inputs), shape).astype(np.float32)
+    return found
+
+
+def encode(xp: Any, parameters: Parameters, layout: Layout, batch: Batch) -> Any:
+    """(o, b or 1, h) states of operators before any message."""
+    groups = zip(layout, batch.features, strict=True)
+    return xp.concatenate(
+        [_mlp(xp, parameters, f"encode.{kind}", features) for (kind, _), features in groups]
+    )
+
+
+def forward(
+    xp: Any, parameters: Parameters, layout: Layout, batch: Batch, others: Any = None
+) -> dict[str, Any]:
+    """Every metric of every sink of the layout's last group.
+
+    Args:
+        xp: numpy or jax.numpy.
+        parameters: named as in `shapes`.
+        layout: types and numbers of operators, group by group; sinks are the last.
+        batch: of this layout, features scaled.
+        others: (b, k, h) sums of encoded operators that run on the hosts beside those of the
+            batch: what other queries have there.
+
+    Returns:
+        Per metric (s, b): log10(1 + units) of regressions, logits of classes.
+    """
+    state = encode(xp, parameters, layout, batch)
+    placement = batch.placement
+    told = _mix(xp, placement.transpose(0, 2, 1), state)
+    if others is not None:
+        told = told + others.transpose(1, 0, 2)
+    host = _mlp(xp, parameters, "encode.host", batch.hosts.transpose(1, 0, 2))
+    host = _update(xp, parameters, "host", host, told)
+    back = _mix(xp, placement, host)
+    placed, start = [], 0
+    for kind, count in layout:
+        own = state[start : start + count]
+        placed.append(_update(xp, parameters, f"placed.{kind}", own, back[start : start + count]))
+        start += count
+    flowed: list[Any] = []
+    for (kind, _), own, inputs in zip(layout, placed, batch.inputs, strict=True):
+        if kind != "source":
+            before = xp.concatenate(flowed)
+            own = _update(xp, parameters, f"flow.{kind}", own, _mix(xp, inputs, before))
+        flowed.append(own)
+    return {
+        metric: _mlp(xp, parameters, f"read.{metric}", flowed[-1], last=True)[..., 0]
+        for metric in METRICS
+    }
+
+
+def _layers(parameters: Parameters, name: str) -> Iterator[tuple[Any, Any]]:
+    layer = 0
+    while f"{name}.{layer}.weight" in parameters:
+        yield parameters[f"{name}.{layer}.weight"], parameters[f"{name}.{layer}.bias"]
+        layer += 1
+
+
+def _mlp(xp: Any, parameters: Parameters, name: str, state: Any, last: bool = False) -> Any:
+    """Layer after layer; `last` leaves the last one linear."""
+    layers = list(_layers(parameters, name))
+    for number, (weight, bias) in enumerate(layers):
+        state = _times(state, weight) + bias
+        if not last or number < len(layers) - 1:
+            state = _leaky(xp, state)
+    return state
+
+
+def _update(xp: Any, parameters: Parameters, name: str, own: Any, message: Any) -> Any:
+    """A state after a message: an MLP of both, one behind the other (section III-B).
+
+    The first layer's product with both is the sum of a product with each.
+    """
+    first, *more = _layers(parameters, name)
+    weight, bias = first
+    state = _times(message, parameters[f"{name}.message"]) + (_times(own, weight) + bias)
+    state = _leaky(xp, state)
+    for weight, bias in more:
+        state = _leaky(xp, _times(state, weight) + bias)
+    return state
+
+
+def _leaky(xp: Any, state: Any) -> Any:
+    return xp.maximum(state, _SLOPE * state)
+
+
+def _times(state: Any, weight: Any) -> Any:
+    """A product over the last axis, as one of two matrices."""
+    flat = state.reshape(-1, state.shape[-1]) @ weight
+    return flat.reshape(*state.shape[:-1], weight.shape[-1])
+
+
+def _mix(xp: Any, weights: Any, states: Any) -> Any:
+    """(n, b, h) sums of states (m, b or 1, h) by weights (b or 1, n, m)."""
+    if weights.shape[0] == 1:
+        mixed = weights[0] @ states.reshape(states.shape[0], -1)
+        return mixed.reshape(-1, *states.shape[1:])
+    if states.shape[1] == 1:
+        return _times(weights, states[:, 0]).transpose(1, 0, 2)
+    return xp.matmul(weights, states.transpose(1, 0, 2)).transpose(1, 0, 2)

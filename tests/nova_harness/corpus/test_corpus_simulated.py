@@ -1,0 +1,47 @@
+"""A simulated corpus is one like that of a rack."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from nova_core.errors import NovaError
+from nova_harness.corpus import simulated
+from nova_harness.corpus.check import check_corpus
+from nova_harness.corpus.commands import corpus
+from nova_harness.corpus.traces import read_traces
+
+
+def test_a_simulated_corpus_goes_on_where_it_ended(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    path = tmp_path / "s"
+    first = ["simulate", str(path), "-n", "4", "--ranges", "rack", "--json"]
+    done = CliRunner().invoke(corpus, first)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["traces"] == 4
+    before = read_traces([path]).to_pylist()
+    assert simulated.simulate_corpus(path, 12, 0, "rack", lambda *at: told.append(at)) == 12
+    assert told == [(done, 12) for done in range(5, 13)]
+    rows = read_traces([path]).to_pylist()
+    assert rows[:4] == before and len({row["id"] for row in rows}) == 12
+    assert {row["origin"] for row in rows} == {"simulator"}
+    assert {row["query"] for row in rows} == {f"0-q{n:06d}" for n in range(6)}
+    report = check_corpus([path])
+    assert not any("success is" in one and "results" in one for one in report.problems)
+    for row in rows:
+        assert json.loads(row["operators"])
+        assert row["success"] == (row["throughput"] > 0) == (row["results"] > 0)
+
+
+def test_the_papers_ranges_are_other_queries(tmp_path: Path) -> None:
+    simulated.simulate_corpus(tmp_path / "s", 2, 0, "paper", lambda done, total: None)
+    rows = read_traces([tmp_path / "s"]).to_pylist()
+    assert {row["query"] for row in rows} == {"paper-0-q000000"}
+    cpu = {node["cpu"] for row in rows for node in json.loads(row["problem"])["nodes"]}
+    assert min(cpu) >= 0.5
+    (tmp_path / "s" / "notes.txt").write_text("x")
+    with pytest.raises(NovaError, match="holds no simulated corpus"):
+        simulated.simulate_corpus(tmp_path / "s", 2, 0, "paper", lambda done, total: None)
