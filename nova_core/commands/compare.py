@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option(
     "--model",
     type=paths.INPUT,
-    help="A model file to predict with, too [default: the one that Nova brings, if it does].",
+    help="A trained model to predict with, too; none comes with Nova yet.",
 )
 @shared.json_option
 def compare(

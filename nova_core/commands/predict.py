@@ -27,7 +27,7 @@ _HEADINGS = {
 @click.argument("plan", type=paths.INPUT)
 @shared.problem_option
 @shared.capacity_option
-@click.option("--model", type=paths.INPUT, help="A model file [default: the one that Nova brings].")
+@click.option("--model", type=paths.INPUT, help="A trained model; none comes with Nova yet.")
 @shared.rows_option
 @shared.json_option
 def predict(

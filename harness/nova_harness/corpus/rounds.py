@@ -110,14 +110,14 @@ class Rounds:
         limits: of its hosts.
         settings: of the corpus.
         scratch: directory for readings and results.
-        lead_s: from submitting the first job to the first reading.
+        leads_s: from submitting the first job to the first reading, by the number of jobs.
     """
 
     engine: SharedEngine
     limits: Limiting
     settings: Settings
     scratch: Path
-    lead_s: float = field(default_factory=lambda: FIRST_LEAD_S)
+    leads_s: dict[int, float] = field(default_factory=dict)
     _number: int = field(default=0)
 
     def run(self, together: Sequence[Prepared], *, limited: bool = True) -> list[Ran]:
@@ -147,7 +147,7 @@ class Rounds:
             start = start_ms / 1000
             tightened, begin = start + s.warm_up_s / 2, start + s.warm_up_s
             if time.time() > tightened:
-                self.lead_s += time.time() - start
+                self.leads_s[len(jobs)] += time.time() - start
                 raise LateError(f"queries ran {time.time() - start:.1f} s after their start")
             _sleep_until(tightened)
             if limited:
@@ -189,7 +189,10 @@ class Rounds:
         """Jobs that run, and when their sources begin, ms since the epoch; they are ended."""
         jobs: list[ReadingsJob] = []
         submitted = time.time()
-        start_ms = round(1000 * (submitted + self.lead_s))
+        # What more jobs took is enough for these.
+        known = max(self.leads_s.values(), default=FIRST_LEAD_S)
+        lead_s = self.leads_s.setdefault(len(together), known)
+        start_ms = round(1000 * (submitted + lead_s))
         try:
             for number, (one, of_one) in enumerate(zip(together, files, strict=True)):
                 readings = Readings(of_one, FIRST_MS, start_ms)
@@ -200,7 +203,7 @@ class Rounds:
             for job in jobs:
                 job.await_running()
             took = time.time() - submitted
-            self.lead_s = max(LEAST_LEAD_S, 0.5 * self.lead_s, 1.25 * took + 0.5)
+            self.leads_s[len(together)] = max(LEAST_LEAD_S, 0.5 * lead_s, 1.25 * took + 0.5)
             yield jobs, start_ms
         finally:
             with suppress(NovaError):

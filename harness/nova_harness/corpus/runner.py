@@ -30,7 +30,14 @@ from nova_harness.corpus.prepared import (
     items_of,
     next_load,
 )
-from nova_harness.corpus.rounds import ContendedError, Limiting, Ran, Rounds, SharedEngine
+from nova_harness.corpus.rounds import (
+    ContendedError,
+    LateError,
+    Limiting,
+    Ran,
+    Rounds,
+    SharedEngine,
+)
 from nova_harness.corpus.traces import Trace, append, compact, now, read_traces, trace_of
 from nova_harness.engines.base import running
 
@@ -221,7 +228,9 @@ class _Running:
                 ran = rounds.run(together)
             except NovaError as error:
                 watcher.phase(str(error))
-                again = [(one, tries[id(one)] + 1) for one in together]
+                # Being late is no query's fault: they run together again.
+                blamed = 0 if isinstance(error, LateError) else 1
+                again = [(one, tries[id(one)] + blamed) for one in together]
                 for one, count in again:
                     if count >= ATTEMPTS:
                         self.corpus.note(one.item, str(error))

@@ -41,12 +41,13 @@ def test_queries_run_at_once_and_are_gone_on_with(tmp_path: Path) -> None:
         cores=1.4,
     )  # fmt: skip
     said: list[str] = []
-    run_corpus(tmp_path / "c", settings, 4, inventory, Watcher(said.append))
-    made = run_corpus(tmp_path / "c", settings, 10, inventory, Watcher(said.append))
+    run_corpus(tmp_path / "c", settings, 1, inventory, Watcher(said.append))
+    made = run_corpus(tmp_path / "c", settings, 4, inventory, Watcher(said.append))
     assert not made.dropped, said
     assert any("2 at once" in line for line in said)
     rows = read_traces([tmp_path / "c"]).to_pylist()
-    assert len(rows) == 11 and sum(row["success"] for row in rows) >= 3
+    assert len({row["id"] for row in rows}) == len(rows) >= 4
+    assert any(row["success"] for row in rows)
     for row in rows:
         assert row["behind_s"] is not None or row["back_pressure"]
         if row["success"]:
