@@ -22,9 +22,11 @@ ROOT = Path(__file__).resolve().parent.parent
 @pytest.fixture(scope="session", autouse=True)
 def model(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Strategies and commands that predict have a model, also where Nova brings none."""
-    from learned_models import ship_one
+    # Tests of this file have a copy of it alone.
+    with suppress(ModuleNotFoundError):
+        from learned_models import ship_one
 
-    ship_one(tmp_path_factory.mktemp("models"))
+        ship_one(tmp_path_factory.mktemp("models"))
 
 
 # What else than a file stays on one worker.
@@ -44,6 +46,8 @@ SLOW = (
     "tests/nova_harness/test_reproduce",
     "tests/nova_workloads/test_spark_pipeline.py",
 )
+# What loads jax, whose threads do not go with tests that fork, is last on its worker.
+LAST = ("tests/nova_core/learned/test_network.py", "tests/nova_learn/test_learning.py")
 # End-to-end tests: those that wait more than they work stay on one worker (two lanes of them on two
 # cores made engines late), as do those that share an engine, a session of Spark or the test bed.
 # The other worker takes these and, file by file, what is left; so does the first when it is free.
@@ -111,6 +115,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     first = [names[0] for names in LANES] if is_e2e(config) else []
     order = {
         name: (
+            name in LAST,
             first.index(name) if name in first else len(first),
             not name.startswith(SLOW),
             -count,

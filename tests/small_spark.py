@@ -1,8 +1,8 @@
 """Settings of Spark for inputs as small as tests have: what takes long there is to begin.
 
-Few partitions; the JVM's first compiler alone; and plans as they are written, interpreted: to compile
-each (and to look at its rows to plan it again) takes two fifths of the time of 3,000 rows. The pages'
-examples and the demo run with Spark's own settings.
+Few partitions, the JVM's first compiler alone, and plans that are interpreted as they are written:
+to compile each, and to plan again by its rows, takes two fifths of the time of 3,000 rows. Examples
+of pages and the demo run with Spark's own settings.
 """
 
 from __future__ import annotations

@@ -313,8 +313,8 @@ def test_rates_of_sources_are_read() -> None:
 def test_readings_are_smoothed() -> None:
     watch = HostWatch(HostView(cores=0.5), {7})
     for second, ticks in ((10, 0), (12, 40), (14, 80)):
-        text = f"@ {second}.00\n{stat(1, 'x', 1, ticks).decode()}\n{stat(7, 'java', 7, 0).decode()}\n.\n"
-        for part in np.array_split(np.frombuffer(text.encode(), np.uint8), 3):
+        lines = [b"@ %d.00" % second, stat(1, "x", 1, ticks), stat(7, "java", 7, 0), b".", b""]
+        for part in np.array_split(np.frombuffer(b"\n".join(lines), np.uint8), 3):
             watch.take(part.tobytes())
     assert watch.view.taken == pytest.approx(0.2)
     assert watch.view.share == pytest.approx(0.6)

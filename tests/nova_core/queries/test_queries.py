@@ -274,7 +274,7 @@ def test_other_bad_queries() -> None:
     with pytest.raises(ProblemError, match="index, k and neighbours"):
         placed(asking(problem, chain()), k=3)
     with pytest.raises(
-        ProblemError, match="whole queries are placed by nova, sink, source, top-c, ifcop"
+        ProblemError, match="whole queries are placed by nova, sink, source, top-c, costream, ifcop"
     ):
         place(asking(problem, chain()), "tree")
 
