@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import lightgbm
 import numpy as np
 
 from nova_core.learned.features import FEATURES, HOST, KINDS
@@ -96,8 +97,6 @@ class Trees:
     @classmethod
     def trained(cls, vector: str, data: Dataset, validation: Dataset, seed: int = 0) -> Trees:
         """Train with early stopping on the validation traces."""
-        import lightgbm
-
         boosters = {}
         columns, held = _columns(vector, data.graphs), _columns(vector, validation.graphs)
         for metric in METRICS:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ from nova_core.commands import shared
 from nova_core.numbers import SEED, NumberRange, at_least
 
 if TYPE_CHECKING:
+    from nova_learn.baselines import Trees
     from nova_learn.dataset import Dataset
 
 traces_argument = click.argument("traces", type=paths.INPUT, nargs=-1, required=True)
@@ -43,6 +46,20 @@ def learn() -> None:
 @click.option("--patience", type=at_least(1), default=20, show_default=True)
 @click.option("--batch", type=at_least(1), default=128, show_default=True)
 @click.option(
+    "--rate",
+    type=NumberRange(min=0, min_open=True),
+    default=3e-3,
+    show_default=True,
+    help="Of learning, at the beginning; of the second stage, a third of it.",
+)
+@click.option(
+    "--decay",
+    type=NumberRange(min=0),
+    default=1.0,
+    show_default=True,
+    help="Of weights (AdamW).",
+)
+@click.option(
     "--share",
     type=NumberRange(0.001, 1),
     default=1.0,
@@ -66,11 +83,9 @@ def train(
     evaluate`. Simulated traces come first, those of the rack after them.
     """
     with shared.extra("learn"):
-        import jax  # noqa: F401 - before any work
-        import optax  # noqa: F401
+        from nova_learn.train import STAGES, Settings
+        from nova_learn.train import train as run
     from nova_core.learned.model import write_model
-    from nova_learn.train import STAGES, Settings
-    from nova_learn.train import train as run
 
     dataset = _read(traces, measured)
     with console.progress("training") as progress:
@@ -113,7 +128,7 @@ def evaluate(
 
     if baselines:
         with shared.extra("learn"):
-            import lightgbm  # noqa: F401
+            from nova_learn.baselines import VECTORS, Trees
     loaded = load_model(model)
     split = int((loaded.facts or {}).get("settings", {}).get("split", 0))
     dataset = _read(traces, measured)
@@ -121,7 +136,8 @@ def evaluate(
     predictions = loaded.predict(test.graphs)
     predictors = {"model": {metric: predictions.value(metric) for metric in METRICS}}
     if baselines:
-        predictors |= _trees(dataset, test, split)
+        for vector in VECTORS:
+            predictors[vector] = _values(partial(Trees.trained, vector), dataset, test, split)
     rows = report(predictors, test)
     if as_json:
         console.print_json({"model": loaded.digest, "traces": len(test), "rows": rows})
@@ -137,7 +153,7 @@ def evaluate(
     type=at_least(1),
     default=300,
     show_default=True,
-    help="Traces to fit to; of all queries, a fifth at least is held out.",
+    help="Traces to fit to, at most, of queries that models are trained with; others are held out.",
 )
 @click.option(
     "--evaluations",
@@ -189,31 +205,29 @@ def _read(traces: tuple[Path, ...], measured: bool) -> Dataset:
         return read_dataset(traces, measured=measured, progress=progress)
 
 
-def _trees(dataset: Dataset, test: Dataset, split: int) -> dict[str, Any]:
-    """Values of the baselines, trained origin by origin, for the rows of the test."""
+def _values(
+    trained: Callable[[Dataset, Dataset], Trees], dataset: Dataset, test: Dataset, split: int
+) -> dict[str, Any]:
+    """Values of a baseline, trained origin by origin, for the rows of the test."""
     import numpy as np
 
     from nova_core.errors import NovaError
     from nova_core.learned.network import METRICS
-    from nova_learn.baselines import VECTORS, Trees
     from nova_learn.dataset import rows_for
 
-    found: dict[str, Any] = {}
-    for vector in VECTORS:
-        values = {metric: np.full(len(test), np.nan) for metric in METRICS}
-        for origin in np.unique(test.origin).tolist():
-            parts = []
-            for part in ("train", "validation"):
-                rows = rows_for(dataset, part, split) & (dataset.origin == origin)
-                if not rows.any():
-                    raise NovaError(f"no traces of origin {origin} to train baselines with")
-                parts.append(dataset.take(rows))
-            mine = np.flatnonzero(test.origin == origin)
-            graphs = [test.graphs[row] for row in mine.tolist()]
-            for metric, one in Trees.trained(vector, parts[0], parts[1]).values(graphs).items():
-                values[metric][mine] = one
-        found[vector] = values
-    return found
+    values = {metric: np.full(len(test), np.nan) for metric in METRICS}
+    for origin in np.unique(test.origin).tolist():
+        parts = []
+        for part in ("train", "validation"):
+            rows = rows_for(dataset, part, split) & (dataset.origin == origin)
+            if not rows.any():
+                raise NovaError(f"no traces of origin {origin} to train baselines with")
+            parts.append(dataset.take(rows))
+        mine = np.flatnonzero(test.origin == origin)
+        graphs = [test.graphs[row] for row in mine.tolist()]
+        for metric, one in trained(*parts).values(graphs).items():
+            values[metric][mine] = one
+    return values
 
 
 def _tables(rows: list[dict[str, Any]]) -> list[Any]:

@@ -86,8 +86,8 @@ def read_dataset(
     Raises:
         NovaError: for a file that holds no traces, naming it, or a trace that is none, naming it.
     """
-    from nova_harness.corpus.traces import read_traces
     from nova_learn.trace_documents import plan_of_trace, problem_of_trace
+    from nova_learn.traces import read_traces
 
     columns = read_traces(paths, COLUMNS).to_pydict()
     builders: dict[str, tuple[Problem, GraphBuilder]] = {}

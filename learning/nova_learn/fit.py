@@ -9,7 +9,6 @@ where a class that is not met counts like a q-error of 10.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -17,22 +16,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from nova_core.errors import NovaError
+from nova_core.learned.network import CLASSES, METRICS, REGRESSIONS
+from nova_learn.dataset import part_of
+from nova_learn.evaluate import q_errors
 from nova_learn.kernels import simulation
 from nova_learn.kernels.simulation import Constants
-from nova_learn.simulate import WARM_UP_S, Labels, labels_of
-from nova_learn.stages import Stages, stages_of
+from nova_learn.simulate import labels_of
+from nova_learn.simulated_stages import Stages, stages_of
+from nova_learn.traces import WARM_UP_S, Labels
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from nova_core.model.problem import Floats, Problem
 
-METRICS = ("throughput", "e2e_latency_ms", "processing_latency_ms")
-CLASSES = ("success", "back_pressure")
-COLUMNS = ("id", "query", "problem", "plan", "duration_s", *CLASSES, *METRICS)
+COLUMNS = ("id", "query", "problem", "plan", "duration_s", *METRICS)
 
 RANGE = 30.0
 """Constants are looked for from a default / this to a default * this."""
@@ -96,8 +98,8 @@ def read_samples(paths: Sequence[Path], origin: str = "rack") -> list[Sample]:
     Raises:
         NovaError: for a file that holds no traces, naming it, or where none is of that origin.
     """
-    from nova_harness.corpus.traces import read_traces
     from nova_learn.trace_documents import plan_of_trace, problem_of_trace
+    from nova_learn.traces import read_traces
 
     columns = read_traces(paths, (*COLUMNS, "origin")).to_pydict()
     problems: dict[str, Problem] = {}
@@ -110,7 +112,7 @@ def read_samples(paths: Sequence[Path], origin: str = "rack") -> list[Sample]:
             # Traces of one problem follow each other.
             problems = {text: problem_of_trace(text, trace)}
         plan = plan_of_trace(columns["plan"][row], problems[text], trace)
-        measured = {name: columns[name][row] for name in (*CLASSES, *METRICS)}
+        measured = {name: columns[name][row] for name in METRICS}
         seconds = float(columns["duration_s"][row])
         samples.append(Sample(columns["query"][row], stages_of(plan), seconds, measured))
     if not samples:
@@ -131,18 +133,16 @@ def loss(samples: Sequence[Sample], constants: Constants) -> float:
         found = simulated(sample, constants)
         for name in CLASSES:
             total += MISSED * (getattr(found, name) != sample.measured[name])
-        for name in METRICS:
-            error = _q_error(getattr(found, name), sample.measured[name])
+        for name in REGRESSIONS:
+            error = _q_error(name, getattr(found, name), sample.measured[name])
             if error is not None:
                 total += min(math.log(error), MOST)
     return total / len(samples)
 
 
-def _q_error(one: float | None, other: float | None) -> float | None:
-    """The larger by the smaller; None where one of them is missing, or nothing."""
-    if not one or not other:
-        return None
-    return max(one / other, other / one)
+def _q_error(metric: str, one: float | None, other: float | None) -> float | None:
+    """Of one pair; None where one of them is missing, or nothing."""
+    return float(q_errors(metric, np.array(one), np.array(other))) if one and other else None
 
 
 def scores(samples: Sequence[Sample], constants: Constants) -> dict[str, dict[str, float]]:
@@ -152,11 +152,11 @@ def scores(samples: Sequence[Sample], constants: Constants) -> dict[str, dict[st
     """
     labels = [simulated(sample, constants) for sample in samples]
     found: dict[str, dict[str, float]] = {}
-    for name in METRICS:
+    for name in REGRESSIONS:
         errors = [
             error
             for label, sample in zip(labels, samples, strict=True)
-            if (error := _q_error(getattr(label, name), sample.measured[name])) is not None
+            if (error := _q_error(name, getattr(label, name), sample.measured[name])) is not None
         ]
         middle, high = np.quantile(errors, (0.5, 0.95)) if errors else (math.nan, math.nan)
         found[name] = {"q50": float(middle), "q95": float(high), "count": len(errors)}
@@ -173,21 +173,25 @@ def scores(samples: Sequence[Sample], constants: Constants) -> dict[str, dict[st
 
 
 def split(samples: Sequence[Sample], most: int, seed: int) -> tuple[list[Sample], list[Sample]]:
-    """What to fit to and what to hold out: whole queries, by their names, in an order by the seed.
+    """What to fit to, and what to hold out.
+
+    What is fitted to are whole queries that models are trained with under this seed (`part_of`): a
+    simulator that knew the others would tell of them.
 
     Args:
         samples: all.
-        most: to fit to; all of them but a fifth where there are fewer.
-        seed: another one gives another split.
+        most: to fit to.
+        seed: of the split; it orders queries, too.
     """
     queries = sorted(
-        {sample.query for sample in samples},
-        key=lambda name: hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest(),
+        {one.query for one in samples if part_of(one.query, seed) == "train"},
+        key=lambda name: hashlib.blake2b(f"fit/{seed}/{name}".encode(), digest_size=8).digest(),
     )
-    room, chosen = min(most, round(0.8 * len(samples))), set[str]()
+    room, chosen = most, set[str]()
     count = dict.fromkeys(queries, 0)
     for sample in samples:
-        count[sample.query] += 1
+        if sample.query in count:
+            count[sample.query] += 1
     for name in queries:
         if count[name] <= room:
             chosen.add(name)
@@ -209,7 +213,7 @@ def fit(
     The same traces, numbers and seed give the same constants.
 
     Args:
-        samples: at least two, of different queries.
+        samples: of queries to fit to, and of others.
         most: traces to fit to.
         evaluations: sets of constants that are tried, about.
         seed: of the split.
@@ -223,7 +227,10 @@ def fit(
     begin = Constants()
     fitted, others = split(samples, most, seed)
     if not fitted or not others:
-        raise NovaError(f"fit: {len(samples)} traces; those of at least two queries are needed")
+        raise NovaError(
+            f"fit: {len(fitted)} traces to fit to and {len(others)} to hold out; more queries are "
+            "needed"
+        )
     tried = 0
 
     def of(point: Floats) -> float:
@@ -265,10 +272,10 @@ def summary_table(found: Fit) -> Table:
     table = console.table(
         f"Simulator: fitted to {found.fitted_to:,} traces; {found.held_out:,} others, q-error "
         "Q50/Q95 or accuracy",
-        ["constants", *(f">{name}" for name in (*METRICS, *CLASSES))],
+        ["constants", *(f">{name}" for name in (*REGRESSIONS, *CLASSES))],
     )
     for name, of in found.scores.items():
-        cells = [f"{of[metric]['q50']:.2f}/{of[metric]['q95']:.2f}" for metric in METRICS]
+        cells = [f"{of[metric]['q50']:.2f}/{of[metric]['q95']:.2f}" for metric in REGRESSIONS]
         cells += [f"{100 * of[metric]['accuracy']:.1f} %" for metric in CLASSES]
         table.add_row(name, *cells)
     return table
@@ -305,4 +312,6 @@ def write_fit(found: Fit, path: Path, **facts: Any) -> None:
         **facts,
     }
     content = {"constants": found.constants._asdict(), "provenance": provenance}
-    write_text(path, json.dumps(content, indent=2) + "\n")
+    # What is no number, such as an error of no traces, becomes null.
+    text = msgspec.json.format(msgspec.json.encode(content), indent=2)
+    write_text(path, text.decode() + "\n")

@@ -10,6 +10,7 @@ that fill, so that garbage collection takes more of the CPU until memory is out.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections import defaultdict
@@ -23,16 +24,12 @@ import numpy as np
 from nova_core.errors import NovaError
 from nova_learn.kernels import simulation
 from nova_learn.kernels.simulation import Constants, Outcome
-from nova_learn.stages import Stages, stages_of
+from nova_learn.simulated_stages import Stages, stages_of
+from nova_learn.traces import BEHIND, MEASURED_S, WARM_UP_S, Labels
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Floats
     from nova_core.model.query_plan import QueryPlan
-
-WARM_UP_S, MEASURED_S = 2.0, 6.0
-
-BEHIND = 0.02
-"""From this share of the measured time on that a source is behind, there is back-pressure."""
 
 QUINTILES = np.array([-1.28, -0.52, 0.0, 0.52, 1.28]) + 0.2
 """Results by how old their oldest reading is: medians of fifths of a normal distribution, in
@@ -51,42 +48,18 @@ class OperatorCount:
 
 
 @dataclass(frozen=True)
-class Labels:
-    """What a trace tells of a run (Costream, Definitions 1 to 5).
-
-    Attributes:
-        success: whether any result arrived while it was measured.
-        back_pressure: whether a source was behind by 2 % of the measured time, or the run failed.
-        throughput: results/s, while it was measured.
-        e2e_latency_ms: median of arrival - due time of the oldest reading in a result; None without
-            results.
-        processing_latency_ms: median of arrival - emission of that reading; None without results.
-        results: that arrived while it was measured.
-        behind_s: how late the slowest source was in the last second, at least.
-        out_of_memory_s: when a host ran out of memory, which ends the run, or None.
-    """
-
-    success: bool
-    back_pressure: bool
-    throughput: float
-    e2e_latency_ms: float | None
-    processing_latency_ms: float | None
-    results: int
-    behind_s: float
-    out_of_memory_s: float | None
-
-
-@dataclass(frozen=True)
 class Simulated:
     """A run in the simulator.
 
     Attributes:
         labels: what was measured.
         operators: what passed each operator of the plan's graph, by its id.
+        out_of_memory_s: when a host ran out of memory, which ends the run; None where none did.
     """
 
     labels: Labels
     operators: dict[str, OperatorCount]
+    out_of_memory_s: float | None
 
 
 def read_constants(path: Path = FITTED) -> Constants:
@@ -116,6 +89,12 @@ def fitted_constants() -> Constants:
     return read_constants()
 
 
+def digest_of(constants: Constants) -> str:
+    """What tells constants from others."""
+    text = json.dumps(constants._asdict())
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
 def simulate(
     plan: QueryPlan,
     constants: Constants | None = None,
@@ -142,7 +121,11 @@ def simulate(
     constants = Constants(*map(float, constants))
     stages = stages_of(plan)
     outcome = simulation.simulate(stages.network, constants, float(warm_up_s), float(measured_s))
-    return Simulated(labels_of(outcome, measured_s), _counts(stages, plan, outcome))
+    return Simulated(
+        labels_of(outcome, measured_s),
+        _counts(stages, plan, outcome),
+        outcome.failed if outcome.failed < math.inf else None,
+    )
 
 
 def labels_of(outcome: Outcome, measured_s: float) -> Labels:
@@ -158,7 +141,6 @@ def labels_of(outcome: Outcome, measured_s: float) -> Labels:
         processing_latency_ms=_median_ms(amount, latency - lag, deviation) if results else None,
         results=results,
         behind_s=outcome.behind,
-        out_of_memory_s=outcome.failed if failed else None,
     )
 
 

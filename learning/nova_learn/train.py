@@ -16,7 +16,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 
 from nova_core.errors import NovaError
 from nova_core.learned.features import FEATURES, HOST, KINDS
@@ -39,8 +42,8 @@ class Settings:
         epochs: at most, per stage.
         patience: epochs without a better validation loss before a stage ends.
         batch: graphs per step.
-        rate: of learning, at the beginning; it falls to a twentieth along a cosine.
-        tuning_rate: the same of the second stage.
+        rate: of learning, at the beginning, and a third of it in the second stage; it falls to a
+            twentieth along a cosine.
         decay: of weights (AdamW).
         seed: of everything random.
         split: seed of the split of queries.
@@ -54,7 +57,6 @@ class Settings:
     patience: int = 20
     batch: int = 128
     rate: float = 3e-3
-    tuning_rate: float = 1e-3
     decay: float = 1.0
     seed: int = 0
     split: int = 0
@@ -219,9 +221,6 @@ def loss_of(
     parameters: Any, batch: Batch, targets: Any, known: Any, weights: Any, *, layout: Layout
 ) -> Any:
     """Mean loss of all metrics (jax)."""
-    import jax
-    import jax.numpy as jnp
-
     outputs = forward(jnp, parameters, layout, batch)
     total = 0.0
     for row, metric in enumerate(METRICS):
@@ -238,9 +237,6 @@ def loss_of(
 @cache
 def _compiled(layout: Layout, decay: float) -> tuple[Any, Any, Any]:
     """What begins the optimizer's state, a step of AdamW, and the loss, compiled for a layout."""
-    import jax
-    import optax
-
     loss = partial(loss_of, layout=layout)
     adam = optax.chain(
         optax.clip_by_global_norm(1.0), optax.scale_by_adam(), optax.add_decayed_weights(decay)
@@ -296,7 +292,7 @@ class _Stage:
 
     def _rate(self, done: float) -> float:
         """The learning rate when a share of all epochs is done: a cosine down to a twentieth."""
-        rate = self.settings.tuning_rate if self.tuning else self.settings.rate
+        rate = self.settings.rate / 3 if self.tuning else self.settings.rate
         return rate * (0.05 + 0.95 * (1 + math.cos(math.pi * done)) / 2)
 
     def _validated(self, measure: Any, parameters: Any, data: Arrays, weights: Any) -> float:
@@ -319,8 +315,6 @@ class _Stage:
 
     def _resumed(self, data: Arrays, state: Any) -> tuple[int, float, int, Any]:
         """Epochs done, the least loss, epochs since, and what is trained, as it was kept."""
-        import jax
-
         path = self._path()
         if path is None or not path.is_file():
             return 0, np.inf, 0, state
@@ -339,8 +333,6 @@ class _Stage:
         return int(epoch), float(least), int(since), jax.tree.unflatten(shape, found)
 
     def _keep(self, data: Arrays, epoch: int, least: float, since: int, state: Any) -> None:
-        import jax
-
         path = self._path()
         if path is None:
             return

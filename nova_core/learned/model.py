@@ -44,6 +44,20 @@ _AT_ONCE = 128
 # Exponents of ten beyond which a prediction is no amount of anything.
 _MOST_POWER = 12.0
 _HOST = "host"
+# What zipfile, numpy's header and JSON raise of damaged bytes: encryption is a RuntimeError, an
+# unknown compression a NotImplementedError, a header of something else a TypeError.
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    KeyError,
+    NotImplementedError,
+    OSError,
+    RecursionError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 class ModelError(NovaError):
@@ -275,10 +289,7 @@ def _read(path: Path) -> Model:
             if len(sizes) != len(archive.infolist()) or sum(sizes.values()) > _MOST_BYTES:
                 raise ModelError(f"{path}: damaged: larger than a model when unpacked")
             return _model(path, archive, sizes)
-    except (
-        *(zipfile.BadZipFile, zlib.error, ValueError, KeyError, EOFError, NotImplementedError),
-        *(RuntimeError, OSError, TypeError, RecursionError),
-    ) as error:
+    except _DAMAGED as error:
         raise ModelError(
             f"{path}: damaged or no model: expected what `nova learn train` writes"
         ) from error

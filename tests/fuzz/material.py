@@ -11,6 +11,7 @@ import math
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -217,11 +218,11 @@ def write_material(place: Path, nova: Callable[..., None]) -> None:
 
 
 def _learned(place: Path, nova: Callable[..., None]) -> None:
-    """A model of random parameters, and the trace of a plan."""
+    """A model of random parameters, and traces of a plan: one to train with, one for tests."""
     from nova_core.learned.model import write_model
     from nova_core.model.files import read_problem
     from nova_core.model.problem_writing import document_text
-    from nova_harness.corpus.traces import Trace, table_of, write_traces
+    from nova_learn.traces import Trace, table_of, write_traces
     from tests.learned_models import random_model
 
     write_model(random_model(hidden=4), place / "model.npz")
@@ -235,7 +236,8 @@ def _learned(place: Path, nova: Callable[..., None]) -> None:
         duration_s=6.0, success=True, back_pressure=False, throughput=2.0, e2e_latency_ms=90.0,
         processing_latency_ms=80.0, results=12, window_s=10.0,
     )  # fmt: skip
-    write_traces(place / "traces.parquet", table_of([trace]))
+    other = replace(trace, id="two", query="two", throughput=3.0, results=18)
+    write_traces(place / "traces.parquet", table_of([trace, other]))
 
 
 def _problems(place: Path) -> None:

@@ -52,8 +52,7 @@ ALLOWED: dict[str, tuple[str, set[str]]] = {
         }
         | {"nova_workloads.debs"},
     ),
-    # What it learns from are traces of the harness.
-    "nova_learn": ("learning/nova_learn", CORE | {"nova_harness.corpus.traces"}),
+    "nova_learn": ("learning/nova_learn", CORE),
     "nova_harness": ("harness/nova_harness", ALL),
 }
 HEAVY = (

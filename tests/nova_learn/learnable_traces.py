@@ -14,7 +14,7 @@ from nova_core.learned.graph import Graph, GraphBuilder
 from nova_core.model.plan_writing import plan_text
 from nova_core.model.problem import Problem
 from nova_core.model.problem_writing import document_text
-from nova_harness.corpus.traces import Trace, append
+from nova_learn.traces import Trace, append
 
 PLACEMENTS = 5
 

@@ -14,11 +14,11 @@ from simulated_placements import FILTER, aggregate, join, plan_on, problem_on
 
 from nova_core.errors import NovaError
 from nova_harness.corpus.simulated import simulate_corpus
-from nova_harness.corpus.traces import read_traces, write_traces
 from nova_learn.commands import learn
+from nova_learn.dataset import part_of
 from nova_learn.fit import (
     CLASSES,
-    METRICS,
+    REGRESSIONS,
     Fit,
     Sample,
     fit,
@@ -31,7 +31,8 @@ from nova_learn.fit import (
 )
 from nova_learn.kernels.simulation import Constants
 from nova_learn.simulate import fitted_constants, read_constants
-from nova_learn.stages import stages_of
+from nova_learn.simulated_stages import stages_of
+from nova_learn.traces import read_traces, write_traces
 
 TRUE = Constants()._replace(wake_us=400.0, gather_us=20.0, sink_us=60.0, wait_ms=20.0)
 
@@ -48,7 +49,7 @@ def samples_of(count: int, constants: Constants = TRUE) -> list[Sample]:
         plan = plan_on(problem, rng.integers(0, 4, len(operators) - 1).tolist())
         sample = Sample(f"q{number // 2}", stages_of(plan), 6.0, {})
         labels = simulated(sample, constants)
-        measured = {name: getattr(labels, name) for name in (*CLASSES, *METRICS)}
+        measured = {name: getattr(labels, name) for name in (*CLASSES, *REGRESSIONS)}
         made.append(replace(sample, measured=measured))
     return made
 
@@ -58,7 +59,7 @@ def test_its_own_traces_fit_exactly() -> None:
     assert loss(samples, TRUE) == 0
     assert loss(samples, Constants()) > 0.1
     found = scores(samples, TRUE)
-    assert all(found[name]["q95"] == 1 for name in METRICS)
+    assert all(found[name]["q95"] == 1 for name in REGRESSIONS)
     assert all(found[name]["accuracy"] == 1 for name in CLASSES)
     assert found["success"]["count"] == 12
 
@@ -82,13 +83,16 @@ def test_queries_are_split_whole() -> None:
     fitted, others = split(samples, 9, seed=0)
     assert len(fitted) == 8
     assert len(others) == 12
+    assert all(part_of(one.query, 0) == "train" for one in fitted)
     assert {one.query for one in fitted}.isdisjoint(one.query for one in others)
     assert len(split(samples, 300, seed=0)[0]) == 16
     assert [one.query for one in split(samples, 9, seed=1)[0]] != [one.query for one in fitted]
 
 
 def test_too_few_traces_are_refused() -> None:
-    with pytest.raises(NovaError, match="fit: 2 traces; those of at least two queries are needed"):
+    with pytest.raises(
+        NovaError, match=r"fit: \d traces to fit to and \d to hold out; more queries"
+    ):
         fit(samples_of(2))
 
 
@@ -102,7 +106,7 @@ def test_what_was_fitted_is_read_again(tmp_path: Path) -> None:
 
 def test_traces_of_files_are_what_was_run(tmp_path: Path) -> None:
     """Documents hold all that the simulator needs: what it made is simulated alike again."""
-    simulate_corpus(tmp_path / "made", 12, 5, "rack", lambda done, total: None)
+    simulate_corpus(tmp_path / "made", 12, 0, "rack", lambda done, total: None)
     table = read_traces([tmp_path / "made"])
     with pytest.raises(NovaError, match="no traces of origin rack"):
         read_samples([tmp_path / "made"])

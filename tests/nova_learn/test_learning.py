@@ -15,16 +15,14 @@ from needs import skip_or_fail
 from nova_core.errors import NovaError
 from nova_core.learned.model import Model, load_model
 from nova_core.learned.network import CLASSES, METRICS, REGRESSIONS
-from nova_learn.baselines import VECTORS, Trees
 from nova_learn.commands import learn
 from nova_learn.dataset import Dataset, part_of, read_dataset, rows_for
 from nova_learn.evaluate import balanced_accuracy, noise, q_errors, report, scores, window_class
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 try:
-    import jax  # noqa: F401
-    import lightgbm  # noqa: F401
-    import optax  # noqa: F401
+    from nova_learn.baselines import VECTORS, Trees
+    from nova_learn.train import Settings, train
 except ModuleNotFoundError:
     MISSING = "jax, optax or lightgbm is not installed (pip install 'nova-placement[learn]')"
 else:
@@ -49,8 +47,6 @@ def dataset(traces: Path) -> Dataset:
 def model(dataset: Dataset) -> Model:
     if MISSING:
         skip_or_fail(MISSING)
-    from nova_learn.train import Settings, train
-
     return train(dataset, Settings(**QUICK))
 
 

@@ -125,14 +125,14 @@ def test_too_little_memory_ends_a_run() -> None:
     operators = [FILTER, join(4.0)]
     problem = problem_on(operators, [20000, 20000], cpu=4.0, memory=1e12)
     plan = plan_on(problem, [2])
-    assert run(plan).labels.out_of_memory_s is None
+    assert run(plan).out_of_memory_s is None
     small = replace(problem.nodes, memory=np.full(4, 310e6))
-    labels = run(plan_on(replace(problem, nodes=small), [2])).labels
-    assert labels.out_of_memory_s is not None
-    assert (labels.success, labels.back_pressure) == (False, True)
+    found = run(plan_on(replace(problem, nodes=small), [2]))
+    assert found.out_of_memory_s is not None
+    assert (found.labels.success, found.labels.back_pressure) == (False, True)
     none = replace(problem.nodes, memory=np.full(4, 100e6))
     found = run(plan_on(replace(problem, nodes=none), [2]))
-    assert found.labels.out_of_memory_s == 0.0
+    assert found.out_of_memory_s == 0.0
     assert all(one.records_out == 0 for one in found.operators.values())
 
 
@@ -142,7 +142,7 @@ def test_full_heaps_slow_hosts_down() -> None:
     free = run(plan_on(problem, [2]))
     crowded = replace(problem.nodes, memory=np.full(4, 308.5e6))
     slowed = run(plan_on(replace(problem, nodes=crowded), [2]))
-    assert slowed.labels.out_of_memory_s is None
+    assert slowed.out_of_memory_s is None
     assert slowed.labels.e2e_latency_ms is not None
     assert free.labels.e2e_latency_ms is not None
     assert slowed.labels.e2e_latency_ms > free.labels.e2e_latency_ms
@@ -284,7 +284,7 @@ def test_more_cpu_never_gives_clearly_less(plan: QueryPlan, more: float) -> None
     assert problem.nodes.cpu is not None
     nodes = replace(problem.nodes, cpu=problem.nodes.cpu * more)
     slow, fast = run(plan), run(replace(plan, problem=replace(problem, nodes=nodes)))
-    if fast.labels.out_of_memory_s is not None:
+    if fast.out_of_memory_s is not None:
         return  # tuples that come faster fill windows earlier
     assert fast.labels.behind_s <= slow.labels.behind_s + 0.1
     into = (one.operators["q/sink"].records_in for one in (slow, fast))

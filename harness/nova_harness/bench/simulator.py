@@ -65,10 +65,11 @@ def plans_of(case: Case) -> list[tuple[QueryPlan, float]]:
     """Plans, and s that each is measured."""
     from nova_harness.corpus.prepared import Item, Preparing, Settings
     from nova_harness.corpus.ranges import NAMED
+    from nova_learn.traces import MEASURED_S, WARM_UP_S
 
     settings = Settings(
-        seed=case.seed, batch=case.traces, inventory="bench", hosts=HOSTS, warm_up_s=2.0,
-        duration_s=6.0, drain_s=0.0, cores=float("inf"),
+        seed=case.seed, batch=case.traces, inventory="bench", hosts=HOSTS, warm_up_s=WARM_UP_S,
+        duration_s=MEASURED_S, drain_s=0.0, cores=float("inf"),
     )  # fmt: skip
     names = [f"host{number}" for number in range(HOSTS)]
     with tempfile.TemporaryDirectory() as scratch:
@@ -81,8 +82,9 @@ def plans_of(case: Case) -> list[tuple[QueryPlan, float]]:
 def measure(case: Case) -> list[Measurement]:
     """Time one case, the quickest of some runs."""
     from nova_learn.kernels import simulation
-    from nova_learn.simulate import WARM_UP_S, fitted_constants, labels_of
-    from nova_learn.stages import stages_of
+    from nova_learn.simulate import fitted_constants, labels_of
+    from nova_learn.simulated_stages import stages_of
+    from nova_learn.traces import WARM_UP_S
 
     plans, constants = plans_of(case), fitted_constants()
     networks = [stages_of(plan).network for plan, _ in plans]

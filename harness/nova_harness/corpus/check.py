@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from nova_harness.corpus.traces import CLASSES, METRICS, STRUCTURES, read_traces
+from nova_core.learned.network import CLASSES, REGRESSIONS
+from nova_learn.evaluate import q_errors
+from nova_learn.traces import STRUCTURES, read_traces
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -114,12 +116,6 @@ def check_corpus(paths: Sequence[Path]) -> Report:
     )
 
 
-def q_errors(values: Sequence[tuple[float, float]]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """(k,) q-errors of pairs of positive values: the greater over the smaller."""
-    a, b = np.array(values, np.float64).reshape(-1, 2).T
-    return np.asarray(np.maximum(a / b, b / a))
-
-
 def _balance(rows: Sequence[Mapping[str, Any]]) -> Balance:
     def share(of: Sequence[bool]) -> float:
         return sum(of) / len(of) if of else 0.0
@@ -168,7 +164,7 @@ def _leaks(splits: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
 def _doubtful(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Labels that contradict each other."""
     for row in rows:
-        positive = all(0 < (row[name] or 0) < math.inf for name in METRICS)
+        positive = all(0 < (row[name] or 0) < math.inf for name in REGRESSIONS)
         if row["success"] != positive or row["success"] != (row["results"] > 0):
             yield (
                 f"trace {row['id']}: success is {row['success']}, but it has {row['results']} "
@@ -182,10 +178,11 @@ def _noise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Noise]:
     known = {row["id"]: row for row in rows}
     pairs = [(known[row["repeat_of"]], row) for row in rows if row["repeat_of"] in known]
     found = {}
-    for name in METRICS:
+    for name in REGRESSIONS:
         values = [(a[name], b[name]) for a, b in pairs if a[name] and b[name]]
         if values:
-            q50, q95 = np.quantile(q_errors(values), [0.5, 0.95]).tolist()
+            errors = q_errors(name, *np.array(values, np.float64).T)
+            q50, q95 = np.quantile(errors, [0.5, 0.95]).tolist()
             found[name] = Noise(pairs=len(values), q50=q50, q95=q95)
     if pairs:
         for name in CLASSES:

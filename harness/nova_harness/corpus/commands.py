@@ -11,6 +11,7 @@ from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
 from nova_core.numbers import NumberRange, at_least
+from nova_harness.corpus.ranges import NAMED
 
 INVENTORY = "virtual-17"
 BATCH = 400
@@ -133,7 +134,7 @@ def run(
 @shared.seed_option("Of queries, hardware and placements.")
 @click.option(
     "--ranges",
-    type=click.Choice(["rack", "paper"]),
+    type=click.Choice(list(NAMED)),
     default="paper",
     show_default=True,
     help="Of queries and hardware: those of a rack on one machine, or those of the paper.",
@@ -186,7 +187,7 @@ def merge(traces: tuple[Path, ...], output: Path) -> None:
     """Put TRACES, files or directories, into one compressed file; of two with one id, the first."""
     if output.suffix != ".parquet":
         raise NovaError(f"--output {output}: a .parquet file is expected")
-    from nova_harness.corpus.traces import read_traces, write_traces
+    from nova_learn.traces import read_traces, write_traces
 
     table = read_traces(traces)
     write_traces(output, table)

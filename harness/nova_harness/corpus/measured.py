@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nova_engines.query_flow import CUT, SELECT, SINK, SOURCE
-from nova_harness.corpus.traces import BEHIND
+from nova_learn.traces import BEHIND, Labels
 
 if TYPE_CHECKING:
     from nova_engines.query_flow import Operator, QueryFlow, Readings
     from nova_engines.query_results import QueryRows
     from nova_harness.results.schema import OperatorCounts
-
-
-@dataclass(frozen=True)
-class Labels:
-    """See `nova_harness.corpus.traces.Trace`."""
-
-    success: bool
-    back_pressure: bool
-    throughput: float
-    e2e_latency_ms: float | None
-    processing_latency_ms: float | None
-    results: int
-    behind_s: float | None
 
 
 def labels(

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import numpy as np
 
-from nova_core.errors import InfeasibleError
+from nova_core.errors import InfeasibleError, NovaError
 from nova_harness.corpus.hardware import Hardware, random_ends, random_hardware, random_memory
-from nova_harness.corpus.queries import RandomQuery, random_query
+from nova_harness.corpus.random_queries import RandomQuery, random_query
 from nova_harness.corpus.ranges import MOST_SECONDS, RACK, Ranges
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
     from nova_core.model.query_plan import QueryPlan
 
+SETTINGS = "corpus.yaml"
 TRACES_PER_QUERY = 2
 """A query's second trace has another plan of the same problem, or other hardware where there is no
 other plan."""
@@ -49,6 +50,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
         duration_s: measured time, at least; as long as makes it a whole number of slides.
         drain_s: after it.
         cores: that hosts with something to do may use together.
+        constants: of the simulator, as a digest; empty where hosts run it.
     """
 
     corpus: Literal[1] = 1
@@ -60,6 +62,33 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
     duration_s: float
     drain_s: float
     cores: float
+    constants: str = ""
+
+
+def begin_corpus(path: Path, settings: Settings) -> None:
+    """Make the directory of a corpus, or go on with the one that is there.
+
+    Raises:
+        NovaError: for a directory of another corpus, or of something else.
+    """
+    from nova_core.model.files import make_directory, write_text
+    from nova_core.model.syntax import dump, read_typed
+
+    file = path / SETTINGS
+    if file.exists():
+        before = read_typed(file, Settings, "corpus", 1, NovaError)
+        for name in Settings.__struct_fields__:
+            old, new = getattr(before, name), getattr(settings, name)
+            if old != new:
+                raise NovaError(
+                    f"{path}: is a corpus with {name} {old!r}, not {new!r}; name another "
+                    "directory, or the same settings"
+                )
+        return
+    if path.exists() and any(path.iterdir()):
+        raise NovaError(f"{path}: is there and holds no corpus; name another directory")
+    make_directory(path)
+    write_text(file, dump(msgspec.to_builtins(settings), ".yaml"))
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nova_core.errors import NovaError
 from nova_engines.query_flow import QueryFlow, Readings
-from nova_harness.corpus.measured import Labels, idle_share, labels, operator_counts
+from nova_harness.corpus.measured import idle_share, labels, operator_counts
 from nova_harness.corpus.prepared import Prepared, Settings
-from nova_harness.corpus.queries import FIRST_MS
+from nova_harness.corpus.random_queries import FIRST_MS
 from nova_harness.engines.base import Job, RunError
+from nova_learn.traces import Labels
 
 if TYPE_CHECKING:
     from nova_core.model.query_plan import QueryPlan

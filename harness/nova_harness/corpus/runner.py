@@ -16,8 +16,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from nova_core.errors import NovaError
 from nova_harness.corpus.hardware import RackLimits, groups_of, with_memory
 from nova_harness.corpus.measured import failing_share
@@ -26,6 +24,7 @@ from nova_harness.corpus.prepared import (
     Prepared,
     Preparing,
     Settings,
+    begin_corpus,
     fill,
     items_of,
     next_load,
@@ -38,13 +37,12 @@ from nova_harness.corpus.rounds import (
     Rounds,
     SharedEngine,
 )
-from nova_harness.corpus.traces import Trace, append, compact, now, read_traces, trace_of
 from nova_harness.engines.base import running
+from nova_learn.traces import Trace, append, compact, now, read_traces, trace_of
 
 if TYPE_CHECKING:
     from nova_testbed.inventory import Inventory
 
-SETTINGS = "corpus.yaml"
 ENGINE = "flink"
 WANTED = (0.25, 0.5)
 """Least and greatest share of traces that fail or have back-pressure."""
@@ -111,31 +109,6 @@ class CorpusRun:
     traces: int
     watcher: Watcher
     dropped: dict[str, str] = field(default_factory=dict)
-
-    def prepare(self) -> None:
-        """Make the directory, or go on with the one that is there.
-
-        Raises:
-            NovaError: for a directory of another corpus, or of something else.
-        """
-        from nova_core.model.files import make_directory, write_text
-        from nova_core.model.syntax import dump, read_typed
-
-        file = self.path / SETTINGS
-        if file.exists():
-            before = read_typed(file, Settings, "corpus", 1, NovaError)
-            for name in Settings.__struct_fields__:
-                old, new = getattr(before, name), getattr(self.settings, name)
-                if old != new:
-                    raise NovaError(
-                        f"{self.path}: is a corpus with {name} {old!r}, not {new!r}; name another "
-                        "directory, or the same settings"
-                    )
-            return
-        if self.path.exists() and any(self.path.iterdir()):
-            raise NovaError(f"{self.path}: is there and holds no corpus; name another directory")
-        make_directory(self.path)
-        write_text(file, dump(msgspec.to_builtins(self.settings), ".yaml"))
 
     def finished(self) -> set[str]:
         """Ids of the traces that are there."""
@@ -312,7 +285,7 @@ def run_corpus(
     groups = groups_of(inventory, settings.hosts)
     corpus = CorpusRun(path, settings, traces, watcher)
     with reserved(inventory):
-        corpus.prepare()
+        begin_corpus(path, settings)
         wanted = {one.id(settings.seed) for of in items_of(traces, settings.batch) for one in of}
         if wanted <= corpus.finished():
             return corpus

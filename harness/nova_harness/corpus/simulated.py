@@ -5,20 +5,34 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from nova_core.errors import NovaError
-from nova_harness.corpus.prepared import Item, Prepared, Preparing, Settings, items_of
+from nova_harness.corpus.prepared import (
+    Item,
+    Prepared,
+    Preparing,
+    Settings,
+    begin_corpus,
+    items_of,
+)
 from nova_harness.corpus.ranges import NAMED
-from nova_harness.corpus.traces import Trace, append, compact, now, read_traces, trace_of
+from nova_learn.traces import (
+    MEASURED_S,
+    WARM_UP_S,
+    Trace,
+    append,
+    compact,
+    now,
+    read_traces,
+    trace_of,
+)
 
 BATCH = 500
 """Traces of one part file, under the same memory of the hosts."""
 GROUPS, HOSTS = 4, 4
-WARM_UP_S, MEASURED_S = 2.0, 6.0
 
 
 def simulate_corpus(
@@ -37,17 +51,16 @@ def simulate_corpus(
         How many there are.
 
     Raises:
-        NovaError: for a directory of something else.
+        NovaError: for a directory of another corpus, or of something else.
     """
-    from nova_core.model.files import make_directory
+    from nova_learn.simulate import digest_of, fitted_constants
 
-    if path.exists() and any(one.suffix != ".parquet" for one in path.iterdir()):
-        raise NovaError(f"{path}: is there and holds no simulated corpus; name another directory")
-    make_directory(path)
     settings = Settings(
         seed=seed, batch=BATCH, inventory=f"simulated-{ranges}", hosts=HOSTS, warm_up_s=WARM_UP_S,
-        duration_s=MEASURED_S, drain_s=0.0, cores=float("inf"),
+        duration_s=MEASURED_S, drain_s=0.0, cores=math.inf,
+        constants=digest_of(fitted_constants()),
     )  # fmt: skip
+    begin_corpus(path, settings)
     names = [f"host{number}" for number in range(GROUPS * HOSTS)]
     groups = [names[i : i + HOSTS] for i in range(0, len(names), HOSTS)]
     made = set(read_traces([path], ["id"]).column("id").to_pylist())
@@ -78,12 +91,8 @@ def _simulated(prepared: Prepared, seed: int, batch: int, ranges: str) -> Trace:
     from nova_flink.home import VERSION
     from nova_learn.simulate import simulate
 
-    ran = simulate(prepared.plan, warm_up_s=WARM_UP_S, measured_s=prepared.seconds)
-    found = ran.labels
-    counts = {
-        name: {"records_in": one.records_in, "records_out": one.records_out}
-        for name, one in ran.operators.items()
-    }
+    ran = simulate(prepared.plan, measured_s=prepared.seconds)
+    counts = {name: asdict(one) for name, one in ran.operators.items()}
     return trace_of(
         prepared.plan,
         id=_id(prepared.item, seed, ranges),
@@ -100,12 +109,6 @@ def _simulated(prepared: Prepared, seed: int, batch: int, ranges: str) -> Trace:
         batch=batch,
         repeat_of=None,
         duration_s=prepared.seconds,
-        success=found.success,
-        back_pressure=found.back_pressure,
-        throughput=found.throughput,
-        e2e_latency_ms=found.e2e_latency_ms,
-        processing_latency_ms=found.processing_latency_ms,
-        results=found.results,
         window_s=prepared.query.window_s,
-        behind_s=found.behind_s,
+        **asdict(ran.labels),
     )

@@ -12,8 +12,8 @@ from nova_core.errors import NovaError
 from nova_harness.corpus.check import check_corpus
 from nova_harness.corpus.prepared import Settings
 from nova_harness.corpus.runner import Watcher, run_corpus
-from nova_harness.corpus.traces import read_traces
 from nova_harness.engines.flink import ready_home
+from nova_learn.traces import read_traces
 from nova_testbed.inventory import read_inventory, shipped_inventories
 from nova_testbed.rack.requirements import missing
 

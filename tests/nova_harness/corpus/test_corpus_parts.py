@@ -29,7 +29,8 @@ from nova_harness.corpus.hardware import (
 from nova_harness.corpus.measured import idle_share, labels, operator_counts
 from nova_harness.corpus.prepared import fill, items_of, measured_s, next_load
 from nova_harness.corpus.ranges import PAPER, RACK
-from nova_harness.corpus.traces import (
+from nova_harness.results.schema import OperatorCounts
+from nova_learn.traces import (
     Trace,
     append,
     read_traces,
@@ -37,7 +38,6 @@ from nova_harness.corpus.traces import (
     table_of,
     write_traces,
 )
-from nova_harness.results.schema import OperatorCounts
 from nova_testbed.inventory import HostSpec, Inventory, read_inventory
 
 READINGS = Readings({}, first_ms=1000, start_ms=50_000)

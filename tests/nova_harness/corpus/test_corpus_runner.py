@@ -13,9 +13,9 @@ from nova_core.errors import NovaError
 from nova_core.model.files import read_plan, read_problem
 from nova_harness.corpus import rounds, runner
 from nova_harness.corpus.check import check_corpus
-from nova_harness.corpus.prepared import Settings
+from nova_harness.corpus.prepared import Settings, begin_corpus
 from nova_harness.corpus.runner import CorpusRun, Watcher
-from nova_harness.corpus.traces import read_traces
+from nova_learn.traces import read_traces
 
 GROUPS = [[f"h{group}{host}" for host in range(4)] for group in range(3)]
 SETTINGS = Settings(
@@ -40,7 +40,7 @@ def run(path: Path, engine: InstantEngine, traces: int, **changes: object) -> Co
     said: list[str] = []
     settings = msgspec.structs.replace(SETTINGS, **changes)
     corpus = CorpusRun(path, settings, traces, Watcher(said.append))
-    corpus.prepare()
+    begin_corpus(path, settings)
     corpus.run(GROUPS, engine.batch)
     return corpus
 

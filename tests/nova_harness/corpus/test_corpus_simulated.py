@@ -12,7 +12,8 @@ from nova_core.errors import NovaError
 from nova_harness.corpus import simulated
 from nova_harness.corpus.check import check_corpus
 from nova_harness.corpus.commands import corpus
-from nova_harness.corpus.traces import read_traces
+from nova_learn.simulate import fitted_constants
+from nova_learn.traces import read_traces
 
 
 def test_a_simulated_corpus_goes_on_where_it_ended(tmp_path: Path) -> None:
@@ -42,6 +43,19 @@ def test_the_papers_ranges_are_other_queries(tmp_path: Path) -> None:
     assert {row["query"] for row in rows} == {"paper-0-q000000"}
     cpu = {node["cpu"] for row in rows for node in json.loads(row["problem"])["nodes"]}
     assert min(cpu) >= 0.5
-    (tmp_path / "s" / "notes.txt").write_text("x")
-    with pytest.raises(NovaError, match="holds no simulated corpus"):
-        simulated.simulate_corpus(tmp_path / "s", 2, 0, "paper", lambda done, total: None)
+    with pytest.raises(NovaError, match="is a corpus with inventory 'simulated-paper', not"):
+        simulated.simulate_corpus(tmp_path / "s", 2, 0, "rack", lambda done, total: None)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("x")
+    with pytest.raises(NovaError, match="is there and holds no corpus"):
+        simulated.simulate_corpus(tmp_path / "other", 2, 0, "paper", lambda done, total: None)
+
+
+def test_traces_of_other_constants_go_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulated.simulate_corpus(tmp_path / "s", 2, 0, "rack", lambda done, total: None)
+    fitted = fitted_constants()._replace(wake_us=1.0)
+    monkeypatch.setattr("nova_learn.simulate.fitted_constants", lambda: fitted)
+    with pytest.raises(NovaError, match=r"is a corpus with constants '[0-9a-f]{16}', not"):
+        simulated.simulate_corpus(tmp_path / "s", 4, 0, "rack", lambda done, total: None)

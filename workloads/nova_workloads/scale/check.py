@@ -188,8 +188,8 @@ class _Check:
             broken = [one for one in self._broken if one.constraint == "structure"]
             report = Report(tuple(broken), {"structure": counts["structure"]}, self._accepted)
             return {"report": report.to_dict(), "summary": report.summary()}
-        is_cut = F.coalesce(*(F.col(f"{side}_parts") for side in SIDES)).isNotNull()
-        cut = self._instances.where(is_cut).dropDuplicates(["pair"])
+        has_parts = F.coalesce(*(F.col(f"{side}_parts") for side in SIDES)).isNotNull()
+        cut = self._instances.where(has_parts).dropDuplicates(["pair"])
         self._look(cut, [self._sums_up(side) for side in SIDES])
         self._complete()
         loads = self._loads().persist(StorageLevel.DISK_ONLY)

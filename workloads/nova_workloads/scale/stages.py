@@ -129,7 +129,8 @@ def _difference(name: str, earlier: Mapping[str, Any], now: Mapping[str, Any]) -
 def memory_of_tree() -> Iterator[Callable[[], int]]:
     """Watch this process and all below it; yields a function of the greatest MiB so far.
 
-    Pages that several of them share count once (proportional set size).
+    Pages that several of them share count once (proportional set size). Short peaks between two
+    looks are not seen; where looks take long, there are fewer.
     """
     ended, peak = threading.Event(), [0]
 

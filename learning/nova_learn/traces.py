@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from nova_core.errors import NovaError
+from nova_core.learned.network import CLASSES, REGRESSIONS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,12 +22,24 @@ if TYPE_CHECKING:
     from nova_core.model.query_plan import QueryPlan
 
 STRUCTURES = ("linear", "linear-agg", "two-way", "two-way-agg", "three-way", "three-way-agg")
-METRICS = ("throughput", "e2e_latency_ms", "processing_latency_ms")
-"""What is measured as a number; ``success`` and ``back_pressure`` are classes."""
-CLASSES = ("success", "back_pressure")
 BEHIND = 0.02
 """From this share of the measured time on that a source is behind, there is back-pressure."""
+WARM_UP_S, MEASURED_S = 2.0, 6.0
+"""Usual times of a run: before it is measured, and while it is."""
 PART = "part-{batch:04d}-{number:06d}.parquet"
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What came of a run; see `Trace`."""
+
+    success: bool
+    back_pressure: bool
+    throughput: float
+    e2e_latency_ms: float | None
+    processing_latency_ms: float | None
+    results: int
+    behind_s: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,10 +114,10 @@ def schema() -> pa.Schema:
     types: dict[str, Any] = {
         **dict.fromkeys(("seed", "batch", "results"), pa.int64()),
         **dict.fromkeys(CLASSES, pa.bool_()),
-        **dict.fromkeys(METRICS, pa.float64()),
+        **dict.fromkeys(REGRESSIONS, pa.float64()),
         **dict.fromkeys(("duration_s", "window_s", "behind_s", "idle"), pa.float64()),
     }
-    missing = {"operators", "repeat_of", "window_s", *METRICS[1:], *OPTIONAL}
+    missing = {"operators", "repeat_of", "window_s", *REGRESSIONS[1:], *OPTIONAL}
     return pa.schema(
         [pa.field(name, types.get(name, pa.string()), name in missing) for name in COLUMNS]
     )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nova_harness.corpus.ranges import MOST_SECONDS, RACK, Ranges
-from nova_harness.corpus.traces import STRUCTURES
+from nova_learn.traces import STRUCTURES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -131,7 +131,7 @@ class RandomQuery:
     """A query, its streams, and what is expected of it.
 
     Attributes:
-        structure: one of `nova_harness.corpus.traces.STRUCTURES`.
+        structure: one of `nova_learn.traces.STRUCTURES`.
         streams: that it reads.
         operators: of the query document.
         rates: tuples/s that each operator is expected to emit.

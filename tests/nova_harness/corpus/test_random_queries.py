@@ -15,9 +15,9 @@ from nova_core.model.files import read_problem
 from nova_core.model.problem import Problem
 from nova_core.model.query_graph import expand
 from nova_core.model.syntax import dump
-from nova_harness.corpus.queries import QUERY, RandomQuery, random_query
+from nova_harness.corpus.random_queries import QUERY, RandomQuery, random_query
 from nova_harness.corpus.ranges import MOST_BYTES, MOST_SECONDS, PAPER, RACK, Ranges
-from nova_harness.corpus.traces import STRUCTURES
+from nova_learn.traces import STRUCTURES
 from nova_workloads.base import workload
 from nova_workloads.queries.readings import connection, encode, load
 from nova_workloads.queries.reference import evaluate
