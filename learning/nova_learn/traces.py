@@ -7,6 +7,7 @@ finished. Files and directories are read alike.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -230,18 +231,23 @@ def _read(path: Path, columns: Sequence[str]) -> pa.Table:
 
     wanted = schema()
     try:
-        file = pq.ParquetFile(path)
-        there = set(file.schema_arrow.names)
-        missing = [name for name in COLUMNS if name not in there and name not in OPTIONAL]
-        if missing:
-            raise NovaError(f"{path}: holds no traces: column {missing[0]!r} is missing")
-        table = file.read(columns=[name for name in _with_id(columns) if name in there])
+        # Arrow's own file, by a name of bytes: names need not be UTF-8.
+        with pa.OSFile(os.fsencode(path), "rb") as handle:
+            file = pq.ParquetFile(handle)
+            there = set(file.schema_arrow.names)
+            missing = [name for name in COLUMNS if name not in there and name not in OPTIONAL]
+            if missing:
+                raise NovaError(f"{path}: holds no traces: column {missing[0]!r} is missing")
+            table = file.read(columns=[name for name in _with_id(columns) if name in there])
         columns_ = {
             name: table.column(name).cast(wanted.field(name).type)
             if name in there
             else pa.nulls(len(table), wanted.field(name).type)
             for name in _with_id(columns)
         }
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, KeyError, pa.ArrowException) as error:
         raise NovaError(f"{path}: cannot be read as traces: {str(error).splitlines()[0]}") from None
+    for name, column in columns_.items():
+        if column.null_count and not wanted.field(name).nullable:
+            raise NovaError(f"{path}: holds no traces: column {name!r} has rows without a value")
     return pa.table(columns_, schema=pa.schema([wanted.field(name) for name in columns_]))

@@ -45,7 +45,7 @@ _UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate("KMGT", 1)}
 Cores = Annotated[float, Meta(ge=0.05, description="cores; 0.1 is a tenth of one")]
 Memory = Annotated[Annotated[int, Meta(gt=0)] | str, Meta(description="bytes, or such as 512 MiB")]
 Milliseconds = Annotated[float, Meta(ge=0, le=10_000)]
-Mbit = Annotated[float, Meta(gt=0)]
+Mbit = Annotated[float, Meta(gt=0, le=1e6)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 

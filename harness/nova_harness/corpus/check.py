@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import msgspec
 import numpy as np
 
@@ -95,7 +96,8 @@ def check_corpus(paths: Sequence[Path]) -> Report:
     Raises:
         NovaError: naming the file that holds no traces.
     """
-    splits = {str(path): read_traces([path]).to_pylist() for path in paths}
+    # A name need not be UTF-8, and is shown in a report that is.
+    splits = {click.format_filename(path): read_traces([path]).to_pylist() for path in paths}
     rows = [row for split in splits.values() for row in split]
     documents = [_documents(row) for row in rows]
     balance = {name: _balance([row for row in rows if row["structure"] == name]) for name in

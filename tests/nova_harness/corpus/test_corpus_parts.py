@@ -279,6 +279,13 @@ def test_what_holds_no_traces_is_a_clear_line(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": ["1"]}), tmp_path / "b.parquet")
     with pytest.raises(NovaError, match="holds no traces: column 'query' is missing"):
         read_traces([tmp_path / "b.parquet"])
+    table = table_of([trace(0), trace(1)])
+    at = table.column_names.index("success")
+    damaged = table.cast(pa.schema([field.with_nullable(True) for field in table.schema]))
+    damaged = damaged.set_column(at, "success", pa.array([True, None]))
+    pq.write_table(damaged, tmp_path / "d.parquet")
+    with pytest.raises(NovaError, match="column 'success' has rows without a value"):
+        read_traces([tmp_path / "d.parquet"])
     with pytest.raises(NovaError, match="no such file or directory"):
         read_traces([tmp_path / "c.parquet"])
 
