@@ -42,7 +42,7 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate("KMGT", 1)}
 
 # A quota below 1 ms of each 20 ms is refused by the kernel.
-Cores = Annotated[float, Meta(ge=0.05, description="cores; 0.1 is a tenth of one")]
+Cores = Annotated[float, Meta(ge=0.05, le=10_000, description="cores; 0.1 is a tenth of one")]
 Memory = Annotated[Annotated[int, Meta(gt=0)] | str, Meta(description="bytes, or such as 512 MiB")]
 Milliseconds = Annotated[float, Meta(ge=0, le=10_000)]
 Mbit = Annotated[float, Meta(gt=0, le=1e6)]

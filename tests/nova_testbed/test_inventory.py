@@ -181,6 +181,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     (document(network={"rtt_ms": -1}), "network.rtt_ms: -1 is not accepted"),
     (document(network={"loss_percent": 101}), "network.loss_percent: 101 is not accepted"),
     (document(network={"bandwidth_mbit": math.inf}), "network.bandwidth_mbit"),
+    (document(defaults={"cpu": math.inf}), "defaults.cpu"),
     (document(network={"bandwidth_mbit": 0}), "network.bandwidth_mbit: 0 is not accepted"),
     (document(network={"generate": {"seed": 1}, "file": "x"}), "both 'generate' and 'file'"),
     (document(network={"generate": {"seed": 1}, "rtt_ms": 5}), "network.rtt_ms: 5 is not accepted"),

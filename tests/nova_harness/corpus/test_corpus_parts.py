@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -286,8 +287,21 @@ def test_what_holds_no_traces_is_a_clear_line(tmp_path: Path) -> None:
     pq.write_table(damaged, tmp_path / "d.parquet")
     with pytest.raises(NovaError, match="column 'success' has rows without a value"):
         read_traces([tmp_path / "d.parquet"])
+    twice = table.append_column("id", table.column("id"))
+    pq.write_table(twice, tmp_path / "e.parquet")
+    with pytest.raises(NovaError, match=r"cannot be read as traces: .*id.* 2 times"):
+        read_traces([tmp_path / "e.parquet"])
     with pytest.raises(NovaError, match="no such file or directory"):
         read_traces([tmp_path / "c.parquet"])
+
+
+def test_names_of_files_need_not_be_utf_8(tmp_path: Path) -> None:
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe.parquet"))
+    write_traces(tmp_path / "made.parquet", table_of([trace(0)]))
+    (tmp_path / "made.parquet").rename(odd)
+    assert len(read_traces([odd])) == 1
+    (name,) = check_corpus([odd]).files
+    assert name.endswith(".parquet") and name.encode()
 
 
 def test_a_check_finds_noise_and_leaks(tmp_path: Path) -> None:
