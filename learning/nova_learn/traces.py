@@ -7,7 +7,6 @@ finished. Files and directories are read alike.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -227,13 +226,13 @@ def _files(path: Path) -> list[Path]:
 
 def _read(path: Path, columns: Sequence[str]) -> pa.Table:
     import pyarrow as pa
-    import pyarrow.parquet as pq
+
+    from nova_core.model.columnar import open_parquet
+    from nova_core.model.packed import PackedError
 
     wanted = schema()
     try:
-        # Arrow's own file, by a name of bytes: names need not be UTF-8.
-        with pa.OSFile(os.fsencode(path), "rb") as handle:
-            file = pq.ParquetFile(handle)
+        with open_parquet(path) as file:
             there = set(file.schema_arrow.names)
             missing = [name for name in COLUMNS if name not in there and name not in OPTIONAL]
             if missing:
@@ -245,7 +244,7 @@ def _read(path: Path, columns: Sequence[str]) -> pa.Table:
             else pa.nulls(len(table), wanted.field(name).type)
             for name in _with_id(columns)
         }
-    except (OSError, KeyError, pa.ArrowException) as error:
+    except (OSError, KeyError, PackedError, pa.ArrowException) as error:
         raise NovaError(f"{path}: cannot be read as traces: {str(error).splitlines()[0]}") from None
     for name, column in columns_.items():
         if column.null_count and not wanted.field(name).nullable:

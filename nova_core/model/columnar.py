@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -342,20 +343,33 @@ def part_files(directory: Path, error: type[NovaError]) -> list[Path]:
     return files
 
 
+@contextmanager
+def open_parquet(path: Path) -> Iterator[Any]:
+    """A file of Parquet whose tables are in proportion to its size (`pyarrow.parquet.ParquetFile`).
+
+    Raises:
+        PackedError: for a file that unpacks to more than may be.
+        pyarrow.ArrowException: for one that is no Parquet.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    # From the open file: by name, pyarrow would take key=value folders for partition columns.
+    # The file is Arrow's own: its threads drop what they have read after this returns, and one
+    # that needs the interpreter for that, as for buffers of Python's files, ends the process
+    # with SIGABRT when the interpreter is going away. Names need not be UTF-8.
+    with pa.OSFile(os.fsencode(path), "rb") as file:
+        table = pq.ParquetFile(file, page_checksum_verification=True)
+        facts = table.metadata
+        check_size(file.size(), _CELL * facts.num_rows * facts.num_columns)
+        yield table
+
+
 def _read(path: Path, kinds: Mapping[str, Kind], error: type[NovaError]) -> Any:
     import pyarrow as pa
 
     if path.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        # From the open file: by name, pyarrow would take key=value folders for partition columns.
-        # The file is Arrow's own: its threads drop what they have read after this returns, and one
-        # that needs the interpreter for that, as for buffers of Python's files, ends the process
-        # with SIGABRT when the interpreter is going away.
-        with pa.OSFile(os.fsencode(path), "rb") as file:
-            table = pq.ParquetFile(file, page_checksum_verification=True)
-            facts = table.metadata
-            check_size(file.size(), _CELL * facts.num_rows * facts.num_columns)
+        with open_parquet(path) as table:
             return table.read()
     if path.suffix == ".arrow":
         with pa.OSFile(os.fsencode(path), "rb") as file, pa.ipc.open_file(file) as reader:
