@@ -11,6 +11,7 @@ import click
 
 from nova_core import console, paths
 from nova_core.commands import shared
+from nova_core.errors import NovaError
 from nova_core.numbers import SEED, NumberRange, at_least
 
 if TYPE_CHECKING:
@@ -133,6 +134,8 @@ def evaluate(
     split = int((loaded.facts or {}).get("settings", {}).get("split", 0))
     dataset = _read(traces, measured)
     test = dataset if everything else dataset.take(rows_for(dataset, "test", split))
+    if not len(test):
+        raise NovaError("TRACES: none is of a query kept for tests; --all takes all")
     predictions = loaded.predict(test.graphs)
     predictors = {"model": {metric: predictions.value(metric) for metric in METRICS}}
     if baselines:
@@ -211,7 +214,6 @@ def _values(
     """Values of a baseline, trained origin by origin, for the rows of the test."""
     import numpy as np
 
-    from nova_core.errors import NovaError
     from nova_core.learned.network import METRICS
     from nova_learn.dataset import rows_for
 

@@ -186,27 +186,34 @@ def append(directory: Path, batch: int, traces: Sequence[Trace]) -> None:
     write_traces(path, table_of(traces))
 
 
-def read_traces(paths: Iterable[Path], columns: Sequence[str] = COLUMNS) -> pa.Table:
+def read_traces(
+    paths: Iterable[Path], columns: Sequence[str] = COLUMNS, *, begun: bool = False
+) -> pa.Table:
     """Traces of files, and of all files in directories; of two with one id, the first.
 
     Args:
         paths: files and directories.
         columns: that are wanted.
+        begun: whether directories may be of corpora that have no traces yet.
 
     Raises:
-        NovaError: naming the file that is none, or has no traces in it.
+        NovaError: naming the file that is none, or what has no traces in it.
     """
     import pyarrow as pa
 
     found, seen = [], set[str]()
     for path in paths:
+        rows = 0
         for file in _files(path):
             table, fresh = _read(file, columns), []
+            rows += len(table)
             for row, one in enumerate(table.column("id").to_pylist()):
                 if one not in seen:
                     seen.add(one)
                     fresh.append(row)
             found.append(table.take(pa.array(fresh, pa.int64())))
+        if not rows and not begun:
+            raise NovaError(f"{path}: holds no traces")
     wanted = schema()
     empty = pa.schema([wanted.field(name) for name in _with_id(columns)]).empty_table()
     return pa.concat_tables([empty, *found])

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from learnable_traces import write_learnable
@@ -18,6 +19,7 @@ from nova_core.learned.network import CLASSES, METRICS, REGRESSIONS
 from nova_learn.commands import learn
 from nova_learn.dataset import Dataset, part_of, read_dataset, rows_for
 from nova_learn.evaluate import balanced_accuracy, noise, q_errors, report, scores, window_class
+from nova_learn.traces import read_traces, write_traces
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 try:
@@ -188,6 +190,11 @@ def test_commands(traces: Path, tmp_path: Path) -> None:
     assert answer["traces"] == rows_for(test, "test", 3).sum()
     done = CliRunner().invoke(learn, ["evaluate", str(output), str(traces)])
     assert "two-way-agg: model" in done.stdout
+    rows = read_traces([traces])
+    train_only = rows.filter(pa.array(~rows_for(test, "test", 3)))
+    write_traces(tmp_path / "t.parquet", train_only)
+    done = CliRunner().invoke(learn, ["evaluate", str(output), str(tmp_path / "t.parquet")])
+    assert "none is of a query kept for tests" in str(done.exception)
 
 
 def test_what_holds_no_traces_is_refused(tmp_path: Path) -> None:

@@ -112,11 +112,11 @@ class CorpusRun:
 
     def finished(self) -> set[str]:
         """Ids of the traces that are there."""
-        return set(read_traces([self.path], ["id"]).column("id").to_pylist())
+        return set(read_traces([self.path], ["id"], begun=True).column("id").to_pylist())
 
     def load(self, batch: int) -> float:
         """Of a batch, as the shares of failures in those before it ask for."""
-        table = read_traces([self.path], ["batch", "success", "back_pressure"])
+        table = read_traces([self.path], ["batch", "success", "back_pressure"], begun=True)
         rows = table.to_pydict()
         load = FIRST_LOAD
         for number in range(batch):

@@ -63,7 +63,7 @@ def simulate_corpus(
     begin_corpus(path, settings)
     names = [f"host{number}" for number in range(GROUPS * HOSTS)]
     groups = [names[i : i + HOSTS] for i in range(0, len(names), HOSTS)]
-    made = set(read_traces([path], ["id"]).column("id").to_pylist())
+    made = set(read_traces([path], ["id"], begun=True).column("id").to_pylist())
     done = len(made)
     with tempfile.TemporaryDirectory(prefix="nova-corpus-") as scratch:
         for number, items in enumerate(items_of(traces, BATCH)):

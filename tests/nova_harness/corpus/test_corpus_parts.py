@@ -293,6 +293,12 @@ def test_what_holds_no_traces_is_a_clear_line(tmp_path: Path) -> None:
         read_traces([tmp_path / "e.parquet"])
     with pytest.raises(NovaError, match="no such file or directory"):
         read_traces([tmp_path / "c.parquet"])
+    (tmp_path / "f.parquet").mkdir()
+    write_traces(tmp_path / "g.parquet", table_of([]))
+    for name in ("f.parquet", "g.parquet"):
+        with pytest.raises(NovaError, match=rf"{name}: holds no traces"):
+            read_traces([tmp_path / name])
+        assert len(read_traces([tmp_path / name], begun=True)) == 0
 
 
 def test_names_of_files_need_not_be_utf_8(tmp_path: Path) -> None:
