@@ -47,7 +47,11 @@ SLOW = (
     "tests/nova_workloads/test_spark_pipeline.py",
 )
 # What loads jax, whose threads do not go with tests that fork, is last on its worker.
-LAST = ("tests/nova_core/learned/test_network.py", "tests/nova_learn/test_learning.py")
+LAST = (
+    "tests/nova_core/learned/test_network.py",
+    "tests/nova_harness/test_reproduce_costream.py",
+    "tests/nova_learn/test_learning.py",
+)
 # End-to-end tests: those that wait more than they work stay on one worker (two lanes of them on two
 # cores made engines late), as do those that share an engine, a session of Spark or the test bed.
 # The other worker takes these and, file by file, what is left; so does the first when it is free.
@@ -82,7 +86,7 @@ NOT_COUNTED = (
     "tests/nova_core/service/test_service_fuzz.py",
     "tests/nova_core/strategies/test_every_strategy.py",
     "tests/nova_core/strategies/test_whitewater_search.py",
-    "tests/nova_flink/test_handover_faults.py",
+    "tests/nova_engines/test_handover_faults.py",
     "tests/nova_harness/test_control_faults.py",
 )
 

@@ -18,7 +18,7 @@ from nova_harness.corpus.prepared import (
     begin_corpus,
     items_of,
 )
-from nova_harness.corpus.ranges import NAMED
+from nova_harness.corpus.ranges import NAMED, Ranges
 from nova_learn.traces import (
     MEASURED_S,
     WARM_UP_S,
@@ -36,7 +36,12 @@ GROUPS, HOSTS = 4, 4
 
 
 def simulate_corpus(
-    path: Path, traces: int, seed: int, ranges: str, progress: Callable[[int, int], Any]
+    path: Path,
+    traces: int,
+    seed: int,
+    ranges: str,
+    progress: Callable[[int, int], Any],
+    drawn: Ranges | None = None,
 ) -> int:
     """Simulate what is missing of a corpus.
 
@@ -44,8 +49,9 @@ def simulate_corpus(
         path: directory of it; an interrupted one is gone on with.
         traces: how many there are to be.
         seed: one seed gives one corpus.
-        ranges: one of `nova_harness.corpus.ranges.NAMED`.
+        ranges: one of `nova_harness.corpus.ranges.NAMED`, or a name for what is drawn from.
         progress: is told traces done, and in all.
+        drawn: what is drawn from, where the name is not one of those.
 
     Returns:
         How many there are.
@@ -68,8 +74,8 @@ def simulate_corpus(
     with tempfile.TemporaryDirectory(prefix="nova-corpus-") as scratch:
         for number, items in enumerate(items_of(traces, BATCH)):
             # Nothing travels, so readings may be as large as they are.
-            drawn = replace(NAMED[ranges], most_bytes=math.inf)
-            preparing = Preparing(settings, number, groups, 1.0, Path(scratch), drawn)
+            of = replace(drawn or NAMED[ranges], most_bytes=math.inf)
+            preparing = Preparing(settings, number, groups, 1.0, Path(scratch), of)
             found = []
             # One seed gives one result: nothing is run twice.
             for item in [
