@@ -11,7 +11,7 @@ from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
 from nova_core.numbers import NumberRange, at_least
-from nova_harness.corpus.ranges import NAMED
+from nova_harness.corpus.ranges import NAMED, TRACES_PER_QUERY
 
 INVENTORY = "virtual-17"
 BATCH = 400
@@ -88,6 +88,22 @@ def corpus() -> None:
     show_default=True,
     help="What hosts with something to do may use together.",
 )
+@click.option(
+    "--plans",
+    type=at_least(2),
+    default=TRACES_PER_QUERY,
+    show_default=True,
+    help="Of each query, a trace of each.",
+)
+@click.option(
+    "--strategy",
+    "strategies",
+    multiple=True,
+    metavar="S",
+    help="Have a query's last plan made by this strategy, for `nova corpus compare`; may be "
+    "repeated.",
+)
+@click.option("--model", type=paths.INPUT, help="Of the strategy costream.")
 @shared.json_option
 def run(
     output: Path,
@@ -100,6 +116,9 @@ def run(
     warm_up: float,
     drain: float,
     cores: float,
+    plans: int,
+    strategies: tuple[str, ...],
+    model: Path | None,
     as_json: bool,
 ) -> None:
     """Run random queries on random virtual hosts with Flink; a row in OUTPUT for each.
@@ -107,8 +126,21 @@ def run(
     What is finished is kept: the same command goes on where it was interrupted, and with more
     --traces a corpus grows. Exit code 1 when a trace had to be left out.
     """
-    if batch % 2:
-        raise NovaError(f"--batch {batch}: an even number is expected: a query has two traces")
+    if batch % plans:
+        raise NovaError(f"--batch {batch}: a multiple of {plans} is expected, see --plans")
+    if len(strategies) >= plans:
+        raise NovaError(f"--plans {plans}: more than one is expected beside those of strategies")
+    from nova_core.strategies.base import load, takes_queries
+
+    for name in strategies:
+        if not takes_queries(load(name)):
+            raise NovaError(f"--strategy {name}: places joins of pairs only")
+    if "costream" in strategies:
+        if model is None:
+            raise NovaError("--strategy costream: name its --model, see `nova learn train`")
+        from nova_core.learned.model import load_model
+
+        load_model(model)
     from nova_harness.corpus.prepared import Settings
     from nova_harness.corpus.runner import Watcher, run_corpus
     from nova_testbed.inventory import read_inventory
@@ -117,7 +149,8 @@ def run(
         found = read_inventory(inventory)
         settings = Settings(
             seed=seed, batch=batch, inventory=found.name, hosts=hosts, warm_up_s=warm_up,
-            duration_s=duration, drain_s=drain, cores=cores,
+            duration_s=duration, drain_s=drain, cores=cores, plans=plans, strategies=strategies,
+            model="" if model is None else str(model.absolute()),
         )  # fmt: skip
         made = run_corpus(output, settings, traces, found, Watcher(progress.step, progress))
     finished = len(made.finished())
@@ -178,6 +211,27 @@ def check(traces: tuple[Path, ...], as_json: bool) -> None:
         for problem in report.problems:
             console.warn(problem)
     click.get_current_context().exit(1 if report.problems else 0)
+
+
+@corpus.command()
+@click.argument("traces", metavar="TRACES...", type=paths.INPUT, nargs=-1, required=True)
+@shared.json_option
+def compare(traces: tuple[Path, ...], as_json: bool) -> None:
+    """Compare the plans of strategies in TRACES with the other plans of their queries.
+
+    TRACES are of `nova corpus run --plans N --strategy S`. The first plan of a query is the one
+    that Costream's heuristic begins with; the best is of all that are no strategy's.
+    """
+    from nova_harness.corpus.compare import compared, summary_table
+
+    with shared.working():
+        found = compared(traces)
+    if as_json:
+        import msgspec
+
+        console.print_json({"comparisons": msgspec.to_builtins(found)})
+        return
+    console.show(summary_table(found))
 
 
 @corpus.command()

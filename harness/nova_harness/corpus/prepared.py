@@ -13,16 +13,13 @@ import numpy as np
 from nova_core.errors import InfeasibleError, NovaError
 from nova_harness.corpus.hardware import Hardware, random_ends, random_hardware, random_memory
 from nova_harness.corpus.random_queries import RandomQuery, random_query
-from nova_harness.corpus.ranges import MOST_SECONDS, RACK, Ranges
+from nova_harness.corpus.ranges import MOST_SECONDS, RACK, TRACES_PER_QUERY, Ranges
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
     from nova_core.model.query_plan import QueryPlan
 
 SETTINGS = "corpus.yaml"
-TRACES_PER_QUERY = 2
-"""A query's second trace has another plan of the same problem, or other hardware where there is no
-other plan."""
 REPEATED = 10
 """Every so many traces, one is run twice."""
 CANDIDATES = 16
@@ -51,6 +48,10 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
         drain_s: after it.
         cores: that hosts with something to do may use together.
         constants: of the simulator, as a digest; empty where hosts run it.
+        plans: traces of a query, each of another plan.
+        strategies: of which a query's last traces are plans. All plans of a query are on the same
+            hardware then, and the others keep Costream's rules.
+        model: file of Costream's model, where that is one of them.
     """
 
     corpus: Literal[1] = 1
@@ -63,6 +64,14 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
     drain_s: float
     cores: float
     constants: str = ""
+    plans: int = TRACES_PER_QUERY
+    strategies: tuple[str, ...] = ()
+    model: str = ""
+
+    @property
+    def candidates(self) -> int:
+        """Traces of a query whose plans are no strategy's."""
+        return self.plans - len(self.strategies)
 
 
 def begin_corpus(path: Path, settings: Settings) -> None:
@@ -98,10 +107,12 @@ class Item:
     Attributes:
         number: from 0.
         again: whether it is run once more.
+        plans: traces of its query.
     """
 
     number: int
     again: bool = False
+    plans: int = TRACES_PER_QUERY
 
     def id(self, seed: int) -> str:
         """Of the trace."""
@@ -110,22 +121,28 @@ class Item:
     @property
     def query(self) -> int:
         """Number of its query."""
-        return self.number // TRACES_PER_QUERY
+        return self.number // self.plans
+
+    @property
+    def turn(self) -> int:
+        """Its number among its query's, from 0."""
+        return self.number % self.plans
 
 
-def items_of(traces: int, batch: int) -> Iterator[list[Item]]:
+def items_of(traces: int, batch: int, plans: int = TRACES_PER_QUERY) -> Iterator[list[Item]]:
     """The traces of each batch.
 
     Args:
         traces: in all, without repetitions.
         batch: of one batch.
+        plans: of one query.
     """
     for first in range(0, traces, batch):
         found = []
         for number in range(first, min(first + batch, traces)):
-            found.append(Item(number))
+            found.append(Item(number, plans=plans))
             if number % REPEATED == REPEATED - 1:
-                found.append(Item(number, again=True))
+                found.append(Item(number, again=True, plans=plans))
         yield found
 
 
@@ -220,16 +237,23 @@ class Preparing:
         """One trace.
 
         Raises:
-            NovaError: where no draw of hardware fits the cores there are.
+            NovaError: where no draw of hardware fits the cores there are, or, with strategies to be
+                tried, where the query has no other plan.
         """
         query = random_query((self._settings.seed, _QUERY, item.query), self._load, self._ranges)
         group = self.groups[item.query % len(self.groups)]
-        turn = item.number % TRACES_PER_QUERY
+        s, turn = self._settings, item.turn
         hardware, plans = self._plans(query, group, item, 0)
-        if turn >= len(plans):
-            hardware, plans = self._plans(query, group, item, turn)
-        plan = plans[min(turn, len(plans) - 1)]
-        s = self._settings
+        if turn >= s.candidates:
+            plan = self._by_strategy(plans[0].problem, s.strategies[turn - s.candidates])
+        elif s.strategies:
+            if turn >= len(plans):
+                raise NovaError(f"its query has {len(plans)} different plans by Costream's rules")
+            plan = plans[turn]
+        else:
+            if turn >= len(plans):
+                hardware, plans = self._plans(query, group, item, turn)
+            plan = plans[min(turn, len(plans) - 1)]
         seconds = measured_s(query.slides_s, s.duration_s, MOST_SECONDS - s.warm_up_s)
         return Prepared(item, query, hardware, plan, seconds)
 
@@ -256,7 +280,7 @@ class Preparing:
         self, query: RandomQuery, group: Sequence[str], item: Item, turn: int
     ) -> tuple[Hardware, list[QueryPlan]]:
         """Hardware, and different plans that it has room for, up to one per trace of the query."""
-        name = f"{self._settings.seed}-q{item.query:06d}"
+        s, name = self._settings, f"{self._settings.seed}-q{item.query:06d}"
         for draw in range(DRAWS):
             rng = self._random(_HARDWARE, item.query, turn, draw)
             memory = {name: self.memory[name] for name in group}
@@ -266,15 +290,28 @@ class Preparing:
             rng = self._random(_PLAN, item.query, turn, draw)
             cpu = hardware.cpu()
             fitting = []
-            for plan in _random_plans(problem, rng):
+            # Strategies may use any host.
+            if s.strategies and sum(cpu.values()) > s.cores:
+                continue
+            anywhere = 0.0 if s.strategies else ANYWHERE
+            for plan in _random_plans(problem, rng, max(CANDIDATES, 2 * s.plans), anywhere):
                 made = Prepared(item, query, hardware, plan, 0.0)
-                if sum(cpu[name] for name in made.busy) <= self._settings.cores:
+                if sum(cpu[name] for name in made.busy) <= s.cores:
                     fitting.append(plan)
             if fitting:
-                return hardware, fitting[:TRACES_PER_QUERY]
-        raise InfeasibleError(
-            f"corpus: {self._settings.cores:g} cores are too few for a query's hosts", 0.0
-        )
+                return hardware, fitting[: s.candidates]
+        raise InfeasibleError(f"corpus: {s.cores:g} cores are too few for a query's hosts", 0.0)
+
+    def _by_strategy(self, problem: Problem, name: str) -> QueryPlan:
+        """What a strategy makes of a problem."""
+        from nova_core.model.query_plan import QueryPlan
+        from nova_core.strategies.base import create
+
+        # Other plans overload hosts as well.
+        own = {"costream": {"model": self._settings.model}, "nova": {"on_full": "spread"}}
+        plan = create(name, **own.get(name, {})).solve(problem)
+        assert isinstance(plan, QueryPlan)
+        return plan
 
     def _problem(
         self, query: RandomQuery, hardware: Hardware, nodes: Sequence[str], sink: str, name: str
@@ -285,17 +322,19 @@ class Preparing:
         return problem_of(document, self._path)
 
 
-def _random_plans(problem: Problem, rng: np.random.Generator) -> list[QueryPlan]:
-    """Different plans, in random order."""
+def _random_plans(
+    problem: Problem, rng: np.random.Generator, count: int, anywhere_share: float
+) -> list[QueryPlan]:
+    """Different plans, in random order; sometimes the first one keeps no rules."""
     from nova_core.learned.candidates import candidates, plan_of_nodes
     from nova_core.learned.graph import operators_of
     from nova_core.model.query_plan import QueryPlan
 
     graph = operators_of(problem)
-    found = candidates(problem, CANDIDATES, int(rng.integers(2**31)))
+    found = candidates(problem, count, int(rng.integers(2**31)))
     placed = [found.nodes(row) for row in rng.permutation(len(found)).tolist()]
     pinned = graph.graph.pinned()
-    if rng.random() < ANYWHERE:
+    if rng.random() < anywhere_share:
         anywhere = rng.integers(0, len(problem.nodes), len(pinned))
         placed.insert(0, np.where(pinned >= 0, pinned, anywhere))
     plans, seen = [], set()

@@ -10,6 +10,9 @@ MOST_BYTES = 6 << 20
 """Readings of a query, which travel with its job and are in the memory of its hosts."""
 MOST_SECONDS = 10
 """How long readings of a run may have to last."""
+TRACES_PER_QUERY = 2
+"""Where nothing else is said. A query's second trace has another plan of the same problem, or other
+hardware where there is no other plan."""
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ class CorpusRun:
             NovaError: naming what failed, again and again; what is finished is kept.
         """
         s = self.settings
-        batches = list(items_of(self.traces, s.batch))
+        batches = list(items_of(self.traces, s.batch, s.plans))
         total = sum(map(len, batches))
         with tempfile.TemporaryDirectory(prefix="nova-corpus-") as scratch:
             for number, items in enumerate(batches):
@@ -286,7 +286,8 @@ def run_corpus(
     corpus = CorpusRun(path, settings, traces, watcher)
     with reserved(inventory):
         begin_corpus(path, settings)
-        wanted = {one.id(settings.seed) for of in items_of(traces, settings.batch) for one in of}
+        batches = items_of(traces, settings.batch, settings.plans)
+        wanted = {one.id(settings.seed) for of in batches for one in of}
         if wanted <= corpus.finished():
             return corpus
         found = runner(ENGINE)

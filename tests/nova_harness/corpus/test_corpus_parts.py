@@ -355,7 +355,13 @@ def test_commands_check_and_merge(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["run", "x", "-n", "4", "--batch", "3"], "an even number is expected"),
+        (["run", "x", "-n", "4", "--batch", "3"], "a multiple of 2 is expected"),
+        (
+            ["run", "x", "-n", "4", "--strategy", "nova", "--strategy", "sink"],
+            "--plans 2: more than",
+        ),
+        (["run", "x", "-n", "4", "--strategy", "best"], "unknown 'best'"),
+        (["run", "x", "-n", "4", "--strategy", "costream"], "name its --model"),
         (["run", "x", "-n", "4", "--inventory", "virtual-5", "--hosts", "9"], "a query takes 9"),
         (["merge", "--output", "x.csv"], "a .parquet file is expected"),
     ],

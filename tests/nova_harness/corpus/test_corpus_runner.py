@@ -152,3 +152,23 @@ def test_a_run_in_which_nothing_works_ends(tmp_path: Path) -> None:
 def test_the_load_follows_the_share_of_failures(tmp_path: Path) -> None:
     corpus = run(tmp_path / "c", InstantEngine(), 4, batch=2)
     assert [corpus.load(batch) for batch in range(3)] == [3.0, 4.5, 6.75]
+
+
+def test_strategies_beside_other_plans_of_their_queries(tmp_path: Path) -> None:
+    corpus = run(
+        tmp_path / "c", InstantEngine(), 24, batch=12, plans=6, strategies=("nova", "sink")
+    )
+    rows = [row for row in read_traces([corpus.path]).to_pylist() if row["repeat_of"] is None]
+    assert len(rows) + sum("again" not in name for name in corpus.dropped) == 24
+    assert all("different plans by Costream's rules" in why for why in corpus.dropped.values())
+    by_query: dict[str, list[dict[str, object]]] = {}
+    for row in sorted(rows, key=lambda row: str(row["id"])):
+        by_query.setdefault(str(row["query"]), []).append(row)
+    assert len(by_query) == 4
+    for mine in by_query.values():
+        plans = [json.loads(str(row["plan"])) for row in mine]
+        assert len({row["problem"] for row in mine}) == 1
+        assert [plan["strategy"] for plan in plans[-2:]] == ["nova", "sink"]
+        others = [json.dumps(plan) for plan in plans[:-2]]
+        assert 1 <= len(set(others)) == len(others) <= 4
+        assert {plan["strategy"] for plan in plans[:-2]} == {"candidate"}
