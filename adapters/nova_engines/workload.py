@@ -72,10 +72,15 @@ class Pace:
             sequence += 1
         return sequence
 
-    def pack(self) -> bytes:
-        """For engines: first, due_us and rate of each part, as little-endian 64-bit floats."""
+    @property
+    def numbers(self) -> list[float]:
+        """For engines: first, due_us and rate of each part."""
         parts = zip(self.first, self.due_us, self.rate, strict=True)
-        return b"".join(struct.pack("<3d", *part) for part in parts)
+        return [float(number) for part in parts for number in part]
+
+    def pack(self) -> bytes:
+        """The same as little-endian 64-bit floats."""
+        return struct.pack(f"<{3 * len(self.first)}d", *self.numbers)
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ class SourceStream:
             the epoch.
         group: Kafka's consumer group, for which is committed what has been read; none without.
         connect_s: for how long to try to connect to a socket, s; then the job fails.
-        surges: times in which a replay has another rate; on Flink only.
+        surges: times in which a replay has another rate; on Flink and Storm.
     """
 
     source: str
@@ -220,8 +225,8 @@ class Workload:
         buffer_timeout_ms: how long a tuple may wait for the watermark with which it is sent.
         strict: whether what comes from a socket or broker and is no tuple of its source ends the
             job; otherwise it is counted and kept aside.
-        control: absolute path of a directory on the sources' hosts where replays on Flink are told
-            when to begin and end (`nova_flink.handover`); without, they begin at ``start_ms``.
+        control: absolute path of a directory on the sources' hosts where replays are told
+            when to begin and end (`nova_engines.handover`); without, they begin at ``start_ms``.
         checkpoint_ms: Flink starts a job of replays that has failed again by itself, from the
             state it keeps so often; 0: a failed job ends.
     """

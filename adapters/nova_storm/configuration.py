@@ -15,6 +15,8 @@ from nova_core.errors import NovaError
 SCHEDULER = "nova.storm.PlanScheduler"
 NODE = "nova.node"
 PLACEMENT = "nova.placement"
+# As Control.java calls it.
+CONTROL = "nova.control"
 # Daemons do little but have many threads.
 DAEMON_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss512k")
 HEAP_MB = {"zookeeper": 64, "nimbus": 256, "supervisor": 128}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
 from nova_engines.dataflow import FILTER, JOIN, RELAY, SELECT, SINK, SOURCE, Dataflow, Operator
-from nova_storm.configuration import PLACEMENT
+from nova_storm.configuration import CONTROL, PLACEMENT
 
 if TYPE_CHECKING:
     from nova_engines.query_flow import QueryFlow
@@ -60,7 +60,8 @@ def topology(
             bolts.append(component(one.name, "WindowJoin", arguments))
         elif one.kind == SINK:
             bolts.append(component(one.name, "ResultSink", [files[one.name]]))
-    return document(name, dataflow, spouts, bolts, configuration or {})
+    control = {CONTROL: workload.control} if workload.control else {}
+    return document(name, dataflow, spouts, bolts, control | (configuration or {}))
 
 
 def document(
@@ -114,7 +115,7 @@ def component(name: str, kind: str, arguments: list[Any]) -> dict[str, Any]:
 
 def _source(one: Operator, workload: Workload) -> list[Any]:
     number = workload.index(one.source)
-    stream = workload.sources[number]
+    stream, count = workload.sources[number], workload.count_of(number)
     if stream.kind != "replay":
         raise NovaError(
             f"workload: source {stream.source!r}: kind {stream.kind!r}: on Storm sources replay; "
@@ -124,9 +125,9 @@ def _source(one: Operator, workload: Workload) -> list[Any]:
         number,
         [] if stream.path else list(stream.values),
         stream.path or "",
-        stream.rate,
+        stream.pace.numbers,
         workload.start_ms or START,
-        -1 if workload.count is None else workload.count,
+        -1 if count is None else count,
         workload.window_ms,
         workload.watermark_ms,
     ]

@@ -13,11 +13,12 @@ from random_plans import random_plan, workload_of
 from nova_core.model import Plan
 from nova_engines import results
 from nova_engines.dataflow import from_plan
+from nova_engines.handover import Handover, HandoverError, Ledger, Share, only_one
+from nova_engines.source_orders import ControlledJob, LocalFiles, Order, tell
 from nova_engines.workload import Workload
 from nova_flink.client import Client
-from nova_flink.handover import Handover, HandoverError, Ledger, Share, only_one
+from nova_flink.controlled_jobs import FlinkJobs
 from nova_flink.local_cluster import LocalCluster
-from nova_flink.source_orders import ControlledJob, LocalFiles, Order, tell
 from nova_flink.verification import await_running
 from nova_workloads.reference import Reference, Results
 from nova_workloads.schedule import Schedule, Tuples, all_tuples
@@ -99,7 +100,7 @@ def test_planned_broken_off_and_after_a_failure(
     flows = replace(flows, count=None, control=str(tmp_path / "orders"))
     jobs, rest, files = Jobs(cluster, client, tmp_path, flows), cluster.rest, LocalFiles()
     ledger = tmp_path / "ledger"
-    control = Handover(rest, files, ledger)
+    control = Handover(FlinkJobs(rest), files, ledger)
     first = jobs.deploy(one, "first")
     begin = boundary(500)
     control.first(first, WINDOW_MS, begin)
@@ -123,10 +124,10 @@ def test_planned_broken_off_and_after_a_failure(
     # Killed when it was final: it is finished.
     second = jobs.deploy(other, "second")
     with monkeypatch.context() as patch:
-        patch.setattr("nova_flink.handover.tell_end", killed)
+        patch.setattr("nova_engines.handover.tell_end", killed)
         with pytest.raises(KeyboardInterrupt):
             control.plan(second)
-    assert Handover(rest, files, ledger).settle()
+    assert Handover(FlinkJobs(rest), files, ledger).settle()
     assert rest.job(first.job)["state"] == "FINISHED"
 
     # Undisturbed, back to the first plan.

@@ -17,8 +17,8 @@ from nova_core.model.verify import verify
 from nova_engines.dataflow import from_plan
 from nova_harness.control import sensing
 from nova_harness.control.deciding import Decider, Seen, Tuning, moves_of, node_row
-from nova_harness.control.joins_watch import BUSY, RECEIVED, JoinsWatch
 from nova_harness.control.sensing import HostView, HostWatch, Processes
+from nova_harness.engines.flink_watch import BUSY, RECEIVED, JoinsWatch
 from nova_testbed.probing import ClockOffset
 
 TUNING = Tuning(lasting_s=4, cooldown_s=10, stable_s=15, memory_s=60)
@@ -322,3 +322,21 @@ def test_readings_are_smoothed() -> None:
     watch.take(f"@ 16.00\n{stat(1, 'x', 1, 280).decode()}\n.\n".encode())
     assert watch.view.taken == pytest.approx(0.2 + 0.4 * (1.0 - 0.2))
     assert watch.view.alive is False
+
+
+@pytest.mark.parametrize(
+    ("lines", "alive", "works"),
+    [
+        ([stat(7, "java", 7, 0), stat(8, "java", 7, 0)], True, True),
+        ([stat(7, "java", 7, 0), stat(9, "java", 7, 0)], True, False),
+        ([stat(8, "java", 8, 0)], False, True),
+        ([stat(7, "java", 7, 0), stat(8, "java", 7, 0), b"one lost"], True, False),
+        ([stat(7, "java", 7, 0), stat(8, "java", 7, 0), b"one-more lost"], True, True),
+    ],
+)
+def test_processes_of_an_engine_and_of_its_job(
+    lines: list[bytes], alive: bool, works: bool
+) -> None:
+    watch = HostWatch(HostView(cores=0.5), {7})
+    watch.take(b"\n".join([b"@ 1.00", *lines, b".", b""]))
+    assert (watch.view.alive, watch.works("one", {8})) == (alive, works)

@@ -13,11 +13,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from needs import need_namespaces
 
 from nova_core.errors import NovaError
 from nova_flink.home import FlinkHome
-from nova_harness.control.disturbances import Disturbance, Disturbing, Script, ScriptError
+from nova_harness.commands.control import control
+from nova_harness.control.disturbances import (
+    Disturbance,
+    Disturbing,
+    Script,
+    ScriptError,
+    random_script,
+)
 from nova_harness.engines.flink import TASK_MANAGER, FlinkDeployment
 from nova_testbed.host import Host
 from nova_testbed.hosts import Hosts, connect
@@ -74,6 +82,25 @@ def test_a_script_that_cannot_be_followed(
     with pytest.raises(Exception, match=r"(?s).*") as raised:
         Script.read(script(tmp_path, event), inventory_of(tmp_path))
     assert said in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_random_disturbances(tmp_path: Path) -> None:
+    """They come one after the other, and from a seed; the command's file is a script."""
+    inventory, file = inventory_of(tmp_path), tmp_path / "disturbances.yaml"
+    made = random_script(inventory, 600, 3)
+    assert made == random_script(inventory, 600, 3) != random_script(inventory, 600, 4)
+    ends = [one.at + (one.last or 0) for one in made.events]
+    assert len(made.events) > 5 and ends[-1] <= 600
+    assert all(one.at > end for one, end in zip(made.events[1:], ends, strict=False))
+    assert {one.host for one in made.events} == {"near"}
+    arguments = ["-i", str(tmp_path / "rack.yaml"), "--for", "600", "--seed", "3", "-o", str(file)]
+    answer = CliRunner().invoke(control, ["script", *arguments])
+    assert answer.exit_code == 0, answer.output
+    assert Script.read(file, inventory) == made
+    with pytest.raises(ScriptError, match="10 s: too short"):
+        random_script(inventory, 10, 3)
+    with pytest.raises(ScriptError, match="no host of role worker"):
+        random_script(inventory_of(tmp_path, virtual=False), 600, 3)
 
 
 def test_only_virtual_hosts_can_be_changed(tmp_path: Path) -> None:
@@ -191,7 +218,7 @@ def test_hosts_feel_what_a_script_says(hosts: Hosts, tmp_path: Path) -> None:
         ("disturbed", "the worker on near hangs, for 1 s"),
         ("over", "the worker on near hangs, for 1 s"),
         ("disturbed", "the worker on near is killed"),
-        ("failed", "not disturbed: near: has no worker of Flink's"),
+        ("failed", "not disturbed: near: Flink has no worker there"),
     ]
     # What lasts is undone at the end.
     assert cores(rack) == 0.25

@@ -1,30 +1,31 @@
 """Controllers that are killed at every step, are two, or wait for hosts that do not answer.
 
-Flink and the hosts are a model (``flink_world.py``); real ones are in ``test_control_e2e.py``.
+The engine and hosts are a model (``engine_world.py``); real ones are in ``test_control_e2e.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from control_hosts import ENDS, placed_join
-from flink_world import WINDOW_MS, Job, Killed, Source, World, check_exactly_once, worlds
+from engine_world import WINDOW_MS, Job, Killed, Source, World, check_exactly_once, worlds
 
 from nova_core.errors import NovaError
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
-from nova_engines.dataflow import from_plan
+from nova_engines.dataflow import Dataflow, from_plan
+from nova_engines.handover import FINISHED, RUNNING
+from nova_engines.source_orders import ControlledJob
 from nova_engines.workload import SourceStream, Workload
-from nova_flink.names import task_manager
 from nova_harness.control import controller as controlling
-from nova_harness.control.controller import LEDGER, Controller, Entry
+from nova_harness.control.controller import LEDGER, Controller, Entry, pause
 from nova_harness.control.deciding import Tuning
 from nova_harness.control.sensing import HostView
-from nova_harness.engines.base import JobState
+from nova_harness.engines.base import JobSeen, JobState
 
 WORKERS = {"near": 18.0, "far": 15.0}
 HOSTS = (*ENDS, *WORKERS)
@@ -32,15 +33,20 @@ TUNING = Tuning(lasting_s=1, cooldown_s=1)
 
 
 class Engine:
-    """Flink on hosts of a model, as far as a controller uses it.
+    """An engine on hosts of a model, as far as a controller uses it.
+
+    Args:
+        world: of the hosts.
+        ends_failed_jobs: as Flink does; Storm does not.
 
     Attributes:
         views: what its sensor tells of hosts.
         gone: hosts without a worker.
     """
 
-    def __init__(self, world: World) -> None:
-        self.world, self.rest = world, self
+    def __init__(self, world: World, *, ends_failed_jobs: bool = True) -> None:
+        self.world, self.controlled_jobs = world, world
+        world.ends_failed_jobs = ends_failed_jobs
         self.views = {name: HostView(1.0, 0.0, alive=True) for name in HOSTS}
         self.gone: set[str] = set()
         self.names: dict[str, str] = {}
@@ -51,6 +57,7 @@ class Engine:
             prepare_results=lambda: None,
             start_worker=lambda name: None,
             PROCESSES=(),
+            ENGINE="The engine",
         )
 
     def submit(self, plan: Plan, workload: Workload, name: str, results: str) -> Any:
@@ -66,26 +73,40 @@ class Engine:
 
     def jobs(self) -> Any:
         return [
-            JobState(job, self.names[job], one.state, own=True, runs=one.state == "RUNNING")
+            JobState(
+                job, self.names[job], one.state, own=True, runs=one.state in ("RUNNING", "BROKEN")
+            )
             for job, one in self.world.jobs_.items()
         ]
 
     def stop(self, job: str) -> str:
-        return self.world.cancel(job)
+        return self.world.end(job)
 
-    # As its REST interface.
+    def lose(self, host: str) -> None:
+        """The host's worker ends, and with it the job that has a part there."""
+        self.gone.add(host)
+        for one in self.world.jobs_.values():
+            if one.state == "RUNNING":
+                one.state = "FAILED" if self.world.ends_failed_jobs else "BROKEN"
 
-    def job(self, name: str) -> dict[str, Any]:
-        return {**self.world.job(name), "vertices": []}
+    def watch(self, job: ControlledJob, dataflow: Dataflow) -> Any:
+        def look(now: float) -> JobSeen:
+            state = self.world.state(job)
+            if self.world.ends_failed_jobs:
+                return JobSeen(state, set(HOSTS) - self.gone)
+            # Only hosts tell that it has failed.
+            return JobSeen(FINISHED if state == FINISHED else RUNNING)
 
-    def task_managers(self) -> set[str]:
-        return {task_manager(name) for name in HOSTS if name not in self.gone}
+        return SimpleNamespace(look=look)
 
-    def exceptions(self, job: str) -> list[str]:
-        return ["a worker was lost"]
+    def processes(self, job: ControlledJob, nodes: Sequence[str]) -> dict[str, set[int]]:
+        return {}
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.world, name)
+    def misses(self, node: str) -> bool:
+        return node in self.gone
+
+    def why(self, job: ControlledJob) -> str:
+        return "a worker was lost"
 
 
 class Hosts:
@@ -111,9 +132,13 @@ class Sensor:
         now = self.engine.world.now / 1000
         for name, view in self.engine.views.items():
             view.read_at, view.alive = now, name not in self.engine.gone
+            view.works = view.alive
         return self.engine.views
 
     def expect(self, name: str, sessions: set[int]) -> None:
+        pass
+
+    def follow(self, job: str, workers: dict[str, set[int]]) -> None:
         pass
 
     def close(self) -> None:
@@ -196,8 +221,11 @@ def begin(
     return begun
 
 
-def test_load_and_a_lost_worker(world: Callable[[], World], begin: Begin) -> None:
-    engine = Engine(world())
+@pytest.mark.parametrize("ends_failed_jobs", [True, False])
+def test_load_and_a_lost_worker(
+    ends_failed_jobs: bool, world: Callable[[], World], begin: Begin
+) -> None:
+    engine = Engine(world(), ends_failed_jobs=ends_failed_jobs)
     one = begin(engine)
     one.run(5)
     assert one.kinds == ["deployed"]
@@ -205,25 +233,46 @@ def test_load_and_a_lost_worker(world: Callable[[], World], begin: Begin) -> Non
     one.run(5)
     assert one.kinds == ["deployed", "noticed", "handed-over"]
     engine.views["near"].taken = 0.0
-    engine.gone.add("far")
-    engine.world.jobs_["control-2"].state = "FAILED"
+    engine.lose("far")
     one.run(5)
     assert one.kinds[3:] == ["noticed", "failed", "recovered", "noticed"]
     assert one.check() == 3
 
 
-@pytest.mark.parametrize("lost", [False, True])
-def test_killed_at_every_step(lost: bool, world: Callable[[], World], begin: Begin) -> None:
+def test_a_pause(world: Callable[[], World], begin: Begin) -> None:
+    """Nothing moves by choice; what is lost is joined elsewhere all the same."""
+    engine = Engine(world())
+    one = begin(engine)
+    one.run(3)
+    pause(one.directory, paused=True)
+    engine.views["near"].taken = 0.8
+    one.run(10)
+    assert one.kinds == ["deployed", "noticed", "waiting"]
+    pause(one.directory, paused=False)
+    one.run(5)
+    assert one.kinds[3:] == ["handed-over"]
+    pause(one.directory, paused=True)
+    engine.lose("far")
+    one.run(5)
+    assert "recovered" in one.kinds[4:]
+    assert one.check() == 3
+    with pytest.raises(NovaError, match="holds no state of"):
+        pause(one.directory.parent, paused=True)
+
+
+@pytest.mark.parametrize(("lost", "ends_failed_jobs"), [(False, True), (True, True), (True, False)])
+def test_killed_at_every_step(
+    lost: bool, ends_failed_jobs: bool, world: Callable[[], World], begin: Begin
+) -> None:
     """While it hands over, or joins anew after a failure; another one goes on."""
     jobs, fatal, killed, engines = set(), 0, True, []
     while killed:
-        engine = Engine(world())
+        engine = Engine(world(), ends_failed_jobs=ends_failed_jobs)
         engines.append(engine)  # so that no two have the same identity
         one = begin(engine)
         one.run(3)
         if lost:
-            engine.gone.add("near")
-            engine.world.jobs_["control-1"].state = "FAILED"
+            engine.lose("near")
         else:
             engine.views["near"].taken = 0.8
             one.run(0.5)

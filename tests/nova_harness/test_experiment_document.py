@@ -67,7 +67,11 @@ def test_experiments_that_come_with_nova_can_be_read(name: str) -> None:
             "checkpoint_s: only",
         ),
         (f"strategies: [nova]\n{KILL}", "kill: would end the jobs of nova; settings.checkpoint_s"),
-        (f"strategies: [nova]\nengine: storm\n{KILL}", "kill: only with engine flink"),
+        (f"strategies: [nova]\nengine: spark\n{KILL}", "kill: only with engine flink or storm"),
+        (
+            "strategies: [{name: nova, scheduled_by: controller}]\nengine: spark",
+            "controller: only for joins with engine flink or storm",
+        ),
     ],
 )
 def test_mistakes_are_told_with_the_field(tmp_path: Path, line: str, told: str) -> None:

@@ -12,14 +12,21 @@ import click
 from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
-from nova_core.numbers import NumberRange
-from nova_harness.commands.cluster import flow_options, on_hosts, refuse_unknown, workload_for
+from nova_core.numbers import NumberRange, at_least
+from nova_harness.commands.cluster import (
+    engine_option,
+    flow_options,
+    on_hosts,
+    refuse_unknown,
+    workload_for,
+)
 from nova_testbed.commands import shared as testbed
 
 if TYPE_CHECKING:
     from nova_harness.control.controller import Controller
     from nova_harness.control.outcome import Outcome
     from nova_harness.control.watching import Watching
+    from nova_harness.engines.base import ControlledEngine
 
 state_option = click.option(
     "--state",
@@ -100,6 +107,7 @@ tell_options = shared.together(
 @control.command()
 @click.argument("problem", type=paths.INPUT)
 @click.argument("plan", type=paths.INPUT)
+@engine_option
 @testbed.inventory_option
 @state_option
 @flow_options
@@ -123,6 +131,7 @@ tell_options = shared.together(
 def run(
     problem: Path,
     plan: Path,
+    name: str,
     place: str,
     state: Path,
     flow: dict[str, Any],
@@ -132,9 +141,9 @@ def run(
     dry_run: bool,
     tell: dict[str, Any],
 ) -> None:
-    """Run PLAN with Flink on the hosts, and replace it while it runs as they change.
+    """Run PLAN with Flink or Storm on the hosts, and replace it while it runs as they change.
 
-    Looks at hosts' CPU, at Flink's workers and at joins that fall behind; moves joins to other
+    Looks at hosts' CPU, at the engine's workers and at joins that fall behind; moves joins to other
     hosts at a window's end; deploys anew after a failure. The engine is brought up unless it runs.
     With a --state directory that is there, goes on with its job. Exit code 1 when results were
     lost, doubled or wrong.
@@ -157,7 +166,7 @@ def run(
         controlled(state),
         watching(lines=tell["as_json"]) as shown,
         _page(tell["listen"], shown),
-        _engine(place, state, miss_after) as engine,
+        _engine(name, place, state, miss_after) as engine,
     ):
         refuse_unknown(decided, engine)
         refuse_clocks(engine.deployment.hosts)
@@ -177,11 +186,67 @@ def run(
     click.get_current_context().exit(0 if answer["exact"] else 1)
 
 
+@control.command()
+@state_option
+def pause(state: Path) -> None:
+    """Have the controller move nothing by choice; joins of hosts that are lost still move."""
+    from nova_harness.control import controller
+
+    controller.pause(state, paused=True)
+    console.say("paused; `nova control resume` ends it")
+
+
+@control.command()
+@state_option
+def resume(state: Path) -> None:
+    """End a pause."""
+    from nova_harness.control import controller
+
+    controller.pause(state, paused=False)
+
+
+@control.command()
+@testbed.inventory_option
+@click.option(
+    "--for",
+    "seconds",
+    type=NumberRange(min=0, min_open=True),
+    default=1800.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Until the last one is over.",
+)
+@click.option("--seed", type=at_least(0), default=0, show_default=True)
+@click.option(
+    "--output", "-o", type=paths.OUTPUT, default=Path("disturbances.yaml"), show_default=True
+)
+def script(place: str, seconds: float, seed: int, output: Path) -> None:
+    """Write a script of random disturbances for `nova control run --disturb`.
+
+    Load, less CPU, longer or cut links, killed and hanging workers, one after the other, on hosts
+    without sources and sinks. Real hosts get load, killed and hanging workers only.
+    """
+    import msgspec
+    import yaml
+
+    from nova_core.model.files import write_text
+    from nova_harness.control.disturbances import random_script
+
+    made = random_script(testbed.read(place), seconds, seed)
+    document = msgspec.to_builtins(made)
+    document["events"] = [
+        {name: value for name, value in event.items() if value is not None}
+        for event in document["events"]
+    ]
+    write_text(output, yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+    console.say(f"{len(made.events)} disturbances written to {output}")
+
+
 def _outcome(
     controller: Controller, problem: Any, end_ms: int, results: Path | None
 ) -> dict[str, Any]:
     """What came of a job that has ended, and its results as a file."""
-    from nova_flink.handover import Ledger
+    from nova_engines.handover import Ledger
     from nova_harness.control.controller import LEDGER
     from nova_harness.control.outcome import outcome, write_csv
 
@@ -211,15 +276,21 @@ def _answer(found: Outcome, jobs: int) -> dict[str, Any]:
 
 
 @contextmanager
-def _engine(place: str, state: Path, miss_after: float) -> Iterator[Any]:
-    """Flink, up on the inventory's hosts, and under their limits."""
+def _engine(name: str, place: str, state: Path, miss_after: float) -> Iterator[ControlledEngine]:
+    """The engine, up on the inventory's hosts, and under their limits."""
     from nova_harness.control.controller import LEDGER
+    from nova_harness.engines.base import ControlledEngine, names, runner
 
     # To bring it up would begin with ending it, where a worker is missing: a job may run.
     goes_on = (state / LEDGER).exists()
-    with on_hosts("flink", place, prepare=not goes_on) as (engine, limits):
-        flink: Any = engine.deployment
-        flink.miss_after(miss_after)
+    if not runner(name).controlled:
+        raise NovaError(
+            f"--engine {name}: its jobs cannot be controlled; those of "
+            f"{' and '.join(one for one in names() if runner(one).controlled)} can"
+        )
+    with on_hosts(name, place, prepare=not goes_on) as (engine, limits):
+        assert isinstance(engine, ControlledEngine)
+        engine.miss_after(miss_after)
         if not goes_on:
             with limits.off():
                 engine.up(console.say)

@@ -18,42 +18,40 @@ from nova_core.errors import NovaError
 from nova_core.model.files import make_directory, read_plan, read_problem, write_plan, write_text
 from nova_core.model.files import write_problem as write_problem_file
 from nova_engines.dataflow import Dataflow, from_plan
+from nova_engines.handover import FAILED, FINISHED, Handover, HandoverError, Ledger, only_one
 from nova_engines.names import OWN_JOBS
+from nova_engines.source_orders import ControlledJob
 from nova_engines.workload import Workload
-from nova_flink.handover import Handover, Ledger, only_one
-from nova_flink.names import task_manager
-from nova_flink.rest import ENDED, FlinkError
-from nova_flink.source_orders import ControlledJob, Order, tell
 from nova_harness.control.arrivals import Arrival, ArrivalsWatch
 from nova_harness.control.deciding import Decider, Decision, Seen, Tuning, moves_of
 from nova_harness.control.disturbances import Disturbing, Script
-from nova_harness.control.host_files import HostFiles
-from nova_harness.control.joins_watch import JoinsWatch
-from nova_harness.control.sensing import HostSensor, HostView
+from nova_harness.control.sensing import STALE_S, HostSensor, HostView
+from nova_harness.engines.host_files import HostFiles
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
-    from nova_flink.handover import Share
-    from nova_harness.engines.flink import FlinkEngine
+    from nova_engines.handover import Share
+    from nova_harness.engines.base import ControlledEngine, JobSeen, JobState, JobWatch
 
 TICK_S = 0.5
 # A job has failed: so long is waited until it is known which host was lost.
 LEARN_S = 8.0
-# What names of controlled jobs begin with.
-JOB_NAME = f"{OWN_JOBS}control-"
+# What names of controlled jobs begin with, after the word that all of Nova's begin with.
+JOB_NAME = "control-"
 # Sources of the first job begin so long after they are told.
 BEGIN_MS = 1500
 # What could not be done is tried again after so long.
 AGAIN_S = 5.0
 # A worker process that was lost is started again after so long, twice as long each time.
 REVIVE_S = 2.0
-LEDGER, DECISIONS, WORKLOAD, PROBLEM, JOBS = (
+LEDGER, DECISIONS, WORKLOAD, PROBLEM, JOBS, PAUSED = (
     "ledger.json",
     "decisions.jsonl",
     "workload.json",
     "problem.json",
     "jobs",
+    "paused",
 )
 
 
@@ -87,12 +85,7 @@ class _Running:
     job: ControlledJob
     plan: Plan
     dataflow: Dataflow
-    watch: JoinsWatch
-
-    @classmethod
-    def of(cls, job: ControlledJob, plan: Plan, dataflow: Dataflow) -> _Running:
-        """With nothing seen of it yet."""
-        return cls(job, plan, dataflow, JoinsWatch(dataflow))
+    watch: JobWatch
 
 
 @dataclass
@@ -110,7 +103,7 @@ class Controller:
     and the log; a controller that finds one goes on with it.
 
     Args:
-        engine: Flink on connected hosts, up.
+        engine: on connected hosts, up.
         directory: of its state; one controller at a time uses it.
         tuning: when to act.
         note: is told every line of the log.
@@ -125,7 +118,7 @@ class Controller:
 
     def __init__(
         self,
-        engine: FlinkEngine,
+        engine: ControlledEngine,
         directory: Path,
         tuning: Tuning,
         note: Callable[[Entry], None],
@@ -134,10 +127,10 @@ class Controller:
     ) -> None:
         self.engine, self.directory, self.tuning = engine, directory, tuning
         self.dry_run, self._note = dry_run, note
-        self.rest, self.deployment = engine.rest, engine.deployment
+        self.deployment = engine.deployment
         self.hosts = engine.deployment.hosts
         self.files = HostFiles(self.hosts)
-        self.handover = Handover(self.rest, self.files, directory / LEDGER)
+        self.handover = Handover(engine.controlled_jobs, self.files, directory / LEDGER)
         self.decider: Decider
         self.running: _Running
         self.workload: Workload
@@ -151,6 +144,11 @@ class Controller:
         self._failed_at: float | None = None
         self._next_try = -math.inf
         self._revivals: dict[str, _Trial] = {}
+        self._told_failed = False
+        self._unsure = True
+        self._looked_at = -math.inf
+        self._awake_at = -math.inf
+        self._followed = False
         self._last_text = ""
         self.finished = False
 
@@ -178,7 +176,7 @@ class Controller:
         sessions = self.hosts.map(lambda host: self._sessions(host.name))
         self._sensor = HostSensor(self.hosts, sessions, self.workload.control)
         self._arrivals = ArrivalsWatch(self.hosts)
-        self._arrivals.follow(self.running.job.results)
+        self._follow_job()
 
     def _first(self, problem: Problem, plan: Plan, workload: Workload) -> None:
         make_directory(self.directory / JOBS)
@@ -194,7 +192,7 @@ class Controller:
         write_problem_file(problem, self.directory / PROBLEM)
         begun = time.monotonic()
         for job in self.engine.jobs():
-            if job.runs and job.name.startswith(JOB_NAME):
+            if job.runs and _controlled(job):
                 raise NovaError(
                     f"{job.name} ({job.job}) runs already: go on with the --state of its "
                     "controller, or end it with `nova cluster stop`"
@@ -217,19 +215,28 @@ class Controller:
             raise NovaError(f"{self.directory}: is of another problem; use another --state")
         self.workload = Workload.read(self.directory / WORKLOAD)
         last = Ledger.read(self.directory / LEDGER).shares[-1].job.job
-        if all(job.job != last for job in self.engine.jobs()):
+        # Others forget jobs that were killed.
+        keeps = self.handover.jobs.ends_failed_jobs
+        if keeps and all(job.job != last for job in self.engine.jobs()):
             raise NovaError(
-                f"{self.directory}: its job {last} is not there any more: Flink was ended since; "
-                "begin anew with another --state"
+                f"{self.directory}: its job {last} is not there any more: "
+                f"{self.deployment.ENGINE} was ended since; begin anew with another --state"
             )
-        settled = self.handover.settle()
+        settled = True
+        try:
+            settled = self.handover.settle()
+        except HandoverError as error:
+            # Settled, but without a job that runs: another one takes over.
+            if Ledger.read(self.directory / LEDGER).handing is not None:
+                raise
+            self._say("failed", str(error))
         ledger = Ledger.read(self.directory / LEDGER)
         share = ledger.shares[-1]
         if ledger.end_ms is not None:
             self.finished = True
-        elif self.rest.job(share.job.job)["state"] not in ENDED:
+        else:
             # Another controller may not have told it to begin, or have begun to end it.
-            tell(self.files, share.job, Order(share.begin_ms))
+            self.handover.tell_again(share)
         self._end_strays()
         self.running = self._known(share)
         self.decider = Decider(problem, self.running.plan, self.tuning)
@@ -243,18 +250,20 @@ class Controller:
         """
         known = Ledger.read(self.directory / LEDGER).jobs
         for job in self.engine.jobs():
-            if job.runs and job.name.startswith(JOB_NAME) and job.job not in known:
+            if job.runs and _controlled(job) and job.job not in known:
                 self.engine.stop(job.job)
 
     def _known(self, share: Share) -> _Running:
         """A job that another controller has deployed."""
         plan = self.plan_of(share)
-        return _Running.of(share.job, plan, from_plan(plan, plan.problem, self.workload))
+        return self._running(share.job, plan, from_plan(plan, plan.problem, self.workload))
+
+    def _running(self, job: ControlledJob, plan: Plan, dataflow: Dataflow) -> _Running:
+        return _Running(job, plan, dataflow, self.engine.watch(job, dataflow))
 
     def plan_of(self, share: Share) -> Plan:
         """The plan of a job of the ledger, and its problem as hosts were then."""
-        name = Path(share.job.results[0][1]).name
-        at = self.directory / JOBS
+        name, at = _name(share.job), self.directory / JOBS
         return read_plan(at / f"{name}.json", read_problem(at / f"{name}.problem.json"))
 
     # --- the loop -------------------------------------------------------------------------------
@@ -274,7 +283,8 @@ class Controller:
             begun = time.monotonic()
             try:
                 self.look()
-            except (FlinkError, NovaError) as error:
+            except NovaError as error:
+                self._unsure = True
                 self._once("failed", str(error))
             show(self)
             time.sleep(max(0.0, min(begun + TICK_S, until) - time.monotonic()))
@@ -308,19 +318,34 @@ class Controller:
     def look(self) -> None:
         """Look once, and do what follows."""
         self._settle()
+        if self._unsure:
+            self._catch_up()
+        if not self._followed:
+            self._follow_processes()
         now = time.monotonic()
-        status = self.rest.job(self.running.job.job)
+        if now - self._looked_at > STALE_S:
+            # It was stopped, or had much to do: what has come since is read first.
+            self._awake_at = now + STALE_S
+        self._looked_at = now
+        status = self.running.watch.look(now)
         seen = self._seen(status, now)
         for decision in self.decider.decide(seen, now, self._rates()):
             self._follow(decision)
         self._revive(seen, now)
-        state = str(status["state"])
-        if state in ENDED and state != "FINISHED":
+        nodes, views = self.running.dataflow.nodes, self.views()
+        ends = self.handover.jobs.ends_failed_jobs
+        # An engine's coordinator may be gone while the job goes on.
+        lost = any(not (seen[n].up if ends else self._there(n, views[n], status)) for n in nodes)
+        if status.state == FAILED or self._failed_at is not None:
             self._recover(seen, now)
-        elif state == "FINISHED":
+        elif status.state == FINISHED:
             self.finished = True
-        elif any(not seen[node].up for node in self.running.dataflow.nodes):
-            self._once("waiting", "for Flink to miss what it has lost")
+        elif lost and ends:
+            self._once("waiting", f"for {self.deployment.ENGINE} to miss what it has lost")
+        elif lost:
+            self._recover(seen, now)
+        elif self._next_plan is not None and (self.directory / PAUSED).exists():
+            self._once("waiting", "paused: joins that should move stay until `nova control resume`")
         elif self._next_plan is not None and self._may_move(now):
             self._hand_over(now)
 
@@ -333,14 +358,22 @@ class Controller:
         calm = now - self._moved_at > self.tuning.cooldown_s
         return calm and (waited or not self.decider.confirming)
 
-    def _seen(self, job: Mapping[str, Any], now: float) -> dict[str, Seen]:
-        listed = self.rest.task_managers()
-        slow = self.running.watch.look(job, now) if job["state"] == "RUNNING" else {}
+    def _there(self, name: str, view: HostView, job: JobSeen) -> bool:
+        """Whether a host's part of the job, if any, works."""
+        if job.workers is not None:
+            there = name in job.workers
+        else:
+            # Where nobody else misses hosts, silence has to do.
+            now, patience = time.monotonic(), max(STALE_S, job.silence_s)
+            there = now < self._awake_at or now - view.read_at < patience
+        return there and view.works is not False
+
+    def _seen(self, job: JobSeen, now: float) -> dict[str, Seen]:
         return {
             name: Seen(
-                up=task_manager(name) in listed and view.alive is not False,
+                up=self._there(name, view, job) and view.alive is not False,
                 share=None if view.silent(now) or view.taken is None else view.share,
-                saturated=slow.get(name),
+                saturated=job.saturated.get(name),
             )
             for name, view in self.views().items()
         }
@@ -376,19 +409,19 @@ class Controller:
         """A job of a plan, all of which runs and waits for its orders."""
         at = self.directory / JOBS
         number = sum(1 for _ in at.glob("*.problem.json")) + 1
-        name = f"{JOB_NAME}{number}".removeprefix(OWN_JOBS)
+        name = f"{JOB_NAME}{number}"
         write_problem_file(plan.problem, at / f"{name}.problem.json")
         write_plan(plan, at / f"{name}.json")
         job = self.engine.submit(plan, self.workload, f"{OWN_JOBS}{name}", name)
+        file = self.deployment.result_file(name)
+        controlled = ControlledJob.of(job.name, job.dataflow, self.workload, file)
         try:
             job.await_running()
         except BaseException:
             with suppress(NovaError):
-                self.rest.cancel(job.name)
+                self.handover.jobs.cancel(controlled)
             raise
-        file = self.deployment.result_file(name)
-        controlled = ControlledJob.of(job.name, job.dataflow, self.workload, file)
-        return _Running.of(controlled, plan, job.dataflow)
+        return self._running(controlled, plan, job.dataflow)
 
     def _settle(self) -> None:
         """Finish or take back a hand-over in which something did not answer."""
@@ -398,9 +431,31 @@ class Controller:
         if share.job.job == self.running.job.job:
             self._say("failed", f"the hand-over is taken back: {share.job.job} goes on")
             return
+        self._handed_over(share)
+
+    def _handed_over(self, share: Share) -> None:
+        """The ledger says so, although something had not answered."""
         self._done(self._known(share))
         text = f"handed over at {_clock(share.from_ms)}, after something had not answered"
         self._say("handed-over", text, job=share.job.job, boundary_ms=share.from_ms)
+
+    def _catch_up(self) -> None:
+        """After another controller, or an error: which job it is, and whether it has failed.
+
+        Not every engine's watch tells that a job has failed.
+        """
+        share = Ledger.read(self.directory / LEDGER).shares[-1]
+        if share.job.job != self.running.job.job:
+            self._handed_over(share)
+        if self._failed_at is None and self.handover.jobs.state(share.job) == FAILED:
+            self._failed_at = time.monotonic()
+            self._tell_failed()
+        self._unsure = False
+
+    def _tell_failed(self) -> None:
+        if not self._told_failed:
+            self._say("failed", f"the job has failed: {self.engine.why(self.running.job)}")
+        self._told_failed = True
 
     def _hand_over(self, now: float) -> None:
         plan, why = self._next_plan, "; ".join(dict.fromkeys(self._reasons))
@@ -412,6 +467,7 @@ class Controller:
             boundary = self.handover.plan(new.job)
         except NovaError as error:
             self._next_try = time.monotonic() + AGAIN_S
+            self._unsure = True
             self._say("failed", f"{why}: not handed over: {error}")
             self._end_strays()
             return
@@ -430,16 +486,22 @@ class Controller:
 
     def _recover(self, seen: Mapping[str, Seen], now: float) -> None:
         if self._failed_at is None:
-            # Flink may have taken seconds to answer since the look began.
-            self._failed_at = time.monotonic()
-            why = self.rest.exceptions(self.running.job.job) or ["Flink gives no reason"]
-            self._say("failed", f"the job has failed: {why[-1]}")
+            # The engine may have taken seconds to answer since the look began.
+            failed_at = time.monotonic()
+            self._tell_failed()
+            if not self.dry_run and not self.handover.jobs.ends_failed_jobs:
+                self.handover.jobs.cancel(self.running.job)
+                if self._sensor is not None:
+                    self._sensor.follow("", {})
+            self._failed_at = failed_at
         waiting = self.decider.waiting(seen)
         if waiting:
             self._once("waiting", f"for {', '.join(waiting)}, without which nothing runs")
             return
-        lost = any(not one.up for one in seen.values())
-        if now < self._next_try or (not lost and now - self._failed_at < LEARN_S):
+        known = any(not one.up for one in seen.values())
+        # An engine that ends failed jobs may do so before it says which host it has lost.
+        known = known or not self.handover.jobs.ends_failed_jobs
+        if now < self._next_try or (not known and now - self._failed_at < LEARN_S):
             return
         if self.dry_run:
             self._once("would", "would deploy the job anew")
@@ -449,6 +511,7 @@ class Controller:
             begin = self.handover.after_failure(new.job)
         except NovaError as error:
             self._next_try = time.monotonic() + 1.0
+            self._unsure = True
             self._once("failed", f"not deployed anew: {error}")
             self._end_strays()
             return
@@ -464,10 +527,29 @@ class Controller:
 
     def _done(self, new: _Running) -> None:
         self.running, self._next_plan, self._reasons = new, None, []
-        if self._arrivals is not None:
-            self._arrivals.follow(new.job.results)
         self._failed_at, self._moved_at, self._next_try = None, time.monotonic(), -math.inf
-        self._last_text = ""
+        self._told_failed, self._last_text = False, ""
+        self._follow_job()
+
+    def _follow_job(self) -> None:
+        """Have those that look at hosts know the job that runs."""
+        running = self.running
+        if self._arrivals is not None:
+            self._arrivals.follow(running.job.results)
+        if self._sensor is not None:
+            # Not the processes of the job before, which end.
+            self._sensor.follow(running.job.job, {})
+            self._followed = False
+            with suppress(NovaError):  # another look asks again
+                self._follow_processes()
+
+    def _follow_processes(self) -> None:
+        """Have the sensor know the job's own processes, as soon as hosts tell."""
+        running = self.running
+        if self._sensor is not None:
+            workers = self.engine.processes(running.job, running.dataflow.nodes)
+            self._sensor.follow(running.job.job, workers)
+            self._followed = True
 
     def _revive(self, seen: Mapping[str, Seen], now: float) -> None:
         """Start worker processes again that have ended, once the engine has missed them.
@@ -476,20 +558,18 @@ class Controller:
         """
         if self.dry_run:
             return
-        listed: Mapping[str, Any] | None = None
         for name, view in self.views().items():
             trial = self._revivals.setdefault(name, _Trial())
             if view.alive is not False or seen[name].up or view.silent(now) or now < trial.at:
                 continue
-            listed = self.rest.task_managers() if listed is None else listed
-            if task_manager(name) in listed:
+            if not self.engine.misses(name):
                 continue
             trial.at, trial.times = now + REVIVE_S * 2 ** (trial.times + 1), trial.times + 1
             with suppress(NovaError):
                 self.deployment.start_worker(name)
                 assert self._sensor is not None
                 self._sensor.expect(name, self._sessions(name))
-                self._say("restarted", f"Flink's worker on {name} was started again")
+                self._say("restarted", f"{self.deployment.ENGINE} on {name} was started again")
 
     def _sessions(self, name: str) -> set[int]:
         """Sessions of the engine's processes on a host."""
@@ -511,10 +591,34 @@ class Controller:
             self._say(kind, text)
 
 
+def pause(directory: Path, *, paused: bool) -> None:
+    """Have the controller of a directory hand over nothing by choice, or go on; failures count.
+
+    Raises:
+        NovaError: for a directory without a controller's state.
+    """
+    if not (directory / LEDGER).is_file():
+        raise NovaError(f"{directory}: holds no state of `nova control run`")
+    if paused:
+        write_text(directory / PAUSED, "")
+    else:
+        (directory / PAUSED).unlink(missing_ok=True)
+
+
 def controlled(directory: Path) -> Any:
-    """Keep other controllers from a directory; see `nova_flink.handover.only_one`."""
+    """Keep other controllers from a directory; see `nova_engines.handover.only_one`."""
     make_directory(directory)
     return only_one(directory / LEDGER)
+
+
+def _name(job: ControlledJob) -> str:
+    """What its files are called."""
+    return Path(job.results[0][1]).name
+
+
+def _controlled(job: JobState) -> bool:
+    # Not every engine takes blanks.
+    return job.name.replace("-", " ").startswith(f"{OWN_JOBS}{JOB_NAME}".replace("-", " "))
 
 
 def _up(time_ms: int, step_ms: int) -> int:

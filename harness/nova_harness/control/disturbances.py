@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
     from nova_core.model.problem import Problem
     from nova_engines.workload import Surge, Workload
     from nova_harness.engines.deployment import EngineDeployment
-    from nova_testbed.host import Host
     from nova_testbed.inventory import Inventory
 
-VERSION = 1
+VERSION: Final = 1
+# Of scripts made by chance, s: how long a disturbance lasts, and until the next one.
+LASTS_S, CALM_S = (5.0, 30.0), (10.0, 40.0)
 JOB = "disturbance"
 LOAD = "while :; do :; done"
 _Seconds = Annotated[float, Meta(ge=0, le=86_400)]
@@ -105,6 +107,46 @@ class Script(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
                     "it: its sources have to know before they begin"
                 )
         return script
+
+
+def random_script(inventory: Inventory, seconds: float, seed: int) -> Script:
+    """Disturbances of hosts without sources and sinks, one after the other, all over in the end.
+
+    Args:
+        inventory: of the hosts; real ones are neither cut off nor changed.
+        seconds: until the last one is over.
+        seed: one makes one script.
+
+    Raises:
+        ScriptError: for an inventory without such hosts, or too short a time.
+    """
+    chance = random.Random(seed)
+    workers = [host for host in inventory.hosts if host.role == "worker"]
+    if not workers:
+        raise ScriptError(f"inventory {inventory.name}: has no host of role worker to disturb")
+    kinds = ["load", "kill", "hang", *(("cpu", "rtt", "cut") if inventory.virtual else ())]
+    events: list[Disturbance] = []
+    at = chance.uniform(*CALM_S)
+    while True:
+        last = round(chance.uniform(*LASTS_S), 1)
+        if at + last > seconds:
+            break
+        host, what = chance.choice(workers), chance.choice(kinds)
+        event = Disturbance(round(at, 1), what, host.name, last)
+        if what == "cpu":
+            cores = round((host.cpu or 1.0) * chance.uniform(0.2, 0.8), 3)
+            event = msgspec.structs.replace(event, cores=cores)
+        elif what == "rtt":
+            other = chance.choice([one.name for one in inventory.hosts if one.name != host.name])
+            ms = round(chance.uniform(50, 300), 1)
+            event = msgspec.structs.replace(event, to=other, ms=ms)
+        events.append(event)
+        at += last + chance.uniform(*CALM_S)
+    if not events:
+        raise ScriptError(
+            f"{seconds:g} s: too short for a disturbance; take {CALM_S[1] + LASTS_S[1]:g} s"
+        )
+    return Script(VERSION, events)
 
 
 def check_events(events: Sequence[Disturbance], inventory: Inventory, where: str) -> None:
@@ -242,20 +284,20 @@ class Disturbing:
             job = host.start(LOAD, name=JOB)
             return job.end
         if event.what in ("kill", "hang"):
-            pids = _worker(host)
+            pids = self._worker(event.host)
             if event.what == "kill":
                 host.run(f"kill -KILL {pids}", check=False)
-                return lambda: self._start_worker(event.host)
+                return lambda: self.deployment.start_worker(event.host)
             host.run(f"kill -STOP {pids}", check=False)
             return lambda: host.run(f"kill -CONT {pids}", check=False)
         return self._rack(event)
 
-    def _start_worker(self, name: str) -> None:
-        from nova_harness.engines.flink import TASK_MANAGER, FlinkDeployment
-
-        assert isinstance(self.deployment, FlinkDeployment)
-        if not self.hosts[name].jobs(TASK_MANAGER):
-            self.deployment.start_worker(name)
+    def _worker(self, name: str) -> str:
+        """Processes of the engine's worker on a host."""
+        pids = self.deployment.worker_processes(name)
+        if not pids:
+            raise NovaError(f"{name}: {self.deployment.ENGINE} has no worker there")
+        return " ".join(map(str, sorted(pids)))
 
     def _rack(self, event: Disturbance) -> Callable[[], object]:
         from nova_testbed.rack import VirtualRack
@@ -277,16 +319,6 @@ class Disturbing:
                 rack.set_link(event.host, name, link)
 
         return back
-
-
-def _worker(host: Host) -> str:
-    """Processes of the engine's worker on a host."""
-    from nova_harness.engines.flink import TASK_MANAGER
-
-    pids = [str(pid) for job in host.jobs(TASK_MANAGER) for pid in job.processes()]
-    if not pids:
-        raise NovaError(f"{host.name}: has no worker of Flink's")
-    return " ".join(pids)
 
 
 def _quietly(undo: Callable[[], object]) -> None:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nova_core.model.problem import Problem
+    from nova_engines.handover import Ledger
     from nova_engines.results import ResultRecords
     from nova_engines.workload import SourceStream, Workload
-    from nova_flink.handover import Ledger
     from nova_harness.results.schema import Percentiles
     from nova_testbed.hosts import Hosts
     from nova_workloads.comparison import Comparison

@@ -11,7 +11,7 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,12 +30,14 @@ WINDOW_S = 5.0
 STALE_S = 3 * PERIOD_S + 1
 # More than this, and a clock is not synchronised.
 MOST_OFFSET_MS = 500.0
+# What a job's part that was started again says (Control.java).
+LOST = b" lost"
 ARRIVED = re.compile(rb"([0-9]{1,9})\.arrived ([0-9]{1,18}) ([0-9]{1,18})")
 # Linux counts CPU time of processes in hundredths of a second.
 TICK_S = 0.01
 LOOK = f"""
 while read -r up idle </proc/uptime; do
-  echo "@ $up"; cat /proc/[0-9]*/stat "$ORDERS"/*.arrived 2>/dev/null; echo .
+  echo "@ $up"; cat /proc/[0-9]*/stat "$ORDERS"/*.arrived "$ORDERS"/*.lost 2>/dev/null; echo .
   sleep {PERIOD_S:g}
 done
 """
@@ -81,11 +83,13 @@ class Processes:
         at_s: the host's clock, seconds since it started.
         processes: by the line that tells of each.
         arrived: of each source, tuples it has had to emit, and when that was, ms since the epoch.
+        lost: jobs of which a part was started again there, without what it held.
     """
 
     at_s: float = 0.0
     processes: Mapping[bytes, Process] = field(default_factory=dict)
     arrived: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    lost: Set[str] = frozenset()
 
     @classmethod
     def parse(cls, lines: Iterable[bytes], before: Processes | None = None) -> Processes:
@@ -93,7 +97,7 @@ class Processes:
 
         Most processes sleep, so their lines are those of the reading before and are not read again.
         """
-        at, found, arrived = 0.0, {}, {}
+        at, found, arrived, lost = 0.0, {}, {}, set()
         known = {} if before is None else before.processes
         for line in lines:
             process = known.get(line)
@@ -105,6 +109,9 @@ class Processes:
                     source, count, at_ms = map(int, match.groups())
                     arrived[source] = count, at_ms
                     continue
+                if line.endswith(LOST):
+                    lost.add(line.removesuffix(LOST).decode())
+                    continue
                 # A process's name may hold anything, also brackets and blanks.
                 number, _, _ = line.partition(b" ")
                 rest = line.rpartition(b") ")[2].split()
@@ -113,7 +120,7 @@ class Processes:
                 used = (int(rest[11]) + int(rest[12])) * TICK_S
                 process = Process((int(number), int(rest[19])), int(rest[3]), used)
             found[line] = process
-        return cls(at, found, arrived)
+        return cls(at, found, arrived, lost)
 
     @property
     def sessions(self) -> set[int]:
@@ -143,6 +150,8 @@ class HostView:
         cores: it may use.
         taken: cores that others than the engine use, smoothed; None before that is known.
         alive: whether the engine's processes are there; None before that is known.
+        works: whether the job's own processes are there, all of them for the first time; None
+            before that is known.
         read_at: `time.monotonic` of the last reading.
         rates: of its sources, by their index in the workload, tuples/s, between the last two of
             their notes.
@@ -151,6 +160,7 @@ class HostView:
     cores: float
     taken: float | None = None
     alive: bool | None = None
+    works: bool | None = None
     read_at: float = 0.0
     rates: Mapping[int, float] = field(default_factory=dict)
 
@@ -192,7 +202,6 @@ class HostWatch:
 
     def _read(self, found: Processes) -> None:
         view = self.view
-        view.read_at = time.monotonic()
         view.alive = self.sessions <= found.sessions
         if self.last is not None:
             taken = found.cores_since(self.last, self.sessions)
@@ -200,7 +209,20 @@ class HostWatch:
             before = taken if view.taken is None else view.taken
             view.taken = before + weight * (taken - before)
         view.rates = {**view.rates, **self._rates(found.arrived)}
+        # In this order: another thread asks `works`.
         self.last = found
+        view.read_at = time.monotonic()
+
+    def works(self, job: str, workers: Set[int]) -> bool:
+        """Whether processes are there, all of them for the first time; as the last reading says.
+
+        Args:
+            job: whose they are.
+            workers: their ids.
+        """
+        if self.last is None or job in self.last.lost:
+            return False
+        return not workers or workers <= {one.key[0] for one in self.last.processes.values()}
 
     def _rates(self, arrived: Mapping[int, tuple[int, int]]) -> dict[int, float]:
         """Of sources that have noted anything since."""
@@ -224,6 +246,7 @@ class HostSensor:
 
     def __init__(self, hosts: Hosts, sessions: Mapping[str, set[int]], orders: str) -> None:
         self.hosts = hosts
+        self.follow("", {})
         self._look = f"ORDERS={shlex.quote(orders)}\n{LOOK}"
         self._watches = {
             host.name: HostWatch(
@@ -238,12 +261,21 @@ class HostSensor:
 
     def view(self) -> dict[str, HostView]:
         """What is known now, by host."""
+        for name, watch in self._watches.items():
+            known = watch.view.read_at > self._since
+            watch.view.works = (
+                watch.works(self._job, self._workers.get(name, set())) if known else None
+            )
         return {name: watch.view for name, watch in self._watches.items()}
 
     def expect(self, host: str, sessions: set[int]) -> None:
         """The engine's processes on a host are others from now on."""
         watch = self._watches[host]
         watch.sessions, watch.view.alive = set(sessions), None
+
+    def follow(self, job: str, workers: Mapping[str, set[int]]) -> None:
+        """The job that runs is this from now on, and its own processes are these, by host."""
+        self._job, self._workers, self._since = job, workers, time.monotonic()
 
     def close(self) -> None:
         """Look no more; what runs on hosts ends with its connection's next line."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from nova_core.errors import NovaError
 
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
     from nova_core.model.query_plan import QueryPlan
+    from nova_engines.dataflow import Dataflow
+    from nova_engines.handover import Jobs
     from nova_engines.query_flow import QueryFlow, Readings
     from nova_engines.results import ResultRecords
+    from nova_engines.source_orders import ControlledJob
     from nova_engines.verification import Verification
     from nova_engines.workload import Workload
     from nova_harness.engines.deployment import EngineDeployment, Tell
@@ -223,6 +226,109 @@ class Engine(Cluster, Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class JobSeen:
+    """A controlled job at a moment.
+
+    Attributes:
+        state: as of `nova_engines.handover`.
+        workers: nodes whose workers the coordinator has; None where it was not asked.
+        silence_s: then, a host that tells nothing for so long counts as lost.
+        saturated: nodes whose joins work all the time, and the tuples/s that these received.
+    """
+
+    state: str
+    workers: Collection[str] | None = None
+    silence_s: float = 0.0
+    saturated: Mapping[str, float] = field(default_factory=dict)
+
+
+class JobWatch(Protocol):
+    """Looks at one controlled job, again and again."""
+
+    def look(self, now: float) -> JobSeen:
+        """How it is.
+
+        Args:
+            now: `time.monotonic`.
+
+        Raises:
+            NovaError: where the engine does not answer.
+        """
+        ...
+
+
+class SubmittedJob(Protocol):
+    """A job whose sources wait to be told when to begin."""
+
+    @property
+    def name(self) -> str:
+        """What the engine knows it by."""
+        ...
+
+    @property
+    def dataflow(self) -> Dataflow:
+        """Its operators."""
+        ...
+
+    def await_running(self) -> None:
+        """See `Job.await_running`."""
+        ...
+
+
+@runtime_checkable
+class ControlledEngine(Engine, Protocol):
+    """An engine whose jobs can follow the live optimizer (`nova_harness.control`)."""
+
+    @property
+    def controlled_jobs(self) -> Jobs:
+        """For hand-overs."""
+        ...
+
+    @property
+    def lead(self) -> Lead:
+        """How long before its first tuple a job is submitted."""
+        ...
+
+    def submit(self, plan: Plan, workload: Workload, name: str, results: str) -> SubmittedJob:
+        """Submit a job of joins with a file of results of its own.
+
+        Args:
+            plan: what runs.
+            workload: what flows.
+            name: of the job.
+            results: name of the file.
+
+        Raises:
+            NovaError: when the engine refuses it.
+        """
+        ...
+
+    def miss_after(self, seconds: float) -> None:
+        """Have hosts that hang or are cut off count as lost after so long; before `up`."""
+        ...
+
+    def job(self, name: str, dataflow: Dataflow, workload: Workload) -> Job:
+        """One that runs already."""
+        ...
+
+    def watch(self, job: ControlledJob, dataflow: Dataflow) -> JobWatch:
+        """Of a job that runs."""
+        ...
+
+    def processes(self, job: ControlledJob, nodes: Sequence[str]) -> Mapping[str, set[int]]:
+        """Ids of a job's own processes on its nodes; none where workers outlive jobs."""
+        ...
+
+    def misses(self, node: str) -> bool:
+        """Whether a worker that is started again on a node is taken for a new one."""
+        ...
+
+    def why(self, job: ControlledJob) -> str:
+        """Why a job has failed, as far as the engine says."""
+        ...
+
+
 class QueryEngine(Engine, Protocol):
     """An engine that also runs queries with columns."""
 
@@ -265,6 +371,14 @@ class Runner(Protocol):
     @property
     def queries(self) -> bool:
         """Whether it runs plans of whole queries, with `nova_engines.query_flow.Readings`."""
+        ...
+
+    @property
+    def controlled(self) -> bool:
+        """Whether its jobs can be controlled: its engine is a `ControlledEngine`.
+
+        Its sources can change their rates then, and scripts can end its workers.
+        """
         ...
 
     def prepare(self, tell: Tell, transport: str) -> None:

@@ -183,6 +183,22 @@ class EngineDeployment(ABC):
             raise
         self.up_seconds = time.monotonic() - self._begun
 
+    def worker_processes(self, name: str) -> set[int]:
+        """Ids of the processes on a host that run parts of jobs.
+
+        Raises:
+            NovaError: for an engine of which that is not known.
+        """
+        raise NovaError(f"{self.ENGINE}: its workers cannot be ended or stopped")
+
+    def start_worker(self, name: str) -> None:
+        """Start those of a host's processes that have ended."""
+        running = {job.name for job in self.hosts[name].jobs()}
+        for process, command in self.commands(name).items():
+            if process not in running:
+                log = f"{self.work(name)}/{process}.out"
+                self.hosts[name].start(command, name=process, log=log, keep=True)
+
     def launch(self) -> None:
         """Start the processes of all hosts."""
         self.hosts.map(self.start)

@@ -6,6 +6,7 @@ The JobManager and a TaskManager run on the sink's host, a TaskManager on every 
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from nova_engines.nodes import MB, Node
 from nova_engines.query_flow import QueryFlow, Readings, flow_of, read_flow
 from nova_engines.workload import Workload
 from nova_flink.configuration import ClusterConfiguration
+from nova_flink.controlled_jobs import FlinkJobs
 from nova_flink.names import node_of_task_manager, task_manager
 from nova_flink.rest import ENDED, Rest
 from nova_flink.verification import await_running, verify
@@ -32,6 +34,7 @@ from nova_harness.engines.base import (
     RunError,
 )
 from nova_harness.engines.deployment import EngineDeployment
+from nova_harness.engines.flink_watch import FlinkWatch
 from nova_harness.engines.queries import query_records
 from nova_harness.results.schema import OperatorCounts
 
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from nova_core.model.problem import Problem
     from nova_core.model.query_plan import QueryPlan
     from nova_engines.results import ResultRecords
+    from nova_engines.source_orders import ControlledJob
     from nova_engines.verification import Verification
     from nova_flink.client import Client
     from nova_flink.home import FlinkHome
@@ -55,6 +59,8 @@ BUSY = "accumulated-busy-time"
 FIRST_READING_SECONDS = 20.0
 RESULTS = "results"
 FAILING = ("FAILING", "RESTARTING")
+# A job fails before Flink says why.
+REASON_SECONDS = 5.0
 # As RowSource.java calls it.
 BEHIND_US = "nova behind us"
 
@@ -79,6 +85,7 @@ class FlinkRunner:
     name = "flink"
     transports = (DIRECT, KAFKA)
     queries = True
+    controlled = True
 
     def prepare(self, tell: Tell, transport: str) -> None:
         """Flink, and Kafka where readings come through it."""
@@ -222,13 +229,9 @@ class FlinkDeployment(EngineDeployment):
             self.configuration, home_path=self.place(name), work_directory=self.work(name)
         )
 
-    def start_worker(self, name: str) -> None:
-        """Start a host's TaskManager, which has ended.
-
-        One that comes back at the same address before Flink has missed it is not used for minutes.
-        """
-        host, log = self.hosts[name], f"{self.work(name)}/{TASK_MANAGER}.out"
-        host.start(self.commands(name)[TASK_MANAGER], name=TASK_MANAGER, log=log, keep=True)
+    def worker_processes(self, name: str) -> set[int]:
+        """Its TaskManager's."""
+        return {pid for job in self.hosts[name].jobs(TASK_MANAGER) for pid in job.processes()}
 
     def dead_letters(self, job: str) -> int:
         """How much came for sources of a job that was no tuple of theirs, see DeadLetters.java."""
@@ -355,6 +358,35 @@ class FlinkEngine(FlinkCluster):
         job = self.client.submit(dataflow, workload, self.deployment.result_file(results), name)
         return FlinkJob(self, job, dataflow, workload, results)
 
+    def miss_after(self, seconds: float) -> None:
+        """By its heartbeat."""
+        self.deployment.miss_after(seconds)
+
+    @property
+    def controlled_jobs(self) -> FlinkJobs:
+        """For hand-overs."""
+        return FlinkJobs(self.rest)
+
+    def job(self, name: str, dataflow: Dataflow, workload: Workload) -> FlinkJob:
+        """One of that id."""
+        return FlinkJob(self, name, dataflow, workload)
+
+    def watch(self, job: ControlledJob, dataflow: Dataflow) -> FlinkWatch:
+        """By its REST interface."""
+        return FlinkWatch(self.rest, job.job, dataflow)
+
+    def processes(self, job: ControlledJob, nodes: Sequence[str]) -> dict[str, set[int]]:
+        """TaskManagers outlive jobs."""
+        return {}
+
+    def misses(self, node: str) -> bool:
+        """One that comes back before Flink has missed it is not used for minutes."""
+        return task_manager(node) not in self.rest.task_managers()
+
+    def why(self, job: ControlledJob) -> str:
+        """The last cause that Flink tells of."""
+        return (self.rest.exceptions(job.job) or ["Flink gives no reason"])[-1]
+
     def start_queries(
         self,
         plan: QueryPlan,
@@ -427,7 +459,10 @@ class FlinkJob:
         return state == "FINISHED"
 
     def _why(self) -> str:
-        reasons = self.rest.exceptions(self.name)
+        reasons, until = self.rest.exceptions(self.name), time.monotonic() + REASON_SECONDS
+        while not reasons and time.monotonic() < until:
+            time.sleep(0.2)
+            reasons = self.rest.exceptions(self.name)
         # The first line says what Flink did about it, the last cause what happened.
         return reasons[-1] if reasons else "Flink does not say why"
 

@@ -63,6 +63,7 @@ class SparkRunner:
     name = "spark"
     transports = (DIRECT, KAFKA)
     queries = False
+    controlled = False
 
     def prepare(self, tell: Tell, transport: str) -> None:
         """PySpark, with Nova's classes."""

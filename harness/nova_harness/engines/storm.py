@@ -6,6 +6,8 @@ processes of the supervisors' jobs, and end with them.
 
 from __future__ import annotations
 
+import math
+import re
 import shlex
 import socket
 import tempfile
@@ -21,11 +23,13 @@ import yaml
 from nova_core.errors import NovaError
 from nova_engines import query_flow, results
 from nova_engines.dataflow import Dataflow, from_plan
+from nova_engines.handover import FAILED, FINISHED, RUNNING
 from nova_engines.installing import java
 from nova_engines.names import is_own_job
 from nova_engines.query_flow import QueryFlow, flow_of, read_flow
-from nova_harness.engines.base import DIRECT, RUNNING_SECONDS, JobState, Lead, RunError
+from nova_harness.engines.base import DIRECT, RUNNING_SECONDS, JobSeen, JobState, Lead, RunError
 from nova_harness.engines.deployment import EngineDeployment
+from nova_harness.engines.host_files import HostFiles
 from nova_harness.engines.queries import query_records
 from nova_harness.results.schema import OperatorCounts
 from nova_storm import query_flux
@@ -41,9 +45,11 @@ if TYPE_CHECKING:
     from nova_core.model.query_plan import QueryPlan
     from nova_engines.query_flow import Readings
     from nova_engines.results import ResultRecords
+    from nova_engines.source_orders import ControlledJob
     from nova_engines.verification import Verification
     from nova_engines.workload import Workload
     from nova_harness.engines.deployment import Tell
+    from nova_testbed.host import Host
     from nova_testbed.hosts import Hosts
 
 NIMBUS_PORT = 6627
@@ -63,14 +69,19 @@ POLL_SECONDS = 1.0
 FIRST_LEAD_SECONDS = 30.0
 SECOND_LEAD_SECONDS = 15.0
 RESULTS = "results"
-# Until no worker that has its files in a directory is left; asked on a host. The brackets keep the
-# command from finding itself.
-NO_WORKER = """\
+# The workers of a topology that have their files in a directory, and what writes their logs; asked
+# on a host. The brackets keep the command from finding itself.
+WORKERS = """\
+for command in $(grep -ls 'daemon[.]worker[.]Worker' /proc/[0-9]*/cmdline); do
+  if grep -qsF {work}/ "$command" && tr '\\0' '\\n' <"$command" | grep -qxE {topology}; then
+    echo "$command"
+  fi
+done 2>/dev/null
+"""
+# Until there is none of them.
+NO_WORKER = f"""\
 for i in $(seq 150); do
-  left=
-  for command in $(grep -ls 'daemon[.]worker[.]Worker' /proc/[0-9]*/cmdline); do
-    ! grep -qsF {work}/ "$command" || left=$command
-  done
+  left=$({WORKERS})
   [ -n "$left" ] || exit 0
   sleep 0.2
 done
@@ -85,6 +96,7 @@ class StormRunner:
     name = "storm"
     transports = (DIRECT,)
     queries = True
+    controlled = True
 
     def prepare(self, tell: Tell, transport: str) -> None:
         """Storm, with Nova's classes."""
@@ -142,6 +154,8 @@ class StormDeployment(EngineDeployment):
         """
         super().__init__(hosts)
         self.home = home
+        # Before `miss_after`: as soon as the controller counts it as silent.
+        self.missed_after_s = 0.0
         inventory = hosts.inventory
         self.addresses = {host.name: host.address for host in inventory.hosts}
         coordinator = self.addresses[self.sink]
@@ -252,9 +266,31 @@ class StormDeployment(EngineDeployment):
                 )
             time.sleep(POLL_SECONDS)
 
-    def await_no_worker(self) -> None:
-        """Until the workers of a topology that was killed have ended."""
-        self.hosts.map(lambda host: host.run(NO_WORKER.format(work=self.work(host.name))))
+    def miss_after(self, seconds: float) -> None:
+        """Supervisors end workers that hang; nobody but Nova misses a host."""
+        self.missed_after_s = seconds
+        timeouts = {"supervisor.worker.timeout.secs": math.ceil(seconds)}
+        settings = {**self.configuration.settings, **timeouts}
+        self.configuration = replace(self.configuration, settings=settings)
+
+    def worker_processes(self, name: str, topology: str = "") -> set[int]:
+        """Its workers', of one topology or of all."""
+        found = self.hosts[name].run(self._asked(WORKERS, name, topology)).stdout.split()
+        return {int(path.split("/")[2]) for path in found}
+
+    def await_no_worker(self, topology: str, names: Sequence[str] | None = None) -> None:
+        """Until the workers of a topology that was killed have ended, on some hosts or all."""
+
+        def end(host: Host) -> None:
+            if names is None or host.name in names:
+                host.run(self._asked(NO_WORKER, host.name, topology))
+
+        self.hosts.map(end)
+
+    def _asked(self, command: str, name: str, topology: str) -> str:
+        # Storm adds a number and the time to a topology's name.
+        pattern = f"{re.escape(topology)}-[0-9]+-[0-9]+" if topology else ".*"
+        return command.format(work=self.work(name), topology=shlex.quote(pattern))
 
 
 class StormCluster:
@@ -339,6 +375,52 @@ class StormEngine(StormCluster):
         self._submit(topology(dataflow, made, self.deployment.result_file(RESULTS), called))
         return StormJob(self, called, dataflow, made)
 
+    def miss_after(self, seconds: float) -> None:
+        """Of workers; nobody but Nova misses a host."""
+        self.deployment.miss_after(seconds)
+
+    @property
+    def controlled_jobs(self) -> StormJobs:
+        """For hand-overs."""
+        return StormJobs(self)
+
+    def submit(self, plan: Plan, workload: Workload, name: str, results: str) -> StormJob:
+        """Submit a topology of joins with a file of results of its own.
+
+        Its name is no other's, as its orders and results are called like it.
+        """
+        dataflow = from_plan(plan, plan.problem, workload)
+        called = f"{_called(name)}-{time.time_ns() // 1_000_000}"
+        self._submit(topology(dataflow, workload, self.deployment.result_file(results), called))
+        return StormJob(self, called, dataflow, workload)
+
+    def job(self, name: str, dataflow: Dataflow, workload: Workload) -> StormJob:
+        """A topology of that name."""
+        return StormJob(self, name, dataflow, workload)
+
+    def watch(self, job: ControlledJob, dataflow: Dataflow) -> StormWatch:
+        """By its sinks' files: every question to nimbus starts a JVM."""
+        return StormWatch(self.controlled_jobs, job, self.deployment.missed_after_s)
+
+    def processes(self, job: ControlledJob, nodes: Sequence[str]) -> dict[str, set[int]]:
+        """Its workers and what writes their logs."""
+        found = self.deployment.hosts.map(
+            lambda host: (
+                self.deployment.worker_processes(host.name, job.job)
+                if host.name in nodes
+                else set()
+            )
+        )
+        return {name: pids for name, pids in found.items() if pids}
+
+    def misses(self, node: str) -> bool:
+        """A supervisor that comes back goes on where it was."""
+        return True
+
+    def why(self, job: ControlledJob) -> str:
+        """Storm does not say; Nova has noticed it."""
+        return "a worker of its topology, or its host, is lost"
+
     def start_queries(
         self, plan: QueryPlan, readings: Callable[[int], Readings], name: str
     ) -> StormJob:
@@ -362,13 +444,69 @@ class StormEngine(StormCluster):
     def stop(self, job: str) -> str:
         """Kill a topology, and wait until its workers have ended."""
         state = super().stop(job)
-        self.deployment.await_no_worker()
+        self.deployment.await_no_worker(job)
         return state
 
     def hosts(self) -> dict[str, bool]:
         """Hosts by their supervisors."""
         there = super().hosts()
         return {name: at in there for name, at in self.deployment.addresses.items()}
+
+
+class StormJobs:
+    """See `nova_engines.handover.Jobs`: a job is a topology, and its id the topology's name.
+
+    Args:
+        engine: whose they are.
+    """
+
+    ends_failed_jobs = False
+
+    def __init__(self, engine: StormEngine) -> None:
+        self._engine = engine
+        self._files = HostFiles(engine.deployment.hosts)
+
+    def finished(self, job: ControlledJob) -> bool:
+        """Whether all its sinks have said that nothing more will come."""
+        return all(self._files.read(node, path + results.END) for node, path in job.results)
+
+    def state(self, job: ControlledJob) -> str:
+        """By its sinks' files, and what nimbus lists."""
+        if self.finished(job):
+            return FINISHED
+        return RUNNING if self._listed(job) else FAILED
+
+    def cancel(self, job: ControlledJob) -> None:
+        """Have nimbus kill it; until it runs no more on its sinks' hosts. Others may be cut off."""
+        if self._listed(job):
+            self._engine.nimbus.kill(job.job)
+        sinks = [node for node, _ in job.results]
+        self._engine.deployment.await_no_worker(job.job, sinks)
+
+    def wait_ended(self, job: ControlledJob, timeout_s: float) -> str:
+        """By its sinks' files; one that does not come to its end has lost a worker."""
+        until = time.monotonic() + timeout_s
+        while not self.finished(job):
+            if time.monotonic() > until:
+                self.cancel(job)
+                return self.state(job)
+            time.sleep(POLL_SECONDS / 4)
+        return FINISHED
+
+    def _listed(self, job: ControlledJob) -> bool:
+        return any(one.job == job.job and one.runs for one in self._engine.jobs())
+
+
+class StormWatch:
+    """See `nova_harness.engines.base.JobWatch`."""
+
+    def __init__(self, jobs: StormJobs, job: ControlledJob, silence_s: float) -> None:
+        self._jobs, self._job, self._silence_s = jobs, job, silence_s
+
+    def look(self, now: float) -> JobSeen:
+        """Whether it has finished; only hosts tell whether it has failed."""
+        state = FINISHED if self._jobs.finished(self._job) else RUNNING
+        return JobSeen(state, silence_s=self._silence_s)
 
 
 class StormJob:
@@ -378,23 +516,29 @@ class StormJob:
         self,
         engine: StormEngine,
         name: str,
-        dataflow: Dataflow | QueryFlow,
+        flow: Dataflow | QueryFlow,
         workload: Workload | Readings,
     ) -> None:
         self.engine, self.name = engine, name
-        self.dataflow, self.workload = dataflow, workload
+        self.flow, self.workload = flow, workload
         self.deployment = engine.deployment
         self._seen: Verification | None = None
 
     @property
+    def dataflow(self) -> Dataflow:
+        """The components of a plan of pairs."""
+        assert isinstance(self.flow, Dataflow)
+        return self.flow
+
+    @property
     def document(self) -> str:
         """Its components."""
-        return self.dataflow.to_json()
+        return self.flow.to_json()
 
     def await_running(self) -> None:
         """Until every executor runs."""
         d = self.deployment
-        self._seen = await_running(d.nimbus, self.name, self.dataflow, d.addresses, RUNNING_SECONDS)
+        self._seen = await_running(d.nimbus, self.name, self.flow, d.addresses, RUNNING_SECONDS)
         self.engine.lead.runs()
 
     def verify(self) -> Verification:
@@ -413,8 +557,8 @@ class StormJob:
         gone = self.deployment.last_words()
         if gone:
             raise RunError(f"Storm{gone}")
-        files = self.dataflow.result_files(self.deployment.result_file(RESULTS))
-        return all(self._ended(one.node, files[one.name]) for one in self.dataflow.of_kind("sink"))
+        files = self.flow.result_files(self.deployment.result_file(RESULTS))
+        return all(self._ended(one.node, files[one.name]) for one in self.flow.of_kind("sink"))
 
     def _ended(self, node: str, file: str) -> bool:
         end, failed = shlex.quote(file + results.END), shlex.quote(file + results.FAILED)
@@ -427,7 +571,7 @@ class StormJob:
     def counters(self) -> Mapping[str, Any]:
         """Its executors, as nimbus tells them; counted from one tuple in twenty."""
         status = self.deployment.nimbus.status()
-        self._seen = verify(status, self.name, self.dataflow, self.deployment.addresses)
+        self._seen = verify(status, self.name, self.flow, self.deployment.addresses)
         return {one["component"]: one for one in of_name(status, self.name)["executors"]}
 
     def operators(
@@ -435,7 +579,7 @@ class StormJob:
     ) -> list[OperatorCounts]:
         """What each executor did between two answers of nimbus."""
         node_at = {address: name for name, address in self.deployment.addresses.items()}
-        spouts = {one.name for one in self.dataflow.of_kind("source")}
+        spouts = {one.name for one in self.flow.of_kind("source")}
 
         def gained(name: str, field: str) -> float | None:
             counts = [after[name].get(field), before.get(name, {}).get(field)]
@@ -458,8 +602,8 @@ class StormJob:
 
     def results(self, scratch: Path) -> ResultRecords:
         """What its sinks have written."""
-        if isinstance(self.dataflow, QueryFlow):
-            return query_records(partial(self.engine.query_results, self.dataflow), scratch)
+        if isinstance(self.flow, QueryFlow):
+            return query_records(partial(self.engine.query_results, self.flow), scratch)
         return self.deployment.read_results(RESULTS, scratch)
 
 

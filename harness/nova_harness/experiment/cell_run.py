@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import convert
 from msgspec.structs import replace
 
+from nova_harness.engines.base import ControlledEngine
 from nova_harness.engines.flink import FlinkEngine
 from nova_harness.experiment.cells import Cell
 from nova_harness.experiment.controlled import Control
@@ -42,9 +43,10 @@ def starter(bed: Bed, cell: Cell, folder: CellFolder) -> Starter | None:
     by = cell.strategy.scheduled_by
     if by == "plan":
         return None
-    assert isinstance(bed.engine, FlinkEngine)
     if by == "engine":
+        assert isinstance(bed.engine, FlinkEngine)
         return bed.engine.start_unpinned
+    assert isinstance(bed.engine, ControlledEngine)
     return Control(bed.engine, folder.path / "control", bed.note).start
 
 

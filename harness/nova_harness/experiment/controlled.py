@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nova_core.errors import NovaError
+from nova_engines.handover import Ledger
 from nova_engines.results import ResultRecords
-from nova_flink.handover import Ledger
 from nova_harness.control.controller import LEDGER, Controller
 from nova_harness.control.deciding import Tuning
 from nova_harness.control.outcome import delivered
-from nova_harness.engines.base import RunError
-from nova_harness.engines.flink import FlinkEngine, FlinkJob
+from nova_harness.engines.base import RUNNING_SECONDS, RunError
 from nova_workloads.joined_streams import instances_of
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nova_core.model.problem import Ints
     from nova_engines.verification import Verification
     from nova_engines.workload import Workload
+    from nova_harness.engines.base import ControlledEngine, Job
     from nova_harness.results.schema import OperatorCounts
 
 
@@ -40,7 +41,7 @@ class Control:
         note: is called with the kind and text of each line of the log.
     """
 
-    engine: FlinkEngine
+    engine: ControlledEngine
     directory: Path
     note: Callable[[str, str], None]
 
@@ -68,7 +69,7 @@ class ControlledRun:
         plan: of the first one.
     """
 
-    def __init__(self, controller: Controller, engine: FlinkEngine, plan: Plan) -> None:
+    def __init__(self, controller: Controller, engine: ControlledEngine, plan: Plan) -> None:
         self._controller, self._engine, self._plan = controller, engine, plan
         self.workload = controller.workload
         self.document = controller.running.dataflow.to_json()
@@ -81,9 +82,9 @@ class ControlledRun:
         return self._controller.running.job.job
 
     @property
-    def _job(self) -> FlinkJob:
+    def _job(self) -> Job:
         running = self._controller.running
-        return FlinkJob(self._engine, running.job.job, running.dataflow, self.workload)
+        return self._engine.job(running.job.job, running.dataflow, self.workload)
 
     def await_running(self) -> None:
         """It runs; from now on it is controlled."""
@@ -95,8 +96,15 @@ class ControlledRun:
             self._controller.run(1.0, lambda controller: None)
 
     def verify(self) -> Verification:
-        """Where the operators of the job that runs now are."""
-        return self._job.verify()
+        """Where the operators of the job that runs now are; soon, where there is none now."""
+        until = time.monotonic() + RUNNING_SECONDS
+        while True:
+            try:
+                return self._job.verify()
+            except NovaError:
+                if time.monotonic() > until:
+                    raise
+            time.sleep(1.0)
 
     def look(self) -> bool:
         """Whether the last job has come to its end by itself."""
@@ -105,14 +113,18 @@ class ControlledRun:
         return self._controller.finished
 
     def counters(self) -> tuple[str, dict[str, Any]]:
-        """Of the job that runs now."""
-        return self.name, self._job.counters()
+        """Of the job that runs now; none where it has just been lost."""
+        try:
+            return self.name, self._job.counters()
+        except NovaError:
+            return self.name, {}
 
     def operators(
         self, before: tuple[str, dict[str, Any]], after: tuple[str, dict[str, Any]]
     ) -> list[OperatorCounts]:
         """What operators did; nothing is known of a job that began in between."""
-        return self._job.operators(before[1], after[1]) if before[0] == after[0] else []
+        same = before[0] == after[0] and before[1] and after[1]
+        return self._job.operators(before[1], after[1]) if same else []
 
     def end(self) -> None:
         """End the controller, and the job that runs."""

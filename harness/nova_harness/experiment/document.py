@@ -20,7 +20,7 @@ VERSION = 1
 HERE = Path(__file__).parents[1]
 # In a checkout beside the package, in an installation inside it.
 EXPERIMENTS = (HERE / "experiments", HERE.parent / "experiments")
-# What the controller, the engine's own scheduler and restarts need.
+# What the engine's own scheduler and restarts need.
 OWN_FLINK = f"for joins with engine flink and transport {DIRECT}"
 SUFFIXES = (".yaml", ".yml", ".json")
 # Strategies' labels become names of directories.
@@ -245,14 +245,19 @@ def check_experiment(experiment: Experiment, where: str) -> None:
             + ", ".join(name for name in names() if runner(name).queries)
         )
     seen: set[str] = set()
-    own_flink = (experiment.engine, experiment.transport) == ("flink", DIRECT)
-    own_flink = own_flink and not flowing.queries
+    own = experiment.transport == DIRECT and not flowing.queries
+    own_flink = own and experiment.engine == "flink"
+    controlled = own and runner(experiment.engine).controlled
+    those = " or ".join(name for name in names() if runner(name).controlled)
+    own_controlled = f"for joins with engine {those} and transport {DIRECT}"
     if experiment.settings.checkpoint_s and not own_flink:
         raise ExperimentError(f"{where}: settings.checkpoint_s: only {OWN_FLINK}")
     for i, part in enumerate(experiment.chosen):
         place = f"{where}: strategies[{i}]"
-        if part.scheduled_by != "plan" and not own_flink:
-            raise ExperimentError(f"{place}: scheduled_by: {part.scheduled_by}: only {OWN_FLINK}")
+        if part.scheduled_by == "engine" and not own_flink:
+            raise ExperimentError(f"{place}: scheduled_by: engine: only {OWN_FLINK}")
+        if part.scheduled_by == "controller" and not controlled:
+            raise ExperimentError(f"{place}: scheduled_by: controller: only {own_controlled}")
         try:
             made = create(part.name, **part.parameters)
         except NovaError as error:
@@ -273,15 +278,16 @@ def check_experiment(experiment: Experiment, where: str) -> None:
         raise ExperimentError(f"{where}: disturbances: only of workloads of joins, so far")
     others = [part.called for part in experiment.chosen if part.scheduled_by != "controller"]
     for i, event in enumerate(experiment.disturbances):
-        if event.what == "rate" and not own_flink:
-            raise ExperimentError(f"{where}: disturbances[{i}]: what: rate: only {OWN_FLINK}")
+        if event.what == "rate" and not controlled:
+            raise ExperimentError(f"{where}: disturbances[{i}]: what: rate: only {own_controlled}")
         if event.what not in ("kill", "hang"):
             continue
-        if experiment.engine != "flink":
+        if not runner(experiment.engine).controlled:
             raise ExperimentError(
-                f"{where}: disturbances[{i}]: what: {event.what}: only with engine flink"
+                f"{where}: disturbances[{i}]: what: {event.what}: only with engine {those}"
             )
-        if others and not experiment.settings.checkpoint_s:
+        # Storm starts what was killed again by itself.
+        if others and experiment.engine == "flink" and not experiment.settings.checkpoint_s:
             raise ExperimentError(
                 f"{where}: disturbances[{i}]: what: {event.what}: would end the jobs of "
                 f"{', '.join(others)}; settings.checkpoint_s has the engine start them again"

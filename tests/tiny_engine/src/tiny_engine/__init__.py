@@ -222,6 +222,7 @@ class TinyRunner:
     name = "tiny"
     transports = (DIRECT,)
     queries = False
+    controlled = False
     job = TinyJob
 
     def prepare(self, tell: Tell, transport: str) -> None:

@@ -1,5 +1,6 @@
 package nova.flink;
 
+import nova.engines.Watermarks;
 import org.apache.flink.api.common.eventtime.Watermark;
 import org.apache.flink.api.common.eventtime.WatermarkGenerator;
 import org.apache.flink.api.common.eventtime.WatermarkGeneratorSupplier;

@@ -5,7 +5,10 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.List;
 import java.util.concurrent.locks.LockSupport;
+import nova.engines.Orders;
+import nova.engines.Pace;
 import nova.engines.RealClock;
+import nova.engines.Watermarks;
 import org.apache.flink.api.common.state.ListState;
 import org.apache.flink.api.common.state.ListStateDescriptor;
 import org.apache.flink.api.common.typeinfo.Types;
@@ -48,7 +51,7 @@ public final class PacedSource extends RichSourceFunction<SensorTuple>
   /**
    * @param source index into the workload's sources
    * @param values little-endian 64-bit floats, repeated when they are used up
-   * @param pace of tuples, see {@link Pace}
+   * @param pace of tuples, see {@link Pace}; little-endian 64-bit floats as well
    * @param startMs event time of the first tuple, ms since the epoch
    * @param count tuples in all, or a negative number for no end
    * @param tickUs time between looks at the clock, which are at its multiples after the start
@@ -68,7 +71,7 @@ public final class PacedSource extends RichSourceFunction<SensorTuple>
       String control) {
     this.source = source;
     this.values = values;
-    this.pace = new Pace(pace);
+    this.pace = new Pace(doubles(pace));
     this.startMs = startMs;
     this.count = count;
     this.tickUs = tickUs;
@@ -76,10 +79,15 @@ public final class PacedSource extends RichSourceFunction<SensorTuple>
     this.control = control;
   }
 
+  private static double[] doubles(byte[] bytes) {
+    double[] found = new double[bytes.length / Double.BYTES];
+    ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN).asDoubleBuffer().get(found);
+    return found;
+  }
+
   @Override
   public void run(SourceContext<SensorTuple> context) throws IOException {
-    double[] value = new double[values.length / Double.BYTES];
-    ByteBuffer.wrap(values).order(ByteOrder.LITTLE_ENDIAN).asDoubleBuffer().get(value);
+    double[] value = doubles(values);
     SensorTuple tuple = new SensorTuple();
     tuple.source = source;
     Orders orders = orders();

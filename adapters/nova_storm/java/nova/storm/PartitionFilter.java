@@ -15,28 +15,27 @@ public final class PartitionFilter extends BaseRichBolt {
 
   private final Intervals partitions;
   private transient OutputCollector collector;
+  private transient boolean works;
 
   /**
    * @param low begin of each interval, which belongs to it
    * @param high end of each interval, which does not
    */
   public PartitionFilter(List<Number> low, List<Number> high) {
-    partitions = new Intervals(doubles(low), doubles(high));
-  }
-
-  private static double[] doubles(List<Number> values) {
-    return values.stream().mapToDouble(Number::doubleValue).toArray();
+    partitions = new Intervals(Schema.doubles(low), Schema.doubles(high));
   }
 
   @Override
   public void prepare(
       Map<String, Object> conf, TopologyContext context, OutputCollector collector) {
     this.collector = collector;
+    works = Control.first(conf, context);
   }
 
   @Override
   public void execute(Tuple tuple) {
-    if (Schema.isMark(tuple) || partitions.hold(Intervals.place(tuple.getLong(1)))) {
+    if (works
+        && (Schema.isMark(tuple) || partitions.hold(Intervals.place(tuple.getLong(1))))) {
       collector.emit(tuple, tuple.getValues());
     }
     collector.ack(tuple);

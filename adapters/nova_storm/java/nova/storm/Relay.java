@@ -13,6 +13,7 @@ public final class Relay extends BaseRichBolt {
 
   private final boolean results;
   private transient OutputCollector collector;
+  private transient boolean works;
 
   /**
    * @param results whether results of joins pass, not tuples of sources
@@ -25,11 +26,14 @@ public final class Relay extends BaseRichBolt {
   public void prepare(
       Map<String, Object> conf, TopologyContext context, OutputCollector collector) {
     this.collector = collector;
+    works = Control.first(conf, context);
   }
 
   @Override
   public void execute(Tuple tuple) {
-    collector.emit(tuple, tuple.getValues());
+    if (works) {
+      collector.emit(tuple, tuple.getValues());
+    }
     collector.ack(tuple);
   }
 

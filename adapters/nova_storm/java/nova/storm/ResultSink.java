@@ -2,9 +2,9 @@ package nova.storm;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
-import java.util.HashSet;
+import java.util.Collections;
+import java.util.HashMap;
 import java.util.Map;
-import java.util.Set;
 import nova.engines.RealClock;
 import nova.engines.ResultFile;
 import org.apache.storm.generated.GlobalStreamId;
@@ -24,7 +24,8 @@ public final class ResultSink extends BaseRichBolt {
   private final String path;
   private transient OutputCollector collector;
   private transient ResultFile file;
-  private transient Set<Integer> running;
+  // Of every join: up to when all results of its windows have come.
+  private transient Map<Integer, Long> marks;
 
   public ResultSink(String path) {
     this.path = path;
@@ -34,9 +35,14 @@ public final class ResultSink extends BaseRichBolt {
   public void prepare(
       Map<String, Object> conf, TopologyContext context, OutputCollector collector) {
     this.collector = collector;
-    running = new HashSet<>();
+    marks = new HashMap<>();
     for (GlobalStreamId stream : context.getThisSources().keySet()) {
-      running.addAll(context.getComponentTasks(stream.get_componentId()));
+      for (int task : context.getComponentTasks(stream.get_componentId())) {
+        marks.put(task, Long.MIN_VALUE);
+      }
+    }
+    if (!Control.first(conf, context)) {
+      return;
     }
     try {
       file = new ResultFile(path, context.getStormId());
@@ -48,11 +54,17 @@ public final class ResultSink extends BaseRichBolt {
   @Override
   public void execute(Tuple tuple) {
     long arriveUs = RealClock.nowUs();
+    if (file == null) {
+      return;
+    }
     try {
-      if (Schema.isEnd(tuple)) {
-        running.remove(tuple.getSourceTask());
-        if (running.isEmpty()) {
+      if (Schema.isComplete(tuple)) {
+        marks.merge(tuple.getSourceTask(), tuple.getLong(3), Math::max);
+        long reached = Collections.min(marks.values());
+        if (reached == Schema.END) {
           file.finish();
+        } else if (reached != Long.MIN_VALUE) {
+          file.complete(reached);
         }
       } else {
         file.add(
@@ -78,6 +90,9 @@ public final class ResultSink extends BaseRichBolt {
 
   @Override
   public void cleanup() {
+    if (file == null) {
+      return;
+    }
     try {
       file.close();
     } catch (IOException error) {

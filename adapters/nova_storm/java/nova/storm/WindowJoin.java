@@ -40,6 +40,7 @@ public final class WindowJoin extends BaseRichBolt {
   private transient Map<Integer, Input> inputs;
   private transient TreeMap<Long, Window> windows;
   private transient long marked;
+  private transient boolean works;
 
   /**
    * @param instance index into the plan's joins
@@ -60,6 +61,7 @@ public final class WindowJoin extends BaseRichBolt {
   public void prepare(
       Map<String, Object> conf, TopologyContext context, OutputCollector collector) {
     this.collector = collector;
+    works = Control.first(conf, context);
     inputs = new HashMap<>();
     windows = new TreeMap<>();
     marked = Long.MIN_VALUE;
@@ -73,6 +75,13 @@ public final class WindowJoin extends BaseRichBolt {
 
   @Override
   public void execute(Tuple tuple) {
+    if (works) {
+      take(tuple);
+    }
+    collector.ack(tuple);
+  }
+
+  private void take(Tuple tuple) {
     Input input = inputs.get(tuple.getSourceTask());
     long timeMs = tuple.getLong(2);
     if (Schema.isMark(tuple)) {
@@ -83,7 +92,6 @@ public final class WindowJoin extends BaseRichBolt {
       input.last = tuple.getLong(1);
       add(tuple, timeMs, input.left);
     }
-    collector.ack(tuple);
   }
 
   private void add(Tuple tuple, long timeMs, boolean left) {
@@ -117,9 +125,7 @@ public final class WindowJoin extends BaseRichBolt {
       Map.Entry<Long, Window> ended = windows.pollFirstEntry();
       match(ended.getKey(), ended.getValue());
     }
-    if (reached == Schema.END) {
-      collector.emit(Schema.end());
-    }
+    collector.emit(Schema.complete(reached));
   }
 
   private void match(long start, Window window) {

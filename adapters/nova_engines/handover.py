@@ -13,12 +13,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from nova_core.errors import NovaError
 from nova_engines.documents import from_json, to_json
-from nova_flink.rest import ENDED, Rest
-from nova_flink.source_orders import ControlledJob, Files, Order, first_incomplete, tell
+from nova_engines.source_orders import ControlledJob, Files, Order, first_incomplete, tell
 
 if TYPE_CHECKING:
     from nova_engines.results import ResultRecords
@@ -29,6 +28,50 @@ OVERLAP_MS = 2000
 AHEAD_MS = 1000
 ATTEMPTS = 4
 ENDED_S = 60.0
+
+
+# States of a job; there are no others.
+RUNNING, FINISHED, FAILED = "running", "finished", "failed"
+
+
+class Jobs(Protocol):
+    """The jobs of an engine, as far as hand-overs need them."""
+
+    @property
+    def ends_failed_jobs(self) -> bool:
+        """Whether it ends a job that lost a worker; otherwise it starts the worker's part anew.
+
+        A part that was started anew does nothing, so such a job counts as running for ever.
+        """
+        ...
+
+    def state(self, job: ControlledJob) -> str:
+        """`RUNNING`; `FINISHED` once it has come to its end by itself; `FAILED` if ended otherwise.
+
+        Raises:
+            NovaError: where the engine does not answer.
+        """
+        ...
+
+    def cancel(self, job: ControlledJob) -> None:
+        """End it at once, unless it has ended; nothing of it is left, and it writes no results.
+
+        Some engines keep the processes of a job that has come to its end.
+
+        Raises:
+            NovaError: where the engine does not answer, or refuses.
+        """
+        ...
+
+    def wait_ended(self, job: ControlledJob, timeout_s: float) -> str:
+        """Wait until it has ended; its state then.
+
+        Of an engine that ends no failed jobs, one that has not in time is ended.
+
+        Raises:
+            NovaError: where it has not in time.
+        """
+        ...
 
 
 class HandoverError(NovaError):
@@ -150,13 +193,13 @@ class Handover:
     """Hand-overs of one job after the other; used under `only_one`.
 
     Args:
-        rest: of the cluster.
+        jobs: of the cluster.
         files: of its hosts.
         path: of the ledger.
     """
 
-    def __init__(self, rest: Rest, files: Files, path: Path) -> None:
-        self.rest, self.files, self.path = rest, files, path
+    def __init__(self, jobs: Jobs, files: Files, path: Path) -> None:
+        self.jobs, self.files, self.path = jobs, files, path
 
     def first(self, job: ControlledJob, window_ms: int, begin_ms: int) -> None:
         """Begin the sources of the first job, which runs.
@@ -223,8 +266,8 @@ class Handover:
         """
         ledger = self._quiet()
         old = ledger.shares[-1]
-        state = self._state(old.job)
-        if state not in ENDED or state == "FINISHED":
+        state = self.jobs.state(old.job)
+        if state != FAILED:
             raise HandoverError(f"job {old.job.job}: is {state}, has not failed")
         begin = first_incomplete(self.files, old.job, ledger.window_ms, old.from_ms)
         share = Share(new, begin, begin)
@@ -249,12 +292,13 @@ class Handover:
             end = max(_up(_now_ms() + OVERLAP_MS, ledger.window_ms), old.from_ms + ledger.window_ms)
             end = self._agreed(ledger, Share(old.job, end, old.begin_ms), keep=False).from_ms
             replace(ledger, end_ms=end).write(self.path)
-        if self._state(old.job) not in ENDED:
-            tell_end(self.rest, self.files, old, end)
-        state = self.rest.wait_ended(old.job.job, ENDED_S)
-        if state != "FINISHED":
+        if self.jobs.state(old.job) == RUNNING:
+            tell_end(self.jobs, self.files, old, end)
+        state = self.jobs.wait_ended(old.job, ENDED_S)
+        if state != FINISHED:
             replace(ledger, end_ms=None).write(self.path)
             raise HandoverError(f"job {old.job.job}: {state} before its end")
+        self.jobs.cancel(old.job)
         return end
 
     def settle(self) -> bool:
@@ -268,19 +312,19 @@ class Handover:
             return False
         old, new = ledger.shares[-1], ledger.handing.share
         if not ledger.handing.committed:
-            if self._state(old.job) not in ENDED:
-                tell(self.files, old.job, Order(old.begin_ms))
+            lives = self.tell_again(old)
             self._drop(ledger, new)
+            if not lives:
+                raise HandoverError(f"job {old.job.job}: a source of it is lost; it was ended")
             return True
-        if self._state(new.job) not in ENDED:
-            tell(self.files, new.job, Order(new.begin_ms))
-        state = self._state(old.job)
-        if state not in ENDED:
+        lives = self.tell_again(new)
+        state = self.jobs.state(old.job)
+        if state == RUNNING:
             # They have agreed, and wait at the boundary.
-            tell_end(self.rest, self.files, old, new.from_ms)
-            state = self.rest.wait_ended(old.job.job, ENDED_S)
+            tell_end(self.jobs, self.files, old, new.from_ms)
+            state = self.jobs.wait_ended(old.job, ENDED_S)
         # Otherwise nothing waits for its slots: the new job has its own.
-        if state != "FINISHED":
+        if state != FINISHED:
             found = first_incomplete(self.files, old.job, ledger.window_ms, old.from_ms)
             new = replace(new, from_ms=min(found, new.from_ms))
             if new.from_ms < new.begin_ms:
@@ -289,16 +333,35 @@ class Handover:
                     f"job {old.job.job}: {state} before its windows were complete; "
                     "its sources have to begin anew"
                 )
+        else:
+            self.jobs.cancel(old.job)
         replace(ledger, shares=(*ledger.shares, new), handing=None).write(self.path)
+        if not lives:
+            raise HandoverError(f"job {new.job.job}: a source of it is lost; it was ended")
+        return True
+
+    def tell_again(self, share: Share) -> bool:
+        """Have a job go on, or begin, if it runs; false where it was ended instead.
+
+        Of an engine that ends no failed jobs, one that does not answer may have lost a source for
+        good. It is ended, and counts as failed.
+
+        Raises:
+            NovaError: where its sources do not answer.
+        """
+        if self.jobs.state(share.job) == RUNNING:
+            try:
+                tell(self.files, share.job, Order(share.begin_ms))
+            except NovaError:
+                if self.jobs.ends_failed_jobs:
+                    raise
+                self.jobs.cancel(share.job)
+                return False
         return True
 
     def _drop(self, ledger: Ledger, new: Share) -> None:
-        if self._state(new.job) not in ENDED:
-            self.rest.cancel(new.job.job)
+        self.jobs.cancel(new.job)
         replace(ledger, handing=None).write(self.path)
-
-    def _state(self, job: ControlledJob) -> str:
-        return str(self.rest.job(job.job)["state"])
 
     def _quiet(self) -> Ledger:
         ledger = Ledger.read(self.path)
@@ -307,7 +370,7 @@ class Handover:
         return ledger
 
 
-def tell_end(rest: Rest, files: Files, old: Share, end_ms: int) -> None:
+def tell_end(jobs: Jobs, files: Files, old: Share, end_ms: int) -> None:
     """Make an end final that all sources have agreed to.
 
     Raises:
@@ -317,7 +380,7 @@ def tell_end(rest: Rest, files: Files, old: Share, end_ms: int) -> None:
         tell(files, old.job, Order(old.begin_ms, end_ms, committed=True))
     except NovaError:
         # Sources that had reached it by the first order of this kind have ended.
-        if str(rest.job(old.job.job)["state"]) not in ENDED and _now_ms() < end_ms:
+        if jobs.state(old.job) == RUNNING and _now_ms() < end_ms:
             raise
 
 

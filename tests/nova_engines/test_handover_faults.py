@@ -1,20 +1,19 @@
 """Hand-overs whose controller is killed at every step, whose sources answer late, whose jobs fail.
 
-Flink is a model here (``flink_world.py``); the real one is in ``test_handover_e2e.py``.
+The engine is a model here (``engine_world.py``); a real one is in ``test_handover_e2e.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from flink_world import EPOCH_MS, WINDOW_MS, Killed, World, check_exactly_once, worlds
+from engine_world import EPOCH_MS, WINDOW_MS, Killed, World, check_exactly_once, worlds
 
 from nova_core.errors import NovaError
-from nova_flink import source_orders
-from nova_flink.handover import Handover, HandoverError, Ledger
+from nova_engines import source_orders
+from nova_engines.handover import Handover, HandoverError, Ledger
 
 
 @pytest.fixture
@@ -25,8 +24,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], World]]:
 
 
 def control_of(world: World, ledger: Path) -> Handover:
-    rest: Any = world
-    return Handover(rest, world, ledger)
+    return Handover(world, world, ledger)
 
 
 def begun(world: World, ledger: Path) -> Handover:
@@ -64,7 +62,7 @@ def test_killed_at_every_step_of_a_hand_over(world: Callable[[], World], tmp_pat
         control = control_of(w, ledger)
         if w.jobs_["second"].state == "RUNNING" and "second" not in Ledger.read(ledger).jobs:
             # The controller ends it, as no ledger names it.
-            w.cancel("second")
+            w.end("second")
         settled(control)
         control.plan(w.deploy("third"))
         w.pass_time(2000)
@@ -120,7 +118,7 @@ def test_killed_at_every_step_after_a_failure(world: Callable[[], World], tmp_pa
         control = control_of(w, ledger)
         settled(control)
         if len(Ledger.read(ledger).shares) == 1:
-            w.cancel("second")
+            w.end("second")
             control.after_failure(w.deploy("third"))
         w.pass_time(2000)
         names = check_exactly_once(w, ledger, control.end())
@@ -130,18 +128,20 @@ def test_killed_at_every_step_after_a_failure(world: Callable[[], World], tmp_pa
     assert not killed and fatal > 5
 
 
+@pytest.mark.parametrize("ends_failed_jobs", [True, False])
 @pytest.mark.parametrize("which", ["first", "second"])
 def test_a_job_fails_at_every_step_of_a_hand_over(
-    which: str, world: Callable[[], World], tmp_path: Path
+    which: str, ends_failed_jobs: bool, world: Callable[[], World], tmp_path: Path
 ) -> None:
     for step in range(1, 60):
         w, ledger = world(), tmp_path / f"ledger-{step}"
+        w.ends_failed_jobs = ends_failed_jobs
         control = begun(w, ledger)
         second = w.deploy("second")
 
         def fail(w: World = w) -> None:
             if w.jobs_[which].state == "RUNNING":
-                w.jobs_[which].state = "FAILED"
+                w.jobs_[which].state = "FAILED" if ends_failed_jobs else "BROKEN"
 
         w.at[w.steps + step] = fail
         try:
@@ -150,9 +150,12 @@ def test_a_job_fails_at_every_step_of_a_hand_over(
             settled(control)
         w.pass_time(1000)
         if w.jobs_["second"].state == "RUNNING" and "second" not in Ledger.read(ledger).jobs:
-            w.cancel("second")
+            w.end("second")
         last = Ledger.read(ledger).shares[-1]
-        if w.jobs_[last.job.job].state == "FAILED":
+        if w.jobs_[last.job.job].state == "BROKEN":
+            # Hosts have told so.
+            w.cancel(last.job)
+        if w.jobs_[last.job.job].state in ("FAILED", "CANCELED"):
             control.after_failure(w.deploy("third"))
         w.pass_time(1000)
         check_exactly_once(w, ledger, control.end())

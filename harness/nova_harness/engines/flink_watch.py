@@ -1,4 +1,4 @@
-"""Joins that work all the time and fall behind: what their hosts can do, by Flink's counters."""
+"""What Flink tells of a controlled job: its state, its workers, and joins that fall behind."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from nova_engines.dataflow import JOIN
+from nova_flink.controlled_jobs import state_of
+from nova_flink.names import node_of_task_manager
 from nova_flink.verification import operators_in
+from nova_harness.engines.base import JobSeen
 
 if TYPE_CHECKING:
     from nova_engines.dataflow import Dataflow
+    from nova_flink.rest import Rest
 
 BUSY, RECEIVED = "accumulated-busy-time", "read-records"
 # A join that works for such a share of the time, for so long, has more than it can do.
@@ -18,8 +22,28 @@ SATURATED = 0.97
 LEAST_S = 5.0
 
 
+class FlinkWatch:
+    """See `nova_harness.engines.base.JobWatch`.
+
+    Args:
+        rest: of the cluster.
+        job: its id.
+        dataflow: what runs where.
+    """
+
+    def __init__(self, rest: Rest, job: str, dataflow: Dataflow) -> None:
+        self._rest, self._job, self._joins = rest, job, JoinsWatch(dataflow)
+
+    def look(self, now: float) -> JobSeen:
+        """As Flink tells of it."""
+        job, listed = self._rest.job(self._job), self._rest.task_managers()
+        slow = self._joins.look(job, now) if job["state"] == "RUNNING" else {}
+        workers = {node_of_task_manager(one) or one for one in listed}
+        return JobSeen(state_of(str(job["state"])), workers, saturated=slow)
+
+
 class JoinsWatch:
-    """Of one job.
+    """Joins of one job that work all the time and fall behind: what their hosts can do.
 
     Args:
         dataflow: what runs where.

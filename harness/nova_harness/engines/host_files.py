@@ -14,7 +14,7 @@ TIMEOUT_S = 10.0
 
 
 class HostFiles:
-    """See `nova_flink.source_orders.Files`.
+    """See `nova_engines.source_orders.Files`.
 
     Args:
         hosts: connected; nodes are called like hosts.

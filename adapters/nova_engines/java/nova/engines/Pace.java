@@ -1,15 +1,12 @@
-package nova.flink;
+package nova.engines;
 
 import java.io.Serializable;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
-import java.nio.DoubleBuffer;
 
 /**
  * When tuples are due: in each part, tuple k is due floor((k - first) * 1e6 / rate) us after the
  * part's first one. The same sums as in Python's nova_engines.workload.Pace, so that both agree.
  */
-final class Pace implements Serializable {
+public final class Pace implements Serializable {
   private static final long serialVersionUID = 1L;
   private static final double SECOND_US = 1e6;
   private static final int FIELDS = 3;
@@ -20,29 +17,28 @@ final class Pace implements Serializable {
 
   /**
    * @param parts of each part the number of its first tuple, when that is due in us after the start,
-   *     and tuples/s; little-endian 64-bit floats
+   *     and tuples/s
    */
-  Pace(byte[] parts) {
-    DoubleBuffer numbers = ByteBuffer.wrap(parts).order(ByteOrder.LITTLE_ENDIAN).asDoubleBuffer();
-    int count = numbers.remaining() / FIELDS;
+  public Pace(double[] parts) {
+    int count = parts.length / FIELDS;
     first = new long[count];
     dueUs = new long[count];
     rate = new double[count];
     for (int i = 0; i < count; i++) {
-      first[i] = (long) numbers.get();
-      dueUs[i] = (long) numbers.get();
-      rate[i] = numbers.get();
+      first[i] = (long) parts[FIELDS * i];
+      dueUs[i] = (long) parts[FIELDS * i + 1];
+      rate[i] = parts[FIELDS * i + 2];
     }
   }
 
   /** When a tuple is due, us after the start. */
-  long dueUs(long sequence) {
+  public long dueUs(long sequence) {
     int part = last(first, sequence);
     return dueUs[part] + (long) ((sequence - first[part]) * SECOND_US / rate[part]);
   }
 
   /** How many tuples are due before a time, us after the start. */
-  long before(long us) {
+  public long before(long us) {
     int part = last(dueUs, us);
     long since = Math.max(us - dueUs[part], 0);
     long sequence = first[part] + (long) (since * rate[part] / SECOND_US);

@@ -1,4 +1,4 @@
-package nova.flink;
+package nova.engines;
 
 import java.io.Serializable;
 
@@ -6,12 +6,16 @@ import java.io.Serializable;
  * When a watermark is worth its cost: at ends of windows, and no more often than asked for. In
  * between it would wake every operator after the source and close nothing.
  */
-final class Watermarks implements Serializable {
+public final class Watermarks implements Serializable {
   private static final long serialVersionUID = 1L;
   private final long step;
   private long last = Long.MIN_VALUE;
 
-  Watermarks(long windowMs, long watermarkMs) {
+  /**
+   * @param windowMs length of the windows
+   * @param watermarkMs least distance of watermarks
+   */
+  public Watermarks(long windowMs, long watermarkMs) {
     step = Math.max(windowMs, watermarkMs);
   }
 
@@ -19,7 +23,7 @@ final class Watermarks implements Serializable {
    * The watermark to emit when every tuple before a time has been emitted, or Long.MIN_VALUE for
    * none.
    */
-  long reached(long timeMs) {
+  public long reached(long timeMs) {
     long mark = timeMs / step * step - 1;
     if (mark <= last) {
       return Long.MIN_VALUE;

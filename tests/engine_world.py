@@ -1,4 +1,4 @@
-"""Flink, its sources and their hosts' files as a model in virtual time, for faults at every step.
+"""An engine, its sources and hosts as a model in virtual time: for faults at every step.
 
 What sources make of their orders is as in ``Orders.java`` and ``PacedSource.java``.
 """
@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from nova_flink import handover, source_orders
-from nova_flink.handover import Ledger
-from nova_flink.rest import FlinkError
-from nova_flink.source_orders import ControlledJob
+from nova_core.errors import NovaError
+from nova_engines import handover, source_orders
+from nova_engines.handover import FAILED, FINISHED, RUNNING, Ledger
+from nova_engines.source_orders import ControlledJob
 
 WINDOW_MS = 100
 TICK_MS = 50
@@ -78,7 +78,11 @@ class Source:
 
 @dataclass
 class Job:
-    """What Flink knows of a job: its sources by number, and how it stands."""
+    """What an engine knows of a job: its sources by number, and how it stands.
+
+    One that is ``BROKEN`` has lost a part, and does nothing; an engine that ends no failed jobs
+    says that it runs.
+    """
 
     sources: dict[int, Source]
     state: str = "RUNNING"
@@ -91,17 +95,19 @@ class Job:
 
 @dataclass
 class World:
-    """Hosts' files and Flink's REST interface, in virtual time; every use of them is a step.
+    """Hosts' files and an engine's jobs, in virtual time; every use of them is a step.
 
     Attributes:
         now: ms since the epoch.
         steps: uses so far.
         fatal: the step in which the controller is killed; None for never.
+        ends_failed_jobs: see `nova_engines.handover.Jobs`.
     """
 
     now: int = EPOCH_MS
     steps: int = 0
     fatal: int | None = None
+    ends_failed_jobs: bool = True
     jobs_: dict[str, Job] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     at: dict[int, Callable[[], None]] = field(default_factory=dict)
@@ -142,27 +148,31 @@ class World:
         self.step()
         return self.files.get(path)
 
-    # Flink's REST interface.
+    # An engine's jobs.
 
-    def job(self, name: str) -> dict[str, Any]:
+    def state(self, job: ControlledJob) -> str:
         self.step()
-        return {"state": self.jobs_[name].state}
+        told = {"RUNNING": RUNNING, "BROKEN": RUNNING, "FINISHED": FINISHED}
+        return told.get(self.jobs_[job.job].state, FAILED)
 
-    def cancel(self, name: str) -> str:
+    def cancel(self, job: ControlledJob) -> None:
+        self.end(job.job)
+
+    def end(self, name: str) -> str:
         self.step()
-        if self.jobs_[name].state == "RUNNING":
+        if self.jobs_[name].state in ("RUNNING", "BROKEN"):
             self.jobs_[name].state = "CANCELED"
         return self.jobs_[name].state
 
-    def wait_ended(self, name: str, timeout_s: float) -> str:
+    def wait_ended(self, job: ControlledJob, timeout_s: float) -> str:
         until = self.now + 1000 * timeout_s
-        while True:
-            self.step()
-            if self.jobs_[name].state != "RUNNING":
-                return self.jobs_[name].state
-            if self.now > until:
-                raise FlinkError(f"{name} is still there")
+        while (state := self.state(job)) == RUNNING:
+            if self.now > until and not self.ends_failed_jobs:
+                self.cancel(job)
+            elif self.now > until:
+                raise NovaError(f"{job.job} is still there")
             self.pass_time(TICK_MS)
+        return state
 
 
 class Pool:

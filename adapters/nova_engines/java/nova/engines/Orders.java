@@ -1,4 +1,4 @@
-package nova.flink;
+package nova.engines;
 
 import java.io.IOException;
 import java.io.StringReader;
@@ -21,9 +21,9 @@ import java.util.Properties;
  * <p>DIRECTORY/SOURCE.arrived says how many tuples the source has had to emit, whether it has or not,
  * and when that was, in ms since the epoch. It is the same for all jobs of these sources.
  */
-final class Orders {
+public final class Orders {
   /** No time: there is no end, or sources have not been told to begin. */
-  static final long NONE = Long.MAX_VALUE;
+  public static final long NONE = Long.MAX_VALUE;
 
   private static final long NOTE_MS = 1_000;
 
@@ -35,23 +35,28 @@ final class Orders {
   private long endMs = NONE;
   private boolean committed;
 
-  Orders(String directory, String job, int source) {
+  /**
+   * @param directory of orders, on the source's host
+   * @param job whose source it is; no other one has that name
+   * @param source index into the workload's sources
+   */
+  public Orders(String directory, String job, int source) {
     file = Path.of(directory, job, String.valueOf(source));
     arrived = Path.of(directory, source + ".arrived");
   }
 
   /** Event time of the first tuple, ms since the epoch, or NONE. */
-  long beginMs() {
+  public long beginMs() {
     return beginMs;
   }
 
   /** Event time that all tuples are before, ms since the epoch, or NONE. */
-  long endMs() {
+  public long endMs() {
     return endMs;
   }
 
   /** Whether that end is final. */
-  boolean committed() {
+  public boolean committed() {
     return committed;
   }
 
@@ -60,7 +65,7 @@ final class Orders {
    *
    * @param emittedMs event time of the last tuple that was emitted, or Long.MIN_VALUE
    */
-  void look(long emittedMs) throws IOException {
+  public void look(long emittedMs) throws IOException {
     String text;
     try {
       text = Files.readString(file);
@@ -94,7 +99,7 @@ final class Orders {
   }
 
   /** Notes how many tuples have been due at a time, ms since the epoch; at most once a second. */
-  void arrived(long count, long atMs) {
+  public void arrived(long count, long atMs) {
     if (atMs < notedMs + NOTE_MS) {
       return;
     }

@@ -1,0 +1,45 @@
+"""Jobs of Flink that are handed over, see `nova_engines.handover`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nova_engines.handover import FAILED, FINISHED, RUNNING
+from nova_flink.rest import ENDED
+
+if TYPE_CHECKING:
+    from nova_engines.source_orders import ControlledJob
+    from nova_flink.rest import Rest
+
+
+def state_of(told: str) -> str:
+    """What Flink calls a job's state, in the words of hand-overs."""
+    if told == "FINISHED":
+        return FINISHED
+    return FAILED if told in ENDED else RUNNING
+
+
+class FlinkJobs:
+    """See `nova_engines.handover.Jobs`.
+
+    Args:
+        rest: of the cluster.
+    """
+
+    ends_failed_jobs = True
+
+    def __init__(self, rest: Rest) -> None:
+        self._rest = rest
+
+    def state(self, job: ControlledJob) -> str:
+        """As Flink tells it."""
+        return state_of(str(self._rest.job(job.job)["state"]))
+
+    def cancel(self, job: ControlledJob) -> None:
+        """Have Flink cancel it."""
+        if self.state(job) == RUNNING:
+            self._rest.cancel(job.job)
+
+    def wait_ended(self, job: ControlledJob, timeout_s: float) -> str:
+        """Ask until it has."""
+        return state_of(self._rest.wait_ended(job.job, timeout_s))
