@@ -108,5 +108,5 @@ def test_a_figure_declares_what_it_reproduces(name: str) -> None:
 
 
 def test_unknown_figures_are_refused() -> None:
-    with pytest.raises(NovaError, match="unknown 'fig99'; known are fig6, fig7, fig8, fig9, fig10"):
+    with pytest.raises(NovaError, match="unknown 'fig99'; known are costream, fig6, fig7, fig8, fig9, fig10"):
         base.load("fig99")

@@ -12,7 +12,7 @@ import click
 from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
-from nova_core.numbers import NumberRange, at_least
+from nova_core.numbers import NumberRange
 from nova_harness.commands.cluster import (
     engine_option,
     flow_options,
@@ -216,7 +216,7 @@ def resume(state: Path) -> None:
     metavar="SECONDS",
     help="Until the last one is over.",
 )
-@click.option("--seed", type=at_least(0), default=0, show_default=True)
+@shared.seed_option()
 @click.option(
     "--output", "-o", type=paths.OUTPUT, default=Path("disturbances.yaml"), show_default=True
 )
