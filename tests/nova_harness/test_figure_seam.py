@@ -108,5 +108,6 @@ def test_a_figure_declares_what_it_reproduces(name: str) -> None:
 
 
 def test_unknown_figures_are_refused() -> None:
-    with pytest.raises(NovaError, match="unknown 'fig99'; known are costream, fig6, fig7, fig8, fig9, fig10"):
+    known = "costream, fig6, fig7, fig8, fig9, fig10"
+    with pytest.raises(NovaError, match=f"unknown 'fig99'; known are {known}"):
         base.load("fig99")
