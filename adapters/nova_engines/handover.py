@@ -222,7 +222,8 @@ class Handover:
             The boundary, ms since the epoch.
 
         Raises:
-            NovaError: with the reason; it is taken back then, and the old job goes on.
+            NovaError: with the reason; the ledger says whether it was taken back or has to be
+                settled. A job that was ended on the way has failed, see `after_failure`.
         """
         ledger = self._quiet()
         window, old = ledger.window_ms, ledger.shares[-1]

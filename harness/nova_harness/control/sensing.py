@@ -216,13 +216,16 @@ class HostWatch:
     def works(self, job: str, workers: Set[int]) -> bool:
         """Whether processes are there, all of them for the first time; as the last reading says.
 
+        Where there is no reading yet, nothing is known to be lost.
+
         Args:
             job: whose they are.
             workers: their ids.
         """
-        if self.last is None or job in self.last.lost:
-            return False
-        return not workers or workers <= {one.key[0] for one in self.last.processes.values()}
+        if self.last is None:
+            return True
+        there = {one.key[0] for one in self.last.processes.values()} if workers else set()
+        return job not in self.last.lost and workers <= there
 
     def _rates(self, arrived: Mapping[int, tuple[int, int]]) -> dict[int, float]:
         """Of sources that have noted anything since."""

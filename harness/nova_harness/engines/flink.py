@@ -455,12 +455,14 @@ class FlinkJob:
         again = isinstance(self.workload, Workload) and self.workload.checkpoint_ms > 0
         starts_again = again and state in FAILING
         if state in (*FAILING, "FAILED", "CANCELED", "CANCELLING") and not starts_again:
-            raise RunError(f"the job {state.lower()}: {self._why()}")
+            raise RunError(f"the job {state.lower()}: {self._why(state)}")
         return state == "FINISHED"
 
-    def _why(self) -> str:
+    def _why(self, state: str) -> str:
         reasons, until = self.rest.exceptions(self.name), time.monotonic() + REASON_SECONDS
-        while not reasons and time.monotonic() < until:
+        # Somebody has cancelled it: there is no reason to wait for.
+        failed = state in (*FAILING, "FAILED")
+        while failed and not reasons and time.monotonic() < until:
             time.sleep(0.2)
             reasons = self.rest.exceptions(self.name)
         # The first line says what Flink did about it, the last cause what happened.

@@ -10,6 +10,7 @@ import hashlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -211,9 +212,10 @@ class Costream(Figure[CostreamParameters, list[Score]]):
         """Simulate, train a model for every case, and predict."""
         from nova_core.commands import shared
 
+        # What is missing is told before minutes of simulation.
         with shared.extra("learn"):
-            import nova_learn.baselines
-            import nova_learn.train  # noqa: F401
+            for module in ("baselines", "train"):
+                import_module(f"nova_learn.{module}")
         if run.kept is None:
             with tempfile.TemporaryDirectory(prefix="nova-costream-") as directory:
                 return _scores(parameters, replace(run, kept=Path(directory)))
