@@ -10,7 +10,7 @@ import click
 from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
-from nova_core.numbers import at_least
+from nova_core.numbers import NumberRange, at_least
 from nova_core.service.settings import MIB, Settings
 
 TOKEN = "NOVA_TOKEN"
@@ -51,7 +51,7 @@ TOKEN = "NOVA_TOKEN"
 )
 @click.option(
     "--idle",
-    type=click.FloatRange(min=0),
+    type=NumberRange(min=0),
     default=(Settings.idle or 0) / 60,
     show_default=True,
     metavar="MINUTES",

@@ -97,6 +97,9 @@ def test_random_disturbances(tmp_path: Path) -> None:
     answer = CliRunner().invoke(control, ["script", *arguments])
     assert answer.exit_code == 0, answer.output
     assert Script.read(file, inventory) == made
+    for seconds in ("86401", str(2**64), "inf", "nan"):
+        refused = CliRunner().invoke(control, ["script", *arguments, "--for", seconds])
+        assert refused.exit_code == 2 and "--for" in refused.output, refused.output
     with pytest.raises(ScriptError, match="10 s: too short"):
         random_script(inventory, 10, 3)
     with pytest.raises(ScriptError, match="no host of role worker"):

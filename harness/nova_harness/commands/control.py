@@ -13,6 +13,7 @@ from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
 from nova_core.numbers import NumberRange
+from nova_engines.workload import LONGEST_S
 from nova_harness.commands.cluster import (
     engine_option,
     flow_options,
@@ -210,7 +211,7 @@ def resume(state: Path) -> None:
 @click.option(
     "--for",
     "seconds",
-    type=NumberRange(min=0, min_open=True),
+    type=NumberRange(min=0, max=LONGEST_S, min_open=True),
     default=1800.0,
     show_default=True,
     metavar="SECONDS",

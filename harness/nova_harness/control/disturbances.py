@@ -29,7 +29,7 @@ VERSION: Final = 1
 LASTS_S, CALM_S = (5.0, 30.0), (10.0, 40.0)
 JOB = "disturbance"
 LOAD = "while :; do :; done"
-_Seconds = Annotated[float, Meta(ge=0, le=86_400)]
+_Seconds = Annotated[float, Meta(ge=0, le=LONGEST_S)]
 
 
 class ScriptError(NovaError):
