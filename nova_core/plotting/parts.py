@@ -92,7 +92,9 @@ def reference_of(capacity: Floats) -> float:
 
 
 def plain(text: str) -> str:
-    """Text as it is: not as a formula, and not hidden in a legend."""
+    """Text as it is: not as a formula, not hidden in a legend, only what a font can show."""
+    # Names of files need not be UTF-8.
+    text = text.encode("utf-8", "replace").decode()
     return text.lstrip("_").replace("$", r"\$")
 
 

@@ -141,7 +141,7 @@ def _panels(
     def each() -> Iterator[tuple[Axes, list[Group]]]:
         for row, line in zip(rows, axes, strict=True):
             for setting, panel in zip(row, line, strict=False):
-                panel.set_title(name_of(setting), loc="left", color=INK, fontsize=9)
+                panel.set_title(plain(name_of(setting)), loc="left", color=INK, fontsize=9)
                 yield panel, [group for group in groups if group.setting == setting]
             for panel in line[len(row) :]:
                 panel.set_visible(False)

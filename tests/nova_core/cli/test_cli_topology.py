@@ -187,6 +187,16 @@ def test_plot(nova: Nova, latencies: Path, measured: Path, tmp_path: Path, suffi
         assert f"plot written to {picture}" in result.stderr
 
 
+def test_plot_of_a_name_that_is_no_text_and_no_formula(
+    nova: Nova, latencies: Path, tmp_path: Path
+) -> None:
+    table, picture = tmp_path / "\udcff\udcfe $x_$.csv", tmp_path / "space.svg"
+    assert nova("topology", "embed", latencies, "-o", table).exit_code == 0
+    result = nova("topology", "plot", table, "-o", picture)
+    assert result.exit_code == 0, result.output
+    assert picture.read_bytes().startswith(b"<?xml")
+
+
 def test_bad_input_is_refused(
     refused: Callable[..., str],
     problem: Path,

@@ -9,7 +9,7 @@ import numpy as np
 
 from nova_core.model.problem import Floats
 from nova_core.plotting import save_figure
-from nova_core.plotting.parts import GREY, INK, bare
+from nova_core.plotting.parts import GREY, INK, bare, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,7 +51,7 @@ def _figure(density: Path, title: str) -> Figure:
         ("load, % of capacity", used, "viridis"),
     )
     figure = Figure(figsize=(15, 5.2), layout="constrained", facecolor="white")
-    figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=11)
+    figure.suptitle(plain(title), x=0.01, ha="left", color=INK, fontsize=11)
     box = (low[0], high[0], low[-1], high[-1]) if len(low) > 1 else (low[0], high[0], 0, 1)
     for number, (label, values, colours) in enumerate(panels, start=1):
         axes = figure.add_subplot(1, 3, number)
