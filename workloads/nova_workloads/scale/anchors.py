@@ -7,6 +7,8 @@ Two stages, ``sources`` and ``pairs``, each in the order of the problem's rows. 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -21,7 +23,7 @@ from nova_workloads.scale.part import fermat_points, floats, lists_of_rows, rows
 from nova_workloads.scale.tables import Problem, bad_name, write_in_order
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 # What columns hold, for errors.
 ACCEPTED = {
@@ -42,27 +44,36 @@ def check_nodes(spark: SparkSession, problem: Problem) -> dict[str, Any]:
         nodes that may host, their capacity and that of the largest, tuples/s.
     """
     nodes = problem.nodes(spark)
-    within = F.forall("position", lambda x: x.isNotNull() & (F.abs(x) <= GREATEST_LATENCY))
+    # Not F.forall: Spark compiles no functions of elements.
+    axes = [F.element_at("position", k + 1) for k in range(len(problem.axes))]
+    within = [F.coalesce(F.abs(x) <= GREATEST_LATENCY, F.lit(False)) for x in axes]
     rules: dict[str, Column] = {
         "id": bad_name("id"),
-        "position": ~F.coalesce(within, F.lit(False)),
+        "position": ~reduce(and_, within),
         "capacity": ~F.coalesce((F.col("capacity") >= 0) & ~F.isnan("capacity"), F.lit(False)),
     }
     for name, most in (("height", GREATEST_LATENCY), ("penalty", 1e300)):
         if name in problem.extras:
             rules[name] = ~F.col(name).between(0, most) | F.isnan(name)
-    _refuse_bad(problem, "nodes", nodes, rules)
-    _refuse_twice(problem, "nodes", nodes, "id")
     host = F.col("worker") & (F.col("capacity") > 0)
-    facts = nodes.agg(
+    facts = _refuse_bad(
+        problem,
+        "nodes",
+        nodes,
+        rules,
         F.count(F.when(host, 1)).alias("hosts"),
-        F.coalesce(F.sum(F.when(host, F.col("capacity"))), F.lit(0.0)).alias("capacity"),
+        F.coalesce(F.sum(F.when(host, F.col("capacity"))), F.lit(0.0)).alias("capacity_"),
         F.coalesce(F.max(F.when(host, F.col("capacity"))), F.lit(0.0)).alias("largest_host"),
-    ).first()
-    assert facts is not None
+    )
+    _refuse_twice(problem, "nodes", nodes, "id")
     if not facts["hosts"]:
         raise ProblemError(f"{problem.path}: nodes: no worker with a capacity above 0")
-    return {"nodes": problem.count("nodes"), **facts.asDict()}
+    return {
+        "nodes": problem.count("nodes"),
+        "hosts": facts["hosts"],
+        "capacity": facts["capacity_"],
+        "largest_host": facts["largest_host"],
+    }
 
 
 def read_joins(spark: SparkSession, problem: Problem) -> tuple[Joins, dict[int, list[float]]]:
@@ -213,10 +224,7 @@ def _pair_facts(
     """Sums over the pairs; a sink that cannot take its output is refused."""
     _refuse_twice(problem, "matrix", pairs, "operator")
     rate, need = F.col("output_rate"), F.col("left_rate") + F.col("right_rate")
-    bad = pairs.where(~((rate > 0) & (rate < float("inf")))).orderBy("pair").first()
-    if bad is not None:
-        what = f"{bad['output_rate']} of {bad['operator']} is not a positive number of tuples/s"
-        _refuse(problem, "matrix", bad["pair"], "output_rate", what)
+    bad = ~((rate > 0) & (rate < float("inf")))
     rows = (
         pairs.groupBy("join")
         .agg(
@@ -224,9 +232,16 @@ def _pair_facts(
             F.sum(rate).alias("output"),
             F.sum(need).alias("required"),
             F.max(need).alias("largest"),
+            F.min(F.when(bad, F.col("pair"))).alias("bad"),
         )
         .collect()
     )
+    wrong = [row["bad"] for row in rows if row["bad"] is not None]
+    if wrong:
+        one = pairs.where(F.col("pair") == min(wrong)).first()
+        assert one is not None
+        what = f"{one['output_rate']} of {one['operator']} is not a positive number of tuples/s"
+        _refuse(problem, "matrix", one["pair"], "output_rate", what)
     arriving: dict[int, float] = {}
     for row in rows:
         sink = int(joins.sink[row["join"]])
@@ -252,10 +267,12 @@ def _refuse(problem: Problem, table: str, row: int, column: str, what: str) -> N
     raise ProblemError(f"{place}: {table}[{row}].{column}: {what}")
 
 
-def _refuse_bad(problem: Problem, table: str, frame: DataFrame, rules: dict[str, Column]) -> None:
-    """Name the first row that breaks a rule, in one pass over the table."""
+def _refuse_bad(
+    problem: Problem, table: str, frame: DataFrame, rules: dict[str, Column], *sums: Column
+) -> Row:
+    """Name the first row that breaks a rule, and sum up, in one pass over the table."""
     firsts = [F.min(F.when(broken, F.col("row"))).alias(name) for name, broken in rules.items()]
-    found = frame.agg(*firsts).first()
+    found = frame.agg(*firsts, *sums).first()
     assert found is not None
     for name in rules:
         if found[name] is not None:
@@ -263,6 +280,7 @@ def _refuse_bad(problem: Problem, table: str, frame: DataFrame, rules: dict[str,
             assert row is not None
             accepted = ACCEPTED[name]
             _refuse(problem, table, found[name], name, f"{row[name]!r} is not {accepted}")
+    return found
 
 
 def _refuse_twice(problem: Problem, table: str, frame: DataFrame, column: str) -> None:
