@@ -6,7 +6,7 @@ Two stages, ``sources`` and ``pairs``, each in the order of the problem's rows. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from operator import and_
 from pathlib import Path
@@ -16,11 +16,23 @@ import numpy as np
 from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
 from nova_core.errors import ProblemError
-from nova_core.model.assembly import joins_of
 from nova_core.model.problem import GREATEST_LATENCY, Joins
 from nova_core.model.validation import SINK_SLACK
-from nova_workloads.scale.part import fermat_points, floats, lists_of_rows, rows_of_lists
-from nova_workloads.scale.tables import Problem, bad_name, write_in_order
+from nova_workloads.scale.part import (
+    RATES,
+    fermat_points,
+    floats,
+    ints,
+    lists_of_rows,
+    rows_of_lists,
+)
+from nova_workloads.scale.tables import (
+    Problem,
+    bad_name,
+    of_batches,
+    small_table,
+    write_in_order,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -65,7 +77,7 @@ def check_nodes(spark: SparkSession, problem: Problem) -> dict[str, Any]:
         F.coalesce(F.sum(F.when(host, F.col("capacity"))), F.lit(0.0)).alias("capacity_"),
         F.coalesce(F.max(F.when(host, F.col("capacity"))), F.lit(0.0)).alias("largest_host"),
     )
-    _refuse_twice(problem, "nodes", nodes, "id")
+    _refuse_twice(problem, "nodes", problem.files_of(spark, "nodes"), "id")
     if not facts["hosts"]:
         raise ProblemError(f"{problem.path}: nodes: no worker with a capacity above 0")
     return {
@@ -76,15 +88,13 @@ def check_nodes(spark: SparkSession, problem: Problem) -> dict[str, Any]:
     }
 
 
-def read_joins(spark: SparkSession, problem: Problem) -> tuple[Joins, dict[int, list[float]]]:
-    """The joins of logical streams, and per sink (a row of nodes) its position, height, capacity.
+def find_sinks(spark: SparkSession, problem: Problem) -> dict[str, Any]:
+    """Stage ``sinks``: the row of each sink by its name, and its facts by its row.
 
-    Raises:
-        ProblemError: as `joins_of`.
+    Facts are position, height and capacity. A sink that is no node is not there.
     """
-    names = spark.createDataFrame(
-        [(name,) for name in dict.fromkeys(row.sink for row in problem.operators)], "id string"
-    )
+    sinks = dict.fromkeys(row.sink for row in problem.operators)
+    names = small_table(spark, [(name,) for name in sinks], "id string")
     height = F.col("height") if "height" in problem.extras else F.lit(0.0)
     found = (
         problem.nodes(spark)
@@ -92,9 +102,10 @@ def read_joins(spark: SparkSession, problem: Problem) -> tuple[Joins, dict[int, 
         .select("id", "row", F.concat("position", F.array(height, "capacity")).alias("facts"))
         .collect()
     )
-    index = {one["id"]: one["row"] for one in found}
-    joins = joins_of(problem.operators, index, problem.path)
-    return joins, {one["row"]: one["facts"] for one in found}
+    return {
+        "rows": {one["id"]: one["row"] for one in found},
+        "facts": {str(one["row"]): one["facts"] for one in found},
+    }
 
 
 def write_sources(spark: SparkSession, problem: Problem, place: Path) -> dict[str, Any]:
@@ -104,12 +115,14 @@ def write_sources(spark: SparkSession, problem: Problem, place: Path) -> dict[st
     right = F.coalesce((rate > 0) & (rate < float("inf")), F.lit(False))
     rules = {"id": bad_name("id"), "stream": bad_name("stream"), "rate": ~right}
     _refuse_bad(problem, "sources", sources, rules)
-    _refuse_twice(problem, "sources", sources, "id")
+    _refuse_twice(problem, "sources", problem.files_of(spark, "sources"), "id")
     high = ["height"] if "height" in problem.extras else []
     homes = nodes.select(F.col("id").alias("node"), F.col("row").alias("home"), "position", *high)
-    write_in_order(sources.join(homes.hint("shuffle_hash"), "node").drop("node"), "row", place)
+    located = sources.join(homes.hint("shuffle_hash"), "node").drop("node")
+    count = problem.count("sources")
+    write_in_order(located, "row", count, place)
     found = _count(place)
-    if found < problem.count("sources"):
+    if found < count:
         lost = sources.join(nodes, sources.node == nodes.id, "left_anti").orderBy("row").first()
         assert lost is not None
         _refuse(problem, "sources", lost["row"], "node", f"{lost['node']!r} is no node")
@@ -117,24 +130,40 @@ def write_sources(spark: SparkSession, problem: Problem, place: Path) -> dict[st
 
 
 def write_pairs(
-    spark: SparkSession, problem: Problem, sources: Path, place: Path, objective: str
+    spark: SparkSession,
+    problem: Problem,
+    joins: Joins,
+    sinks: Mapping[str, list[float]],
+    sources: Path,
+    place: Path,
+    objective: str,
 ) -> dict[str, Any]:
     """Stage ``pairs``: the joins of parts (`nova_workloads.scale.part`), rows of sources besides.
 
     Args:
         spark: a session.
         problem: what is placed.
+        joins: its joins of logical streams.
+        sinks: facts of each sink (`find_sinks`).
         sources: the stage of sources.
         place: where it goes.
         objective: what is minimized.
     """
-    joins, sinks = read_joins(spark, problem)
     columns = zip(joins.ids, joins.left, joins.right, joins.sink, problem.operators, strict=True)
     rows = [
-        (str(name), row, str(left), str(right), int(sink), *_place(sinks[sink]), one.selectivity)
+        (
+            str(name),
+            row,
+            str(left),
+            str(right),
+            int(sink),
+            *_place(sinks[str(sink)]),
+            one.selectivity,
+        )
         for row, (name, left, right, sink, one) in enumerate(columns)
     ]
-    operators = spark.createDataFrame(
+    operators = small_table(
+        spark,
         rows,
         "name string, op int, left_stream string, right_stream string, sink long, "
         "sink_position array<double>, sink_height double, selectivity double",
@@ -171,12 +200,13 @@ def write_pairs(
             *heights,
         )
     )
-    schema = ", ".join(f"{name} {kind}" for name, kind in joined.dtypes)
-    located = joined.mapInArrow(_locate(objective), f"{schema}, point array<double>")
-    write_in_order(located, "pair", place)
+    points = of_batches(_points(objective), "array<double>")
+    located = joined.withColumn("point", points("anchors", *RATES))
+    count = problem.count("matrix")
+    write_in_order(located, "pair", count, place)
     found = _count(place)
     pairs = spark.read.parquet(str(place))
-    if found < problem.count("matrix"):
+    if found < count:
         lost = problem.pairs(spark).join(pairs, F.col("row") == F.col("pair"), "left_anti")
         first = lost.orderBy("row").first()
         assert first is not None
@@ -200,26 +230,19 @@ def _place(facts: list[float]) -> tuple[list[float], float]:
     return list(facts[:-2]), float(facts[-2])
 
 
-def _locate(objective: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """A function of batches of pairs that adds their virtual positions."""
+def _points(objective: str) -> Callable[[Any], Any]:
+    """A function of batches of pairs: their virtual positions."""
 
-    def add_points(batches: Iterator[Any]) -> Iterator[Any]:
-        for batch in batches:
-            if not len(batch):
-                continue
-            anchors = rows_of_lists(batch, "anchors")
-            anchors = anchors.reshape(len(batch), 3, -1)
-            rates = np.stack(
-                [floats(batch, f"{name}_rate") for name in ("left", "right", "output")], axis=1
-            )
-            points = lists_of_rows(fermat_points(anchors, rates, objective))
-            yield batch.append_column("point", points)
+    def points(batch: Any) -> Any:
+        anchors = rows_of_lists(batch, "anchors").reshape(len(batch), 3, -1)
+        rates = np.stack([floats(batch, name) for name in RATES], axis=1)
+        return lists_of_rows(fermat_points(anchors, rates, objective))
 
-    return add_points
+    return points
 
 
 def _pair_facts(
-    problem: Problem, pairs: DataFrame, joins: Joins, sinks: dict[int, list[float]]
+    problem: Problem, pairs: DataFrame, joins: Joins, sinks: Mapping[str, list[float]]
 ) -> dict[str, Any]:
     """Sums over the pairs; a sink that cannot take its output is refused."""
     _refuse_twice(problem, "matrix", pairs, "operator")
@@ -247,9 +270,10 @@ def _pair_facts(
         sink = int(joins.sink[row["join"]])
         arriving[sink] = arriving.get(sink, 0.0) + row["output"]
     for sink, output in sorted(arriving.items()):
-        if not output <= sinks[sink][-1] * (1 + SINK_SLACK):
+        capacity = sinks[str(sink)][-1]
+        if not output <= capacity * (1 + SINK_SLACK):
             what = f"the sink cannot take the output: {output:g} tuples/s arrive"
-            _refuse(problem, "nodes", sink, "capacity", f"{what}, {sinks[sink][-1]:g} fit")
+            _refuse(problem, "nodes", sink, "capacity", f"{what}, {capacity:g} fit")
     return {
         "pairs": sum(row["pairs"] for row in rows),
         "required": sum(row["required"] for row in rows),
@@ -286,9 +310,9 @@ def _refuse_bad(
 def _refuse_twice(problem: Problem, table: str, frame: DataFrame, column: str) -> None:
     """Name a text that two rows have."""
     # Numbers are quicker to compare than texts; texts settle whether equal numbers mean anything.
-    hashed = frame.select(F.xxhash64(column).alias("hash"))
-    twice = hashed.groupBy("hash").count().where("count > 1").limit(1000)
-    hashes = [row["hash"] for row in twice.collect()]
+    # To sort them is quicker than to count each in a table of all.
+    hashed = frame.select(F.xxhash64(column).alias("hash")).repartition("hash")
+    hashes = [row["hash"] for row in hashed.mapInArrow(_equal, "hash long").collect()]
     if not hashes:
         return
     again = frame.where(F.xxhash64(column).isin(hashes)).groupBy(column).count()
@@ -297,6 +321,16 @@ def _refuse_twice(problem: Problem, table: str, frame: DataFrame, column: str) -
         place = problem.path.parent / getattr(problem.header.tables, table)
         name = f"{table}.{column}: {first[column]!r}"
         raise ProblemError(f"{place}: {name} is there {first['count']} times; names are unique")
+
+
+def _equal(batches: Iterator[Any]) -> Iterator[Any]:
+    """Numbers that are there more than once; some of them, if there are many."""
+    import pyarrow as pa
+
+    numbers = np.concatenate([np.empty(0, np.int64), *(ints(batch, "hash") for batch in batches)])
+    numbers.sort()
+    again = numbers[1:][np.diff(numbers) == 0][:100]
+    yield pa.RecordBatch.from_arrays([pa.array(again)], ["hash"])
 
 
 def _refuse_pair(problem: Problem, row: dict[str, Any], sources: DataFrame) -> NoReturn:

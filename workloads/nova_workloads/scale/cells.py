@@ -5,20 +5,24 @@ Every function here works on frames of the columns in `nova_workloads.scale.part
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
-from nova_workloads.scale.coarse import Coarse
-from nova_workloads.scale.part import INSTANCE, Query, place_tables
+from nova_workloads.scale.coarse import DRAWN, NOWHERE, Coarse
+from nova_workloads.scale.part import INSTANCE, Query, place_tables, rows_of_lists
+from nova_workloads.scale.tables import arrow_schema, of_batches, small_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 KINDS = ("placed", "waiting", "room")
+# What is known of a round, and Spark's types of it.
+FACTS = {"instances": "long", "waiting": "long", "missing": "double", "room": "long"}
 
 
 def hosts_of(nodes: DataFrame, query: Query) -> DataFrame:
@@ -61,12 +65,10 @@ def sample(frame: DataFrame, key: str, share: float, seed: int) -> DataFrame:
     return frame if share >= 1 else frame.where(in_sample(key, share, seed))
 
 
-def schema_of(query: Query) -> str:
-    """Spark's type of what a cell returns: rows of three kinds."""
+def schemas_of(query: Query) -> dict[str, str]:
+    """Spark's types of the rows of each kind that a cell writes."""
     node, join = query.schemas
-    types = zip(KINDS, (INSTANCE, join, node), strict=True)
-    structs = (f"{kind} struct<{columns}>" for kind, columns in types)
-    return ", ".join(("kind string", *structs))
+    return dict(zip(KINDS, (INSTANCE, join, node), strict=True))
 
 
 def place_cells(
@@ -78,8 +80,8 @@ def place_cells(
     seed: int,
     cut: bool,
     place: Path,
-) -> None:
-    """One round: every cell places the joins drawn to it on its nodes.
+) -> dict[str, Any]:
+    """One round: every cell places the joins drawn to it on its nodes, and writes what came of it.
 
     Args:
         spark: a session.
@@ -89,98 +91,104 @@ def place_cells(
         query: what is the same in every cell.
         seed: of draws.
         cut: whether joins that fit nowhere whole are cut.
-        place: a directory that is made: a table of rows of `KINDS`.
+        place: a directory that is made: a table for each of `KINDS`.
+
+    Returns:
+        how many rows of each kind there are, and what those waiting need, tuples/s.
     """
     shared = spark.sparkContext.broadcast((coarse, query, seed, cut))
-    node, join = query.schemas
-    placed = (
-        nodes.mapInArrow(_with_cell(shared, False), f"{node}, cell int")
-        .groupBy("cell")
-        .cogroup(joins.mapInArrow(_with_cell(shared, True), f"{join}, cell int").groupBy("cell"))
-        .applyInArrow(_placer(shared, arrow_schema(spark, schema_of(query))), schema_of(query))
+    of_node = of_batches(_cell_of_nodes(shared), "int")("position")
+    of_join = of_batches(_cell_of_joins(shared), "int")(*DRAWN)
+    groups = nodes.withColumn("cell", of_node).groupBy("cell")
+    schemas = [arrow_schema(schema) for schema in schemas_of(query).values()]
+    facts = groups.cogroup(joins.withColumn("cell", of_join).groupBy("cell")).applyInArrow(
+        _placer(shared, schemas, place), ", ".join(f"{name} {kind}" for name, kind in FACTS.items())
     )
-    placed.write.partitionBy("kind").parquet(str(place))
+    summed = facts.agg(*(F.sum(name).alias(name) for name in FACTS)).first()
+    assert summed is not None
+    return {name: summed[name] or 0 for name in FACTS}
 
 
-def place_here(nodes: Any, joins: Any, query: Query, place: Path) -> int:
-    """Place joins on this machine, where cuts and overload are allowed; how much overloads.
+def place_here(nodes: Any, joins: Any, query: Query, place: Path) -> dict[str, Any]:
+    """Place joins on this machine, where cuts and overload are allowed.
 
     Args:
         nodes: that may host, an Arrow table.
         joins: to be placed, likewise.
         query: what is the same everywhere.
         place: a directory that is made, as by `place_cells`.
+
+    Returns:
+        as `place_cells`, and how many pieces overload nodes.
     """
-    import pyarrow as pa
+    *tables, spread = place_tables(nodes, joins, query, cut=True, spread=True)
+    schemas = [arrow_schema(schema) for schema in schemas_of(query).values()]
+    return _write_part(tables, schemas, place, 0) | {"spread": spread}
+
+
+def _write_part(
+    tables: Sequence[Any], schemas: Sequence[Any], place: Path, number: int
+) -> dict[str, Any]:
+    """Write what came of a part, and sum it up.
+
+    A task that Spark repeats writes the same files again.
+    """
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    *tables, spread = place_tables(nodes, joins, query, cut=True, spread=True)
-    for kind, table in zip(KINDS, tables, strict=True):
+    for kind, table, schema in zip(KINDS, tables, schemas, strict=True):
         if len(table):
-            (place / f"kind={kind}").mkdir(parents=True)
-            struct = table.to_struct_array()
-            pq.write_table(pa.table({kind: struct}), place / f"kind={kind}" / "part-0.parquet")
-    return spread
+            target = place / kind / f"part-{number:06d}.parquet"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            # Spark reads no file whose name begins with a dot.
+            begun = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+            pq.write_table(table.cast(schema), begun, compression="zstd")
+            begun.replace(target)
+    placed, waiting, room = tables
+    need = pc.add(waiting.column("left_rate"), waiting.column("right_rate"))
+    numbers = (len(placed), len(waiting), pc.sum(need).as_py() or 0.0, len(room))
+    return dict(zip(FACTS, numbers, strict=True))
 
 
 def read_kind(spark: SparkSession, places: list[Path], kind: str, query: Query) -> DataFrame:
     """Rows of one kind that rounds wrote."""
-    columns = schema_of(query).partition(", ")[2]
-    found = [str(one / f"kind={kind}") for one in places if (one / f"kind={kind}").is_dir()]
+    schema = schemas_of(query)[kind]
+    found = [str(one / kind) for one in places if (one / kind).is_dir()]
     if not found:
-        return spark.createDataFrame([], columns).select(f"{kind}.*")
-    return spark.read.schema(columns).parquet(*found).select(f"{kind}.*")
+        return small_table(spark, [], schema)
+    return spark.read.schema(schema).parquet(*found)
 
 
-def arrow_schema(spark: SparkSession, schema: str) -> Any:
-    """Arrow's form of a type that Spark's words give."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(spark.createDataFrame([], schema).schema)
-
-
-def _with_cell(shared: Any, are_joins: bool) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    def add_cells(batches: Iterator[Any]) -> Iterator[Any]:
-        import numpy as np
+def _cell_of_nodes(shared: Any) -> Callable[[Any], Any]:
+    def find(batch: Any) -> Any:
         import pyarrow as pa
 
-        from nova_workloads.scale.part import rows_of_lists
+        cell = shared.value[0].cells.find(rows_of_lists(batch, "position"))
+        return pa.array(cell.astype(np.int32))
+
+    return find
+
+
+def _cell_of_joins(shared: Any) -> Callable[[Any], Any]:
+    def draw(batch: Any) -> Any:
+        import pyarrow as pa
 
         coarse, query, seed, _ = shared.value
-        for batch in batches:
-            if not len(batch):
-                continue
-            if are_joins:
-                cell = coarse.draw(batch, query, seed)
-            else:
-                cell = coarse.cells.find(rows_of_lists(batch, "position"))
-            yield batch.append_column("cell", pa.array(cell.astype(np.int32)))
+        return pa.array(coarse.draw(batch, query, seed).astype(np.int32))
 
-    return add_cells
+    return draw
 
 
-def _placer(shared: Any, schema: Any) -> Callable[[Any, Any], Any]:
-    def place_cell(nodes: Any, joins: Any) -> Any:
+def _placer(shared: Any, schemas: Sequence[Any], place: Path) -> Callable[[Any, Any, Any], Any]:
+    def place_cell(key: Any, nodes: Any, joins: Any) -> Any:
         import pyarrow as pa
 
         _, query, _, cut = shared.value
         nodes, joins = nodes.drop_columns("cell"), joins.drop_columns("cell")
-        tables = [schema.field("placed").type, joins, nodes]
+        tables: Sequence[Any] = [schemas[0].empty_table(), joins, nodes]
         if len(nodes) and len(joins):
-            tables = list(place_tables(nodes, joins, query, cut)[:3])
-        whole = []
-        for kind, table in zip(KINDS, tables, strict=True):
-            if isinstance(table, pa.DataType) or not len(table):
-                continue
-            columns = [
-                pa.nulls(len(table), schema.field(other).type)
-                if other != kind
-                else table.to_struct_array().cast(schema.field(kind).type)
-                for other in KINDS
-            ]
-            kinds = pa.repeat(pa.scalar(kind, pa.string()), len(table))
-            columns = [pa.chunked_array([c]) if isinstance(c, pa.Array) else c for c in columns]
-            whole.append(pa.table([kinds, *columns], names=["kind", *KINDS]))
-        return pa.concat_tables(whole).cast(schema) if whole else schema.empty_table()
+            tables = place_tables(nodes, joins, query, cut)[:3]
+        facts = _write_part(tables, schemas, place, NOWHERE + key[0].as_py())
+        return pa.table({name: [value] for name, value in facts.items()})
 
     return place_cell

@@ -16,8 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
 from nova_core.model.verify import ACCEPTABLE, CONSTRAINTS, TOLERANCE, Report, Violation
 from nova_workloads.scale.cells import meets
-from nova_workloads.scale.part import Query
-from nova_workloads.scale.tables import Problem
+from nova_workloads.scale.part import RATES, Query
+from nova_workloads.scale.tables import Problem, small_table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -27,7 +27,6 @@ SPELLED_OUT = 20
 GRID = 256
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 SIDES = ("left", "right")
-RATES = ("left_rate", "right_rate", "output_rate")
 BOUNDS = ("left_begin", "left_end", "right_begin", "right_end")
 
 
@@ -188,11 +187,13 @@ class _Check:
             broken = [one for one in self._broken if one.constraint == "structure"]
             report = Report(tuple(broken), {"structure": counts["structure"]}, self._accepted)
             return {"report": report.to_dict(), "summary": report.summary()}
-        has_parts = F.coalesce(*(F.col(f"{side}_parts") for side in SIDES)).isNotNull()
-        cut = self._instances.where(has_parts).dropDuplicates(["pair"])
-        self._look(cut, [self._sums_up(side) for side in SIDES])
+        if facts["cut"]:
+            cut = self._instances.where(_has_parts()).dropDuplicates(["pair"])
+            self._look(cut, [self._sums_up(side) for side in SIDES])
         self._complete()
-        loads = self._loads().persist(StorageLevel.DISK_ONLY)
+        if facts["cut"]:
+            self._joined_once()
+        loads = self._loads(facts["cut"] > 0).persist(StorageLevel.DISK_ONLY)
         try:
             used = self._look(loads, self._rules_of_loads(), *self._sums_of_loads())
             self._density(place, loads)
@@ -242,7 +243,7 @@ class _Check:
         return _Rule("partitions", wrong, "operator", sums, rate, text)
 
     def _complete(self) -> None:
-        """Areas and overlaps: every pair of partitions is joined exactly once."""
+        """As many pairs of partitions are joined as each join has."""
         frame = self._instances
         cells = F.first(F.col("m") * F.col("n"))
         found = frame.groupBy("pair").agg(F.sum(_area()).alias("area"), cells.alias("cells"))
@@ -250,7 +251,10 @@ class _Check:
         assert whole is not None
         if whole["n"] < self._problem.count("matrix"):
             self._name_incomplete(found)
-        several = frame.where(_is_cut()).select("pair", "operator", "node", *BOUNDS)
+
+    def _joined_once(self) -> None:
+        """No pair of partitions of a join that is cut is joined twice."""
+        several = self._instances.where(_is_cut()).select("pair", "operator", "node", *BOUNDS)
         order = F.row_number().over(_by_pair())
         first = several.withColumn("number", order)
         other = first.select("pair", *(F.col(c).alias(f"o_{c}") for c in (*BOUNDS, "number")))
@@ -271,7 +275,7 @@ class _Check:
         amount, limit = area.cast("double"), cells.cast("double")
         self._look(every, [_Rule("complete", area != cells, "operator", amount, limit, text)])
 
-    def _loads(self) -> DataFrame:
+    def _loads(self, any_cut: bool) -> DataFrame:
         """What each node receives: for each pair a partition once."""
         frame = self._instances
         same = ["pair", "node", "capacity", "worker", "leg0", "leg1", "x0"]
@@ -283,8 +287,10 @@ class _Check:
         if self._counts["complete"]:
             # Otherwise each of them is there once.
             whole = whole.dropDuplicates(["pair", "node"])
-        received = whole.union(frame.where(_is_cut()).select(*same, *nothing, need))
-        for side in SIDES:
+        received = whole
+        if any_cut:
+            received = whole.union(frame.where(_is_cut()).select(*same, *nothing, need))
+        for side in SIDES if any_cut else ():
             numbers = F.sequence(F.col(f"{side}_begin") + 1, F.col(f"{side}_end"))
             rates = F.coalesce(F.col(f"{side}_parts"), F.array(f"{side}_rate"))
             each = frame.where(_is_cut()).select(
@@ -334,6 +340,7 @@ class _Check:
         return [
             F.sum(cost * share).alias("objective"),
             F.count("*").alias("instances"),
+            F.count_if(_is_cut() | _has_parts()).alias("cut"),
             F.sum(_area()).alias("replicas"),
             F.sum(F.col("output_rate") * emitted * F.col("leg2")).alias("usage"),
             F.avg(path).alias("mean"),
@@ -425,11 +432,16 @@ def _is_cut() -> Column:
     return (F.col("m") > 1) | (F.col("n") > 1)
 
 
+def _has_parts() -> Column:
+    """Whether the plan says how an input is cut."""
+    return F.coalesce(*(F.col(f"{side}_parts") for side in SIDES)).isNotNull()
+
+
 def _partitions(spark: SparkSession, table: Path | None) -> DataFrame:
     """The rates of the partitions of each operator that is cut; null for a whole input."""
     if table is None:
         empty = "operator string, left_parts array<double>, right_parts array<double>"
-        return spark.createDataFrame([], empty)
+        return small_table(spark, [], empty)
     rows = spark.read.parquet(str(table))
     sides = [F.first(F.when(F.col("side") == s, F.col("rates")), True) for s in SIDES]
     named = [side.alias(f"{s}_parts") for s, side in zip(SIDES, sides, strict=True)]

@@ -256,11 +256,13 @@ def _write_nodes(
     nodes = problem.table(spark, "nodes")
     kept = [name for name in nodes.columns if name not in ("row", *columns)]
     joined = nodes.join(others.hint("shuffle_hash"), "id")
-    write_in_order(joined.select("row", *kept, *columns, "off", "measured"), "row", place)
+    count = problem.count("nodes")
+    chosen = joined.select("row", *kept, *columns, "off", "measured")
+    write_in_order(chosen, "row", count, place)
     written = spark.read.parquet(str(place))
     facts = written.agg(F.count("*").alias("n"), F.sum("off"), F.sum("measured")).first()
     assert facts is not None
-    if facts["n"] < problem.count("nodes"):
+    if facts["n"] < count:
         lost = nodes.join(others, "id", "left_anti").orderBy("row").first()
         assert lost is not None
         raise ProblemError(

@@ -40,6 +40,7 @@ INSTANCE = (
     "pair long, operator string, node string, row long, left_begin long, left_end long, "
     "right_begin long, right_end long, left_rates array<double>, right_rates array<double>"
 )
+RATES = ("left_rate", "right_rate", "output_rate")
 EXTRA = {"height": "double", "penalty": "double", "memory": "double", "tags": "string"}
 
 

@@ -20,6 +20,7 @@ from msgspec import UNSET
 from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
 from nova_core.errors import InfeasibleError, NovaError, PlanError, ProblemError
+from nova_core.model.assembly import joins_of
 from nova_core.model.directories import new_directory
 from nova_core.model.files import write_text
 from nova_core.model.objectives import OBJECTIVES
@@ -28,7 +29,7 @@ from nova_core.model.problem import Joins
 from nova_core.model.syntax import dump, read_typed
 from nova_core.strategies.base import parameter_dict
 from nova_core.strategies.nova import SPREAD_BREAKS, NovaParameters
-from nova_workloads.scale.anchors import check_nodes, read_joins, write_pairs, write_sources
+from nova_workloads.scale.anchors import check_nodes, find_sinks, write_pairs, write_sources
 from nova_workloads.scale.cells import (
     hosts_of,
     in_sample,
@@ -189,12 +190,16 @@ def locate(spark: SparkSession, problem: Problem, stages: Stages, objective: str
         raise ProblemError(f"{problem.path}: tables.matrix: no pairs; there is nothing to place")
     spread_rows(spark, problem.count("nodes") + problem.count("matrix"))
     nodes = stages.once("nodes", lambda _: check_nodes(spark, problem))
+    sinks = stages.once("sinks", lambda _: find_sinks(spark, problem))
+    joins = joins_of(problem.operators, sinks["rows"], problem.path)
     sources, rows = stages.path("sources") / "rows", stages.path("pairs") / "rows"
     stages.once("sources", lambda place: write_sources(spark, problem, place / "rows"))
     pairs = stages.once(
-        "pairs", lambda place: write_pairs(spark, problem, sources, place / "rows", objective)
+        "pairs",
+        lambda place: write_pairs(
+            spark, problem, joins, sinks["facts"], sources, place / "rows", objective
+        ),
     )
-    joins, _ = read_joins(spark, problem)
     digest = stages.once("digest", lambda _: {"digest": digest_of(problem, joins, sources, rows)})
     return Located(nodes, pairs, joins, digest["digest"])
 
@@ -268,7 +273,8 @@ class _Run:
         rounds = self._rounds(found)
         places = [self._rows(name) for name in rounds]
         placed = read_kind(spark, places, "placed", query)
-        tables = stages.once("tables", lambda place: write_plan_tables(placed, place))
+        count = found.pairs["pairs"]
+        tables = stages.once("tables", lambda place: write_plan_tables(placed, count, place))
         written = {name: stages.path("tables") / name for name in tables["tables"]}
         spread = sum(one.get("spread", 0) for one in rounds.values())
         breaks = SPREAD_BREAKS if spread else ()
@@ -376,15 +382,16 @@ class _Run:
             some_joins = sample(joins, "pair", share, seed).toArrow()
             some_nodes = sample_of_nodes(hosts, share, seed, largest).toArrow()
             coarse = Coarse.of(some_nodes, some_joins, query, cells)
-        place_cells(self._spark, hosts, joins, coarse, query, seed, cut, place / "rows")
-        return facts_of_round(self._spark, place / "rows", query) | {"cells": cells}
+        rows = place / "rows"
+        placed = place_cells(self._spark, hosts, joins, coarse, query, seed, cut, rows)
+        return placed | {"cells": cells}
 
     def _here(self, name: str, hosts: DataFrame, joins: DataFrame) -> dict[str, Any]:
         """A round on the driver; what is left then fits nowhere."""
 
         def make(place: Path) -> dict[str, Any]:
-            spread = place_here(hosts.toArrow(), joins.toArrow(), self._query, place / "rows")
-            return facts_of_round(self._spark, place / "rows", self._query) | {"spread": spread}
+            some, rest = hosts.toArrow(), joins.toArrow()
+            return place_here(some, rest, self._query, place / "rows")
 
         facts = self._stages.once(name, make)
         if facts["waiting"]:
@@ -513,29 +520,21 @@ def _most_room(hosts: DataFrame, most: int, seed: int) -> Column:
     return F.lit(True)
 
 
-def facts_of_round(spark: SparkSession, place: Path, query: Query) -> dict[str, Any]:
-    """How many rows of each kind a round wrote, and what is missing, tuples/s."""
-    need = F.coalesce(F.sum(F.col("left_rate") + F.col("right_rate")), F.lit(0.0))
-    waiting = read_kind(spark, [place], "waiting", query)
-    left = waiting.agg(F.count("*").alias("n"), need.alias("missing")).first()
-    assert left is not None
-    return {
-        "instances": read_kind(spark, [place], "placed", query).count(),
-        "waiting": left["n"],
-        "missing": left["missing"],
-        "room": read_kind(spark, [place], "room", query).count(),
-    }
-
-
-def write_plan_tables(placed: DataFrame, place: Path) -> dict[str, Any]:
+def write_plan_tables(placed: DataFrame, pairs: int, place: Path) -> dict[str, Any]:
     """Write the tables of a plan, instances in the order of pairs.
+
+    Args:
+        placed: instances.
+        pairs: of the problem.
+        place: a directory that is there.
 
     Returns:
         names of the tables, and how many joins are cut.
     """
     bounds = [f"{side}_{end}" for side in ("left", "right") for end in ("begin", "end")]
     columns = ["operator", "node", *bounds]
-    write_in_order(placed.select("pair", *columns), "pair", place / "instances", bounds, drop=True)
+    instances = placed.select("pair", *columns)
+    write_in_order(instances, "pair", pairs, place / "instances", bounds, drop=True)
     cut = placed.where("left_rates is not null").dropDuplicates(["pair"])
     sides = [
         cut.select(
@@ -549,7 +548,7 @@ def write_plan_tables(placed: DataFrame, place: Path) -> dict[str, Any]:
     count = cut.count()
     if count:
         both = sides[0].union(sides[1])
-        write_in_order(both, "pair", place / "partitions", ["side"], drop=True)
+        write_in_order(both, "pair", pairs, place / "partitions", ["side"], drop=True)
     return {"tables": ["instances", *(["partitions"] if count else [])], "cut": count}
 
 

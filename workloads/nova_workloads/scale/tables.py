@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from msgspec import UNSET
 from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
@@ -128,15 +129,18 @@ class Problem:
 
     # --- in Spark ---------------------------------------------------------------------------------
 
+    def files_of(self, spark: SparkSession, name: str) -> DataFrame:
+        """A table as it is."""
+        return spark.read.parquet(*map(os.fspath, self.files(name)))
+
     def table(self, spark: SparkSession, name: str) -> DataFrame:
-        """A table as it is, with ``row``, the number of each row from 0."""
-        files = self.files(name)
-        frame = spark.read.parquet(*map(os.fspath, files))
+        """A table with ``row``, the number of each row from 0."""
+        files, frame = self.files(name), self.files_of(spark, name)
         if len(files) == 1:
             return frame.withColumn("row", F.col("_metadata.row_index"))
         first = np.concatenate(([0], np.cumsum(self.rows[name])))[:-1].tolist()
-        begins = spark.createDataFrame(
-            list(zip((file.name for file in files), first, strict=True)), "file string, first long"
+        begins = small_table(
+            spark, zip((file.name for file in files), first, strict=True), "file string, first long"
         )
         numbered = frame.withColumn("file", F.col("_metadata.file_name")).withColumn(
             "index", F.col("_metadata.row_index")
@@ -216,8 +220,8 @@ class Problem:
         Raises:
             ProblemError: for a latency that is none.
         """
-        files = map(os.fspath, self.files("latency_pairs"))
-        frame = spark.read.parquet(*files).select("from", "to", F.col("ms").cast("double"))
+        frame = self.files_of(spark, "latency_pairs")
+        frame = frame.select("from", "to", F.col("ms").cast("double"))
         good = F.coalesce(F.col("ms").between(0, GREATEST_LATENCY), F.lit(False))
         bad = frame.where(~good | F.col("from").isNull() | F.col("to").isNull()).first()
         if bad is not None:
@@ -276,34 +280,79 @@ def _rows_of(file: Path) -> int:
         raise ProblemError(f"{file}: no readable table: {str(error)[:200]}") from None
 
 
+def small_table(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str) -> DataFrame:
+    """A table of a few rows, which is part of plans, so that no task has to make it."""
+    arrow = arrow_schema(schema)
+    columns = list(zip(*rows, strict=True)) or [()] * len(arrow)
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, arrow.types, strict=True)]
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=arrow), schema)
+
+
+def arrow_schema(schema: str) -> Any:
+    """Arrow's form of a schema in Spark's words."""
+    return pa.schema(list(arrow_type(schema)))
+
+
+def arrow_type(kind: str) -> Any:
+    """Arrow's form of a type in Spark's words."""
+    from pyspark.sql.pandas.types import to_arrow_type
+    from pyspark.sql.types import DataType
+
+    return to_arrow_type(DataType.fromDDL(kind))
+
+
 def spread_rows(spark: SparkSession, rows: int) -> None:
     """Have Spark shuffle so many rows to so many tasks that the rows of each fit in memory."""
     name = "spark.sql.shuffle.partitions"
     spark.conf.set(name, str(max(int(str(spark.conf.get(name))), rows // ROWS_OF_TASK)))
 
 
+def of_batches(function: Callable[[Any], Any], kind: str) -> Callable[..., Column]:
+    """A function of columns in Spark, whose rows come in batches; no other columns are moved.
+
+    Args:
+        function: makes an Arrow array of an Arrow batch with at least one row.
+        kind: Spark's type of what it makes.
+    """
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    # Spark looks at these types; its own of the function know but an older form.
+    def of_rows(rows: pa.Array) -> pa.Array:
+        if not len(rows):
+            return pa.array([], arrow_type(kind))
+        return function(pa.RecordBatch.from_struct_array(rows))
+
+    made = arrow_udf(of_rows, kind)  # type: ignore[call-overload]
+    return lambda *columns: made(F.struct(*columns))
+
+
 # --- writing --------------------------------------------------------------------------------------
 
 
 def write_in_order(
-    frame: DataFrame, key: str, place: Path, then: Sequence[str] = (), drop: bool = False
+    frame: DataFrame,
+    key: str,
+    numbers: int,
+    place: Path,
+    then: Sequence[str] = (),
+    drop: bool = False,
 ) -> None:
     """Write a table in blocks of rows by a number, so that the same rows make the same files.
 
     Args:
         frame: what to write.
         key: the column with the number, from 0.
+        numbers: how many there are; the greatest is one less.
         place: a directory that is made: a table of parts.
         then: columns that order rows with the same number.
         drop: whether the number itself is left out.
     """
     columns = [name for name in frame.columns if not (drop and name == key)]
-    ordered = (
-        frame.withColumn("_block", (F.col(key) / BLOCK).cast("long"))
-        .repartition("_block")
-        .sortWithinPartitions("_block", key, *then)
-    )
-    ordered.select("_block", *columns).write.partitionBy("_block").parquet(os.fspath(place))
+    blocks = max(1, -(-numbers // BLOCK))
+    # One task writes one block: sorted by a single number it needs no comparisons.
+    ordered = frame.repartitionById(blocks, (F.col(key) / BLOCK).cast("int"))
+    ordered = ordered.sortWithinPartitions(key, *then)
+    ordered.select(*columns).write.parquet(os.fspath(place))
     name_parts(place)
 
 
@@ -325,19 +374,10 @@ def link_table(source: Path, target: Path) -> None:
 def name_parts(place: Path) -> None:
     """Name the files that Spark wrote part-000000.parquet and on, in the order of their rows.
 
-    Files are in directories by block, or were written one per partition, which Spark numbers.
+    They were written one per partition, which Spark numbers.
     """
-    files = sorted(place.glob("_block=*/*.parquet"), key=_block_of) or sorted(
-        place.glob("*.parquet")
-    )
-    for number, file in enumerate(files):
+    for number, file in enumerate(sorted(place.glob("part-*.parquet"))):
         file.rename(place / f"part-{number:06d}.parquet")
     for other in place.iterdir():
-        if other.is_dir():
-            shutil.rmtree(other)
-        elif other.suffix != ".parquet" or other.name.startswith("."):
+        if other.suffix != ".parquet" or other.name.startswith("."):
             other.unlink()
-
-
-def _block_of(file: Path) -> int:
-    return int(file.parent.name.partition("=")[2])
