@@ -6,16 +6,19 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 import yaml
 from scale_runs import checked, edited, placed, quiet
@@ -37,7 +40,8 @@ pytestmark = pytest.mark.e2e
 
 NOVA = str(Path(sys.executable).parent / "nova")
 QUICK = NovaParameters(refine=False)
-STAGES = ("nodes", "sources", "pairs", "digest", "cut", "round-1", "last", "tables", "check")
+STAGES = ("nodes", "sinks", "sources", "pairs", "digest")
+STAGES += ("cut", "round-1", "last", "tables", "check")
 
 
 def rows(plan_directory: Path, table: str) -> pa.Table:
@@ -235,6 +239,68 @@ def test_after_kill_9_in_every_stage_two_threads_make_the_plan_that_one_began(
         assert same_tables(tmp_path / stage / "plan", small_plan[0]), stage
     placed(spark, small, output)
     assert same_tables(output, small_plan[0])
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@contextmanager
+def standalone_cluster(directory: Path) -> Iterator[str]:
+    """Spark's own cluster of two workers with a core each, on loopback; yields its address."""
+    port = free_port()
+    address = f"spark://127.0.0.1:{port}"
+    environment = os.environ | {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
+    }
+    here = ["--host", "127.0.0.1", "--webui-port", "0"]
+    own = [*here, "--cores", "1", "--memory", "700m", "--work-dir"]
+    processes, run = [], str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+
+    def start(name: str, *arguments: str) -> None:
+        command = [run, f"org.apache.spark.deploy.{name}", *arguments]
+        with (directory / f"{len(processes)}.log").open("w") as log:
+            # A process group of its own has the executors in it.
+            processes.append(subprocess.Popen(
+                command, env=environment, stdout=log, stderr=log, start_new_session=True
+            ))  # fmt: skip
+
+    try:
+        start("master.Master", *here, "--port", str(port))
+        for one in ("a", "b"):
+            start("worker.Worker", *own, str(directory / one), address)
+        give_up = time.monotonic() + 120
+        while (directory / "0.log").read_text().count("Registering worker") < 2:
+            assert time.monotonic() < give_up and all(p.poll() is None for p in processes)
+            time.sleep(0.1)
+        yield address
+    finally:
+        for process in processes:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def test_a_cluster_of_two_workers_makes_the_same_plan(
+    small: Path, small_plan: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    (tmp_path / "cluster").mkdir()
+    with standalone_cluster(tmp_path / "cluster") as address:
+        words = command(small, tmp_path / "plan")
+        words[words.index("local[1]")] = address
+        loopback = ["--spark-conf", "spark.driver.host=127.0.0.1"]
+        done = subprocess.run(
+            [*words, *loopback, "--json"],
+            env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        executors = list((tmp_path / "cluster").glob("[ab]/app-*/*"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len(executors) == 2
+    assert same_tables(tmp_path / "plan", small_plan[0])
 
 
 def test_a_place_that_is_taken_is_refused(spark: SparkSession, small: Path, tmp_path: Path) -> None:
