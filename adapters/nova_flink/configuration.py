@@ -266,6 +266,9 @@ class ClusterConfiguration:
             "web.refresh-interval": "200 ms",
             "metrics.fetcher.update-interval": "1 s",
             "metrics.internal.query-service.port": f"{self.metrics_ports}-{self.metrics_ports + 1}",
+            # The JobManager would wait for a name server that may not answer: for each TaskManager
+            # that registers, again where one was killed, and answer nothing for so long.
+            "jobmanager.retrieve-taskmanager-hostname": "false",
             # What no TaskManager has room for fails at once, unless the JobManager began less than
             # this ago, instead of hanging for five minutes.
             "resourcemanager.standalone.start-up-time": "8 s",
