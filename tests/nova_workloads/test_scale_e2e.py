@@ -30,6 +30,7 @@ from nova_core.model.files import read_plan, read_problem, write_problem
 from nova_core.model.problem import PairLatencies
 from nova_core.model.verify import verify
 from nova_core.strategies.nova import NovaParameters
+from nova_workloads.scale import tables
 from nova_workloads.scale.embed import embed, open_measured
 from nova_workloads.scale.generate import Shape, generate
 
@@ -289,18 +290,50 @@ def test_a_cluster_of_two_workers_makes_the_same_plan(
 ) -> None:
     (tmp_path / "cluster").mkdir()
     with standalone_cluster(tmp_path / "cluster") as address:
-        words = command(small, tmp_path / "plan")
+        # Workers are elsewhere: what is written where this process stands, they do not see.
+        words = command(small, Path("plan"))
         words[words.index("local[1]")] = address
         loopback = ["--spark-conf", "spark.driver.host=127.0.0.1"]
         done = subprocess.run(
             [*words, *loopback, "--json"],
             env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
-            capture_output=True, text=True, check=False,
+            cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300,
         )  # fmt: skip
         executors = list((tmp_path / "cluster").glob("[ab]/app-*/*"))
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(executors) == 2
     assert same_tables(tmp_path / "plan", small_plan[0])
+
+
+def test_tables_of_many_blocks_and_plans_made_over_again(
+    spark: SparkSession,
+    small: Path,
+    small_plan: tuple[Path, dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark joins small partitions while it runs; blocks keep their order all the same."""
+    monkeypatch.setattr(tables, "BLOCK", 70)
+    adaptive = "spark.sql.adaptive.enabled", "spark.sql.shuffle.partitions"
+    before = [str(spark.conf.get(name)) for name in adaptive]
+    for name, value in zip(adaptive, ("true", "8"), strict=True):
+        spark.conf.set(name, value)
+    try:
+        report = placed(spark, small, tmp_path / "plan")
+    finally:
+        for name, value in zip(adaptive, before, strict=True):
+            spark.conf.set(name, value)
+    assert len(list((tmp_path / "plan" / "instances").iterdir())) == -(-report["pairs"] // 70)
+    assert same_tables(tmp_path / "plan", small_plan[0])
+
+
+def test_a_run_that_earlier_code_began_is_refused(
+    spark: SparkSession, small: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "plan.stages").mkdir()
+    (tmp_path / "plan.stages" / "settings.json").write_text("{}")
+    with pytest.raises(NovaError, match=r"begun with .* None, not .*; remove it"):
+        placed(spark, small, tmp_path / "plan")
 
 
 def test_a_place_that_is_taken_is_refused(spark: SparkSession, small: Path, tmp_path: Path) -> None:

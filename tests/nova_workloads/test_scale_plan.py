@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from scale_runs import checked, edited
+from scale_runs import checked, edited, placed
 
 from nova_core.errors import NovaError
 from nova_core.model.files import read_plan, read_problem
 from nova_core.model.verify import verify
 from nova_core.strategies.nova import Nova, NovaParameters
 from nova_workloads.scale import plan as planning
+from nova_workloads.scale.generate import Shape, generate
 from nova_workloads.scale.part import Query
 
 if TYPE_CHECKING:
@@ -43,10 +44,21 @@ def test_the_core_agrees_with_a_plan_and_its_sums(
     assert not output.with_name("plan.stages").exists()
 
 
+@pytest.mark.parametrize("some_are_cut", [True, False])
 def test_broken_plans_are_found_as_the_core_finds_them(
-    spark: SparkSession, small: Path, small_plan: tuple[Path, dict[str, Any]], tmp_path: Path
+    spark: SparkSession,
+    small: Path,
+    small_plan: tuple[Path, dict[str, Any]],
+    tmp_path: Path,
+    some_are_cut: bool,
 ) -> None:
     """Instances that are missing, twice, on the sink and all on one node."""
+    problem, (plan, report) = small, small_plan
+    if not some_are_cut:
+        problem, plan = tmp_path / "problem", tmp_path / "plan"
+        generate(spark, Shape(300, rate_max=10), problem)
+        report = placed(spark, problem, plan)
+    assert some_are_cut == (report["cut_joins"] > 0)
 
     def worse(instances: pa.Table) -> pa.Table:
         nodes = instances["node"].to_pylist()
@@ -56,13 +68,13 @@ def test_broken_plans_are_found_as_the_core_finds_them(
         instances = instances.set_column(at, "node", pa.array(nodes))
         return pa.concat_tables([instances.slice(0, 3), instances.slice(4), instances.slice(20, 2)])
 
-    broken = edited(small_plan[0], tmp_path / "broken", "instances", worse)
+    broken = edited(plan, tmp_path / "broken", "instances", worse)
     header = json.loads((broken / "plan.json").read_text())
     del header["totals"]
     (broken / "plan.json").unlink()
     (broken / "plan.json").write_text(json.dumps(header))
-    found = checked(spark, small, broken)["report"]
-    expected = verify(read_plan(broken, read_problem(small)))
+    found = checked(spark, problem, broken)["report"]
+    expected = verify(read_plan(broken, read_problem(problem)))
     assert not found["ok"] and expected.counts["complete"] == 3
     counts = {name: one["violations"] for name, one in found["constraints"].items()}
     assert counts == dict(expected.counts)

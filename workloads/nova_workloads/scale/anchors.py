@@ -1,6 +1,7 @@
 """Pairs with where their ends are: names become rows, and every join gets its virtual position.
 
-Two stages, ``sources`` and ``pairs``, each in the order of the problem's rows. Every check that
+Stages ``nodes``, ``sinks``, ``sources`` and ``pairs``; the last two are tables, in the order of the
+problem's rows. Every check that
 `nova_core` makes when it reads a problem is made here, as far as it needs no other order.
 """
 
@@ -16,7 +17,7 @@ import numpy as np
 from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
 from nova_core.errors import ProblemError
-from nova_core.model.problem import GREATEST_LATENCY, Joins
+from nova_core.model.problem import GREATEST_LATENCY, Ints, Joins
 from nova_core.model.validation import SINK_SLACK
 from nova_workloads.scale.part import (
     RATES,
@@ -29,6 +30,7 @@ from nova_workloads.scale.part import (
 from nova_workloads.scale.tables import (
     Problem,
     bad_name,
+    count_rows,
     of_batches,
     small_table,
     write_in_order,
@@ -74,18 +76,14 @@ def check_nodes(spark: SparkSession, problem: Problem) -> dict[str, Any]:
         nodes,
         rules,
         F.count(F.when(host, 1)).alias("hosts"),
-        F.coalesce(F.sum(F.when(host, F.col("capacity"))), F.lit(0.0)).alias("capacity_"),
+        F.coalesce(F.sum(F.when(host, F.col("capacity"))), F.lit(0.0)).alias("capacity"),
         F.coalesce(F.max(F.when(host, F.col("capacity"))), F.lit(0.0)).alias("largest_host"),
     )
     _refuse_twice(problem, "nodes", problem.files_of(spark, "nodes"), "id")
     if not facts["hosts"]:
         raise ProblemError(f"{problem.path}: nodes: no worker with a capacity above 0")
-    return {
-        "nodes": problem.count("nodes"),
-        "hosts": facts["hosts"],
-        "capacity": facts["capacity_"],
-        "largest_host": facts["largest_host"],
-    }
+    sums = {name: facts[name] for name in ("hosts", "capacity", "largest_host")}
+    return {"nodes": problem.count("nodes"), **sums}
 
 
 def find_sinks(spark: SparkSession, problem: Problem) -> dict[str, Any]:
@@ -121,7 +119,7 @@ def write_sources(spark: SparkSession, problem: Problem, place: Path) -> dict[st
     located = sources.join(homes.hint("shuffle_hash"), "node").drop("node")
     count = problem.count("sources")
     write_in_order(located, "row", count, place)
-    found = _count(place)
+    found = count_rows(place)
     if found < count:
         lost = sources.join(nodes, sources.node == nodes.id, "left_anti").orderBy("row").first()
         assert lost is not None
@@ -204,7 +202,7 @@ def write_pairs(
     located = joined.withColumn("point", points("anchors", *RATES))
     count = problem.count("matrix")
     write_in_order(located, "pair", count, place)
-    found = _count(place)
+    found = count_rows(place)
     pairs = spark.read.parquet(str(place))
     if found < count:
         lost = problem.pairs(spark).join(pairs, F.col("row") == F.col("pair"), "left_anti")
@@ -295,15 +293,18 @@ def _refuse_bad(
     problem: Problem, table: str, frame: DataFrame, rules: dict[str, Column], *sums: Column
 ) -> Row:
     """Name the first row that breaks a rule, and sum up, in one pass over the table."""
-    firsts = [F.min(F.when(broken, F.col("row"))).alias(name) for name, broken in rules.items()]
+    firsts = [
+        F.min(F.when(broken, F.col("row"))).alias(f"bad_{name}") for name, broken in rules.items()
+    ]
     found = frame.agg(*firsts, *sums).first()
     assert found is not None
     for name in rules:
-        if found[name] is not None:
-            row = frame.where(F.col("row") == found[name]).first()
+        bad = found[f"bad_{name}"]
+        if bad is not None:
+            row = frame.where(F.col("row") == bad).first()
             assert row is not None
             accepted = ACCEPTED[name]
-            _refuse(problem, table, found[name], name, f"{row[name]!r} is not {accepted}")
+            _refuse(problem, table, bad, name, f"{row[name]!r} is not {accepted}")
     return found
 
 
@@ -327,10 +328,20 @@ def _equal(batches: Iterator[Any]) -> Iterator[Any]:
     """Numbers that are there more than once; some of them, if there are many."""
     import pyarrow as pa
 
-    numbers = np.concatenate([np.empty(0, np.int64), *(ints(batch, "hash") for batch in batches)])
-    numbers.sort()
-    again = numbers[1:][np.diff(numbers) == 0][:100]
-    yield pa.RecordBatch.from_arrays([pa.array(again)], ["hash"])
+    again, kept = np.empty(0, np.int64), [np.empty(0, np.int64)]
+    for batch in batches:
+        # Of a column with few different texts, nothing is kept.
+        if not len(again):
+            kept.append(ints(batch, "hash"))
+            again = _repeated(kept[-1])
+    if not len(again):
+        again = _repeated(np.concatenate(kept))
+    yield pa.RecordBatch.from_arrays([pa.array(again[:10])], ["hash"])
+
+
+def _repeated(numbers: Ints) -> Ints:
+    ordered = np.sort(numbers)
+    return np.unique(ordered[1:][np.diff(ordered) == 0])
 
 
 def _refuse_pair(problem: Problem, row: dict[str, Any], sources: DataFrame) -> NoReturn:
@@ -351,9 +362,3 @@ def _refuse_pair(problem: Problem, row: dict[str, Any], sources: DataFrame) -> N
             what = f"{name!r} belongs to stream {streams[name]!r}, but {row['join']!r} joins"
             _refuse(problem, "matrix", number, side, f"{what} {needed!r} there")
     _refuse(problem, "matrix", number, "right", f"pairs {row['left']!r} with itself")
-
-
-def _count(place: Path) -> int:
-    import pyarrow.parquet as pq
-
-    return sum(int(pq.read_metadata(file).num_rows) for file in place.glob("*.parquet"))

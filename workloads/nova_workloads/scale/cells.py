@@ -5,7 +5,6 @@ Every function here works on frames of the columns in `nova_workloads.scale.part
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
+from nova_core.errors import NovaError
+from nova_core.model.files import atomic_write
 from nova_workloads.scale.coarse import DRAWN, NOWHERE, Coarse
 from nova_workloads.scale.part import INSTANCE, Query, place_tables, rows_of_lists
-from nova_workloads.scale.tables import arrow_schema, of_batches, small_table
+from nova_workloads.scale.tables import arrow_schema, count_rows, of_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,6 +72,11 @@ def schemas_of(query: Query) -> dict[str, str]:
     return dict(zip(KINDS, (INSTANCE, join, node), strict=True))
 
 
+def arrow_schemas(query: Query) -> list[Any]:
+    """Arrow's forms of them."""
+    return [arrow_schema(schema) for schema in schemas_of(query).values()]
+
+
 def place_cells(
     spark: SparkSession,
     nodes: DataFrame,
@@ -100,13 +106,22 @@ def place_cells(
     of_node = of_batches(_cell_of_nodes(shared), "int")("position")
     of_join = of_batches(_cell_of_joins(shared), "int")(*DRAWN)
     groups = nodes.withColumn("cell", of_node).groupBy("cell")
-    schemas = [arrow_schema(schema) for schema in schemas_of(query).values()]
+    for kind in KINDS:
+        (place / kind).mkdir(parents=True)
     facts = groups.cogroup(joins.withColumn("cell", of_join).groupBy("cell")).applyInArrow(
-        _placer(shared, schemas, place), ", ".join(f"{name} {kind}" for name, kind in FACTS.items())
+        _placer(shared, arrow_schemas(query), place),
+        ", ".join(f"{name} {kind}" for name, kind in FACTS.items()),
     )
     summed = facts.agg(*(F.sum(name).alias(name) for name in FACTS)).first()
     assert summed is not None
-    return {name: summed[name] or 0 for name in FACTS}
+    found = {name: summed[name] or 0 for name in FACTS}
+    for kind, name in zip(KINDS, ("instances", "waiting", "room"), strict=True):
+        if count_rows(place / kind) != found[name]:
+            raise NovaError(
+                f"{place / kind}: what workers wrote is not all there; the driver and all workers "
+                "must see the same files"
+            )
+    return found
 
 
 def place_here(nodes: Any, joins: Any, query: Query, place: Path) -> dict[str, Any]:
@@ -122,8 +137,9 @@ def place_here(nodes: Any, joins: Any, query: Query, place: Path) -> dict[str, A
         as `place_cells`, and how many pieces overload nodes.
     """
     *tables, spread = place_tables(nodes, joins, query, cut=True, spread=True)
-    schemas = [arrow_schema(schema) for schema in schemas_of(query).values()]
-    return _write_part(tables, schemas, place, 0) | {"spread": spread}
+    for kind in KINDS:
+        (place / kind).mkdir(parents=True)
+    return _write_part(tables, arrow_schemas(query), place, 0) | {"spread": spread}
 
 
 def _write_part(
@@ -138,12 +154,8 @@ def _write_part(
 
     for kind, table, schema in zip(KINDS, tables, schemas, strict=True):
         if len(table):
-            target = place / kind / f"part-{number:06d}.parquet"
-            target.parent.mkdir(parents=True, exist_ok=True)
-            # Spark reads no file whose name begins with a dot.
-            begun = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-            pq.write_table(table.cast(schema), begun, compression="zstd")
-            begun.replace(target)
+            with atomic_write(place / kind / f"part-{number:06d}.parquet") as file:
+                pq.write_table(table.cast(schema), file, compression="zstd")
     placed, waiting, room = tables
     need = pc.add(waiting.column("left_rate"), waiting.column("right_rate"))
     numbers = (len(placed), len(waiting), pc.sum(need).as_py() or 0.0, len(room))
@@ -152,11 +164,7 @@ def _write_part(
 
 def read_kind(spark: SparkSession, places: list[Path], kind: str, query: Query) -> DataFrame:
     """Rows of one kind that rounds wrote."""
-    schema = schemas_of(query)[kind]
-    found = [str(one / kind) for one in places if (one / kind).is_dir()]
-    if not found:
-        return small_table(spark, [], schema)
-    return spark.read.schema(schema).parquet(*found)
+    return spark.read.schema(schemas_of(query)[kind]).parquet(*(str(one / kind) for one in places))
 
 
 def _cell_of_nodes(shared: Any) -> Callable[[Any], Any]:

@@ -252,6 +252,15 @@ class _Check:
         if whole["n"] < self._problem.count("matrix"):
             self._name_incomplete(found)
 
+    def _name_incomplete(self, found: DataFrame) -> None:
+        """Pairs without an instance have no area."""
+        every = self._pairs.select("pair", "operator").join(found, "pair", "left")
+        area, cells = F.coalesce("area", F.lit(0)), F.coalesce("cells", F.lit(1))
+        text = F.format_string("%s: its instances join %d pairs of partitions, it has %d",
+                               "operator", area, cells)  # fmt: skip
+        amount, limit = area.cast("double"), cells.cast("double")
+        self._look(every, [_Rule("complete", area != cells, "operator", amount, limit, text)])
+
     def _joined_once(self) -> None:
         """No pair of partitions of a join that is cut is joined twice."""
         several = self._instances.where(_is_cut()).select("pair", "operator", "node", *BOUNDS)
@@ -265,15 +274,6 @@ class _Check:
         text = F.format_string("%s: pairs of partitions are joined again on %s", "operator", "node")
         twice = _Rule("complete", meet, "operator", F.lit(1.0), F.lit(0.0), text)
         self._look(first.join(other, "pair"), [twice])
-
-    def _name_incomplete(self, found: DataFrame) -> None:
-        """Pairs without an instance have no area."""
-        every = self._pairs.select("pair", "operator").join(found, "pair", "left")
-        area, cells = F.coalesce("area", F.lit(0)), F.coalesce("cells", F.lit(1))
-        text = F.format_string("%s: its instances join %d pairs of partitions, it has %d",
-                               "operator", area, cells)  # fmt: skip
-        amount, limit = area.cast("double"), cells.cast("double")
-        self._look(every, [_Rule("complete", area != cells, "operator", amount, limit, text)])
 
     def _loads(self, any_cut: bool) -> DataFrame:
         """What each node receives: for each pair a partition once."""

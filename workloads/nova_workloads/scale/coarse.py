@@ -30,7 +30,7 @@ RANK_WEIGHT = 1.0
 # What the draw of a join's cell looks at.
 DRAWN = ("pair", "join", "anchors", "point", "left_rate", "right_rate")
 # Groups of joins that no sampled join is like.
-NOWHERE = 1024
+NOWHERE = 64
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -118,8 +118,8 @@ class Coarse:
     def draw(self, joins: Any, query: Query, seed: int) -> Ints:
         """(p,) the cell of each join of a table; below 0 where no sampled join is like it.
 
-        There are many numbers below 0, so that no group grows with the problem. The draw of a join
-        depends on nothing but the seed and the join.
+        There are `NOWHERE` numbers below 0, so that no group grows with the problem. The draw of
+        a join depends on nothing but the seed and the join.
         """
         if not len(self.cells.axis):
             return np.zeros(len(joins), np.int64)

@@ -26,7 +26,13 @@ from nova_core.model.problem import Floats, Ints, PairLatencies
 from nova_core.model.problem_document import ProblemDocument
 from nova_core.model.syntax import dump
 from nova_workloads.scale.stages import Stages, beside
-from nova_workloads.scale.tables import Problem, link_table, spread_rows, write_in_order
+from nova_workloads.scale.tables import (
+    Problem,
+    link_table,
+    small_table,
+    spread_rows,
+    write_in_order,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -245,13 +251,9 @@ def _write_nodes(
     located = lists.select("id", F.col("all.to").alias("to"), F.col("all.ms").alias("ms"))
     own = located.mapInArrow(_locate(shared, columns), schema)
     # Landmarks are where they are.
-    fixed = spark.createDataFrame(
-        [
-            (name, *known.state[row].astype(float).tolist(), 0.0, 0.0)
-            for name, row in known.index.items()
-        ],
-        schema,
-    )
+    states = known.state.astype(float).tolist()
+    rows = [(name, *states[row], 0.0, 0.0) for name, row in known.index.items()]
+    fixed = small_table(spark, rows, schema)
     others = own.join(F.broadcast(fixed.select("id")), "id", "left_anti").union(fixed)
     nodes = problem.table(spark, "nodes")
     kept = [name for name in nodes.columns if name not in ("row", *columns)]

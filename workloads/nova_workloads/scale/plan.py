@@ -58,6 +58,8 @@ from nova_workloads.scale.tables import (
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+# Of the stages; runs that were begun with another are refused.
+FORMAT = 2
 # Nodes per cell, and joins, unless the number of cells is given.
 CELL_NODES = CELL_JOINS = 200_000
 # Nodes that are sampled for the coarse plan, and the most joins.
@@ -152,6 +154,7 @@ def plan(
         InfeasibleError: when joins fit nowhere, saying how many tuples/s are missing.
     """
     settings = {
+        "format": FORMAT,
         "files": problem.fingerprint(),
         "parameters": parameter_dict(scale.parameters),
         "cells": scale.cells,
@@ -234,7 +237,7 @@ def check_plan(
         c_min=limits["c_min"] or 0.0,
     )
     files = [path, *(file for one in written.values() for file in parquet_files(one, PlanError))]
-    settings = {"files": problem.fingerprint() | fingerprint(files)}
+    settings = {"format": FORMAT, "files": problem.fingerprint() | fingerprint(files)}
     with Stages(beside(plan, "check"), settings, step) as stages:
         found = locate(spark, problem, stages, parameters.objective)
         if header.problem.digest != found.digest:

@@ -46,17 +46,18 @@ class Stages:
         Raises:
             NovaError: when another process has it, or it was begun with other settings.
         """
-        self.root = make_directory(root)
+        # Workers of a cluster, which are elsewhere, are told of it.
+        self.root = make_directory(root.absolute())
         self.timings: dict[str, dict[str, float]] = {}
         self._step = step
-        self._lock = lock_directory(root)
+        self._lock = lock_directory(self.root)
         try:
             self._check(json.loads(json.dumps(settings)))
         except BaseException:
             self._lock.close()
             raise
-        remove_leftovers(root)
-        remove_leftovers(root.parent, f"{root.name}.leaving")
+        remove_leftovers(self.root)
+        remove_leftovers(self.root.parent, f"{root.name}.leaving")
 
     def __enter__(self) -> Stages:
         return self

@@ -271,7 +271,6 @@ def bad_name(column: str) -> Column:
 
 
 def _rows_of(file: Path) -> int:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
@@ -301,6 +300,11 @@ def arrow_type(kind: str) -> Any:
     return to_arrow_type(DataType.fromDDL(kind))
 
 
+def count_rows(place: Path) -> int:
+    """Rows of a table that a stage wrote."""
+    return sum(map(_rows_of, place.glob("*.parquet")))
+
+
 def spread_rows(spark: SparkSession, rows: int) -> None:
     """Have Spark shuffle so many rows to so many tasks that the rows of each fit in memory."""
     name = "spark.sql.shuffle.partitions"
@@ -316,11 +320,11 @@ def of_batches(function: Callable[[Any], Any], kind: str) -> Callable[..., Colum
     """
     from pyspark.sql.pandas.functions import arrow_udf
 
+    empty = pa.array([], arrow_type(kind))
+
     # Spark looks at these types; its own of the function know but an older form.
     def of_rows(rows: pa.Array) -> pa.Array:
-        if not len(rows):
-            return pa.array([], arrow_type(kind))
-        return function(pa.RecordBatch.from_struct_array(rows))
+        return function(pa.RecordBatch.from_struct_array(rows)) if len(rows) else empty
 
     made = arrow_udf(of_rows, kind)  # type: ignore[call-overload]
     return lambda *columns: made(F.struct(*columns))
@@ -379,5 +383,7 @@ def name_parts(place: Path) -> None:
     for number, file in enumerate(sorted(place.glob("part-*.parquet"))):
         file.rename(place / f"part-{number:06d}.parquet")
     for other in place.iterdir():
-        if other.suffix != ".parquet" or other.name.startswith("."):
+        if other.is_dir():
+            shutil.rmtree(other)
+        elif other.suffix != ".parquet" or other.name.startswith("."):
             other.unlink()
