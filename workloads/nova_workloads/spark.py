@@ -37,6 +37,7 @@ _JVM = (
     "-XX:+UseParallelGC -XX:Tier4InvocationThreshold=80000 -XX:Tier4MinInvocationThreshold=9600 "
     "-XX:Tier4CompileThreshold=240000 -XX:Tier4BackEdgeThreshold=640000"
 )
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _LOG = """\
 rootLogger.level = {level}
 rootLogger.appenderRef.stderr.ref = console
@@ -114,6 +115,7 @@ def _settings(options: SparkOptions, directory: Path) -> dict[str, str]:
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.shuffle.partitions": "16",
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(_bytes_of_task(memory)),
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
     }
     if local:
@@ -124,6 +126,18 @@ def _settings(options: SparkOptions, directory: Path) -> dict[str, str]:
     else:
         settings |= {"spark.executor.memory": memory}
     return settings | dict(options.settings)
+
+
+def _bytes_of_task(memory: str) -> int:
+    """What a task had best take of a shuffle: of a heap below 2 GiB, less than Spark's 64 MiB.
+
+    Spark gives 0.6 of the heap but for 300 MiB to tasks; with more than a sixteenth of that, joins
+    of large tables found no memory.
+    """
+    found = re.fullmatch(r"(\d+)([kmgt]?)b?", memory.lower())
+    # Spark says what is wrong with a size that is none.
+    heap = int(found[1]) * _UNITS[found[2]] if found else LEAST_HEAP * 2**20
+    return int(min(max((heap - 300 * 2**20) * 0.6 / 16, 2**20), 64 * 2**20))
 
 
 @contextmanager
@@ -216,7 +230,10 @@ def _stop(session: SparkSession) -> None:
     """End Spark and its JVM, whatever state an interrupt left them in."""
     from pyspark import SparkContext
 
-    gateway: Any = session.sparkContext._gateway
+    context: Any = session.sparkContext
+    gateway = context._gateway
+    # Where the JVM ends first, it would show people a traceback.
+    context._accumulatorServer.handle_error = lambda *_: None
     ending = threading.Thread(target=_end, args=(session, gateway), daemon=True)
     ending.start()
     ending.join(STOP_TIME)

@@ -42,7 +42,6 @@ def _session(
 # What Spark needs for tables of many small rows.
 SPARK = (
     ("spark.sql.execution.arrow.maxRecordsPerBatch", "65536"),
-    ("spark.sql.shuffle.partitions", "64"),
     ("spark.sql.files.maxPartitionBytes", str(64 * 2**20)),
 )
 

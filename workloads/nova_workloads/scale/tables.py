@@ -36,7 +36,7 @@ OPTIONAL = {"nodes": ("height", "penalty", "memory", "tags")}
 # Rows of a file of a table that is written in order.
 BLOCK = 250_000
 # Rows that a task of Spark's joins by a table in memory, at most.
-ROWS_OF_TASK = 500_000
+ROWS_OF_TASK = 200_000
 
 
 @dataclass(frozen=True, eq=False)
