@@ -23,11 +23,16 @@ def quiet(_: str) -> None:
 
 
 def placed(
-    spark: SparkSession, problem: Path, output: Path, cells: int = 4, **parameters: Any
+    spark: SparkSession,
+    problem: Path,
+    output: Path,
+    cells: int = 4,
+    step: Callable[[str], None] = quiet,
+    **parameters: Any,
 ) -> dict[str, Any]:
     """The report of a plan that is written."""
     settings = NovaParameters(**{"refine": False, **parameters})
-    return plan(spark, open_problem(problem, output), output, Scale(settings, cells, 1000), quiet)
+    return plan(spark, open_problem(problem, output), output, Scale(settings, cells, 1000), step)
 
 
 def checked(spark: SparkSession, problem: Path, output: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -209,12 +210,24 @@ def same_tables(one: Path, other: Path) -> bool:
     return all(rows(one, name).equals(rows(other, name)) for name in names)
 
 
+class EnoughError(Exception):
+    """The stage that is looked at is whole."""
+
+
+def facts_and_rows(stage: Path) -> tuple[Any, dict[str, pa.Table]]:
+    """What a stage has, but for how long it took."""
+    facts = json.loads((stage / "stage.json").read_text())["facts"]
+    places = sorted({file.parent for file in stage.rglob("*.parquet")})
+    return facts, {str(at.relative_to(stage)): pq.read_table(at) for at in places}
+
+
 def test_after_kill_9_in_every_stage_two_threads_make_the_plan_that_one_began(
     spark: SparkSession, small: Path, small_plan: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     """A run on one thread is stopped in every stage, and what kill -9 leaves there is on disk.
 
-    In the last one it is killed. Its tables are the session's, which has two threads.
+    In the last one it is killed. The session, which has two threads, makes each stage again from
+    there, as the one that went on did, and the plan from the last.
     """
     output, work = tmp_path / "plan", tmp_path / "plan.stages"
     # A process group of its own has Java and the workers in it.
@@ -233,11 +246,21 @@ def test_after_kill_9_in_every_stage_two_threads_make_the_plan_that_one_began(
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     assert not output.exists()
-    for stage in STAGES:
+    for stage, following in pairwise(STAGES):
+
+        def step(name: str, following: str = following) -> None:
+            if name == following:
+                raise EnoughError
+
         left = {path.name for path in (tmp_path / stage / "plan.stages").iterdir()}
         assert {f".{stage}.tmp", stage} & left, stage
-        placed(spark, small, tmp_path / stage / "plan")
-        assert same_tables(tmp_path / stage / "plan", small_plan[0]), stage
+        with pytest.raises(EnoughError):
+            placed(spark, small, tmp_path / stage / "plan", step=step)
+        made, went_on = (tmp_path / one / "plan.stages" / stage for one in (stage, following))
+        (facts, tables_made), (expected, tables_expected) = map(facts_and_rows, (made, went_on))
+        assert facts == expected, stage
+        assert tables_made.keys() == tables_expected.keys(), stage
+        assert all(one.equals(tables_expected[at]) for at, one in tables_made.items()), stage
     placed(spark, small, output)
     assert same_tables(output, small_plan[0])
 

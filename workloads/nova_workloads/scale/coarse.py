@@ -30,7 +30,7 @@ RANK_WEIGHT = 1.0
 # What the draw of a join's cell looks at.
 DRAWN = ("pair", "join", "anchors", "point", "left_rate", "right_rate")
 # Groups of joins that no sampled join is like.
-NOWHERE = 64
+NOWHERE = 1024
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
