@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import httpx
 import msgspec
 import pytest
 from needs_rack import require
+from ports import free_port
 
 from nova_core import place
 from nova_core.model.files import write_plan
@@ -97,12 +97,6 @@ class Log:
             assert process.poll() is None, f"it has ended: {self.all()}"
             assert time.monotonic() < until, self.all()
             time.sleep(0.2)
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def seen_results(page: str, job: str) -> ControlState:

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from ports import free_port
 
 from nova_core.cli import cli
 from nova_workloads.commands import replay as command
@@ -160,11 +161,6 @@ def test_tcp_client_with_a_port_per_sensor() -> None:
     assert all([row["sequence"] for row in rows] == list(range(200)) for rows in got)
     parts = json.loads(done.stdout)["parts"]
     assert [part["to"] for part in parts] == [f"{HOST}:{port + i}" for i in range(4)]
-
-
-def free_port() -> int:
-    with socket.create_server((HOST, 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def test_tcp_server_waits_for_its_reader() -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 import yaml
+from ports import free_port
 from scale_runs import checked, edited, placed, quiet
 from small_spark import OPTIONS
 
@@ -263,12 +263,6 @@ def test_after_kill_9_in_every_stage_two_threads_make_the_plan_that_one_began(
         assert all(one.equals(tables_expected[at]) for at, one in tables_made.items()), stage
     placed(spark, small, output)
     assert same_tables(output, small_plan[0])
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @contextmanager

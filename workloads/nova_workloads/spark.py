@@ -232,8 +232,9 @@ def _stop(session: SparkSession) -> None:
 
     context: Any = session.sparkContext
     gateway = context._gateway
-    # Where the JVM ends first, it would show people a traceback.
-    context._accumulatorServer.handle_error = lambda *_: None
+    # Where the JVM ends first, it would show people a traceback. A stopped context has none.
+    if context._accumulatorServer is not None:
+        context._accumulatorServer.handle_error = lambda *_: None
     ending = threading.Thread(target=_end, args=(session, gateway), daemon=True)
     ending.start()
     ending.join(STOP_TIME)

@@ -322,10 +322,11 @@ def of_batches(function: Callable[[Any], Any], kind: str) -> Callable[..., Colum
 
     empty = pa.array([], arrow_type(kind))
 
-    # Spark looks at these types; its own of the function know but an older form.
+    # Spark reads from these types what kind of function it is.
     def of_rows(rows: pa.Array) -> pa.Array:
         return function(pa.RecordBatch.from_struct_array(rows)) if len(rows) else empty
 
+    # PySpark warns of a third argument, without which its own type hints know no call.
     made = arrow_udf(of_rows, kind)  # type: ignore[call-overload]
     return lambda *columns: made(F.struct(*columns))
 
