@@ -212,7 +212,8 @@ class Nova(Strategy):
         for most in tuning.LAST_CANDIDATES if waiting and not whole else ():
             # Last resort: make room for what is left by moving others.
             before, width = width, max(most // len(state.unplaced), tuning.CANDIDATES)
-            if before >= len(problem.nodes) or not state.unplaced.any():
+            hopeless = state.missing() > state.free().sum() * (1 + 1e-9)
+            if before >= len(problem.nodes) or hopeless or not state.unplaced.any():
                 break
             state.list_candidates(width)
             state.improve(deep=True, only_unplaced=True)

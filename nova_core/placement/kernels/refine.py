@@ -31,6 +31,8 @@ from nova_core.placement.kernels.items import (
 )
 from nova_core.placement.kernels.residents import AFTER
 from nova_core.placement.kernels.tuning import (
+    DEEP_EFFORT,
+    DEEP_EFFORT_IN_ALL,
     EPSILON,
     RESIDENTS_TRIED,
     RESIDENTS_TRIED_DEEP,
@@ -150,8 +152,12 @@ def improve_deep(
     items: Items,
     candidates: Candidates,
     item: int,
+    effort: int,
 ) -> float:
-    """Make an item's best move in which the ejected resident ejects another one; the gain."""
+    """Make an item's best move in which the ejected resident ejects another one; the gain.
+
+    The cheapest first slots come first; the search ends when ``effort`` last slots were looked at.
+    """
     begin, end = items.begin, items.end
     slot_of, cost_of, size, pair_of = items.slot, items.cost, items.size, items.pair
     free, first, chain, rate, weights = (
@@ -176,10 +182,11 @@ def improve_deep(
     slots = np.full(3, NONE)
     residents = np.full(2, NONE)
     costs = np.zeros(3)
+    looked = 0
     for k in range(begin[item], end[item]):
         cost, slot = candidate_cost[k], candidate[k]
         gain = cost_here - cost
-        if gain <= best:
+        if gain <= best or looked >= effort:
             break
         if slot == here or (
             limited and not may_host(tree, links, pairs, pair_of[item], rate[item], slot)
@@ -196,7 +203,7 @@ def improve_deep(
             gain2 = gain + cost_of[other]
             for k2 in range(begin[other], end[other]):
                 second_cost, second = candidate_cost[k2], candidate[k2]
-                if gain2 - second_cost <= best:
+                if gain2 - second_cost <= best or looked >= effort:
                     break
                 if second == slot:
                     continue
@@ -234,9 +241,8 @@ def improve_deep(
                             and not may_host(tree, links, pairs, pair_of[last], rate[last], here)
                         ):
                             target, limit = here, target_cost
-                    for o in range(begin[last], end[last]):
-                        if candidate_cost[o] >= limit:
-                            break
+                    o = begin[last]
+                    while o < end[last] and candidate_cost[o] < limit:
                         third_slot = candidate[o]
                         if (
                             free[third_slot] >= last_need
@@ -251,6 +257,8 @@ def improve_deep(
                         ):
                             target, limit = third_slot, candidate_cost[o]
                             break
+                        o += 1
+                    looked += 1 + o - begin[last]
                     if target != NONE:
                         best = gain2 - second_cost + cost_of[last] - limit
                         slots[0], slots[1], slots[2] = slot, second, target
@@ -294,9 +302,12 @@ def descend(
     candidate_cost, count, nowhere = candidates.cost, items.used[0], unplaced(tree)
     for done in range(rounds):
         gain = total = 0.0
+        tried = 0
         for item in range(count):
             opening[item] = begin[item]
             total += cost[item]
+            tried += not only_unplaced or slot[item] == nowhere
+        effort = max(DEEP_EFFORT, DEEP_EFFORT_IN_ALL // max(tried, 1))
         for item in range(count):
             start = begin[item]
             if start == end[item] or (only_unplaced and slot[item] != nowhere):
@@ -304,7 +315,7 @@ def descend(
             if cost[item] > candidate_cost[start] + EPSILON:
                 step = improve(tree, links, pairs, items, candidates, item)
                 if deep and step == 0.0:
-                    step = improve_deep(tree, links, pairs, items, candidates, item)
+                    step = improve_deep(tree, links, pairs, items, candidates, item, effort)
                 gain += step
         if gain <= WORTHWHILE * total:
             return done + 1

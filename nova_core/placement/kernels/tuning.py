@@ -49,6 +49,10 @@ WORTHWHILE = 1e-4
 # on few nodes would take time quadratic in them. Chains look at the square of theirs.
 RESIDENTS_TRIED = 16
 RESIDENTS_TRIED_DEEP = 8
+# Last slots of such chains that are looked at for each item, and for all of a round together where
+# few items share it. Where every node is a candidate, those of one item are a billion.
+DEEP_EFFORT = 300_000
+DEEP_EFFORT_IN_ALL = 2_000_000_000
 # Gains below this are rounding, not improvement (ms).
 EPSILON = 1e-9
 # Cost of an unplaced tuple/s (ms): beyond any latency, yet far from losing ms to rounding.

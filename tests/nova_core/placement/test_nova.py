@@ -21,6 +21,7 @@ from nova_core.model import Links
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.model.verify import verify
+from nova_core.placement.assignment import Assigner
 from nova_core.placement.kernels import tuning
 from nova_core.strategies import create, place
 from nova_workloads.topology import generate
@@ -239,3 +240,21 @@ def test_joins_find_far_room_once_near_nodes_are_full(monkeypatch: pytest.Monkey
         place(tight, "nova", neighbours=4)
     monkeypatch.setattr(tuning, "LAST_CANDIDATES", (0, 10_000))
     assert verify(place(tight, "nova", neighbours=4)).ok
+
+
+def test_no_room_is_made_where_more_is_missing_than_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Moving others cannot help then, and looking for such moves took minutes."""
+    problem = generate(200, seed=3, rate_max=173, heterogeneity=0.5)
+    moved: list[bool] = []
+    improve = Assigner.improve
+
+    def watched(self: Assigner, *, deep: bool = False, only_unplaced: bool = False) -> None:
+        moved.append(only_unplaced)
+        improve(self, deep=deep, only_unplaced=only_unplaced)
+
+    monkeypatch.setattr(Assigner, "improve", watched)
+    plan = place(problem, "nova", on_full="spread")
+    assert "capacity" in plan.breaks
+    assert moved and not any(moved)

@@ -16,7 +16,7 @@ from nova_core.placement.assignment import Assigner
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.placement.kernels import cut, refine
 from nova_core.placement.kernels.items import cost_on
-from nova_core.placement.kernels.tuning import EPSILON, UNPLACED_COST
+from nova_core.placement.kernels.tuning import DEEP_EFFORT, EPSILON, UNPLACED_COST
 from nova_core.placement.partitioning import maximum_partition_rate
 
 
@@ -96,14 +96,33 @@ def test_local_search_makes_best_moves_only(seed: int, headroom: float, links: i
     state = started(synthetic_problem(seed, nodes=25, joins=15, headroom=headroom, links=links))
     state.list_candidates(12)
     check(state)
-    for improve in (refine.improve, refine.improve_deep):
+    for deep in (False, True):
         for item in range(int(state.items.used[0])):
             before = total(state)
-            gain = improve(*kernel(state), item)
+            if deep:
+                gain = refine.improve_deep(*kernel(state), item, DEEP_EFFORT)
+            else:
+                gain = refine.improve(*kernel(state), item)
             assert gain >= 0
             assert total(state) == pytest.approx(before - gain, rel=1e-9, abs=1e-6)
     check(state)
     assert (state.items.free >= -1e-7).all()
+
+
+@settings(max_examples=20, deadline=None)
+@given(*CASES)
+def test_chains_of_ejections_gain_more_with_more_effort(
+    seed: int, headroom: float, links: int
+) -> None:
+    problem = synthetic_problem(seed, nodes=25, joins=15, headroom=headroom, links=links)
+    for item in range(len(problem.matrix)):
+        gains = []
+        for effort in (0, 10, 1000, DEEP_EFFORT):
+            state = started(problem)
+            state.list_candidates(12)
+            gains.append(refine.improve_deep(*kernel(state), item, effort))
+        assert gains[0] == 0
+        assert gains == sorted(gains)
 
 
 @settings(max_examples=40, deadline=None)
