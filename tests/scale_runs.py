@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nova_core.model.columnar import write_columns
 from nova_core.strategies.nova import NovaParameters
 from nova_workloads.scale.plan import Scale, check_plan, open_plan, open_problem, plan
 from nova_workloads.scale.tables import Problem
@@ -46,9 +45,9 @@ def edited(problem: Path, target: Path, table: str, change: Callable[[pa.Table],
     for path in problem.iterdir():
         if path.name == table:
             (target / table).mkdir()
+            # With Spark's own note of its columns, which is not true then.
             found = change(pq.read_table(path).combine_chunks())
-            columns = {name: found.column(name).combine_chunks() for name in found.column_names}
-            write_columns(target / table / "part-000000.parquet", columns)
+            pq.write_table(found, target / table / "part-000000.parquet")
         else:
             (target / path.name).symlink_to(path)
     return target

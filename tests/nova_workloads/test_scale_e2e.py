@@ -74,12 +74,12 @@ def test_heights_memory_tags_and_rare_requirements(spark: SparkSession, tmp_path
     def richer(nodes: pa.Table) -> pa.Table:
         count = len(nodes)
         nodes = nodes.append_column("height", pa.array([k % 7 / 2 for k in range(count)]))
-        nodes = nodes.append_column("memory", pa.array([float(k) for k in range(count)]))
+        nodes = nodes.append_column("memory", pa.array(range(count), pa.uint32()))
         tags = pa.array(["gpu,arm" if k in (700, 900, 1100) else "arm" for k in range(count)])
         known = nodes["capacity"].to_pylist()
         rich = [1e6 if k in (700, 900, 1100) else known[k] for k in range(count)]
         at = nodes.column_names.index("capacity")
-        return nodes.append_column("tags", tags).set_column(at, "capacity", pa.array(rich))
+        return nodes.append_column("tags", tags.dictionary_encode()).set_column(at, "capacity", pa.array(rich))
 
     problem = edited(tmp_path / "plain", tmp_path / "problem", "nodes", richer)
     header = yaml.safe_load((problem / "problem.yaml").read_text())

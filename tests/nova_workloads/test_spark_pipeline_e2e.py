@@ -368,6 +368,7 @@ def test_an_interrupted_or_killed_run_leaves_nothing_half(tmp_path: Path) -> Non
     _, said = interrupted.communicate(timeout=60)
     assert interrupted.returncode == 130, said
     assert said.strip().endswith("nova: error: interrupted")
+    assert "Traceback" not in said
     assert list(output.iterdir()) == []
 
     killed = start(archive, output)

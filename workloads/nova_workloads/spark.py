@@ -7,6 +7,7 @@ package, numpy and pyarrow.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -176,6 +177,7 @@ def spark_session(options: SparkOptions) -> Iterator[SparkSession]:
     if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
         raise NovaError("Spark needs Java 17 or newer: no java in PATH, and JAVA_HOME is not set")
     with ExitStack() as stack:
+        _quiet()
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nova-spark-")))
         noise = options.log or directory / "spark.log"
         session = _started(options, directory, noise)
@@ -195,6 +197,20 @@ def _errors_of_spark() -> tuple[type[Exception], ...]:
         import_module("pyspark.errors").PySparkException,
         import_module("py4j.protocol").Py4JError,
     )
+
+
+def _quiet() -> None:
+    """Keep errors that become one line of Nova's, and interrupts, from being logged as well."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
+    # py4j takes the root logger for interrupts; a filter is only there once.
+    logging.getLogger().addFilter(_not_of_py4j)
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    return record.module != "java_gateway"
 
 
 def _started(options: SparkOptions, directory: Path, noise: Path) -> SparkSession:

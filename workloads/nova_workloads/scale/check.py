@@ -14,10 +14,11 @@ import numpy as np
 from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
+from nova_core.errors import PlanError
 from nova_core.model.verify import ACCEPTABLE, CONSTRAINTS, TOLERANCE, Report, Violation
 from nova_workloads.scale.cells import meets
 from nova_workloads.scale.part import RATES, Query
-from nova_workloads.scale.tables import Problem, small_table
+from nova_workloads.scale.tables import Problem, parquet_files, read_files, small_table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -97,7 +98,7 @@ class _Check:
         self._dimensions = len(problem.axes)
         self._accepted = ACCEPTABLE & set(breaks)
         self._cut = _partitions(spark, tables.get("partitions"))
-        instances = spark.read.parquet(str(tables["instances"]))
+        instances = read_files(spark, parquet_files(tables["instances"], PlanError))
         self._instances = self._located(instances).persist(StorageLevel.DISK_ONLY)
         self._counts = dict.fromkeys(CONSTRAINTS, 0)
         self._broken: list[Violation] = []
@@ -442,7 +443,7 @@ def _partitions(spark: SparkSession, table: Path | None) -> DataFrame:
     if table is None:
         empty = "operator string, left_parts array<double>, right_parts array<double>"
         return small_table(spark, [], empty)
-    rows = spark.read.parquet(str(table))
+    rows = read_files(spark, parquet_files(table, PlanError))
     sides = [F.first(F.when(F.col("side") == s, F.col("rates")), True) for s in SIDES]
     named = [side.alias(f"{s}_parts") for s, side in zip(SIDES, sides, strict=True)]
     return rows.groupBy("operator").agg(*named)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -131,7 +132,7 @@ class Problem:
 
     def files_of(self, spark: SparkSession, name: str) -> DataFrame:
         """A table as it is."""
-        return spark.read.parquet(*map(os.fspath, self.files(name)))
+        return read_files(spark, self.files(name))
 
     def table(self, spark: SparkSession, name: str) -> DataFrame:
         """A table with ``row``, the number of each row from 0."""
@@ -253,6 +254,27 @@ def parquet_files(table: Path, error: type[NovaError]) -> list[Path]:
     if table.suffix != ".parquet" or not table.is_file():
         raise error(f"{table}: a .parquet file or a directory of such files is needed")
     return [table]
+
+
+def read_files(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
+    """Rows of Parquet files with the columns that the first has, other types than Spark's apart.
+
+    Spark alone would take columns from its own note in a footer, which pyarrow keeps when it adds
+    or changes some.
+    """
+    import pyarrow.parquet as pq
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import from_arrow_type
+    from pyspark.sql.types import StructType
+
+    schema = StructType()
+    for field in pq.read_schema(files[0]):
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if pa.types.is_unsigned_integer(kind):
+            kind = pa.decimal128(20) if kind == pa.uint64() else pa.int64()
+        with suppress(PySparkException):
+            schema.add(field.name, from_arrow_type(kind))
+    return spark.read.schema(schema).parquet(*map(os.fspath, files))
 
 
 def fingerprint(files: Sequence[Path]) -> dict[str, list[int]]:
