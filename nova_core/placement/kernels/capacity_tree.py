@@ -326,8 +326,10 @@ def flat_distance(box: Floats, t: int, x: float, y: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _is(point: Floats, hub: Floats) -> bool:
-    same = True
+def at_hub(tree: CapacityTree, point: Floats) -> bool:
+    """Whether a point is the one around which slots are ranked."""
+    hub = tree.ranking.hub
+    same = len(hub) > 0
     for k in range(len(hub)):
         same &= point[k] == hub[k]
     return same
@@ -378,7 +380,7 @@ def nearest(tree: CapacityTree, point: Floats, required: float, needs: int, sear
     Returns:
         How many were found, at most k.
     """
-    if len(tree.ranking.hub) and not needs and _is(point, tree.ranking.hub):
+    if not needs and at_hub(tree, point):
         return nearest_ranked(
             tree.ranking, tree.slot, tree.rise, required, search.slot, search.square
         )
