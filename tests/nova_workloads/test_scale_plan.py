@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from scale_runs import checked, edited, placed
+from scale_runs import checked, edited, placed, quiet
 
 from nova_core.errors import NovaError
 from nova_core.model.files import read_plan, read_problem
 from nova_core.model.verify import verify
 from nova_core.strategies.nova import Nova, NovaParameters
+from nova_workloads.scale import check
 from nova_workloads.scale import plan as planning
 from nova_workloads.scale.generate import Shape, generate
 from nova_workloads.scale.part import Query
+from nova_workloads.scale.plan import Scale
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,6 +102,39 @@ def test_a_check_that_was_ended_does_not_answer_for_another_plan(
 
 def ended(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_the_driver_takes_samples_and_what_is_left_only(
+    spark: SparkSession, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 3,000 nodes and 900 joins."""
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    taken: list[int] = []
+
+    def watch(name: str) -> None:
+        whole = getattr(DataFrame, name)
+
+        def watched(frame: Any) -> Any:
+            rows = whole(frame)
+            taken.append(len(rows))
+            return rows
+
+        monkeypatch.setattr(DataFrame, name, watched)
+
+    for name in ("collect", "toArrow"):
+        watch(name)
+    for name in ("toPandas", "toLocalIterator"):
+        monkeypatch.setattr(DataFrame, name, ended)
+    for name in ("LAST_NODES", "LARGE_NODES"):
+        monkeypatch.setattr(planning, name, 200)
+    monkeypatch.setattr(check, "GRID", 16)  # squares of the picture
+    scale = Scale(NovaParameters(refine=False), cells=4, sample=300)
+    problem = planning.open_problem(small, tmp_path / "plan")
+    report = planning.plan(spark, problem, tmp_path / "plan", scale, quiet)
+    left = report["rounds"]["last"]
+    assert left["instances"] > 0
+    assert max(taken) <= 450, "a tenth of the nodes, and what is drawn varies"
 
 
 # Nodes: row, capacity, tags. Every second of the large ones is as large as all others.
