@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nova_core.costspace.measurements import NeighbourGraph
+from nova_core.costspace.sweeps import Workers
 from nova_core.model.problem import Floats
-from nova_core.workers import Workers
 
 _SMACOF_ITERATIONS = 1000
 # Outliers would each have an eigenvector of their own; cut, they leave the first ones to geography.

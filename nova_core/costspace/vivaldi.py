@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nova_core.costspace.measurements import NeighbourGraph
 from nova_core.costspace.scaling import spectral_start
-from nova_core.workers import PARALLEL_ROWS, Progress, Workers
+from nova_core.costspace.sweeps import PARALLEL_NODES, Progress, Workers
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def vivaldi(
 
     n = len(graph)
     scale = graph.typical_latency
-    rounds = TUNING.rounds if n < PARALLEL_ROWS else TUNING.rounds_large
+    rounds = TUNING.rounds if n < PARALLEL_NODES else TUNING.rounds_large
     state = np.empty((n, 1 + dimensions + height), np.float32)
     state[:, 0] = 1.0
     state[:, dimensions + 1 :] = scale * TUNING.first_height
@@ -76,7 +76,7 @@ def vivaldi(
     with Workers(n, threads) as workers:
         if start is not None:
             state[:, 1:] = start
-        elif n >= PARALLEL_ROWS:
+        elif n >= PARALLEL_NODES:
             state[:, 1 : dimensions + 1] = spectral_start(graph, dimensions, seed, workers)
         else:
             random = np.random.default_rng(seed)

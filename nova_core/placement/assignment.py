@@ -25,7 +25,6 @@ from nova_core.placement.kernels.capacity_tree import (
 from nova_core.placement.kernels.items import Candidates, Items, LinkRoom, Pairs
 from nova_core.placement.kernels.ranking import busiest_sinks
 from nova_core.placement.partitioning import partition_count
-from nova_core.workers import Workers
 
 
 @dataclass(frozen=True)
@@ -176,18 +175,7 @@ class Assigner:
         position = np.empty(len(self.order), np.int64)
         position[self.order] = np.arange(len(self.order))
         order = position[first_to_last]
-        nothing, state = np.empty(0, np.int64), (self.tree, self.links, self.pairs, self.items)
-        if nearby > 1 or len(self.links.target) or len(order) < tuning.IN_CACHE:
-            assign.assign_whole(*state, order, nearby, exact, nothing)
-            return
-        ahead = np.empty(len(order), np.int64)
-        with Workers(len(order)) as workers:
-            for begin in range(0, len(order), tuning.LOOKED_AHEAD):
-                some = slice(begin, begin + tuning.LOOKED_AHEAD)
-                end = min(some.stop, len(order))
-                searched = self.tree, self.pairs, self.items, order, exact, ahead
-                workers.run(assign.look_ahead, begin, end, *searched)
-                assign.assign_whole(*state, order[some], nearby, exact, ahead[some])
+        assign.assign_whole(self.tree, self.links, self.pairs, self.items, order, nearby, exact)
 
     def free(self) -> Floats:
         """(n,) capacity left on every node, tuples/s; 0 on those that are no workers."""

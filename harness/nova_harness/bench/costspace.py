@@ -184,16 +184,16 @@ def _warm_up(case: Case) -> None:
     from dataclasses import replace
 
     from nova_core.costspace import LiveCostSpace, embed
-    from nova_core.workers import PARALLEL_ROWS
+    from nova_core.costspace.sweeps import PARALLEL_NODES
     from nova_testbed.internet import SyntheticInternet
 
-    for nodes in (100, PARALLEL_ROWS):
+    for nodes in (100, PARALLEL_NODES):
         small = replace(case, nodes=nodes)
         pairs = measured_pairs(SyntheticInternet(nodes, case.seed), small)
         for options in STEPS.values():
             space = embed(pairs, nodes, dimensions=case.dimensions, **options)
         LiveCostSpace(space).locate([1, 2, 3], [10.0, 20.0, 30.0])
-        if case.nodes < PARALLEL_ROWS:
+        if case.nodes < PARALLEL_NODES:
             break
 
 

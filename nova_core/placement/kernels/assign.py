@@ -10,7 +10,6 @@ from nova_core.placement.kernels.capacity_tree import (
     NONE,
     CapacityTree,
     Search,
-    at_hub,
     nearest,
     search_for,
     set_free,
@@ -40,41 +39,30 @@ def assign_whole(
     order: Ints,
     nearby: int,
     exact: float,
-    ahead: Ints,
 ) -> int:
-    """Place pairs whole, in the given order; what finds no room is unplaced.
+    """Place every pair whole, in the given order; what finds no room is unplaced.
 
     Args:
         tree: the candidate slots; its free capacities are kept up to date.
         links: remaining bandwidth.
         pairs: what to place.
-        items: state that holds these pairs whole, none placed.
-        order: (k,) pairs in the order they choose.
+        items: state that holds every pair whole, none placed.
+        order: (p,) pairs in the order they choose.
         nearby: how many of the nearest slots with room are compared by cost.
         exact: how exactly those are the nearest (`Search`).
-        ahead: (k,) what `look_ahead` found before any of them was placed; (0,) for nothing.
 
     Returns:
         How many items are unplaced.
     """
     search = search_for(nearby, exact)
-    position, anchors, high = tree.slot, pairs.anchors, len(pairs.height) > 0
     largest, minimum = pairs.largest, pairs.minimum
     size, rate, weights, free = items.size, items.rate, items.weights, items.free
     missing = 0
-    for k in range(len(order)):
-        item, slot, cost = order[k], NONE, 0.0
-        need = max(size[item], minimum)
-        if len(ahead):
-            slot = ahead[k]
-        if slot != NONE and free[slot] >= need:
-            # Room only shrinks: nothing nearer can have got any meanwhile.
-            cost = distance_cost(position, slot, anchors, item, weights, item)
-            if high:
-                cost += access_cost(tree, pairs, item, weights, item, slot)
-        elif size[item] <= largest:
+    for item in order:
+        slot, cost = NONE, 0.0
+        if size[item] <= largest:
             slot, cost = cheapest_with_room(
-                tree, links, pairs, item, rate, weights, item, need, search
+                tree, links, pairs, item, rate, weights, item, max(size[item], minimum), search
             )
         if slot == NONE:
             leave_unplaced(tree, links, pairs, items, item)
@@ -83,41 +71,6 @@ def assign_whole(
         attach(tree, links, pairs, items, item, slot, cost)
         set_free(tree, slot, free[slot])
     return missing
-
-
-@njit(cache=True, nogil=True)
-def look_ahead(
-    begin: int,
-    end: int,
-    tree: CapacityTree,
-    pairs: Pairs,
-    items: Items,
-    order: Ints,
-    exact: float,
-    ahead: Ints,
-) -> None:
-    """Write the nearest slot with room for each of a run of pairs; any threads may, side by side.
-
-    Args:
-        begin: where in ``order`` the run begins.
-        end: where it ends.
-        tree: the candidate slots.
-        pairs: what is to be placed.
-        items: the state.
-        order: (k,) pairs.
-        exact: how exactly those are the nearest (`Search`).
-        ahead: (k,) filled; -1 where there is none, or where joins around the hub take the slots
-            from each other.
-    """
-    search = search_for(1, exact)
-    point, size = pairs.point, items.size
-    for k in range(begin, end):
-        item = order[k]
-        ahead[k] = NONE
-        if size[item] <= pairs.largest and not at_hub(tree, point[item]):
-            need = max(size[item], pairs.minimum)
-            if nearest(tree, point[item], need, needs_of(pairs, item), search):
-                ahead[k] = search.slot[0]
 
 
 @njit(cache=True, nogil=True)

@@ -326,10 +326,8 @@ def flat_distance(box: Floats, t: int, x: float, y: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def at_hub(tree: CapacityTree, point: Floats) -> bool:
-    """Whether a point is the one around which slots are ranked."""
-    hub = tree.ranking.hub
-    same = len(hub) > 0
+def _is(point: Floats, hub: Floats) -> bool:
+    same = True
     for k in range(len(hub)):
         same &= point[k] == hub[k]
     return same
@@ -380,7 +378,7 @@ def nearest(tree: CapacityTree, point: Floats, required: float, needs: int, sear
     Returns:
         How many were found, at most k.
     """
-    if not needs and at_hub(tree, point):
+    if len(tree.ranking.hub) and not needs and _is(point, tree.ranking.hub):
         return nearest_ranked(
             tree.ranking, tree.slot, tree.rise, required, search.slot, search.square
         )

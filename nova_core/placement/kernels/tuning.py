@@ -17,8 +17,6 @@ FEW_JOINS = 1000
 # A placement of many joins without refinement looks less exactly (`capacity_tree.Search.exact`): at
 # a million nodes an eighth less time for at most 0.05 % of the objective.
 NEARLY = 1 / 1.05
-# Joins whose slots threads look for before the first of them is placed.
-LOOKED_AHEAD = 8192
 # Joins whose columns fit the processor's cache in any order.
 IN_CACHE = 4096
 # Joins that must share a virtual position for a tree around it to pay, and how many such trees

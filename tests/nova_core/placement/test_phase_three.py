@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,19 +12,15 @@ from synthetic import synthetic_problem
 
 from nova_core.model.objectives import leg_weights
 from nova_core.model.problem import Problem
-from nova_core.placement import assignment
 from nova_core.placement.assignment import Assigner
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
-from nova_core.placement.kernels import cut, refine, tuning
+from nova_core.placement.kernels import cut, refine
 from nova_core.placement.kernels.items import cost_on
 from nova_core.placement.kernels.tuning import DEEP_EFFORT, EPSILON, UNPLACED_COST
 from nova_core.placement.partitioning import maximum_partition_rate
-from nova_core.workers import PARALLEL_ROWS, Workers
 
 
-def started(
-    problem: Problem, sigma: float = 0.3, bandwidth: float = math.inf, nearby: int = 2
-) -> Assigner:
+def started(problem: Problem, sigma: float = 0.3, bandwidth: float = math.inf) -> Assigner:
     """Phase III after its first pass."""
     weights, anchors = leg_weights(problem, "latency"), pair_anchors(problem)
     state = Assigner.start(
@@ -41,7 +35,7 @@ def started(
         on_full="spread",
         refine=True,
     )
-    state.assign_whole(nearby, None)
+    state.assign_whole(2, None)
     return state
 
 
@@ -87,27 +81,6 @@ def check(state: Assigner) -> None:
         for a, b, c, d in items.rectangle[:used][items.pair[:used] == pair]:
             seen[a:b, c:d] += 1
         assert (seen == 1).all()
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.integers(0, 10_000), st.floats(1.05, 3.0), st.integers(1, 3), st.booleans())
-def test_looking_ahead_on_threads_places_every_join_as_one_after_the_other(
-    seed: int, headroom: float, threads: int, high: bool
-) -> None:
-    problem = synthetic_problem(seed, nodes=60, joins=50, headroom=headroom)
-    if high:
-        random = np.random.default_rng(seed)
-        nodes = replace(problem.nodes, height=random.uniform(0, 20, len(problem.nodes)))
-        problem = replace(problem, nodes=nodes)
-    expected = started(problem, nearby=1).items
-    with (
-        mock.patch.multiple(tuning, IN_CACHE=10, LOOKED_AHEAD=7, HUB_JOINS=5),
-        mock.patch.object(assignment, "Workers", lambda _: Workers(PARALLEL_ROWS, threads)),
-    ):
-        state = started(problem, nearby=1)
-    check(state)
-    back = np.argsort(state.order)
-    assert (state.items.slot[: len(back)][back] == expected.slot[: len(back)]).all()
 
 
 def _ends(problem: Problem) -> tuple[list[int], list[int]]:

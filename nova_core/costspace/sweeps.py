@@ -1,4 +1,4 @@
-"""Passes of a kernel over many rows, on all cores, with the same result on any number of them."""
+"""Passes of a kernel over all nodes, on all cores, with the same result on any number of them."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from itertools import pairwise
 Progress = Callable[[int, int], None]
 
 # Below this, handing work to threads costs more than it saves.
-PARALLEL_ROWS = 20_000
+PARALLEL_NODES = 20_000
 
 
 class Workers:
-    """Splits ranges of rows among threads; a context manager."""
+    """Splits ranges of nodes among threads; a context manager."""
 
-    def __init__(self, rows: int, threads: int | None = None) -> None:
+    def __init__(self, nodes: int, threads: int | None = None) -> None:
         """Start them.
 
         Args:
-            rows: how many in all; few need no threads.
+            nodes: n; few nodes need no threads.
             threads: how many, or None for as many as there are cores.
         """
         available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
         count = threads or available or os.cpu_count() or 1
-        self.threads = count if rows >= PARALLEL_ROWS else 1
+        self.threads = count if nodes >= PARALLEL_NODES else 1
         self._pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
 
     def run(self, kernel: Callable[..., None], begin: int, end: int, *arguments: object) -> None:
