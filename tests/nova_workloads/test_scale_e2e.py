@@ -79,7 +79,8 @@ def test_heights_memory_tags_and_rare_requirements(spark: SparkSession, tmp_path
         known = nodes["capacity"].to_pylist()
         rich = [1e6 if k in (700, 900, 1100) else known[k] for k in range(count)]
         at = nodes.column_names.index("capacity")
-        return nodes.append_column("tags", tags.dictionary_encode()).set_column(at, "capacity", pa.array(rich))
+        nodes = nodes.append_column("tags", tags.dictionary_encode())
+        return nodes.set_column(at, "capacity", pa.array(rich))
 
     problem = edited(tmp_path / "plain", tmp_path / "problem", "nodes", richer)
     header = yaml.safe_load((problem / "problem.yaml").read_text())
