@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nova_core.errors import NovaError, ProblemError
+from nova_core.errors import NovaError, PlanError, ProblemError
 from nova_core.model.columnar import write_columns
 from nova_core.model.files import read_problem, write_problem
 from nova_core.model.objectives import leg_weights
@@ -25,6 +25,7 @@ from nova_workloads import topology
 from nova_workloads.scale import coarse, part, stages
 from nova_workloads.scale.generate import Shape
 from nova_workloads.scale.tables import Problem as Tables
+from nova_workloads.scale.tables import facts_of
 
 QUICK = NovaParameters(refine=False)
 
@@ -309,6 +310,14 @@ def test_a_directory_of_parts_is_one_table(tmp_path: Path) -> None:
             write_columns(tmp_path / "parts" / name / f"part-{number:03d}.parquet", columns)
     (tmp_path / "parts" / "problem.yaml").write_text(header)
     assert read_problem(tmp_path / "parts").same_as(read_problem(tmp_path / "one"))
+
+
+def test_a_table_that_is_none_is_refused_in_one_line(tmp_path: Path) -> None:
+    table = tmp_path / "instances.parquet"
+    table.write_bytes(b"PAR1 and no more")
+    with pytest.raises(PlanError, match=r"instances\.parquet: no readable table: ") as raised:
+        facts_of(table, PlanError)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ class _Check:
         self._dimensions = len(problem.axes)
         self._accepted = ACCEPTABLE & set(breaks)
         self._cut = _partitions(spark, tables.get("partitions"))
-        instances = read_files(spark, parquet_files(tables["instances"], PlanError))
+        instances = _rows(spark, tables["instances"])
         self._instances = self._located(instances).persist(StorageLevel.DISK_ONLY)
         self._counts = dict.fromkeys(CONSTRAINTS, 0)
         self._broken: list[Violation] = []
@@ -438,12 +438,16 @@ def _has_parts() -> Column:
     return F.coalesce(*(F.col(f"{side}_parts") for side in SIDES)).isNotNull()
 
 
+def _rows(spark: SparkSession, table: Path) -> DataFrame:
+    return read_files(spark, parquet_files(table, PlanError), PlanError)
+
+
 def _partitions(spark: SparkSession, table: Path | None) -> DataFrame:
     """The rates of the partitions of each operator that is cut; null for a whole input."""
     if table is None:
         empty = "operator string, left_parts array<double>, right_parts array<double>"
         return small_table(spark, [], empty)
-    rows = read_files(spark, parquet_files(table, PlanError))
+    rows = _rows(spark, table)
     sides = [F.first(F.when(F.col("side") == s, F.col("rates")), True) for s in SIDES]
     named = [side.alias(f"{s}_parts") for s, side in zip(SIDES, sides, strict=True)]
     return rows.groupBy("operator").agg(*named)

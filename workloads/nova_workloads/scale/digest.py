@@ -15,7 +15,7 @@ from nova_core.model.columnar import part_files
 from nova_core.model.files import UNLIMITED
 from nova_core.model.problem import Joins, Links, PairLatencies, hash_array, hash_column, hash_table
 from nova_workloads.scale.part import rows_of_lists
-from nova_workloads.scale.tables import Problem
+from nova_workloads.scale.tables import Problem, facts_of
 
 # What stands for no value in columns that may have none.
 NUMBERS = {"memory": np.nan, "cost": np.nan, "height": np.nan, "penalty": 0.0}
@@ -68,13 +68,11 @@ class _Table:
     """A table in files, whose columns go into a digest one after the other."""
 
     def __init__(self, name: str, h: hashlib.blake2b, files: Sequence[Path], count: int) -> None:
-        import pyarrow.parquet as pq
-
         self.name = name
         self.count = count
         self._h = h
         self._files = files
-        self._columns = set(pq.read_schema(files[0]).names)
+        self._columns = set(facts_of(files[0])[1].names)
 
     def _batches(self, *columns: str) -> Iterator[Any]:
         import pyarrow.parquet as pq

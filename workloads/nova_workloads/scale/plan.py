@@ -48,6 +48,7 @@ from nova_workloads.scale.picture import draw
 from nova_workloads.scale.stages import Stages, beside
 from nova_workloads.scale.tables import (
     Problem,
+    facts_of,
     fingerprint,
     link_table,
     parquet_files,
@@ -112,11 +113,9 @@ def open_plan(plan: Path) -> PlanTablesHeader:
     Raises:
         PlanError: for one that is not, or whose tables hold more than is checked here.
     """
-    import pyarrow.parquet as pq
-
     header = read_typed(plan / "plan.json", PlanTablesHeader, "nova_plan", VERSION, PlanError)
     instances = written_tables(plan, header)["instances"]
-    columns = pq.read_schema(parquet_files(instances, PlanError)[0]).names
+    columns = facts_of(parquet_files(instances, PlanError)[0], PlanError)[1].names
     for name in ("feeds", "left_route"):
         if name in columns:
             raise PlanError(f"{instances}: column {name!r}: use nova check")

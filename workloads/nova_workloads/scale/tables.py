@@ -22,8 +22,15 @@ from msgspec import UNSET
 from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
 from nova_core.errors import NovaError, ProblemError
-from nova_core.model.columnar import AXES, POSITION_KINDS, part_files, position_columns
+from nova_core.model.columnar import (
+    AXES,
+    POSITION_KINDS,
+    open_parquet,
+    part_files,
+    position_columns,
+)
 from nova_core.model.files import UNLIMITED
+from nova_core.model.packed import PackedError
 from nova_core.model.problem import GREATEST_LATENCY
 from nova_core.model.problem_document import VERSION, OperatorRow, ProblemDocument
 from nova_core.model.syntax import read_typed
@@ -115,7 +122,7 @@ class Problem:
     @cached_property
     def rows(self) -> dict[str, list[int]]:
         """Rows of every file of every table."""
-        return {table: [_rows_of(file) for file in self.files(table)] for table in TABLES}
+        return {table: [facts_of(file)[0] for file in self.files(table)] for table in TABLES}
 
     def count(self, table: str) -> int:
         """Rows of a table."""
@@ -154,9 +161,7 @@ class Problem:
 
     def columns(self, table: str) -> dict[str, Any]:
         """Names and Arrow types of a table's columns."""
-        import pyarrow.parquet as pq
-
-        schema = pq.read_schema(self.files(table)[0])
+        schema = facts_of(self.files(table)[0])[1]
         return {name: schema.field(name).type for name in schema.names}
 
     @cached_property
@@ -256,19 +261,20 @@ def parquet_files(table: Path, error: type[NovaError]) -> list[Path]:
     return [table]
 
 
-def read_files(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
+def read_files(
+    spark: SparkSession, files: Sequence[Path], error: type[NovaError] = ProblemError
+) -> DataFrame:
     """Rows of Parquet files with the columns that the first has, other types than Spark's apart.
 
     Spark alone would take columns from its own note in a footer, which pyarrow keeps when it adds
     or changes some.
     """
-    import pyarrow.parquet as pq
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import StructType
 
     schema = StructType()
-    for field in pq.read_schema(files[0]):
+    for field in facts_of(files[0], error)[1]:
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         if pa.types.is_unsigned_integer(kind):
             kind = pa.decimal128(20) if kind == pa.uint64() else pa.int64()
@@ -292,13 +298,17 @@ def bad_name(column: str) -> Column:
     return text.isNull() | (text == "") | text.rlike(pattern)
 
 
-def _rows_of(file: Path) -> int:
-    import pyarrow.parquet as pq
+def facts_of(file: Path, error: type[NovaError] = ProblemError) -> tuple[int, pa.Schema]:
+    """Rows and columns of a file of Parquet.
 
+    Raises:
+        NovaError: of the given class, for one that cannot be read.
+    """
     try:
-        return int(pq.read_metadata(file).num_rows)
-    except (pa.ArrowException, OSError) as error:
-        raise ProblemError(f"{file}: no readable table: {str(error)[:200]}") from None
+        with open_parquet(file) as table:
+            return int(table.metadata.num_rows), table.schema_arrow
+    except (PackedError, pa.ArrowException, OSError) as cause:
+        raise error(f"{file}: no readable table: {str(cause)[:200]}") from None
 
 
 def small_table(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str) -> DataFrame:
@@ -324,7 +334,7 @@ def arrow_type(kind: str) -> Any:
 
 def count_rows(place: Path) -> int:
     """Rows of a table that a stage wrote."""
-    return sum(map(_rows_of, place.glob("*.parquet")))
+    return sum(facts_of(file)[0] for file in place.glob("*.parquet"))
 
 
 def spread_rows(spark: SparkSession, rows: int) -> None:
