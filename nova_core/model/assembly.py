@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ from nova_core.errors import ProblemError
 from nova_core.model import matching
 from nova_core.model.columnar import Columns, known_columns, read_columns
 from nova_core.model.latencies import mended, read_latency
+from nova_core.model.name_index import NameIndex
 from nova_core.model.problem import (
     Floats,
     Ints,
@@ -57,12 +58,12 @@ def read_document(path: Path, locate: Locate | None = None) -> Problem:
     return Assembly(document, path, locate).problem()
 
 
-def joins_of(operators: list[OperatorRow], nodes: Mapping[str, int], path: Path) -> Joins:
+def joins_of(operators: list[OperatorRow], nodes: NameIndex, path: Path) -> Joins:
     """A document's joins of logical streams.
 
     Args:
         operators: as the document has them.
-        nodes: name to index, of sinks at least.
+        nodes: rows by name, of sinks at least.
         path: the document, which errors name.
 
     Raises:
@@ -167,8 +168,8 @@ class Assembly:
         return table
 
     @cached_property
-    def _node_index(self) -> dict[str, int]:
-        return {name: row for row, name in enumerate(self._node_ids.tolist())}
+    def _node_index(self) -> NameIndex:
+        return NameIndex(self._node_ids)
 
     @cached_property
     def _node_ids(self) -> Strings:
@@ -245,8 +246,7 @@ class Assembly:
     def _matrix(self) -> JoinMatrix:
         table = self._table("matrix", self._document.matrix)
         sources = self._sources
-        source_index = {name: row for row, name in enumerate(sources.ids.tolist())}
-        join_index = {name: row for row, name in enumerate(self._joins.ids.tolist())}
+        source_index, join_index = NameIndex(sources.ids), NameIndex(self._joins.ids)
         join = table.find("join", join_index, "join")
         left = table.find("left", source_index, "source")
         right = table.find("right", source_index, "source")

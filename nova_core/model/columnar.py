@@ -14,6 +14,7 @@ import numpy as np
 
 from nova_core.errors import NovaError
 from nova_core.model.files import UNLIMITED, atomic_write
+from nova_core.model.name_index import MANY, NameIndex
 from nova_core.model.packed import PackedError, check_packed, check_size
 from nova_core.model.problem import Bools, Floats, Ints, Strings
 from nova_core.model.rows import ReadTable
@@ -153,8 +154,8 @@ class Columns(ReadTable):
         """(k,) whether a cell is empty."""
         return np.array(self._column(name).is_null().to_numpy(zero_copy_only=False), np.bool_)
 
-    def coded(self, name: str, missing: str | None = None) -> tuple[Ints, list[str]]:
-        """((k,), values): a text column as codes into its distinct values."""
+    def _texts(self, name: str, missing: str | None = None) -> Any:
+        """A text column; ``missing`` stands for an empty cell, None refuses one."""
         import pyarrow as pa
 
         column = self._column(name)
@@ -164,16 +165,39 @@ class Columns(ReadTable):
             raise self.fail(name, f"holds {kind}; text is needed")
         if missing is None:
             self._require_filled(name, column)
+        return column
+
+    def coded(self, name: str, missing: str | None = None) -> tuple[Ints, list[str]]:
+        """((k,), values): a text column as codes into its distinct values."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        column = self._texts(name, missing)
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
         values, codes = column.dictionary.to_pylist(), column.indices
-        for value in values:
-            if value is None or "\0" in value:
-                raise self.fail(name, f"{value!r} is no name")
+        bad = pc.fill_null(pc.match_substring(column.dictionary, "\0"), True)
+        if pc.any(bad).as_py():
+            raise self.fail(name, f"{values[pc.index(bad, True).as_py()]!r} is no name")
         if missing is not None and codes.null_count:
             codes = codes.fill_null(len(values))
             values.append(missing)
         return codes.to_numpy(zero_copy_only=False).astype(np.int64), values
+
+    def find(self, name: str, index: NameIndex, what: str) -> Ints:
+        """(k,) where ``index`` has the names of a column; errors call them ``what``."""
+        import pyarrow as pa
+
+        from nova_core.model.syntax import unknown
+
+        column = self._texts(name)
+        if len(index) < MANY or pa.types.is_dictionary(column.type):
+            return super().find(name, index, what)
+        rows = index.find(column)
+        if (rows < 0).any():
+            row = int(np.argmax(rows < 0))
+            raise self.fail(name, unknown(what, column[row].as_py(), index), row)
+        return rows
 
     def floats(self, name: str, missing: float | None = None) -> Floats:
         """(k,) a column of numbers; ``missing`` stands for an empty cell, None refuses one."""

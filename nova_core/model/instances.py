@@ -16,6 +16,7 @@ import numpy as np
 from nova_core.errors import ProblemError
 from nova_core.model.columnar import POSITION_KINDS, Columns, Kind, read_columns
 from nova_core.model.files import UNLIMITED
+from nova_core.model.name_index import NameIndex
 from nova_core.model.problem import (
     Floats,
     Ints,
@@ -73,7 +74,7 @@ def read_instance(path: Path, capacity: str | None = None) -> Problem:
         height=table.floats("height") if "height" in table else None,
     )
     joins = read_columns(joins_file, _JOIN_KINDS, ProblemError)
-    index = {name: row for row, name in enumerate(ids.tolist())}
+    index = NameIndex(ids)
     left, right = (joins.find(side, index, "node") for side in ("left", "right"))
     sources, pairs = _sources(joins, ids, left, right)
     # A directory's name may be no text; a plan's has to be.

@@ -259,8 +259,7 @@ class _Applied:
         old, new = self._old.problem.nodes.ids, self._problem.nodes.ids
         if np.array_equal(old, new):
             return np.arange(len(old))
-        index = self._problem.node_index
-        return np.array([index.get(name, -1) for name in old.tolist()], np.int64)
+        return self._problem.node_index.find(old.tolist())
 
     def _partitions(self) -> Partitions:
         parts, whole = self._old.partitions, Partitions.whole(self._problem)

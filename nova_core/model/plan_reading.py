@@ -15,6 +15,7 @@ from msgspec import UNSET
 from nova_core.errors import PlanError
 from nova_core.model.columnar import Columns, known_columns, position_columns, read_columns
 from nova_core.model.columns import Column, Lists, Named, Ranges, length
+from nova_core.model.name_index import NameIndex
 from nova_core.model.partitioner import KEY_SHARE
 from nova_core.model.plan import Instances, Partitions, Plan, Routes
 from nova_core.model.plan_document import (
@@ -145,11 +146,11 @@ class _PlanReader:
         return table.find_codes("operator", codes, names, self._operator_index, "operator")
 
     @cached_property
-    def _operator_index(self) -> dict[str, int]:
-        return {name: row for row, name in enumerate(self._names)}
+    def _operator_index(self) -> NameIndex:
+        return NameIndex(np.array(self._names, np.str_))
 
     def _inputs(self, table: Table) -> Ints:
-        return 2 * self._operators(table) + table.find("side", {"left": 0, "right": 1}, "side")
+        return 2 * self._operators(table) + table.find("side", NameIndex(np.array(SIDES)), "side")
 
     # --- what decides -----------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nova_core.errors import ProblemError
+from nova_core.model.name_index import NameIndex
 
 if TYPE_CHECKING:
     from nova_core.model.queries import Query, Stream
@@ -289,9 +290,9 @@ class Problem:
         return requirements_of(self)
 
     @cached_property
-    def node_index(self) -> Mapping[str, int]:
+    def node_index(self) -> NameIndex:
         """Node id to index."""
-        return {str(name): i for i, name in enumerate(self.nodes.ids)}
+        return NameIndex(self.nodes.ids)
 
     def pair_name(self, pair: int) -> str:
         """The name of a pair, see `pair_name`; no two pairs have the same."""

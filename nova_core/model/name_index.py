@@ -1,0 +1,57 @@
+"""Which row of a table has a name, for a few names and for tens of millions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from nova_core.model.problem import Ints, Strings
+
+# From so many names on, Arrow finds rows sooner than a dictionary of Python's is made.
+MANY = 50_000
+
+
+class NameIndex(Mapping[str, int]):
+    """Rows by name, of names of which none is there twice.
+
+    Args:
+        ids: (n,) the names.
+    """
+
+    def __init__(self, ids: Strings) -> None:
+        self._ids = ids
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {name: row for row, name in enumerate(self._ids.tolist())}
+
+    def __getitem__(self, name: str) -> int:
+        return self._rows[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def find(self, names: Any) -> Ints:
+        """(k,) rows of names, a list or an Arrow array of text; -1 of one that is not there."""
+        if len(self) < MANY:
+            listed = names if isinstance(names, list) else names.to_pylist()
+            return np.array([self._rows.get(name, -1) for name in listed], np.int64)
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        values = pa.array(names, pa.string()) if isinstance(names, list) else names
+        found = pc.index_in(values, value_set=self._arrow.cast(values.type))
+        return np.asarray(found.fill_null(-1), np.int64)
+
+    @cached_property
+    def _arrow(self) -> Any:
+        import pyarrow as pa
+
+        return pa.array(self._ids)
