@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -58,7 +58,7 @@ def read_document(path: Path, locate: Locate | None = None) -> Problem:
     return Assembly(document, path, locate).problem()
 
 
-def joins_of(operators: list[OperatorRow], nodes: NameIndex, path: Path) -> Joins:
+def joins_of(operators: list[OperatorRow], nodes: Mapping[str, int], path: Path) -> Joins:
     """A document's joins of logical streams.
 
     Args:

@@ -14,7 +14,7 @@ import numpy as np
 
 from nova_core.errors import NovaError
 from nova_core.model.files import UNLIMITED, atomic_write
-from nova_core.model.name_index import MANY, NameIndex
+from nova_core.model.name_index import MANY, NameIndex, find_rows
 from nova_core.model.packed import PackedError, check_packed, check_size
 from nova_core.model.problem import Bools, Floats, Ints, Strings
 from nova_core.model.rows import ReadTable
@@ -184,16 +184,17 @@ class Columns(ReadTable):
             values.append(missing)
         return codes.to_numpy(zero_copy_only=False).astype(np.int64), values
 
-    def find(self, name: str, index: NameIndex, what: str) -> Ints:
+    def find(self, name: str, index: Mapping[str, int], what: str) -> Ints:
         """(k,) where ``index`` has the names of a column; errors call them ``what``."""
         import pyarrow as pa
 
         from nova_core.model.syntax import unknown
 
         column = self._texts(name)
-        if len(index) < MANY or pa.types.is_dictionary(column.type):
+        few = not isinstance(index, NameIndex) or len(index) < MANY
+        if few or pa.types.is_dictionary(column.type):
             return super().find(name, index, what)
-        rows = index.find(column)
+        rows = find_rows(column, index)
         if (rows < 0).any():
             row = int(np.argmax(rows < 0))
             raise self.fail(name, unknown(what, column[row].as_py(), index), row)

@@ -38,20 +38,22 @@ class NameIndex(Mapping[str, int]):
     def __len__(self) -> int:
         return len(self._ids)
 
-    def find(self, names: Any) -> Ints:
-        """(k,) rows of names, a list or an Arrow array of text; -1 of one that is not there."""
-        if len(self) < MANY:
-            listed = names if isinstance(names, list) else names.to_pylist()
-            return np.array([self._rows.get(name, -1) for name in listed], np.int64)
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        values = pa.array(names, pa.string()) if isinstance(names, list) else names
-        found = pc.index_in(values, value_set=self._arrow.cast(values.type))
-        return np.asarray(found.fill_null(-1), np.int64)
-
     @cached_property
-    def _arrow(self) -> Any:
+    def arrow(self) -> Any:
+        """(n,) the names as Arrow has them."""
         import pyarrow as pa
 
         return pa.array(self._ids)
+
+
+def find_rows(names: Any, index: Mapping[str, int]) -> Ints:
+    """(k,) rows of names, a list or an Arrow array of text; -1 of one that is not there."""
+    if not isinstance(index, NameIndex) or len(index) < MANY:
+        listed = names if isinstance(names, list) else names.to_pylist()
+        return np.array([index.get(name, -1) for name in listed], np.int64)
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = pa.array(names, pa.string()) if isinstance(names, list) else names
+    found = pc.index_in(values, value_set=index.arrow.cast(values.type))
+    return np.asarray(found.fill_null(-1), np.int64)

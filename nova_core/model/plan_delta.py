@@ -15,6 +15,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from nova_core.errors import PlanError
+from nova_core.model.name_index import find_rows
 from nova_core.model.plan import Instances, Partitions, Plan
 from nova_core.model.plan_document import OperatorName
 from nova_core.model.problem import Bools, Floats, Ints, Problem
@@ -259,7 +260,7 @@ class _Applied:
         old, new = self._old.problem.nodes.ids, self._problem.nodes.ids
         if np.array_equal(old, new):
             return np.arange(len(old))
-        return self._problem.node_index.find(old.tolist())
+        return find_rows(old.tolist(), self._problem.node_index)
 
     def _partitions(self) -> Partitions:
         parts, whole = self._old.partitions, Partitions.whole(self._problem)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import UNSET
 
 from nova_core.errors import NovaError, ProblemError
-from nova_core.model.name_index import NameIndex
+from nova_core.model.name_index import find_rows
 from nova_core.model.problem import Bools, Floats, Ints, Strings
 
 
@@ -36,19 +36,19 @@ class ReadTable(ABC):
         codes, values = self.coded(name, missing)
         return np.array(values, np.str_)[codes] if len(codes) else np.empty(0, np.str_)
 
-    def find(self, name: str, index: NameIndex, what: str) -> Ints:
+    def find(self, name: str, index: Mapping[str, int], what: str) -> Ints:
         """(k,) where ``index`` has the names of a column; errors call them ``what``."""
         return self.find_codes(name, *self.coded(name), index, what)
 
     def find_codes(
-        self, name: str, codes: Ints, values: list[str], index: NameIndex, what: str
+        self, name: str, codes: Ints, values: list[str], index: Mapping[str, int], what: str
     ) -> Ints:
         """`find` for codes into values."""
         from nova_core.model.syntax import unknown
 
         if len(codes) == 0:
             return np.empty(0, np.int64)
-        rows = index.find(values)[codes]
+        rows = find_rows(values, index)[codes]
         if (rows < 0).any():
             row = int(np.argmax(rows < 0))
             raise self.fail(name, unknown(what, values[int(codes[row])], index), row)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nova_core.errors import ProblemError
 from nova_core.model import columnar, name_index
 from nova_core.model.columnar import Columns
-from nova_core.model.name_index import NameIndex
+from nova_core.model.name_index import NameIndex, find_rows
 
 NAMES = st.lists(
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1),
@@ -33,7 +33,7 @@ def test_few_and_many_names_are_found_alike(ids: list[str], wanted: list[str]) -
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(name_index, "MANY", many)
             for names in (wanted, text, text.cast(pa.large_string())):
-                assert index.find(names).tolist() == expected
+                assert find_rows(names, index).tolist() == expected
 
 
 @pytest.mark.parametrize("many", [10**9, 0])
