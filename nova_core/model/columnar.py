@@ -14,7 +14,7 @@ import numpy as np
 
 from nova_core.errors import NovaError
 from nova_core.model.files import UNLIMITED, atomic_write
-from nova_core.model.name_index import MANY, NameIndex, find_rows
+from nova_core.model.name_index import is_large
 from nova_core.model.packed import PackedError, check_packed, check_size
 from nova_core.model.problem import Bools, Floats, Ints, Strings
 from nova_core.model.rows import ReadTable
@@ -188,17 +188,11 @@ class Columns(ReadTable):
         """(k,) where ``index`` has the names of a column; errors call them ``what``."""
         import pyarrow as pa
 
-        from nova_core.model.syntax import unknown
-
         column = self._texts(name)
-        few = not isinstance(index, NameIndex) or len(index) < MANY
-        if few or pa.types.is_dictionary(column.type):
+        if not is_large(index) or pa.types.is_dictionary(column.type):
             return super().find(name, index, what)
-        rows = find_rows(column, index)
-        if (rows < 0).any():
-            row = int(np.argmax(rows < 0))
-            raise self.fail(name, unknown(what, column[row].as_py(), index), row)
-        return rows
+        # Codes into distinct names would cost more than they save.
+        return self.find_codes(name, np.arange(len(column)), column, index, what)
 
     def floats(self, name: str, missing: float | None = None) -> Floats:
         """(k,) a column of numbers; ``missing`` stands for an empty cell, None refuses one."""

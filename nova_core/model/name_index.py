@@ -46,14 +46,20 @@ class NameIndex(Mapping[str, int]):
         return pa.array(self._ids)
 
 
+def is_large(index: Mapping[str, int]) -> bool:
+    """Whether Arrow finds rows sooner."""
+    return isinstance(index, NameIndex) and len(index) >= MANY
+
+
 def find_rows(names: Any, index: Mapping[str, int]) -> Ints:
     """(k,) rows of names, a list or an Arrow array of text; -1 of one that is not there."""
-    if not isinstance(index, NameIndex) or len(index) < MANY:
+    if not is_large(index):
         listed = names if isinstance(names, list) else names.to_pylist()
         return np.array([index.get(name, -1) for name in listed], np.int64)
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    assert isinstance(index, NameIndex)
     values = pa.array(names, pa.string()) if isinstance(names, list) else names
     found = pc.index_in(values, value_set=index.arrow.cast(values.type))
     return np.asarray(found.fill_null(-1), np.int64)

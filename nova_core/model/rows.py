@@ -41,9 +41,9 @@ class ReadTable(ABC):
         return self.find_codes(name, *self.coded(name), index, what)
 
     def find_codes(
-        self, name: str, codes: Ints, values: list[str], index: Mapping[str, int], what: str
+        self, name: str, codes: Ints, values: Any, index: Mapping[str, int], what: str
     ) -> Ints:
-        """`find` for codes into values."""
+        """`find` for codes into values, a list or an Arrow array."""
         from nova_core.model.syntax import unknown
 
         if len(codes) == 0:
@@ -51,7 +51,7 @@ class ReadTable(ABC):
         rows = find_rows(values, index)[codes]
         if (rows < 0).any():
             row = int(np.argmax(rows < 0))
-            raise self.fail(name, unknown(what, values[int(codes[row])], index), row)
+            raise self.fail(name, unknown(what, str(values[int(codes[row])]), index), row)
         return rows
 
 

@@ -359,9 +359,7 @@ def until_staged(process: subprocess.Popen[str], output: Path) -> None:
     raise AssertionError(f"nothing was staged within {STAGED_S} s: {process.communicate()}")
 
 
-def test_an_interrupted_or_killed_run_leaves_nothing_half(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_an_interrupted_or_killed_run_leaves_nothing_half(tmp_path: Path) -> None:
     archive, output = tmp_path / "archive", tmp_path / "out"
     write_archive(archive, Settings(sensors=40, days=2, seed=1))
     interrupted = start(archive, output)
@@ -380,7 +378,9 @@ def test_an_interrupted_or_killed_run_leaves_nothing_half(
     left = {path.name.partition("-")[0] for path in output.iterdir()}
     assert left <= {".staging", "_lock.json"}
 
-    prepare(spark, [str(archive)], str(output), Preparation())
+    completed = start(archive, output)
+    _, said = completed.communicate(timeout=600)
+    assert completed.returncode == 0, said
     names = {path.name for path in output.iterdir()}
     assert names == {*TABLES, "files", "manifest.json", "report.json"}
 

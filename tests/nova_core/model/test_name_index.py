@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nova_core.errors import ProblemError
-from nova_core.model import columnar, name_index
+from nova_core.model import name_index
 from nova_core.model.columnar import Columns
 from nova_core.model.name_index import NameIndex, find_rows
 
@@ -34,6 +34,7 @@ def test_few_and_many_names_are_found_alike(ids: list[str], wanted: list[str]) -
             patch.setattr(name_index, "MANY", many)
             for names in (wanted, text, text.cast(pa.large_string())):
                 assert find_rows(names, index).tolist() == expected
+                assert find_rows(names, dict(index)).tolist() == expected
 
 
 @pytest.mark.parametrize("many", [10**9, 0])
@@ -50,8 +51,7 @@ def test_few_and_many_names_are_found_alike(ids: list[str], wanted: list[str]) -
 def test_columns_are_looked_up_or_refused_alike(
     monkeypatch: pytest.MonkeyPatch, many: int, cells: pa.Array, message: str | None
 ) -> None:
-    for module in (columnar, name_index):
-        monkeypatch.setattr(module, "MANY", many)
+    monkeypatch.setattr(name_index, "MANY", many)
     table = Columns(Path("nodes.parquet"), pa.table({"node": cells}), ProblemError)
     index = NameIndex(np.array(["a", "b"]))
     if message is None:
