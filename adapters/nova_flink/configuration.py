@@ -44,7 +44,7 @@ MANAGER_HEAP = 192
 MANAGER_METASPACE = 144
 MANAGER_DIRECT = 64
 MANAGER_OVERHEAD = 64
-JOB_MANAGER = MANAGER_HEAP + MANAGER_METASPACE + MANAGER_DIRECT + MANAGER_OVERHEAD
+MANAGER_OTHERS = MANAGER_METASPACE + MANAGER_DIRECT + MANAGER_OVERHEAD
 # What sshd, the shell and the kernel's part of a host's processes take, MB.
 RESERVE = 24
 
@@ -129,6 +129,7 @@ class ClusterConfiguration:
         job_manager_options: added to those of the JobManager.
         extra_jars: on the hosts, absolute; behind Flink's and Nova's on the class path.
         task_manager: what a TaskManager takes of its host's memory at most, MB.
+        job_manager_heap: heap of the JobManager, MB; jobs that carry their readings need more.
     """
 
     nodes: Sequence[Node]
@@ -147,11 +148,12 @@ class ClusterConfiguration:
     job_manager_options: Sequence[str] = ()
     extra_jars: Sequence[str | Path] = ()
     task_manager: int = TASK_MANAGER
+    job_manager_heap: int = MANAGER_HEAP
 
     def __post_init__(self) -> None:
         coordinator_of(self.nodes)
         for node in self.nodes:
-            _memory(node, self.task_manager)
+            self._memory(node)
         for what, path in (
             ("home_path", str(self.home_path)),
             ("work_directory", self.work_directory),
@@ -192,7 +194,7 @@ class ClusterConfiguration:
             raise ConfigurationError(f"host {node.name} is not the coordinator")
         options = [
             "-Xms64m",
-            f"-Xmx{MANAGER_HEAP}m",
+            f"-Xmx{self.job_manager_heap}m",
             f"-XX:MaxMetaspaceSize={MANAGER_METASPACE}m",
             *self.job_manager_options,
         ]
@@ -200,7 +202,7 @@ class ClusterConfiguration:
 
     def task_manager_command(self, node: Node) -> str:
         """The line of shell that becomes the host's TaskManager."""
-        memory = _memory(node, self.task_manager)
+        memory = self._memory(node)
         options = [
             "-Xms48m",
             f"-Xmx{memory.heap}m",
@@ -239,15 +241,38 @@ class ClusterConfiguration:
         temporary = shlex.quote(f"{work}/tmp")
         return f"mkdir -p {temporary} && exec {shlex.join(words)}"
 
+    def _memory(self, node: Node) -> Memory:
+        """A TaskManager's memory on a host.
+
+        Raises:
+            ConfigurationError: naming the host that is too small, and what it would need.
+        """
+        coordinator = node.role == COORDINATOR
+        network = COORDINATOR_NETWORK if coordinator else NETWORK
+        most = self.task_manager
+        if node.memory is None:  # no more than usual
+            most = min(most, TASK_MANAGER)
+        wanted = most - NETWORK + network
+        others = RESERVE + (MANAGER_OTHERS + self.job_manager_heap if coordinator else 0)
+        fixed = METASPACE + OVERHEAD + DIRECT + network
+        process = wanted if node.memory is None else min(wanted, node.memory // MB - others)
+        if process - fixed < LEAST_HEAP:
+            what = "a JobManager and a TaskManager" if coordinator else "a TaskManager"
+            raise ConfigurationError(
+                f"host {node.name}: memory: {(node.memory or 0) // MB} MiB is too little for "
+                f"{what}; at least {others + fixed + LEAST_HEAP} MiB"
+            )
+        return Memory(process - fixed, network)
+
     def _keys(self, node: Node) -> dict[str, str | int]:
-        memory = _memory(node, self.task_manager)
+        memory = self._memory(node)
         master = self.coordinator.address
         resource = names.resource(node.name)
         keys: dict[str, str | int] = {
             "jobmanager.rpc.address": master,
             "jobmanager.rpc.port": self.rpc_port,
             "jobmanager.bind-host": master,
-            "jobmanager.memory.heap.size": f"{MANAGER_HEAP}m",
+            "jobmanager.memory.heap.size": f"{self.job_manager_heap}m",
             "jobmanager.memory.off-heap.size": f"{MANAGER_DIRECT}m",
             "jobmanager.memory.jvm-metaspace.size": f"{MANAGER_METASPACE}m",
             "jobmanager.memory.jvm-overhead.min": f"{MANAGER_OVERHEAD}m",
@@ -320,33 +345,6 @@ class Memory:
 
     heap: int
     network: int
-
-
-def _memory(node: Node, most: int) -> Memory:
-    """A TaskManager's memory on a host.
-
-    Args:
-        node: the host.
-        most: what it takes at most, MB; of a host without a memory limit, no more than usual.
-
-    Raises:
-        ConfigurationError: naming the host that is too small, and what it would need.
-    """
-    coordinator = node.role == COORDINATOR
-    network = COORDINATOR_NETWORK if coordinator else NETWORK
-    most = most if node.memory is not None else min(most, TASK_MANAGER)
-    wanted = most - NETWORK + network
-    others = RESERVE + (JOB_MANAGER if coordinator else 0)
-    fixed = METASPACE + OVERHEAD + DIRECT + network
-    process = wanted if node.memory is None else min(wanted, node.memory // MB - others)
-    if process - fixed < LEAST_HEAP:
-        what = "a JobManager and a TaskManager" if coordinator else "a TaskManager"
-        need = others + fixed + LEAST_HEAP
-        given = (node.memory or 0) // MB
-        raise ConfigurationError(
-            f"host {node.name}: memory: {given} MiB is too little for {what}; at least {need} MiB"
-        )
-    return Memory(process - fixed, network)
 
 
 def _scalar(value: str | int) -> str:

@@ -26,7 +26,7 @@ CANDIDATES = 16
 ANYWHERE = 0.15
 """Share of plans whose operators are anywhere, as other strategies may place them; those of the
 others keep Costream's rules."""
-LEAST_LOAD, MOST_LOAD = 0.1, 10.0
+LEAST_LOAD, MOST_LOAD = 0.1, 30.0
 DRAWS = 50
 KEPT = 32
 """Choices of equally many queries that are looked into further."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-MOST_BYTES = 6 << 20
+MOST_BYTES = 16 << 20
 """Readings of a query, which travel with its job and are in the memory of its hosts."""
 MOST_SECONDS = 10
 """How long readings of a run may have to last."""

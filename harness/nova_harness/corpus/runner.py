@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 ENGINE = "flink"
 WANTED = (0.25, 0.5)
 """Least and greatest share of traces that fail or have back-pressure."""
-FIRST_LOAD = 3.0
+FIRST_LOAD = 8.0
 """Of the first batch: at a third of it, 13 % of 60 traces failed or had back-pressure."""
 WARM_UP_ROUNDS = 4
 """Before a batch, so that all classes are loaded on all hosts, and what they do is compiled."""

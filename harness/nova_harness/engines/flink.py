@@ -187,10 +187,15 @@ class FlinkDeployment(EngineDeployment):
         self.configuration = replace(self.configuration, settings=settings)
 
     def take_memory(self) -> None:
-        """Have TaskManagers take all that hosts have, not what is usual; before `up`."""
-        most = max((host.memory or 0 for host in self.hosts.inventory.hosts), default=0) // MB
-        usual = self.configuration.task_manager
-        self.configuration = replace(self.configuration, task_manager=max(most, usual))
+        """Have processes take all that hosts have, not what is usual; before `up`."""
+        usual, inventory = self.configuration, self.hosts.inventory
+        most = max((host.memory or 0 for host in inventory.hosts), default=0) // MB
+        heap = max((host.memory or 0 for host in inventory.with_role("sink")), default=0) // MB // 2
+        self.configuration = replace(
+            usual,
+            task_manager=max(most, usual.task_manager),
+            job_manager_heap=max(heap, usual.job_manager_heap),
+        )
 
     @property
     def version(self) -> str:
