@@ -29,7 +29,7 @@ TERMINATED = 143
 BROKEN_PIPE = 141
 INTERNAL = 70  # EX_SOFTWARE
 
-# In the order a newcomer meets them; what other packages bring is listed before the last two.
+# In the order a newcomer meets them; commands of other packages come before the last two.
 COMMANDS = {
     name: f"nova_core.commands.{name}:{name}"
     for name in (
@@ -60,7 +60,7 @@ def _entry_points() -> dict[str, str]:
 
 
 class TerminatedError(KeyboardInterrupt):
-    """SIGTERM has come: whatever cleans up after Ctrl-C, hosts taken down first of all, does so."""
+    """SIGTERM was received; whatever cleans up after Ctrl-C, such as virtual hosts, does so."""
 
 
 def _terminate(number: int, frame: object) -> NoReturn:
@@ -76,17 +76,17 @@ class LazyGroup(click.Group):
         return [*COMMANDS, *others, *LAST_COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, or None; a broken one tells so when it is run."""
+        """The command of that name, or None; a broken one fails with the reason when it is run."""
         place = COMMANDS.get(cmd_name) or LAST_COMMANDS.get(cmd_name)
         place = place or _entry_points().get(cmd_name)
         return None if place is None else load_command(cmd_name, place)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; end quietly when whoever reads the output has left."""
+        """Run the command; end quietly when the output is closed."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # Before click sees it, whose exit code 1 would mean that the answer is no.
+            # Click's exit code for it is 1, which means that the answer is no.
             _discard_output()
             ctx.exit(BROKEN_PIPE)
 
@@ -109,7 +109,7 @@ class LazyGroup(click.Group):
 
 
 def _discard_output() -> None:
-    """Send what is still buffered nowhere: the interpreter would try, and fail, once more."""
+    """Discard buffered output: the interpreter would try, and fail, to write it once more."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -154,7 +154,7 @@ def _guarded(run: Callable[[], Any]) -> int:
 
 
 def _keep_traceback() -> str:
-    """Write the traceback of the error at hand to a file of its own; say where it is."""
+    """Write the traceback of the present error to a new file; returns where it is."""
     text = f"nova {' '.join(sys.argv[1:])}\n{traceback.format_exc()}"
     try:
         with tempfile.NamedTemporaryFile(
@@ -190,10 +190,10 @@ def cli() -> None:
 
 
 def _require_streams() -> None:
-    """See to it that the standard streams are open: a file opened later would take their place.
+    """Ensure that the standard streams are open: a file opened later would take their place.
 
-    Without standard input there is nothing to read, without stderr nobody to tell; but an answer
-    that goes nowhere is no answer.
+    A closed stdin or stderr becomes ``/dev/null``; a closed stdout is an error, as the answer would
+    be lost.
     """
     for number in range(3):
         try:

@@ -21,17 +21,17 @@ ROWS = 20
 
 
 def fail(message: str) -> None:
-    """Say on stderr, in one line, what went wrong."""
+    """Print an error on stderr, in one line."""
     _line("error", "red", message)
 
 
 def warn(message: str) -> None:
-    """Say on stderr, in one line, what may surprise."""
+    """Print a warning on stderr, in one line."""
     _line("warning", "yellow", message)
 
 
 def say(message: str) -> None:
-    """Tell something in passing, on stderr."""
+    """Print a note on stderr, in one line."""
     click.echo(f"nova: {_flat(message)}", err=True)
 
 
@@ -85,7 +85,7 @@ def print_json(value: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    # numpy's scalars and arrays both have it; imported nothing, so that nothing need be.
+    # numpy's scalars and arrays have `tolist`; the check needs no import of numpy.
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} has no JSON form")
@@ -139,23 +139,23 @@ def show(*what: RenderableType) -> None:
 
 
 class Progress:
-    """How far work is, told on stderr; a bar or status on a terminal, else a line per step.
+    """Progress on stderr: a bar or status on a terminal, else a line per step.
 
-    Whatever reports progress takes a function of steps done and steps in all, which this is, or a
-    function of a text that says what is done now, which `step` is.
+    Code that reports progress takes a function of completed and total steps, such as this object,
+    or a function of a text that names the present step, such as `step`.
     """
 
     def __init__(self, what: str, terminal: Callable[..., None] | None) -> None:
         self._what = what
         self._update = terminal
 
-    def __call__(self, done: int, total: int) -> None:
-        """So many steps are done."""
+    def __call__(self, completed: int, total: int) -> None:
+        """Show the number of completed steps."""
         if self._update is not None:
-            self._update(completed=done, total=total)
+            self._update(completed=completed, total=total)
 
     def step(self, what: str) -> None:
-        """This is done now."""
+        """Show the present step."""
         if self._update is not None:
             self._update(description=f"{self._what}: {what}" if self._what else what)
         else:
@@ -164,7 +164,7 @@ class Progress:
 
 @contextmanager
 def progress(what: str = "") -> Iterator[Progress]:
-    """Show how far work is; on a terminal it goes away when the work is done."""
+    """Show progress; on a terminal it disappears when the work is finished."""
     from rich.progress import Progress as Bar
 
     screen = output(stderr=True)
@@ -187,5 +187,5 @@ def number(value: float, digits: int = 1) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """A percentage for a table; ``-`` of nothing."""
+    """A percentage for a table; ``-`` if the whole is 0."""
     return f"{100 * part / whole:.0f} %" if whole else "-"

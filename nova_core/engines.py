@@ -1,4 +1,4 @@
-"""Engines that can be made to obey a plan, found through the entry points ``nova.engines``."""
+"""Adapters of engines that can run a plan, by the entry points ``nova.engines``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """What people select it by."""
+        """Its name on the command line."""
         ...
 
     @property
@@ -30,7 +30,7 @@ class Engine(Protocol):
         ...
 
     def describe(self) -> str:
-        """What it is and what Nova can do with it, in a line."""
+        """The engine, and what Nova can do with it, in a line."""
         ...
 
     def installed(self) -> bool:
@@ -38,13 +38,13 @@ class Engine(Protocol):
         ...
 
     def install(self, progress: Callable[[str], None]) -> None:
-        """Make it usable; nothing is done where it is. ``progress`` is told line by line."""
+        """Install the engine unless it is usable; ``progress`` is called with lines of text."""
         ...
 
     def translate(
         self, plan: Plan, problem: Problem, directory: Path, options: Mapping[str, Any]
     ) -> list[Path]:
-        """Write what a person needs to deploy a plan by their own means; the files written."""
+        """Write the files to deploy a plan by hand; returns their paths."""
         ...
 
 
@@ -53,7 +53,7 @@ def _entry_points() -> Mapping[str, EntryPoint]:
 
 
 def names() -> list[str]:
-    """Names of all engines there is an adapter for, sorted."""
+    """Names of all engines with an adapter, sorted."""
     return sorted(_entry_points())
 
 

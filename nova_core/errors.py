@@ -17,7 +17,7 @@ class ProblemError(NovaError):
 
 
 class ProblemWarning(UserWarning):
-    """A problem document that was mended on reading; says what was changed and by how much."""
+    """A problem document that was corrected on reading; says what was changed and by how much."""
 
 
 class PlanError(NovaError):
@@ -25,14 +25,14 @@ class PlanError(NovaError):
 
 
 class UnwritableError(NovaError):
-    """Something that could not be written; what was there before is there still."""
+    """Something that could not be written; the previous content is unchanged."""
 
 
 class InfeasibleError(NovaError):
     """No placement keeps every constraint.
 
     Attributes:
-        missing: how much capacity is lacking, tuples/s.
+        missing: the capacity that is missing, tuples/s.
     """
 
     def __init__(self, message: str, missing: float) -> None:

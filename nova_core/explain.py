@@ -31,17 +31,17 @@ class Occupant:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A node a pair could run on, as it is at the end.
+    """A node a pair could run on, with all pairs placed.
 
     Attributes:
         rank: its place among all workers by cost, from 1; None for a host that is no worker.
         node: its id.
         cost: what the whole pair would cost there, by the plan's objective.
         capacity: C_a, tuples/s.
-        free: what is left of it, tuples/s; negative when overloaded.
+        free: free capacity, tuples/s; negative when overloaded.
         verdict: why it was (not) chosen, for people.
-        occupants: the greatest of what runs there besides the pair.
-        more_occupants: how many others run there.
+        occupants: the greatest other pairs that run there.
+        more_occupants: how many more run there.
     """
 
     rank: int | None
@@ -134,7 +134,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class NodeExplanation:
-    """What a node does, and who would rather be on it.
+    """What a node does, and which pairs would cost less on it.
 
     Attributes:
         node: its id.
@@ -163,7 +163,7 @@ class NodeExplanation:
 
 @dataclass(frozen=True)
 class LinkExplanation:
-    """What goes from one operator of a query to another.
+    """A flow from one operator of a query to another.
 
     Attributes:
         carries: source or operator whose output it is.
@@ -172,8 +172,8 @@ class LinkExplanation:
         latency: estimated, ms.
         node: where it begins.
         to_node: where it ends.
-        from_ideal: ms from there to where the receiver would run best; None of a sink, and where
-            the plan does not say.
+        from_ideal: ms from there to the receiver's virtual position; None for a sink, and where
+            the plan has none.
     """
 
     carries: str
@@ -205,13 +205,13 @@ class CutExplanation:
 
 
 def explain_cuts(plan: QueryPlan, name: str | None = None) -> list[CutExplanation]:
-    """Operators of queries that are cut, and why in that way.
+    """Operators of queries that are cut, and the reason for the kind of cut.
 
     Args:
         plan: the plan.
         name: a query or operator; None takes all.
     """
-    graph, found = plan.graph, []
+    graph, cuts = plan.graph, []
     received = np.bincount(plan.instances.pair, plan.added_load, plan.operator_count)
     for row in np.flatnonzero(plan.replica_count > 1).tolist():
         number, instances = int(graph.bodies[row]), int(plan.replica_count[row])
@@ -238,8 +238,8 @@ def explain_cuts(plan: QueryPlan, name: str | None = None) -> list[CutExplanatio
             reason = (
                 f"as a grid: with {join.keys:,} keys, ranges of them would be too few or too large"
             )
-        found.append(CutExplanation(one.id, instances, float(received[row]), left + right, reason))
-    return found
+        cuts.append(CutExplanation(one.id, instances, float(received[row]), left + right, reason))
+    return cuts
 
 
 def explain_links(
@@ -256,17 +256,17 @@ def explain_links(
     """
     operators, ids = plan.graph.graph.operators, plan.problem.nodes.ids
     links, (start, stop), queries = plan.links, plan.ends, plan.problem.queries
-    ms, carried = plan.link_latency(), np.append(plan.graph.carried, -1)[links.logical]
+    ms, sender = plan.link_latency(), np.append(plan.graph.carried, -1)[links.logical]
     body = np.append(plan.graph.bodies[plan.instances.pair], -1)
     receiver = np.where(
         links.consumer >= 0,
         body[np.maximum(links.consumer, -1)],
         np.append(plan.graph.links[1], -1)[links.logical],
     )
-    carried = np.where(links.logical < 0, body[np.maximum(links.producer, -1)], carried)
+    sender = np.where(links.logical < 0, body[np.maximum(links.producer, -1)], sender)
     explained, latency = [], plan.query_latency()
     in_queries: dict[str, float] = {}
-    for row, (one, to) in enumerate(zip(carried.tolist(), receiver.tolist(), strict=True)):
+    for row, (one, to) in enumerate(zip(sender.tolist(), receiver.tolist(), strict=True)):
         query = operators[to].query
         if name not in (None, queries[query].id, operators[one].id, operators[to].id):
             continue
@@ -297,7 +297,7 @@ def explain_links(
 
 
 class Explainer:
-    """Answers questions about one plan; what several answers need is worked out once."""
+    """Answers questions about one plan; values that several answers need are computed once."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -499,7 +499,7 @@ class Explainer:
         p, i = self.problem, self.plan.instances
         here = self._weights * leg_cost(p, p.pair_ends, np.array(node))
         gain = self._pair_cost - here.sum(axis=1)
-        # A pair that is here in part has its wish in part; it is told by what the node hosts.
+        # Pairs with a piece here are listed as hosted.
         gain[i.pair[self._on_node(node)]] = 0.0
         best = np.argsort(-gain, kind="stable")[:limit]
         return [
@@ -567,7 +567,7 @@ class Verdicts:
 
     @cached_property
     def room(self) -> Floats:
-        """(n,) capacity left on every node, were this pair not there."""
+        """(n,) capacity left on every node without this pair."""
         room = self.free.copy()
         for v, rate in self.share.items():
             room[v] += rate

@@ -1,7 +1,7 @@
-"""Where numba keeps compiled kernels: per state of all kernel sources of a package together.
+"""Where numba keeps compiled kernels: one cache per state of all kernel sources of a package.
 
-Numba alone looks at one file at a time, so a kernel that calls an edited one in another file would
-go on running the old code.
+Numba checks one file at a time, so a kernel that calls an edited one in another file would still
+run the old code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def kernel_cache(package: str, *called: str) -> Iterator[None]:
 
     Args:
         package: the ``__file__`` of the kernels' ``__init__``; all ``*.py`` beside it count.
-        called: those of other packages whose kernels they call; all ``*.py`` beside them, too.
+        called: likewise, of other packages whose kernels they call.
     """
     here = Path(package).parent
     sources = [

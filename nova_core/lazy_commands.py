@@ -14,7 +14,7 @@ from nova_core.errors import NovaError
 def load_command(name: str, place: str) -> click.Command:
     """The command at ``module:attribute``, or a `broken_command` where there is none.
 
-    One broken package must not take ``--help`` of the whole group down with it.
+    One broken package must not break ``--help`` of the whole group.
     """
     module, _, attribute = place.partition(":")
     try:
@@ -59,6 +59,6 @@ class LazyCommands(click.Group):
         return list(self.places)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, or None; a broken one tells so when it is run."""
+        """The command of that name, or None; a broken one fails with the reason when it is run."""
         place = self.places.get(cmd_name)
         return None if place is None else load_command(cmd_name, place)

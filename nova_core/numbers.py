@@ -13,12 +13,12 @@ SEED = click.IntRange(0, MOST_SEED)
 
 
 def at_least(least: int) -> click.IntRange:
-    """Whole numbers from one on that every library and engine takes."""
+    """Whole numbers from ``least`` to the greatest that every library and engine takes."""
     return click.IntRange(least, MOST)
 
 
 class NumberRange(click.FloatRange):
-    """A number between bounds, as click's; NaN, which is within any bounds for click, is none."""
+    """A number between bounds, as click's, but not NaN, which click takes within any bounds."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

@@ -1,7 +1,7 @@
-"""Paths on the command line: what a command reads, what it writes, and that the two differ.
+"""Paths on the command line: inputs, outputs, and a check that they differ.
 
-Every path of every command has one of the types here, so that none takes an empty path, waits for a
-pipe that nobody writes to, or replaces what it has read.
+Every path of every command has one of the types here, so that no command takes an empty path, waits
+for a pipe that nobody writes to, or overwrites its input.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 import click
 
-# Under this name a command line's context keeps its paths, each with whether it is written.
+# Key of a context's paths, each with whether it is written.
 _PATHS = "nova_core.paths"
 _SUFFIXES = (".yaml", ".yml", ".json", ".parquet", ".arrow", ".csv")
 
 
 class _NovaPath(click.Path):
-    """A path that is not empty; `written` tells what is done with it.
+    """A path that is not empty; `written` says whether it is read or written.
 
     With ``text`` the value stays text, as it may also be a name, ``-`` or an address with ``://``.
     """
@@ -35,7 +35,7 @@ class _NovaPath(click.Path):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> Any:
-        """The path, once it is sure that it differs from those on the other side."""
+        """The path, after a check that no path is read and written, or written twice."""
         if not os.fspath(value):
             self.fail("the path is empty; name a file or directory", param, ctx)
         if self.text and (value == "-" or "://" in os.fspath(value)):
@@ -66,7 +66,7 @@ class OutputPath(_NovaPath):
 
 
 def _same(one: Path, other: Path) -> bool:
-    """Whether two paths are one place, or one is a part of the problem or plan the other is."""
+    """Whether two paths are the same, or one is a part of the problem or plan at the other."""
     if os.path.realpath(one) == os.path.realpath(other):
         return True
     if one.exists() and other.exists() and one.samefile(other):
@@ -75,7 +75,7 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def _is_part(file: Path, directory: Path) -> bool:
-    """Whether a file there is one of those a directory is read from or written to as a whole."""
+    """Whether a file is a part of the problem or plan in a directory."""
     if not (file.is_file() and directory.is_dir() and file.parent.samefile(directory)):
         return False
     from nova_core.model import plan_document, problem_document

@@ -90,7 +90,7 @@ def diff_plans(old: Plan, new: Plan) -> PlanDiff:
 
     rest_old = np.setdiff1d(np.arange(len(old.instances)), at_old, assume_unique=True)
     rest_new = np.setdiff1d(np.arange(len(new.instances)), at_new, assume_unique=True)
-    # What is left is compared by where it runs: a node either keeps working on the pair or not.
+    # The rest is compared by node: a node either keeps working on the pair or not.
     places = np.concatenate(
         [
             np.stack([plan.instances.pair[rest], plan.instances.node[rest]], axis=1)
@@ -134,7 +134,7 @@ def _same_cut(old: Plan, new: Plan) -> Bools:
 
 
 def _rectangles(plan: Plan, same_cut: Bools, number: int) -> Ints:
-    """(k, 6) what each instance works on; of a pair that is cut otherwise, only in this plan."""
+    """(k, 6) pair, cut and rectangle of each instance; a cut that differs has the plan's number."""
     i = plan.instances
     cut = np.where(same_cut[i.pair], 0, number)
     return np.stack([i.pair, cut, i.left_begin, i.left_end, i.right_begin, i.right_end], axis=1)

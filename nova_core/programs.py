@@ -1,6 +1,6 @@
-"""Programs of the system that parts of Nova need: whether they are here, and what installs them.
+"""Programs of the system that parts of Nova need: checks for them, and commands to install them.
 
-The one place that knows packages. What a machine needs for what is a tuple of names below.
+Only this module knows packages. Each purpose has a tuple of names of programs below.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Program:
     """A program, or a header file, that a package of the system brings.
 
     Attributes:
-        name: what is looked for on the PATH.
+        name: of the file on the PATH.
         purpose: what it is for.
         apt: the package's name in Debian and Ubuntu.
-        dnf: its name in Fedora, where it is another.
-        pacman: its name in Arch, where it is another.
+        dnf: its name in Fedora, if different.
+        pacman: its name in Arch, if different.
         others: programs that serve as well.
     """
 
@@ -49,25 +49,25 @@ class Program:
             places.insert(0, f"{java_home}/bin")
         for name in (self.name, *self.others):
             for place in places:
-                if found := shutil.which(name, path=place):
-                    return found
+                if executable := shutil.which(name, path=place):
+                    return executable
         return None
 
     @property
     def on_debian(self) -> str:
-        """What installs it on a host, which is taken to be of Debian's kind."""
+        """Command that installs it on a host; assumes Debian or a derivative."""
         return f"apt-get install -y {self.apt}"
 
     @property
     def missing(self) -> str:
-        """Why something cannot be done without it, and what installs it."""
+        """Error text: it is missing, and the command that installs it."""
         return f"{self.name}: not found; `{install_command([self])}` (for {self.purpose})"
 
 
 HEADERS = "Python.h"
 JAVA = ("java", "javac")
 _JDK = ("default-jdk-headless", "java-21-openjdk-devel", "jdk21-openjdk")
-# A row per program: it, what it is for, and its packages.
+# A row per program: its name, its purpose and its packages.
 PROGRAMS = {
     row[0]: Program(*row)
     for row in (
@@ -104,7 +104,7 @@ PROGRAMS = {
         ),
     )
 }
-# What virtual hosts cannot do without, and what they do less well without.
+# Programs that virtual hosts need, and those that improve them.
 RACK = ("sshd", "ssh", "ip", "bridge", "unshare", "nsenter", "setpriv", "cc")
 RACK_PROFITS = ("tc", "nft")
 DEMO = (*RACK, *RACK_PROFITS, "javac", "rsync")
@@ -142,8 +142,8 @@ def install(programs: list[Program], progress: Callable[[str], None]) -> None:
     """Install programs with the system's package manager.
 
     Args:
-        programs: that are missing.
-        progress: is told what is being installed.
+        programs: the missing ones.
+        progress: called with a line that names the packages.
 
     Raises:
         NovaError: when that fails, with the last line that the package manager printed.

@@ -1,4 +1,4 @@
-"""The JSON Schemas of the documents, made from the types that read them."""
+"""The JSON Schemas of the documents, generated from the types that read them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What bundles of all engines share: options, streams, scripts, and the directory as a whole.
 
-Whatever comes from a plan, a problem or an option stands in a script only as `words`, `assignment`
-or `comment` write it: a shell takes it for text.
+Text from a plan, a problem or an option enters a script only through `words`, `assignment` or
+`comment`, which quote it for the shell.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HERE = 'here=$(cd "$(dirname "$0")" && pwd)'
 NODE = "{node}"
 QUOTED = 5  # of sources without address
 
-# Where others could put files, a host is theirs: they would be started.
+# Others must not be able to write here: the scripts would start their files.
 OWN = """\
 umask 077
 mkdir -p "$work"
@@ -41,7 +41,7 @@ if [ ! -O "$work" ] || [ -L "$work" ] || [ -n "$(find "$work" -maxdepth 0 -perm 
   echo "$work: belongs to someone else, or others can write to it" >&2
   exit 1
 fi"""
-# A process is known by its mark and by when it began: its number may have become another's.
+# A process is identified by its mark and its start time: its id may have been reused.
 RUNNING = """\
 begun() {
   sed 2> /dev/null 's/^.*) //' "/proc/$1/stat" | cut -d ' ' -f 20
@@ -81,17 +81,17 @@ stop() {
 
 
 def words(*command: object) -> str:
-    """Words of a command."""
+    """A command's words, quoted for the shell."""
     return shlex.join(map(str, command))
 
 
 def assignment(name: str, value: object) -> str:
-    """A variable."""
+    """A variable's assignment, quoted for the shell."""
     return f"{name}={shlex.quote(str(value))}"
 
 
 def comment(text: str) -> str:
-    """A line that does nothing."""
+    """A comment line."""
     return "# " + "".join(c if c.isprintable() else " " for c in text)
 
 
@@ -113,7 +113,7 @@ def write_processes(
     """Write ``start.sh`` and ``stop.sh`` of a host's processes, and a script for each.
 
     Args:
-        directory: is made.
+        directory: is created.
         about: what they are, for people.
         work: directory on the host; refused there unless it is the user's own.
         processes: shell commands by name, in the order they are started.
@@ -135,12 +135,12 @@ def write_processes(
     )
 
 
-def read_options(kind: Callable[..., T], given: Mapping[str, Any], engine: str) -> T:
-    """What ``--set`` gives a bundle.
+def read_options(kind: Callable[..., T], options: Mapping[str, Any], engine: str) -> T:
+    """Read the options of a bundle (``--set``).
 
     Args:
         kind: a dataclass whose fields have defaults.
-        given: values by name; numbers and yes or no may be text.
+        options: values by name; numbers and yes or no may be text.
         engine: its name for people.
 
     Raises:
@@ -148,7 +148,7 @@ def read_options(kind: Callable[..., T], given: Mapping[str, Any], engine: str) 
     """
     known = {field.name: field.default for field in fields(kind)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in options.items():
         if name not in known:
             raise NovaError(f"option {name!r}: unknown; {engine} takes {', '.join(known)}")
         if isinstance(known[name], bool):
@@ -175,7 +175,7 @@ def read_options(kind: Callable[..., T], given: Mapping[str, Any], engine: str) 
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """What streams are, and what is run: the same for all engines.
+    """Options about streams and windows, the same for all engines.
 
     Attributes:
         workload: JSON file of a `nova_engines.workload.Workload`; without, every source of the plan
@@ -196,10 +196,10 @@ class BrokerOptions(StreamOptions):
     Attributes:
         kafka: ``HOST:PORT`` of a broker that all sources are read from: a topic for each logical
             stream, with a partition for each of its sources in their order.
-        topics: of sources that lie elsewhere there, ``SOURCE=TOPIC:PARTITION,...``.
+        topics: of sources that are elsewhere on the broker, ``SOURCE=TOPIC:PARTITION,...``.
         begin: where reading begins (`SourceStream.begin`).
         group: consumer group of the readers.
-        strict: whether what comes from outside and is no tuple of its source ends the job.
+        strict: whether input from outside that is no tuple of its source ends the job.
     """
 
     kafka: str = ""
@@ -213,10 +213,10 @@ def workload_of(options: StreamOptions, problem: Problem) -> Workload:
     """The streams that options ask for.
 
     Raises:
-        NovaError: for a file that is no workload, or topics that cannot be.
+        NovaError: for a file that is no workload, or invalid topics.
     """
     if options.workload:
-        made = Workload.read(Path(options.workload))
+        workload = Workload.read(Path(options.workload))
     else:
         s, m = problem.sources, problem.matrix
         streams = tuple(
@@ -230,22 +230,22 @@ def workload_of(options: StreamOptions, problem: Problem) -> Workload:
             )
             for i in sorted({*m.left.tolist(), *m.right.tolist()})
         )
-        made = Workload(streams, options.window_ms, start_ms=0, keys=options.keys)
+        workload = Workload(streams, options.window_ms, start_ms=0, keys=options.keys)
     if isinstance(options, BrokerOptions):
         if options.kafka:
-            made = _from_kafka(made, options)
+            workload = _from_kafka(workload, options)
         elif options.topics or options.group or options.begin != EARLIEST:
             raise NovaError("options topics, begin, group: there is no broker: give kafka as well")
         if options.strict:
-            made = replace(made, strict=True)
-    return made
+            workload = replace(workload, strict=True)
+    return workload
 
 
 def by_source(workload: Workload, option: str, text: str, form: str) -> dict[str, str]:
-    """What an option says of sources, as ``SOURCE=...,SOURCE=...``.
+    """An option's values by source, from ``SOURCE=...,SOURCE=...``.
 
     Raises:
-        NovaError: for another form, and for a source that is there twice or not at all.
+        NovaError: for another form, and for a source that occurs twice or is unknown.
     """
     values: dict[str, str] = {}
     for part in text.split(","):
@@ -286,23 +286,23 @@ def _from_kafka(workload: Workload, options: BrokerOptions) -> Workload:
 
 
 def dataflow_of(plan: Plan, problem: Problem, workload: Workload) -> Dataflow:
-    """What runs.
+    """The dataflow of a plan.
 
     Raises:
         NovaError: for a plan of another problem, or without instances.
     """
-    found = from_plan(plan, problem, workload)
-    if not found.operators:
+    dataflow = from_plan(plan, problem, workload)
+    if not dataflow.operators:
         raise NovaError("plan: nothing runs in it")
-    return found
+    return dataflow
 
 
 def write_bundle(directory: Path, write: Callable[[Path], object]) -> list[Path]:
-    """Have a directory written, whole or not at all.
+    """Write a directory, completely or not at all.
 
     Args:
         directory: must be absent or empty.
-        write: gets an empty directory.
+        write: called with an empty directory to fill.
 
     Returns:
         The files written.
@@ -314,18 +314,18 @@ def write_bundle(directory: Path, write: Callable[[Path], object]) -> list[Path]
         raise NovaError(f"{directory}: is there already; give a directory to be made")
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=f".{directory.name}.") as scratch:
-        made = Path(scratch) / "made"
-        made.mkdir()
-        write(made)
-        written = sorted(path.relative_to(made) for path in made.rglob("*") if path.is_file())
+        staging = Path(scratch) / "made"
+        staging.mkdir()
+        write(staging)
+        written = sorted(path.relative_to(staging) for path in staging.rglob("*") if path.is_file())
         if directory.exists():
             directory.rmdir()
-        made.rename(directory)
+        staging.rename(directory)
     return [directory / path for path in written]
 
 
 def write_node(
-    made: Path,
+    target: Path,
     engine: str,
     node: Node,
     files: Mapping[str, str],
@@ -335,14 +335,14 @@ def write_node(
     """Write a host's directory in ``nodes``: its files, and scripts that start and stop.
 
     Args:
-        made: the bundle.
+        target: directory of the bundle.
         engine: its name for people.
-        node: whose it is.
+        node: the host.
         files: texts by path below the work directory.
         work: the work directory, on the host.
         commands: shell commands of its processes by name, in the order they are started.
     """
-    directory = made / "nodes" / sanitised(node.name)
+    directory = target / "nodes" / sanitised(node.name)
     write_texts(directory, files)
     write_processes(
         directory,
@@ -364,7 +364,7 @@ def write_texts(directory: Path, files: Mapping[str, str]) -> None:
 
 
 def heading(engine: str, dataflow: Dataflow, nodes: Sequence[Node]) -> str:
-    """How the README of a bundle begins: what runs where."""
+    """The beginning of a bundle's README: what runs where."""
     rows = "\n".join(
         f"| {node.name} | {node.address} | {sanitised(node.name)} | "
         f"{', '.join(one.name for one in dataflow.operators if one.node == node.name)} |"
@@ -383,7 +383,7 @@ operators on {len(dataflow.nodes)} nodes.
 
 
 def about_topics(workload: Workload, jars: Sequence[str]) -> str:
-    """What a README says of sources that read Kafka; nothing where none does.
+    """A README's section on sources that read Kafka; empty if there are none.
 
     Args:
         workload: has the sources.

@@ -32,9 +32,9 @@ def sources(directory: Path) -> list[Path]:
 
 def resources(directory: Path) -> dict[str, Path]:
     """Files below a directory of sources that go into the jar as they are, by their name there."""
-    found = (path for path in sorted(directory.rglob("*")) if path.is_file())
+    paths = (path for path in sorted(directory.rglob("*")) if path.is_file())
     return {
-        path.relative_to(directory).as_posix(): path for path in found if path.suffix != ".java"
+        path.relative_to(directory).as_posix(): path for path in paths if path.suffix != ".java"
     }
 
 
@@ -47,16 +47,16 @@ def compiled(
     progress: Callable[[str], None] | None = None,
     release: str = RELEASE,
 ) -> Path:
-    """Make a jar of the Java sources of an adapter and of those all share, unless it is there.
+    """Make a jar of the Java sources of an adapter and of the shared ones, unless it exists.
 
     Args:
         package: the adapter, which has its sources in a directory ``java``.
         engine: its name for people.
         version: of the engine.
-        jars: of the engine, which have to be there.
+        jars: of the engine; must exist.
         target: the jar to make.
-        progress: told when something is compiled.
-        release: the oldest Java that shall run it.
+        progress: called with a line of text when something is compiled.
+        release: the oldest Java that can run it.
 
     Returns:
         The jar's path.
@@ -68,9 +68,9 @@ def compiled(
         as_file(files("nova_engines") / "java") as shared,
         as_file(files(package) / "java") as directory,
     ):
-        found = [*sources(shared), *sources(directory)]
+        java_files = [*sources(shared), *sources(directory)]
         beside = resources(directory)
-        stamp = _digest([*found, *beside.values()], f"{version} {release}")
+        stamp = _digest([*java_files, *beside.values()], f"{version} {release}")
         if stamp_of(target) == stamp:
             return target
         if progress is not None:
@@ -82,7 +82,7 @@ def compiled(
             )
         with tempfile.TemporaryDirectory() as scratch:
             classes = Path(scratch)
-            _compile(found, jars, classes, engine, release)
+            _compile(java_files, jars, classes, engine, release)
             for name, path in beside.items():
                 (classes / name).parent.mkdir(parents=True, exist_ok=True)
                 (classes / name).write_bytes(path.read_bytes())
@@ -90,16 +90,16 @@ def compiled(
     return target
 
 
-def _digest(found: list[Path], version: str) -> str:
+def _digest(paths: list[Path], version: str) -> str:
     digest = hashlib.sha256(version.encode())
-    for path in found:
+    for path in paths:
         digest.update(f"\0{path.name}\0".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
 def stamp_of(jar: Path) -> str | None:
-    """What a jar of Nova's says it was made of; None where there is none that says so."""
+    """The digest of a Nova jar's sources, stored in the jar; None without a jar or a digest."""
     try:
         with zipfile.ZipFile(jar) as archive:
             return archive.read(STAMP).decode()
@@ -113,29 +113,33 @@ def compiler(engine: str = "Flink") -> str:
     Raises:
         CompileError: saying how to get one.
     """
-    found = PROGRAMS["javac"].path
-    if found is None:
+    program = PROGRAMS["javac"].path
+    if program is None:
         raise CompileError(f"Nova's operators for {engine} need {PROGRAMS['javac'].missing}")
-    return found
+    return program
 
 
-def _compile(found: list[Path], jars: list[Path], classes: Path, engine: str, release: str) -> None:
+def _compile(
+    java_files: list[Path], jars: list[Path], classes: Path, engine: str, release: str
+) -> None:
     command = [
         compiler(engine),
-        # The client of this one run is short-lived: less of it compiled means sooner done.
+        # This JVM is short-lived: it finishes sooner if it compiles less of itself.
         *("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC"),
         *("--release", release, "-nowarn", "-Xlint:none", "-proc:none"),
         *("-encoding", "UTF-8", "-cp", ":".join(map(str, jars)), "-d", str(classes)),
-        *map(str, found),
+        *map(str, java_files),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    if done.returncode != 0:
-        wrong = "; ".join((done.stderr or done.stdout).strip().splitlines()[:QUOTED])
-        raise CompileError(f"javac ended with code {done.returncode}: {wrong}")
+    completed = subprocess.run(
+        command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    if completed.returncode != 0:
+        wrong = "; ".join((completed.stderr or completed.stdout).strip().splitlines()[:QUOTED])
+        raise CompileError(f"javac ended with code {completed.returncode}: {wrong}")
 
 
 def pack(classes: Path, stamp: str, target: Path) -> None:
-    """Make a jar of what is below a directory, whole or not at all."""
+    """Make a jar of the files below a directory, completely or not at all."""
     temporary = target.with_name(f"{target.name}.{os.getpid()}.new")
     try:
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:

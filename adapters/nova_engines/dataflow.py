@@ -1,9 +1,8 @@
 """What the engine runs for a plan, operator by operator, each on its node.
 
-A source emits all its tuples. What crosses the network to an instance's node is cut out by a filter
-on the source's node, so that only the plan's partitions travel; relays pass them on where a route
-has inner nodes. Instances of one pair on one node share what arrives and each selects its own
-range.
+A source emits all its tuples. A filter on the source's node passes those that an instance's node
+needs, so that only the plan's partitions cross the network; relays pass them on where a route has
+inner nodes. Instances of one pair on one node share what arrives, and each selects its own range.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ class Operator:
         inputs: names of the operators it receives from; a join's left ones.
         right: names a join's right input comes from.
         source: whose tuples a source, a filter or a select passes.
-        reached: of filters and selects: shares of all partitions of the input, each added to those
-            before it (`nova_core.model.partitioner.partition_of`).
+        reached: of filters and selects: cumulative shares of the input's partitions
+            (`nova_core.model.partitioner.partition_of`).
         ranges: of filters and selects: the partitions that pass, as first and one past the last.
         left_source: of joins.
         right_source: of joins.
@@ -81,7 +80,7 @@ class Dataflow:
     Attributes:
         operators: everything that runs.
         problem: digest of the problem the plan answers.
-        strategy: what made the plan.
+        strategy: name of the one that made the plan.
     """
 
     operators: tuple[Operator, ...]
@@ -122,9 +121,9 @@ class Dataflow:
         return tuple(dict.fromkeys(one.node for one in self.operators if one.node))
 
     def unpinned(self) -> Dataflow:
-        """The same operators; the engine decides where those run that no sensor or sink needs.
+        """The same operators, pinned only where sensors and sinks require it.
 
-        Sources, what cuts their tuples as they leave, and sinks keep their nodes.
+        Sources, filters directly behind them, and sinks keep their nodes; the engine places others.
         """
         sources = {one.name for one in self.of_kind(SOURCE)}
 
@@ -170,7 +169,7 @@ def from_plan(plan: Plan, problem: Problem, workload: Workload | None = None) ->
         workload: checked for the sources that are joined, if given.
 
     Raises:
-        NovaError: for a plan of another problem, or a source the workload has not.
+        NovaError: for a plan of another problem, or a source that the workload lacks.
     """
     plan.require_problem(problem)
     return _Builder(plan, workload).dataflow()
@@ -192,21 +191,21 @@ class _Builder:
         self.ids = [f"{p.pair_name(pair)}#{replica[k]}" for k, pair in enumerate(self.pairs)]
         self.operators: list[Operator] = []
         self.known: set[str] = set()
-        # What arrives on a node of a pair's input: operators, and the partitions they bring.
+        # By pair, node and leg: operators whose output arrives there, and its partitions.
         self.arrivals: dict[tuple[int, int, int], list[tuple[str, Ranges]]] = {}
         if workload is not None:
             for source in sorted({*p.matrix.left.tolist(), *p.matrix.right.tolist()}):
                 workload.index(self.sources[source])
 
     def add(self, operator: Operator) -> str:
-        """Append an operator unless one of its name is there; its name."""
+        """Append an operator unless its name exists; its name."""
         if operator.name not in self.known:
             self.known.add(operator.name)
             self.operators.append(operator)
         return operator.name
 
     def dataflow(self) -> Dataflow:
-        """Everything."""
+        """The whole dataflow."""
         e = self.edges
         rows = list(zip(e.instance.tolist(), e.leg.tolist(), strict=True))
         for row, (instance, leg) in enumerate(rows):
@@ -229,7 +228,7 @@ class _Builder:
         return int((m.left, m.right)[leg][pair])
 
     def reached(self, pair: int, leg: int) -> tuple[float, ...]:
-        """Shares of an input's partitions, each added to those before it."""
+        """Cumulative shares of an input's partitions."""
         rates = self.plan.partitions.rates(pair, leg)
         return tuple((rates / rates.sum()).cumsum().tolist())
 
@@ -246,7 +245,7 @@ class _Builder:
         return [producer, self.node[instance]]
 
     def input_flow(self, instance: int, leg: int, ranges: Ranges) -> None:
-        """A source, what passes of it, and the relays on the way to an instance's node."""
+        """Add a source, its filter, and the relays on the way to an instance's node."""
         pair, side = self.pairs[instance], ("left", "right")[leg]
         source = self.source_of(pair, leg)
         name, route = self.sources[source], self.route(instance, leg)
@@ -271,15 +270,15 @@ class _Builder:
         self.arrivals.setdefault((pair, self.node[instance], leg), []).append((last, ranges))
 
     def join(self, instance: int) -> str:
-        """An instance, and what selects its ranges of all that arrives on its node."""
+        """Add an instance, and selects where more than its ranges arrives; the join's name."""
         i, pair, node = self.plan.instances, self.pairs[instance], self.node[instance]
         bounds = ((i.left_begin, i.left_end), (i.right_begin, i.right_end))
         inputs = []
         for leg, (begin, end) in enumerate(bounds):
-            wanted = (int(begin[instance]), int(end[instance]))
+            own_range = (int(begin[instance]), int(end[instance]))
             arrived = self.arrivals[pair, node, leg]
-            useful = [name for name, runs in arrived if any(_meet(run, wanted) for run in runs)]
-            surplus = any(not _within(run, wanted) for _, runs in arrived for run in runs)
+            useful = [name for name, runs in arrived if any(_meet(run, own_range) for run in runs)]
+            surplus = any(not _within(run, own_range) for _, runs in arrived for run in runs)
             side = ("left", "right")[leg]
             if surplus:
                 select = Operator(
@@ -289,7 +288,7 @@ class _Builder:
                     tuple(useful),
                     source=self.sources[self.source_of(pair, leg)],
                     reached=self.reached(pair, leg),
-                    ranges=(wanted,),
+                    ranges=(own_range,),
                 )
                 useful = [self.add(select)]
             inputs.append(tuple(useful))
@@ -306,10 +305,10 @@ class _Builder:
         )
 
     def result_flow(self, instance: int, last: str) -> tuple[int, str]:
-        """Relays on the way of an instance's results; the sink's node, and what it receives from.
+        """Add relays for an instance's results; the sink's node, and the operator it receives from.
 
-        Results of several instances stay apart on the way: together they would be sent when the
-        slowest has ended its window.
+        Each instance has relays of its own: shared ones would wait for the slowest instance's
+        window.
         """
         route = self.route(instance, 2)
         for number, node in enumerate(route[1:-1], 1):
@@ -318,9 +317,9 @@ class _Builder:
         return int(self.plan.problem.sink_node[self.pairs[instance]]), last
 
 
-def _meet(run: tuple[int, int], wanted: tuple[int, int]) -> bool:
-    return run[0] < wanted[1] and wanted[0] < run[1]
+def _meet(run: tuple[int, int], other: tuple[int, int]) -> bool:
+    return run[0] < other[1] and other[0] < run[1]
 
 
-def _within(run: tuple[int, int], wanted: tuple[int, int]) -> bool:
-    return wanted[0] <= run[0] and run[1] <= wanted[1]
+def _within(run: tuple[int, int], outer: tuple[int, int]) -> bool:
+    return outer[0] <= run[0] and run[1] <= outer[1]

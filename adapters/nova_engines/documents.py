@@ -40,8 +40,8 @@ def from_json(text: str | bytes, kind: type[T], where: str) -> T:
         plain = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise NovaError(f"{where}: not JSON: {error}") from error
-    found: T = _read(plain, kind, where)
-    return found
+    document: T = _read(plain, kind, where)
+    return document
 
 
 def to_json(value: Any) -> str:

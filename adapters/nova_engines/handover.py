@@ -1,8 +1,8 @@
-"""Hands a running job over to a new plan's at a window boundary, every result exactly once.
+"""Hands a running job over to a new plan's job at a window boundary, every result exactly once.
 
 The new job is deployed beside the old one. Its sources begin a little before the boundary, the old
-one's end there, and of each job only the results of its own windows count. What is being done is
-in a file: whoever finds it after a controller was killed can finish the hand-over or take it back.
+one's end there, and of each job only the results of its own windows count. A file holds the state
+of the hand-over: if the controller is killed, another one can finish it or take it back.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nova_engines.source_orders import ControlledJob, Files, Order, first_incomp
 if TYPE_CHECKING:
     from nova_engines.results import ResultRecords
 
-# New sources begin so long before the boundary: connections and classes are warm by then.
+# New sources begin this long before the boundary: connections and classes are warm by then.
 OVERLAP_MS = 2000
 # Until they begin, and from there on until the old sources must have answered.
 AHEAD_MS = 1000
@@ -39,14 +39,14 @@ class Jobs(Protocol):
 
     @property
     def ends_failed_jobs(self) -> bool:
-        """Whether it ends a job that lost a worker; otherwise it starts the worker's part anew.
+        """Whether it ends a job that lost a worker; otherwise it restarts the worker's part.
 
-        A part that was started anew does nothing, so such a job counts as running for ever.
+        A restarted part does nothing, so such a job counts as running for ever.
         """
         ...
 
     def state(self, job: ControlledJob) -> str:
-        """`RUNNING`; `FINISHED` once it has come to its end by itself; `FAILED` if ended otherwise.
+        """`RUNNING`; `FINISHED` once it has ended by itself; `FAILED` if it has ended otherwise.
 
         Raises:
             NovaError: where the engine does not answer.
@@ -54,9 +54,9 @@ class Jobs(Protocol):
         ...
 
     def cancel(self, job: ControlledJob) -> None:
-        """End it at once, unless it has ended; nothing of it is left, and it writes no results.
+        """End it at once unless it has ended; no process of it is left, and it writes no results.
 
-        Some engines keep the processes of a job that has come to its end.
+        Some engines keep the processes of a finished job.
 
         Raises:
             NovaError: where the engine does not answer, or refuses.
@@ -66,10 +66,10 @@ class Jobs(Protocol):
     def wait_ended(self, job: ControlledJob, timeout_s: float) -> str:
         """Wait until it has ended; its state then.
 
-        Of an engine that ends no failed jobs, one that has not in time is ended.
+        An engine that ends no failed jobs ends a job that has not ended in time.
 
         Raises:
-            NovaError: where it has not in time.
+            NovaError: where it has not ended in time.
         """
         ...
 
@@ -80,13 +80,13 @@ class HandoverError(NovaError):
 
 @dataclass(frozen=True)
 class Share:
-    """The windows that count of a job.
+    """The windows of a job that count.
 
     Attributes:
         job: whose results they are.
         from_ms: begin of the first such window, ms since the epoch; the last one is before the
             next share's.
-        begin_ms: what its sources began with.
+        begin_ms: when its sources began, as ordered.
     """
 
     job: ControlledJob
@@ -96,7 +96,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Handing:
-    """A hand-over that is not done yet.
+    """A hand-over that is not finished.
 
     Attributes:
         share: of the new job.
@@ -109,12 +109,12 @@ class Handing:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Which job every window's results are to be taken from.
+    """Which job delivers the results of each window.
 
     Attributes:
         window_ms: length of windows.
         shares: by time; the last one's job runs.
-        handing: what is being done.
+        handing: the hand-over in progress.
         end_ms: when the last one's sources end, once that is final; ms since the epoch.
     """
 
@@ -134,22 +134,22 @@ class Ledger:
         """From its file.
 
         Raises:
-            NovaError: where it is not there, or is no such file.
+            NovaError: where the file is missing or no ledger.
         """
         try:
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise HandoverError(f"{path}: cannot be read: {error}") from error
-        found = from_json(text, cls, str(path))
-        if not found.shares or found.window_ms < 1:
+        ledger = from_json(text, cls, str(path))
+        if not ledger.shares or ledger.window_ms < 1:
             raise HandoverError(f"{path}: expected a job and the length of its windows")
-        return found
+        return ledger
 
     def write(self, path: Path) -> None:
         """Replace its file.
 
         Raises:
-            NovaError: where it cannot be written; the old one is there then.
+            NovaError: where it cannot be written; the old one remains then.
         """
         part = path.with_name(path.name + ".part")
         try:
@@ -164,19 +164,19 @@ class Ledger:
         Args:
             records: what each share's job delivered, in the order of shares.
         """
-        kept = []
-        for number, (share, found) in enumerate(zip(self.shares, records, strict=True)):
-            window = found["window_ms"]
+        own_records = []
+        for number, (share, delivered) in enumerate(zip(self.shares, records, strict=True)):
+            window = delivered["window_ms"]
             mine = window >= share.from_ms
             if number + 1 < len(self.shares):
                 mine &= window < self.shares[number + 1].from_ms
-            kept.append(replace(found, records=found.records[mine]))
-        return kept
+            own_records.append(replace(delivered, records=delivered.records[mine]))
+        return own_records
 
 
 @contextmanager
 def only_one(path: Path) -> Iterator[None]:
-    """Keep others from a ledger's file; released with the block, and when the process ends.
+    """Lock a ledger's file; released after the block, and when the process ends.
 
     Raises:
         HandoverError: where another process has it.
@@ -205,7 +205,7 @@ class Handover:
         """Begin the sources of the first job, which runs.
 
         Raises:
-            NovaError: for a time inside a window, a ledger that is there, or sources that do not
+            NovaError: for a time inside a window, a ledger that exists, or sources that do not
                 answer.
         """
         if begin_ms % window_ms:
@@ -216,14 +216,14 @@ class Handover:
         tell(self.files, job, Order(begin_ms))
 
     def plan(self, new: ControlledJob) -> int:
-        """Hand over to a new job, all of which runs and waits for its sources to be told.
+        """Hand over to a new job, which runs completely and whose sources wait for an order.
 
         Returns:
             The boundary, ms since the epoch.
 
         Raises:
             NovaError: with the reason; the ledger says whether it was taken back or has to be
-                settled. A job that was ended on the way has failed, see `after_failure`.
+                settled. A job that was ended meanwhile has failed, see `after_failure`.
         """
         ledger = self._quiet()
         window, old = ledger.window_ms, ledger.shares[-1]
@@ -241,7 +241,7 @@ class Handover:
         return Ledger.read(self.path).shares[-1].from_ms
 
     def _agreed(self, ledger: Ledger, share: Share, *, keep: bool = True) -> Share:
-        """With the first boundary that no old source has passed; whether that is noted."""
+        """The share with the first boundary that no old source has passed; ``keep`` writes it."""
         old = ledger.shares[-1]
         for _ in range(ATTEMPTS):
             late = tell(self.files, old.job, Order(old.begin_ms, share.from_ms))
@@ -254,10 +254,10 @@ class Handover:
         raise HandoverError(f"job {old.job.job}: {ATTEMPTS} boundaries had passed when it was told")
 
     def after_failure(self, new: ControlledJob) -> int:
-        """Take over from a job that has failed, or ended otherwise before its time.
+        """Take over from a job that has failed, or ended too early otherwise.
 
         Args:
-            new: all of it runs, and waits for its sources to be told.
+            new: runs completely; its sources wait for an order.
 
         Returns:
             The begin of the first window that is the new job's, ms since the epoch.
@@ -277,9 +277,9 @@ class Handover:
         return begin
 
     def end(self) -> int:
-        """Have the job that runs end at a window boundary, its results complete.
+        """End the running job at a window boundary, with complete results.
 
-        An end that a killed controller had made final is what counts.
+        An end that a killed controller had made final stays.
 
         Returns:
             The boundary, ms since the epoch.
@@ -303,10 +303,10 @@ class Handover:
         return end
 
     def settle(self) -> bool:
-        """Finish or take back what is being done; whether there was anything.
+        """Finish or take back the hand-over in progress; whether there was one.
 
         Raises:
-            NovaError: with the reason why it cannot be; another call may succeed.
+            NovaError: with the reason where it cannot; another call may succeed.
         """
         ledger = Ledger.read(self.path)
         if ledger.handing is None:
@@ -321,13 +321,13 @@ class Handover:
         lives = self.tell_again(new)
         state = self.jobs.state(old.job)
         if state == RUNNING:
-            # They have agreed, and wait at the boundary.
+            # The old sources have agreed, and wait at the boundary.
             tell_end(self.jobs, self.files, old, new.from_ms)
             state = self.jobs.wait_ended(old.job, ENDED_S)
         # Otherwise nothing waits for its slots: the new job has its own.
         if state != FINISHED:
-            found = first_incomplete(self.files, old.job, ledger.window_ms, old.from_ms)
-            new = replace(new, from_ms=min(found, new.from_ms))
+            first_ms = first_incomplete(self.files, old.job, ledger.window_ms, old.from_ms)
+            new = replace(new, from_ms=min(first_ms, new.from_ms))
             if new.from_ms < new.begin_ms:
                 self._drop(ledger, new)
                 raise HandoverError(
@@ -342,10 +342,10 @@ class Handover:
         return True
 
     def tell_again(self, share: Share) -> bool:
-        """Have a job go on, or begin, if it runs; false where it was ended instead.
+        """Let a running job's sources begin or continue; false where the job was ended instead.
 
-        Of an engine that ends no failed jobs, one that does not answer may have lost a source for
-        good. It is ended, and counts as failed.
+        With an engine that ends no failed jobs, a job that does not answer may have lost a source
+        for good. It is ended, and counts as failed.
 
         Raises:
             NovaError: where its sources do not answer.
@@ -372,7 +372,7 @@ class Handover:
 
 
 def tell_end(jobs: Jobs, files: Files, old: Share, end_ms: int) -> None:
-    """Make an end final that all sources have agreed to.
+    """Make final an end that all sources have agreed to.
 
     Raises:
         NovaError: where sources do not answer and the job goes on.
@@ -380,7 +380,7 @@ def tell_end(jobs: Jobs, files: Files, old: Share, end_ms: int) -> None:
     try:
         tell(files, old.job, Order(old.begin_ms, end_ms, committed=True))
     except NovaError:
-        # Sources that had reached it by the first order of this kind have ended.
+        # Sources that reached the end after an earlier committed order have ended.
         if jobs.state(old.job) == RUNNING and _now_ms() < end_ms:
             raise
 

@@ -39,21 +39,21 @@ def java(engine: str = "Flink") -> str:
     """
     need = f"{engine} needs Java {JAVA}: `{install_command([PROGRAMS['java']])}`"
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
-    if found is None:
+    program = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    if program is None:
         where = f"JAVA_HOME={home} has no bin/java" if home else "java: not found"
         raise EngineError(f"{where}; {need}")
-    told = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
-    match = re.search(r'version "(\d+)', told.stderr)
+    completed = subprocess.run([program, "-version"], capture_output=True, text=True, check=False)
+    match = re.search(r'version "(\d+)', completed.stderr)
     if match is None or int(match[1]) < JAVA:
         version = match[1] if match else "unknown"
-        raise EngineError(f"{found}: version {version}; {need}")
-    return found
+        raise EngineError(f"{program}: version {version}; {need}")
+    return program
 
 
 @contextmanager
 def locked(path: Path, progress: Progress) -> Iterator[None]:
-    """Hold a lock file; one that waits for another says so."""
+    """Hold a lock file; report when waiting for another installation."""
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

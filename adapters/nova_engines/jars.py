@@ -1,4 +1,4 @@
-"""An engine home that is a directory of pinned jars, got by their Maven coordinates."""
+"""An engine home that is a directory of pinned jars, fetched by their Maven coordinates."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class JarsHome:
         path: the directory, absolute.
         name: what `nova engines install` calls it.
         title: what people call it.
-        version: of what the jars are.
-        artifacts: exactly what has to be there.
+        version: of the software in the jars.
+        artifacts: exactly the required jars.
         megabytes: to download, when nothing is cached.
     """
 
@@ -50,7 +50,7 @@ class JarsHome:
 
     @property
     def installed(self) -> bool:
-        """Whether an installation ended here, with what this version of Nova asks for."""
+        """Whether an installation with the requirements of this version of Nova is complete."""
         try:
             stamp = json.loads((self.path / STAMP).read_text())
         except (OSError, ValueError):
@@ -58,10 +58,10 @@ class JarsHome:
         return bool(stamp == self._stamp()) and all(jar.is_file() for jar in self.jars)
 
     def check(self) -> None:
-        """Return when the home can be used.
+        """Check that the home can be used.
 
         Raises:
-            EngineError: when it is not there, incomplete, or of another version.
+            EngineError: when it is absent, incomplete, or of another version.
         """
         if self.installed:
             return
@@ -72,13 +72,13 @@ class JarsHome:
         )
 
     def install(self, progress: Progress = lambda message: None) -> None:
-        """Make the home, unless it is there already.
+        """Make the home, unless it exists.
 
-        It is made beside its place and then renamed, so there is a whole one or none. Two at once
-        wait for one another.
+        It is made in a directory beside it and then renamed, so that it is complete or absent.
+        Concurrent installations wait for each other.
 
         Args:
-            progress: is told what is being done, one line at a time.
+            progress: called with each step, as a line of text.
 
         Raises:
             EngineError: without Maven, when it fails, or for a wrong checksum.
@@ -94,12 +94,12 @@ class JarsHome:
             with tempfile.TemporaryDirectory(
                 dir=self.path.parent, prefix=f".{self.path.name}."
             ) as scratch:
-                made = Path(scratch) / "home"
-                fetch(self.artifacts, made / "lib", progress, self.title)
-                (made / STAMP).write_text(json.dumps(self._stamp(), indent=1))
+                staging = Path(scratch) / "home"
+                fetch(self.artifacts, staging / "lib", progress, self.title)
+                (staging / STAMP).write_text(json.dumps(self._stamp(), indent=1))
                 if self.path.exists():
                     shutil.rmtree(self.path)
-                made.rename(self.path)
+                staging.rename(self.path)
 
     def _stamp(self) -> dict[str, object]:
         jars = {artifact.coordinates: artifact.sha256 for artifact in self.artifacts}

@@ -85,7 +85,7 @@ class LocalProcesses:
         """Start everything and wait until all processes have found each other.
 
         Raises:
-            NovaError: when one ends at once or is not there in time; nothing is left running then.
+            NovaError: when one ends at once or is not ready in time; nothing is left running then.
         """
         try:
             self.launch()
@@ -94,7 +94,7 @@ class LocalProcesses:
             raise
 
     def launch(self) -> None:
-        """What `start` does, cleaning up apart."""
+        """Do what `start` does, without cleaning up."""
         raise NotImplementedError
 
     def run(self, name: str, command: str, log: Path, *more_logs: Path) -> None:
@@ -102,14 +102,14 @@ class LocalProcesses:
 
         Args:
             name: what `processes` calls it.
-            command: a line of shell.
-            log: what it writes goes there.
+            command: a shell command.
+            log: receives its output.
             more_logs: other files that it writes to.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         self.logs[name] = log, *more_logs
         with log.open("wb") as out:
-            # A session of its own: Ctrl-C is for whoever uses the cluster, who then stops it.
+            # A session of its own: Ctrl-C must reach only the cluster's user, who then stops it.
             self.processes[name] = subprocess.Popen(
                 ["/bin/sh", "-c", command],
                 cwd=log.parent,
@@ -120,10 +120,10 @@ class LocalProcesses:
             )
 
     def check(self, failure: type[NovaError] = NovaError) -> None:
-        """Whether all run.
+        """Check that all run.
 
         Raises:
-            NovaError: of the type that is given, with the end of what a process wrote that ended.
+            NovaError: of the given type, with the last output of a process that has ended.
         """
         for name, process in self.processes.items():
             if process.poll() is not None:
@@ -131,7 +131,7 @@ class LocalProcesses:
                 raise failure(f"{name} ended with code {process.returncode}: {last}")
 
     def last_words(self, name: str) -> str:
-        """The end of what a process wrote, in a line."""
+        """The last output of a process, in a line."""
         for path in self.logs[name]:
             text = path.read_text(errors="replace").strip() if path.is_file() else ""
             if text:

@@ -1,4 +1,4 @@
-"""Jars by their Maven coordinates: exactly those that are named, each checked."""
+"""Fetches jars by their Maven coordinates: exactly those named, with checked checksums."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ class Artifact:
 
 
 def read_artifacts(text: str) -> tuple[tuple[Artifact, str], ...]:
-    """A list of pinned jars, and what stands behind each.
+    """Pinned jars, and the use of each.
 
     Args:
         text: a line per jar: coordinates, sha256 checksum, and a word that says what it is for;
             lines that begin with ``#`` are notes.
     """
-    found = []
+    pinned = []
     for line in text.splitlines():
         if line and not line.startswith("#"):
             coordinates, checksum, use = line.split()
             group, name, version = coordinates.split(":")
-            found.append((Artifact(group, name, version, checksum), use))
-    return tuple(found)
+            pinned.append((Artifact(group, name, version, checksum), use))
+    return tuple(pinned)
 
 
 def fetch(
@@ -81,8 +81,8 @@ def fetch(
 
     Args:
         artifacts: what to get.
-        directory: is made; what is in it when this fails is of no use.
-        progress: told after each jar.
+        directory: is created; its content is of no use when this fails.
+        progress: called with a line of text after each jar.
         need: what needs Maven, for the error without it.
         options: of Maven.
 
@@ -107,26 +107,26 @@ def fetch(
             errors="replace",
         )
         try:
-            told = _follow(process, len(artifacts), progress)
+            output = _follow(process, len(artifacts), progress)
         finally:
             if process.poll() is None:
                 process.terminate()
                 process.wait()
     if process.returncode:
-        raise EngineError(f"Maven cannot get the jars: {_reason(told)}")
+        raise EngineError(f"Maven cannot get the jars: {_reason(output)}")
     for artifact in artifacts:
         _check(artifact, directory / artifact.file)
 
 
 def _follow(process: subprocess.Popen[str], count: int, progress: Callable[[str], None]) -> str:
     assert process.stdout is not None
-    lines, done = [], 0
+    lines, copied = [], 0
     for line in process.stdout:
         lines.append(line)
-        found = COPYING.search(line)
-        if found is not None:
-            done += 1
-            progress(f"{done} of {count} jars: {found[1]}")
+        match = COPYING.search(line)
+        if match is not None:
+            copied += 1
+            progress(f"{copied} of {count} jars: {match[1]}")
         elif line.startswith("Downloading") and line.rstrip().endswith(".jar"):
             progress(f"downloading {line.rstrip().rpartition('/')[2]}")
     process.wait()
@@ -158,13 +158,13 @@ def _pom(artifacts: Sequence[Artifact], directory: Path) -> str:
 """
 
 
-def _reason(told: str) -> str:
-    """The first thing Maven calls an error, without what it repeats and where to read on."""
-    for line in told.splitlines():
+def _reason(output: str) -> str:
+    """Maven's first error, without its repetitions and references to documentation."""
+    for line in output.splitlines():
         if line.startswith("[ERROR] "):
             text = line.removeprefix("[ERROR] ").partition(" -> [Help")[0]
             return re.sub(r"^Failed to execute goal \S+ \(default-cli\) on project \w+: ", "", text)
-    last = told.strip().splitlines()
+    last = output.strip().splitlines()
     return last[-1] if last else "it says nothing"
 
 

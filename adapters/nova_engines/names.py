@@ -1,10 +1,10 @@
-"""How nodes and jobs are called inside engines (standard library only)."""
+"""Names of nodes and jobs inside engines (standard library only)."""
 
 from __future__ import annotations
 
 import re
 
-# What their names begin with; jobs of others are never ended unasked.
+# Prefix of the names of Nova's jobs; other jobs are never ended without a request.
 OWN_JOBS = "nova "
 _ODD = re.compile(r"[^A-Za-z0-9-]")
 _WRITTEN = re.compile(r"_([0-9a-f]+)_")
@@ -20,9 +20,9 @@ def sanitised(node: str) -> str:
 
     Any other character, ``_`` included, becomes ``_`` + its code point in hex + ``_``.
     """
-    return _ODD.sub(lambda found: f"_{ord(found[0]):x}_", node)
+    return _ODD.sub(lambda match: f"_{ord(match[0]):x}_", node)
 
 
 def original(name: str) -> str:
-    """The node's name that `sanitised` wrote so."""
-    return _WRITTEN.sub(lambda found: chr(int(found[1], 16)), name)
+    """The node's name that `sanitised` has written as this one."""
+    return _WRITTEN.sub(lambda match: chr(int(match[1], 16)), name)

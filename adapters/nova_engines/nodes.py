@@ -30,7 +30,7 @@ class Node:
         address: what the other hosts reach it by.
         memory: bytes the engine's processes may use in all; None is no limit.
         cpu: cores it may use; None is no limit.
-        role: ``coordinator`` for the one host that also runs what leads the others.
+        role: ``coordinator`` for the one host that also runs the engine's master process.
     """
 
     name: str
@@ -49,8 +49,8 @@ def coordinator_of(nodes: Sequence[Node]) -> Node:
     """
     coordinators = [node for node in nodes if node.role == COORDINATOR]
     if len(coordinators) != 1:
-        found = ", ".join(node.name for node in coordinators) or "none"
-        raise ConfigurationError(f"hosts: exactly one must be the coordinator, found {found}")
+        listed = ", ".join(node.name for node in coordinators) or "none"
+        raise ConfigurationError(f"hosts: exactly one must be the coordinator, found {listed}")
     seen: set[str] = set()
     for node in nodes:
         if node.name in seen:
@@ -90,12 +90,12 @@ def nodes_of(problem: Problem, coordinator: str, names: Iterable[str]) -> list[N
     index, memory = problem.node_index, problem.nodes.memory
     if coordinator not in index:
         raise NovaError(f"option coordinator: {coordinator!r} is no node of the problem")
-    found = []
+    hosts = []
     for name, address in addresses(problem, dict.fromkeys((coordinator, *names))).items():
         most = 0 if memory is None else int(memory[index[name]])
         role = COORDINATOR if name == coordinator else "worker"
-        found.append(Node(name, address, memory=most if most > 0 else None, role=role))
-    return found
+        hosts.append(Node(name, address, memory=most if most > 0 else None, role=role))
+    return hosts
 
 
 def write_files(files: Mapping[str, str], directory: Path) -> None:

@@ -1,8 +1,8 @@
 """What an engine runs for a plan of whole queries, operator by operator, each on its node.
 
-A source emits its readings. Filters and projections run with what they read from. What crosses to
-an instance is cut out where it is produced, so that only the plan's partitions travel; instances
-of one operator on one node share what arrives, and each selects its own range.
+A source emits its readings. Filters and projections run where their input is produced. An
+instance's input is cut there, too, so that only the plan's partitions travel; instances of one
+operator on one node share what arrives, and each selects its own range.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Operator:
         node: where it runs.
         kind: one of `KINDS`.
         inputs: names of the operators it receives from.
-        right: none; joins tell their inputs apart by what cuts them out.
+        right: none; joins tell their inputs apart by the side of the cuts.
         source: of sources: id of the problem's.
         types: of sources: types of the columns.
         programs: of filters and joins: the condition, or none; of projections: what they emit; of
@@ -62,10 +62,10 @@ class Operator:
         low: of cuts and selects: begin of each interval of the u in [0, 1) that passes.
         high: their ends.
         hashed: of cuts and selects: columns whose values give u; without, the tuple's number.
-        hot: of those by key: values of frequent keys, with begin and end of what each has of
-            [0, 1). Tuples of the left input are at a place in it, by their number; those of the
-            right one at all of them.
-        others: of those by key: begin of what all other keys share, to 1, by their u.
+        hot: of cuts by key: values of frequent keys, with begin and end of each key's part of
+            [0, 1). A tuple of the left input has one place in it, by its number; one of the right
+            input has all of them.
+        others: of cuts by key: begin of the part, up to 1, that all other keys share by their u.
         window: of joins and aggregates: length and distance, ms.
         kept: of joins and aggregates: whether the left and the right input keep their windows.
         keys: of joins: columns of the left input that equal columns of the right one, in pairs.
@@ -105,7 +105,7 @@ class QueryFlow:
     Attributes:
         operators: everything that runs.
         problem: digest of the problem the plan answers.
-        strategy: what made the plan.
+        strategy: name of the one that made the plan.
     """
 
     operators: tuple[Operator, ...]
@@ -135,17 +135,17 @@ class QueryFlow:
     @classmethod
     def from_json(cls, text: str) -> QueryFlow:
         """From what `to_json` wrote."""
-        found = json.loads(text)
-        found.pop(QUERIES)
+        document = json.loads(text)
+        document.pop(QUERIES)
         operators = tuple(
             Operator(**{name: _tuples(value) for name, value in one.items()})
-            for one in found.pop("operators")
+            for one in document.pop("operators")
         )
-        return cls(operators, **found)
+        return cls(operators, **document)
 
 
 def read_flow(text: str) -> Dataflow | QueryFlow:
-    """What a job is, as `QueryFlow.to_json` or `Dataflow.to_json` wrote it."""
+    """The flow of a job, as `QueryFlow.to_json` or `Dataflow.to_json` wrote it."""
     return QueryFlow.from_json(text) if QUERIES in json.loads(text) else Dataflow.from_json(text)
 
 
@@ -201,7 +201,7 @@ class Readings:
         return self.files[source]
 
     def encoded(self, source: str) -> bytes:
-        """What is in that file.
+        """The content of that file.
 
         Raises:
             NovaError: where there is none, or it cannot be read.
@@ -289,39 +289,39 @@ class _Builder:
     # --- links ----------------------------------------------------------------------------------
 
     def _sent(self) -> dict[tuple[int, int], list[tuple[int, int, int]]]:
-        """Per consumer (instance, or -1 - number of a sink): producer, carried operator, side.
+        """Per consumer (instance, or -1 - number of a sink): producer, operator, side.
 
-        The producer is an instance, or -1 - number of a source.
+        The producer is an instance, or -1 - number of a source; it sends the operator's output.
         """
         producers, consumers, _, _ = self.graph.links
-        carried = self.graph.carried
-        found: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+        operators = self.graph.carried
+        sent: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
         links = self.plan.links
         rows = zip(*(column.tolist() for column in links[:4]), strict=True)
         for begin, end, logical, side in rows:
             if logical < 0:
-                found.setdefault((end, -1), []).append((begin, self.body[begin], PARTIAL))
+                sent.setdefault((end, -1), []).append((begin, self.body[begin], PARTIAL))
                 continue
             origin = begin if begin >= 0 else -1 - int(producers[logical])
             target = (end, -1) if end >= 0 else (-1, int(consumers[logical]))
-            found.setdefault(target, []).append((origin, int(carried[logical]), side))
-        return found
+            sent.setdefault(target, []).append((origin, int(operators[logical]), side))
+        return sent
 
-    def _output(self, producer: int, carried: int) -> tuple[str, str]:
-        """Name and node of what emits a carried operator's output at a producer."""
+    def _output(self, producer: int, operator: int) -> tuple[str, str]:
+        """Name and node of what emits an operator's output at a producer."""
         if producer < 0:
-            return self._at_source(carried), self._node_of(-1 - producer)
-        if carried == self.body[producer]:
+            return self._at_source(operator), self._node_of(-1 - producer)
+        if operator == self.body[producer]:
             return self.names[producer], self.node[producer]
-        return f"{self.graph.graph[carried].id}@{self.names[producer]}", self.node[producer]
+        return f"{self.graph.graph[operator].id}@{self.names[producer]}", self.node[producer]
 
     def _node_of(self, number: int) -> str:
         node = self.graph.graph[number].node
         assert node is not None  # sources and sinks have one
         return self.nodes[node]
 
-    def _at_source(self, carried: int) -> str:
-        one = self.graph.graph[carried]
+    def _at_source(self, operator: int) -> str:
+        one = self.graph.graph[operator]
         return f"source {one.id}" if one.kind == "source" else one.id
 
     # --- operators ------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ class _Builder:
         self._add(Operator(name, self._node_of(number), SOURCE, source=one.id, types=types))
 
     def _fused(self, number: int) -> None:
-        """A filter or projection, with everything that emits its root's output."""
+        """Add a filter or projection at every producer of its root's output."""
         one, root = self.graph.graph[number], int(self.graph.root[number])
         meaning, above = self._meaning(number), self.columns[one.inputs[0]]
         programs: tuple[Program, ...]
@@ -347,7 +347,10 @@ class _Builder:
             programs, kind = (program(meaning.condition, above),), FILTER
             self.columns[number] = above
         else:
-            programs, kind = tuple(program(made, above) for made in meaning.made), PROJECT
+            programs, kind = (
+                tuple(program(expression, above) for expression in meaning.made),
+                PROJECT,
+            )
             self.columns[number] = meaning.columns
         at_source = self.graph.graph[root].kind == "source"
         producers = (
@@ -364,8 +367,8 @@ class _Builder:
         self, k: int, number: int, sent: dict[tuple[int, int], list[tuple[int, int, int]]]
     ) -> None:
         inputs: list[str] = []
-        for producer, carried, side in sent.get((k, -1), []):
-            inputs += self._received(k, number, producer, carried, side)
+        for producer, operator, side in sent.get((k, -1), []):
+            inputs += self._received(k, number, producer, operator, side)
         one = self.graph.graph[number]
         if one.kind == "join":
             self._join(k, number, tuple(inputs))
@@ -374,32 +377,32 @@ class _Builder:
         else:
             raise NovaError(f"{one.id}: a {one.kind} cannot be run by itself")
 
-    def _received(self, k: int, number: int, producer: int, carried: int, side: int) -> list[str]:
-        """What cuts an instance's share out of an output, and selects it where it is shared."""
-        name, node = self._output(producer, carried)
-        if self._is_partial(producer, carried):
+    def _received(self, k: int, number: int, producer: int, operator: int, side: int) -> list[str]:
+        """Add a cut of an instance's share of an output, and a select where the cut is shared."""
+        name, node = self._output(producer, operator)
+        if self._is_partial(producer, operator):
             side = PARTIAL
-        wanted, reached = self._range(k, number, side)
+        own_range, reached = self._range(k, number, side)
         shared = self._sharing(k, number, side)
-        by = self._hashed(k, number, carried, side)
+        by = self._hashed(k, number, operator, side)
         end = f"{self.graph.graph[number].id} {side}"
         runs = sorted({self._range(other, number, side)[0] for other in shared})
         cut = f"send {name} to {end} on {self.node[k]}"
         self._add(replace(_cut(CUT, cut, node, name, side, _merged(runs), reached), **by))
-        if _merged(runs) == [wanted]:
+        if _merged(runs) == [own_range]:
             return [cut]
         select = f"select {name} for {self.names[k]} {side}"
-        chosen = _cut(SELECT, select, self.node[k], cut, side, [wanted], reached)
+        chosen = _cut(SELECT, select, self.node[k], cut, side, [own_range], reached)
         self._add(replace(chosen, **by))
         return [select]
 
-    def _is_partial(self, producer: int, carried: int) -> bool:
-        """Whether what is carried are partial results of an aggregate."""
+    def _is_partial(self, producer: int, operator: int) -> bool:
+        """Whether an operator's output at a producer is partial results of an aggregate."""
         from nova_core.model.query_graph import PARTIAL as EXPRESSION
 
         if producer >= 0 and self.feeds[producer] >= 0:
             return True
-        return self.graph.graph[carried].expression == EXPRESSION
+        return self.graph.graph[operator].expression == EXPRESSION
 
     def _sharing(self, k: int, number: int, side: int) -> list[int]:
         """Instances of an operator on one node; pieces of combined aggregates share nothing."""
@@ -412,7 +415,7 @@ class _Builder:
         ]
 
     def _range(self, k: int, number: int, side: int) -> tuple[tuple[int, int], list[float]]:
-        """Partitions of an input that an instance takes, and their shares, each added up."""
+        """Partitions of an input that an instance takes, and cumulative shares of all of them."""
         from nova_core.model.partitioner import reached
 
         if number in self.combined:
@@ -425,7 +428,7 @@ class _Builder:
         ends = reached(parts.rates(int(i.pair[k]), int(right)))
         return (int(begin[k]), int(end[k])), ends.tolist()
 
-    def _hashed(self, k: int, number: int, carried: int, side: int) -> dict[str, Any]:
+    def _hashed(self, k: int, number: int, operator: int, side: int) -> dict[str, Any]:
         """Columns by whose values an aggregate, or a join that is cut by key, is cut."""
         from nova_core.model.key_ranges import intervals
 
@@ -441,7 +444,7 @@ class _Builder:
         if side == PARTIAL:
             # They come first in partial results.
             return {"hashed": tuple(range(len(groups)))}
-        return {"hashed": tuple(self.columns[carried].index(column) for column in groups)}
+        return {"hashed": tuple(self.columns[operator].index(column) for column in groups)}
 
     def _keys(self, number: int) -> tuple[tuple[int, int], ...]:
         """Columns of a join's left input that equal columns of the right one, in pairs."""
@@ -454,8 +457,8 @@ class _Builder:
     def _kept(self, number: int) -> tuple[bool, bool]:
         meaning = self._meaning(number)
         bound = self.bound[self.graph.graph[number].query]
-        kept = [bound[name].windows == meaning.window for name in meaning.inputs]
-        return kept[0], kept[-1]
+        keeps = [bound[name].windows == meaning.window for name in meaning.inputs]
+        return keeps[0], keeps[-1]
 
     def _join(self, k: int, number: int, inputs: tuple[str, ...]) -> None:
         meaning, one = self._meaning(number), self.graph.graph[number]
@@ -481,7 +484,7 @@ class _Builder:
         raw = next((n for n in one.inputs if not self.graph.graph[n].expression), one.inputs[0])
         above = self.columns[raw]
         if self.graph.graph[raw].expression:
-            # All inputs are partial results: what they were made of says what columns there are.
+            # All inputs are partial results: the columns are those of their own input.
             above = self.columns[self.graph.graph[raw].inputs[0]]
         self.columns[number] = meaning.columns
         assert meaning.window is not None  # an aggregate has one
@@ -505,8 +508,8 @@ class _Builder:
     def _sink(self, number: int, sent: dict[tuple[int, int], list[tuple[int, int, int]]]) -> None:
         one = self.graph.graph[number]
         inputs = [
-            self._output(producer, carried)[0]
-            for producer, carried, _ in sent.get((-1, number), [])
+            self._output(producer, operator)[0]
+            for producer, operator, _ in sent.get((-1, number), [])
         ]
         query = self.plan.problem.queries[one.query].id
         self._add(
@@ -536,11 +539,11 @@ def _cut(
 
 
 def _merged(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges in order, those that meet as one."""
-    found: list[tuple[int, int]] = []
+    """Ranges in order; those that touch or overlap are merged."""
+    merged: list[tuple[int, int]] = []
     for begin, end in sorted(runs):
-        if found and begin <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
-            found.append((begin, end))
-    return found
+            merged.append((begin, end))
+    return merged

@@ -39,11 +39,11 @@ class ResultRecords:
     Attributes:
         records: (k,) structured array with the fields `FIELDS`.
         truncated_bytes: of a record at the end of the file that was not written in full.
-        starts: how often the sink was started for its job. The engine that starts it again may
-            deliver again what was delivered before: Flink does, without checkpoints.
-        announced: how many there are, as the sink said in the end; None before.
+        starts: how often the sink was started for its job. An engine that restarts it may deliver
+            results twice: Flink does, without checkpoints.
+        announced: number of results that the sink reported at its end; None before.
         failure: why some could not be written; None where all could.
-        dead_letters: what came for sources and was no tuple of theirs, where that is known.
+        dead_letters: number of inputs that were no tuples of their source, where that is known.
     """
 
     records: NDArray[np.void]
@@ -57,7 +57,7 @@ class ResultRecords:
         return len(self.records)
 
     def loss(self, *, finished: bool) -> str | None:
-        """What is missing of what the sink had, in a line; None where nothing is.
+        """Which of the sink's results are missing, in a line; None where none are.
 
         Args:
             finished: whether the job has come to its end.
@@ -75,7 +75,7 @@ class ResultRecords:
 
 
 def read(path: Path) -> ResultRecords:
-    """Read a result file, which may still be written to, and what files beside it tell.
+    """Read a result file, which may still be written to, and the files beside it.
 
     Raises:
         NovaError: where there is no such file.

@@ -1,6 +1,6 @@
 """Tells running sources when to begin and end, through a file on each one's host.
 
-What sources make of it is in ``Orders.java``.
+``Orders.java`` is the sources' side of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Files(Protocol):
     """Small files on the nodes' hosts."""
 
     def write(self, node: str, path: str, text: str) -> None:
-        """Put a file there, whole or not at all; directories are made.
+        """Write a file, completely or not at all; directories are created.
 
         Raises:
             NovaError: naming the host.
@@ -38,7 +38,7 @@ class Files(Protocol):
         ...
 
     def read(self, node: str, path: str) -> str | None:
-        """What a file holds; None where it is not there.
+        """What a file holds; None where it does not exist.
 
         Raises:
             NovaError: naming the host.
@@ -90,7 +90,7 @@ class ControlledJob:
     def of(
         cls, job: str, dataflow: Dataflow, workload: Workload, result_file: str
     ) -> ControlledJob:
-        """That of a job that was submitted with these.
+        """The job that was submitted with these arguments.
 
         Raises:
             OrderError: for a workload without a directory of orders.
@@ -109,7 +109,7 @@ class ControlledJob:
 
 @dataclass(frozen=True)
 class Order:
-    """What all sources of a job are told; times are event times, ms since the epoch.
+    """An order to all sources of a job; times are event times, ms since the epoch.
 
     Attributes:
         begin_ms: of their first tuples.
@@ -128,17 +128,17 @@ def tell(files: Files, job: ControlledJob, order: Order, timeout_s: float = ANSW
     Args:
         files: of the sources' hosts.
         job: that runs.
-        order: replaces what they were told before.
+        order: replaces the previous one.
         timeout_s: until all must have answered.
 
     Returns:
-        None where all have taken it. Otherwise the latest event time, ms, of tuples that were
-        emitted after the end by sources that came too late; these go on as before.
+        None where all have taken it. Otherwise the latest event time, ms, of tuples that some
+        sources had already emitted after the end; these sources go on as before.
 
     Raises:
         OrderError: naming sources that do not answer.
     """
-    # Larger than that of whoever told them before, and no one's answer to anything else.
+    # Larger than the number of any earlier order, so that answers to those do not match.
     number = time.time_ns()
     lines = [f"order={number}", f"begin={order.begin_ms}"]
     if order.end_ms is not None:
@@ -149,14 +149,14 @@ def tell(files: Files, job: ControlledJob, order: Order, timeout_s: float = ANSW
     late: list[int] = []
     waiting = dict(job.sources)
     until = time.monotonic() + timeout_s
-    # Hosts are far away: all are told at the same time.
+    # Hosts are far away: all get the order at the same time.
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(lambda one: files.write(one[1], _path(job, one[0]), text), job.sources))
         while waiting:
-            asked = list(waiting.items())
-            paths = [(node, f"{_path(job, source)}.answer") for source, node in asked]
+            pending = list(waiting.items())
+            paths = [(node, f"{_path(job, source)}.answer") for source, node in pending]
             answers = pool.map(lambda one: files.read(*one) or "", paths)
-            for (source, _), answer in zip(asked, map(str.split, answers), strict=True):
+            for (source, _), answer in zip(pending, map(str.split, answers), strict=True):
                 if answer[:1] != [str(number)]:
                     continue
                 del waiting[source]
@@ -183,9 +183,9 @@ def first_incomplete(files: Files, job: ControlledJob, window_ms: int, least_ms:
 
     Args:
         files: of the sinks' hosts.
-        job: that has ended, or its answer may be too early.
+        job: must have ended; otherwise the answer may be too early.
         window_ms: length of windows.
-        least_ms: where nothing is complete.
+        least_ms: the answer where nothing is complete.
     """
     marks = [_mark(files.read, node, f"{path}.complete") for node, path in job.results]
     if any(mark is None for mark in marks):

@@ -1,4 +1,4 @@
-"""Where the operators of a plan run, beside where they should: one form for all engines."""
+"""Compares where the operators of a plan run with where they should, for all engines."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Row:
     """One running part of one operator.
 
     Attributes:
-        operator: its name in the plan's dataflow; what the dataflow does not know goes by the
-            engine's name for it.
+        operator: its name in the plan's dataflow; the engine's name for what the dataflow does not
+            know.
         node: where the dataflow has it; None for what the dataflow does not know.
         actual: the node it runs on, or the engine's name of the host where that is no node's; None
             while it has not been deployed, or for what the job lacks.
@@ -31,13 +31,13 @@ class Row:
     @property
     def ok(self) -> bool:
         """Whether it runs on its node."""
-        wanted = self.node is not None and self.actual == self.node
-        return wanted and self.status not in (MISSING, STARTING)
+        in_place = self.node is not None and self.actual == self.node
+        return in_place and self.status not in (MISSING, STARTING)
 
 
 @dataclass(frozen=True)
 class Verification:
-    """A job beside the dataflow it should be.
+    """A job compared with its dataflow.
 
     Attributes:
         rows: in the order of the dataflow; what it does not know comes last.
@@ -55,7 +55,7 @@ class Verification:
 
     @property
     def missing(self) -> tuple[Row, ...]:
-        """Operators of the dataflow that the job has not, or that no host has reported yet."""
+        """Operators of the dataflow that the job lacks, or that no host has reported yet."""
         return tuple(row for row in self.rows if row.status in (MISSING, STARTING))
 
     @property
@@ -77,7 +77,7 @@ class Verification:
 def compare(
     nodes: Mapping[str, str], parts: Iterable[tuple[str, str | None, str]], note: str = ""
 ) -> Verification:
-    """Hold what runs against where it should.
+    """Compare where parts of a job run with where they should.
 
     Args:
         nodes: node of every operator of the dataflow.
@@ -91,7 +91,7 @@ def compare(
         known.get(name, surplus).append(Row(name, nodes.get(name), actual, status))
     rows = [
         row
-        for name, found in known.items()
-        for row in found or [Row(name, nodes[name], None, MISSING)]
+        for name, matches in known.items()
+        for row in matches or [Row(name, nodes[name], None, MISSING)]
     ]
     return Verification((*rows, *surplus), note)

@@ -18,11 +18,11 @@ KINDS = ("replay", "socket", "kafka")
 EARLIEST, LATEST, COMMITTED = BEGINS = ("earliest", "latest", "committed")
 PORTS = 1 << 16
 LONGEST_S = 86400.0
-INTEGER = 2**31 - 1  # the most that engines hold in 32 bits, and
-EXACT = 2**53 - 1  # in a float without rounding
+INTEGER = 2**31 - 1  # the largest that engines hold in 32 bits
+EXACT = 2**53 - 1  # the largest that a float holds without rounding
 SECOND_US = 1_000_000
 
-# Begin and end, s after the start, and by what the rate is multiplied in between.
+# Begin and end, s after the start, and the factor of the rate in between.
 Surge = tuple[float, float, float]
 
 
@@ -42,17 +42,17 @@ class Pace:
 
     @classmethod
     def of(cls, rate: float, surges: Sequence[Surge] = ()) -> Pace:
-        """Of a rate with surges; those that overlap are multiplied."""
-        found = cls((0,), (0,), (rate,))
+        """Of a rate with surges; factors of overlapping surges are multiplied."""
+        pace = cls((0,), (0,), (rate,))
         for at in sorted({moment for begin, end, _ in surges for moment in (begin, end)}):
             times = math.prod(times for begin, end, times in surges if begin <= at < end)
-            first = found.before(round(at * SECOND_US))
-            found = cls(
-                (*found.first, first),
-                (*found.due_us, found.due(first)),
-                (*found.rate, rate * times),
+            first = pace.before(round(at * SECOND_US))
+            pace = cls(
+                (*pace.first, first),
+                (*pace.due_us, pace.due(first)),
+                (*pace.rate, rate * times),
             )
-        return found
+        return pace
 
     def due(self, sequence: int) -> int:
         """When a tuple is due, us after the start."""
@@ -101,10 +101,10 @@ class SourceStream:
         address: ``host:port`` to connect to, or Kafka's bootstrap servers.
         topic: of Kafka.
         partition: of the topic; holds tuples of this source alone, in order.
-        begin: where in it reading begins: ``earliest``, ``latest``, ``committed`` (by the group;
+        begin: where reading it begins: ``earliest``, ``latest``, ``committed`` (by the group;
             the first message where it has committed none), or the first message of a time, ms since
             the epoch.
-        group: Kafka's consumer group, for which is committed what has been read; none without.
+        group: Kafka's consumer group, whose offsets are committed; none if empty.
         connect_s: for how long to try to connect to a socket, s; then the job fails.
         surges: times in which a replay has another rate; on Flink and Storm.
     """
@@ -217,18 +217,18 @@ class Workload:
         start_ms: event time of every replay's first tuple, ms since the epoch; it is emitted then,
             or at once where that has passed.
         count: tuples per source, after which the job ends by itself; None is without end. A
-            socket that is closed before that is connected to again. Sources with surges emit for
-            as long as they would without.
+            socket that is closed earlier is reconnected. Sources with surges emit for as long as
+            they would without.
         keys: 1 matches all tuples of a window.
         every: tuples of one in so many keys match at all.
         watermark_ms: watermarks are as far apart, or as windows end, whichever is rarer.
         buffer_timeout_ms: how long a tuple may wait for the watermark with which it is sent.
-        strict: whether what comes from a socket or broker and is no tuple of its source ends the
-            job; otherwise it is counted and kept aside.
-        control: absolute path of a directory on the sources' hosts where replays are told
-            when to begin and end (`nova_engines.handover`); without, they begin at ``start_ms``.
-        checkpoint_ms: Flink starts a job of replays that has failed again by itself, from the
-            state it keeps so often; 0: a failed job ends.
+        strict: whether input from a socket or broker that is no tuple of its source ends the job;
+            otherwise it is counted and kept aside.
+        control: absolute path of a directory on the sources' hosts with orders to replays when to
+            begin and end (`nova_engines.handover`); if empty, they begin at ``start_ms``.
+        checkpoint_ms: interval of checkpoints, from which Flink restarts a failed job of replays;
+            0: a failed job ends.
     """
 
     sources: tuple[SourceStream, ...]
@@ -322,12 +322,12 @@ class Workload:
 def partitions_of(streams: Sequence[str]) -> list[tuple[str, int]]:
     """The topic and partition of every source, by the names of their logical streams."""
     count: dict[str, int] = {}
-    found = []
+    partitions = []
     for stream in streams:
         number = count.get(stream, 0)
         count[stream] = number + 1
-        found.append((stream, number))
-    return found
+        partitions.append((stream, number))
+    return partitions
 
 
 def through(

@@ -1,4 +1,1 @@
-"""Places and replaces joins in Apache Flink by Nova's plans.
-
-Nothing is in it yet.
-"""
+"""Runs the joins of Nova's plans on Apache Flink."""

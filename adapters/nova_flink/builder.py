@@ -14,10 +14,10 @@ from nova_engines.dataflow import FILTER, JOIN, RELAY, SELECT, SINK, SOURCE, Dat
 from nova_engines.workload import BEGINS, COMMITTED, EARLIEST, Workload
 from nova_flink.pin import free_group, slot_sharing_group
 
-# How often sources look at the clock, ms, if watermarks come at its multiples: what is due between
-# two looks would have waited for the window's end in any case. Otherwise half of that.
+# How often sources check the clock, ms, if watermarks come at its multiples: tuples due in between
+# wait for the window's end anyway. Otherwise half of that.
 TICK_MS = 10
-# Of Flink's connector: little is fetched at once, as small hosts have small heaps.
+# Of Flink's Kafka connector: fetches are small because small hosts have small heaps.
 KAFKA_SETTINGS = {
     "partition.discovery.interval.ms": "-1",
     "fetch.max.bytes": "1048576",
@@ -26,31 +26,31 @@ KAFKA_SETTINGS = {
 }
 COMMIT_MS = "1000"
 
-# Of jobs that Flink starts again by itself, as often as it takes.
+# Of jobs with checkpoints: Flink restarts them without limit.
 RESTARTS = {
     "restart-strategy.type": "fixed-delay",
     "restart-strategy.fixed-delay.attempts": str(2**31 - 1),
     "restart-strategy.fixed-delay.delay": "1 s",
-    # Hosts that are busy are slow to take part in one; that is no reason to end the job.
+    # Busy hosts may miss a checkpoint; that must not end the job.
     "execution.checkpointing.tolerable-failed-checkpoints": str(2**31 - 1),
 }
 
 
 def settings(workload: Workload) -> dict[str, str]:
     """Flink's configuration of a job."""
-    # Tuples leave with watermarks; where these come as often, nothing else has to see to it.
+    # Watermarks flush the buffers; a timeout is needed only where they come less often.
     timed = max(workload.window_ms, workload.watermark_ms) > workload.buffer_timeout_ms
     checkpoints = {"execution.checkpointing.interval": f"{workload.checkpoint_ms} ms"}
     return {
         "parallelism.default": "1",
-        # A JobManager that is gone is told of within seconds, not after a minute of trying.
+        # A lost JobManager is reported within seconds, not after a minute of retries.
         "rest.retry.max-attempts": "3",
         "execution.runtime-mode": "STREAMING",
         "execution.buffer-timeout.enabled": str(timed).lower(),
         "execution.buffer-timeout.interval": f"{workload.buffer_timeout_ms} ms",
         # Sources emit watermarks themselves, when windows end.
         "pipeline.auto-watermark-interval": "0 ms",
-        # No operator here keeps or changes what it hands on.
+        # No operator here keeps or changes the tuples that it emits.
         "pipeline.object-reuse": "true",
         "pipeline.generic-types": "false",
         **(RESTARTS | checkpoints if workload.checkpoint_ms else {}),
@@ -80,7 +80,7 @@ def build(
         result_file: where the sink writes, on its node (`Dataflow.result_files`).
 
     Raises:
-        NovaError: for a source the workload has not.
+        NovaError: for a source that the workload lacks.
     """
     _Job(gateway, environment, dataflow, workload, result_file).build()
 
@@ -99,11 +99,11 @@ class _Job:
         self.java = gateway.jvm.nova.flink
         self.files = dataflow.result_files(result_file)
         self.instance = {one.name: number for number, one in enumerate(dataflow.joins)}
-        # Java streams by operator, and which operators carry results.
+        # Java streams by operator, and operators that emit join results.
         self.streams: dict[str, Any] = {}
         self.results: set[str] = set()
         self.groups: dict[tuple[str, str], Any] = {}
-        # What cuts a source's tuples as they leave it, by source.
+        # Filters directly behind a source, by source.
         self.cuts: dict[str, list[Operator]] = {}
         sources = {one.name for one in dataflow.of_kind(SOURCE)}
         for one in dataflow.of_kind(FILTER):
@@ -122,9 +122,9 @@ class _Job:
         }
         for one in self.dataflow.operators:
             if one.name in self.streams:
-                continue  # its source has made it
+                continue  # a filter that its source created
             stream = make[one.kind](one)
-            if one.kind in (RELAY, SINK):  # others name what they consist of
+            if one.kind in (RELAY, SINK):  # other kinds name their parts themselves
                 stream.name(one.name)
             stream.slotSharingGroup(self.group(one))
             if one.kind == JOIN or any(name in self.results for name in one.inputs):
@@ -132,7 +132,7 @@ class _Job:
             self.streams[one.name] = stream
 
     def group(self, one: Operator) -> Any:
-        """The slot-sharing group of an operator's node, or its own where any node will do."""
+        """The slot-sharing group of an operator's node, or its own if it may run anywhere."""
         key = (one.node, "" if one.node else one.name)
         if key not in self.groups:
             self.groups[key] = (
@@ -143,7 +143,7 @@ class _Job:
         return self.groups[key]
 
     def input(self, names: tuple[str, ...]) -> Any:
-        """All that some operators send, as one stream."""
+        """The union of some operators' outputs."""
         first, *others = (self.streams[name] for name in names)
         if not others:
             return first
@@ -217,10 +217,10 @@ class _Job:
                 "Flink's connector for Kafka is not on the class path: "
                 "run `nova engines install kafka`"
             ) from error
-        wanted = jvm.java.util.HashSet()
-        wanted.add(partition)
+        partitions = jvm.java.util.HashSet()
+        partitions.add(partition)
         offsets = connector.enumerator.initializer.OffsetsInitializer
-        builder.setBootstrapServers(stream.address).setPartitions(wanted)
+        builder.setBootstrapServers(stream.address).setPartitions(partitions)
         if stream.begin == COMMITTED:
             first = offsets.committedOffsets(client.clients.consumer.OffsetResetStrategy.EARLIEST)
         elif stream.begin in BEGINS:
@@ -244,7 +244,7 @@ class _Job:
         return {"group.id": group, by: "true", "auto.commit.interval.ms": COMMIT_MS}
 
     def filter(self, one: Operator) -> Any:
-        """What passes of a stream."""
+        """A filter, or a select, of a stream's partitions."""
         passed = self.input(one.inputs).filter(self.partitions(one))
         passed.name(one.name).slotSharingGroup(self.group(one))
         return passed.transform(
@@ -252,7 +252,7 @@ class _Job:
         )
 
     def partitions(self, one: Operator) -> Any:
-        """Which tuples are of a filter's partitions."""
+        """The Java filter for an operator's partitions."""
         bounds = zip(*one.intervals, strict=True)
         return self.java.PartitionFilter(*(self.doubles(side) for side in bounds))
 
@@ -274,7 +274,7 @@ class _Job:
             workload.every,
         )
         kind = self.java.JoinResult.type()
-        # All tuples have one key, which senders need not work out for every one of them.
+        # All tuples have the same key, so senders need not compute it for each tuple.
         keyed = jvm.org.apache.flink.streaming.api.datastream.DataStreamUtils
         joined = (
             keyed.reinterpretAsKeyedStream(
@@ -289,22 +289,22 @@ class _Job:
         return joined.transform(f"send {one.name}", kind, self.java.Forward())
 
     def sink(self, one: Operator) -> Any:
-        """Where results arrive."""
+        """A sink that writes results."""
         return self.input(one.inputs).addSink(self.java.ResultSink(self.files[one.name]))
 
     def doubles(self, values: tuple[float, ...]) -> Any:
-        """An array of Java's."""
+        """A Java array of doubles."""
         return self.objects(self.gateway.jvm.double, [float(value) for value in values])
 
     def objects(self, kind: Any, values: Sequence[Any]) -> Any:
-        """An array of Java's."""
-        made = self.gateway.new_array(kind, len(values))
+        """A Java array."""
+        array = self.gateway.new_array(kind, len(values))
         for number, value in enumerate(values):
-            made[number] = value
-        return made
+            array[number] = value
+        return array
 
 
 def tick_us(workload: Workload) -> int:
-    """How long a source waits between looks at the clock, us."""
+    """How long a source waits between checks of the clock, us."""
     aligned = max(workload.window_ms, workload.watermark_ms) % TICK_MS == 0
     return TICK_MS * (1000 if aligned else 500)

@@ -1,7 +1,7 @@
 """Archives of loaded classes (application class-data sharing of Java 13 and newer).
 
-A process that maps them does not parse and verify some thousand classes at its start, which is
-most of the CPU time a start takes.
+A process that maps them need not parse and verify some thousand classes when it starts, which
+takes most of a start's CPU time.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ EVERYTHING = Dataflow(
 )
 START_S = 3
 JOB_S = 120.0
-# Writing an archive at its end takes a process some seconds, more on a busy machine.
+# A process that ends takes some seconds to write its archive, more on a busy machine.
 WRITE_S = 120.0
 
 
 def archive(home: FlinkHome) -> None:
-    """Make the archives of a home: run a short job on a cluster of two nodes here.
+    """Make the archives of a home by running a short job on a local cluster of two nodes.
 
     Raises:
         EngineError: when Java writes none.
@@ -64,29 +64,29 @@ def archive(home: FlinkHome) -> None:
     from nova_flink.local_cluster import LocalCluster
 
     with tempfile.TemporaryDirectory(prefix="nova-flink-") as directory:
-        made = {name: Path(directory) / f"{name}.jsa" for name in PROCESSES}
+        archives = {name: Path(directory) / f"{name}.jsa" for name in PROCESSES}
         with LocalCluster(
             home,
             NODES,
             Path(directory) / "cluster",
-            task_manager_options=(f"-XX:ArchiveClassesAtExit={made['taskmanager']}",),
-            job_manager_options=(f"-XX:ArchiveClassesAtExit={made['jobmanager']}",),
+            task_manager_options=(f"-XX:ArchiveClassesAtExit={archives['taskmanager']}",),
+            job_manager_options=(f"-XX:ArchiveClassesAtExit={archives['jobmanager']}",),
             stop_timeout_s=WRITE_S,
         ) as cluster:
             _use(cluster, Path(directory) / "results")
             # Both TaskManagers would write the same file.
             cluster.kill(NODES[1])
-        for name, path in made.items():
+        for name, path in archives.items():
             if not path.is_file():
                 raise EngineError(f"{name}: Java wrote no archive of its classes")
-            # Beside its place first: the temporary directory may be on another disk.
+            # Copied next to its target first: the temporary directory may be on another disk.
             temporary = home.path / f"{name}.jsa.new"
             temporary.write_bytes(path.read_bytes())
             temporary.replace(home.path / f"{name}.jsa")
 
 
 def _use(cluster: LocalCluster, result_file: Path) -> None:
-    """Run a short job and ask what every deployment asks, so that these classes are loaded."""
+    """Run a short job and make every deployment's requests, so that their classes are loaded."""
     from nova_flink.client import Client
 
     rest, start_ms = cluster.rest, (int(time.time()) + START_S) * 1000

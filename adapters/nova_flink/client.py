@@ -23,7 +23,7 @@ from nova_engines.workload import Workload
 from nova_flink.home import FlinkHome
 from nova_flink.rest import host_and_port
 
-# The client of a job or two: no time is spent on compiling it well.
+# The client submits few jobs: optimising compilation does not pay off.
 JVM = "-Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 START_S = 120.0
 SUBMIT_S = 180.0
@@ -61,7 +61,7 @@ class Client:
     def _start(
         self, home: FlinkHome, scratch: Path, rest_url: str, extra_jars: Sequence[str | Path]
     ) -> subprocess.Popen[bytes]:
-        # Nothing else that is installed beside these is for Flink's Python to find.
+        # Flink's Python must find these packages only, not others installed beside them.
         modules = scratch / "modules"
         modules.mkdir()
         for package in (nova_core, nova_engines, nova_flink):
@@ -85,7 +85,7 @@ class Client:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=environment,
-                # Ctrl-C is for whoever uses the client, who then closes it.
+                # Ctrl-C must reach only the user of the client, who then closes it.
                 start_new_session=True,
             )
 
@@ -97,7 +97,7 @@ class Client:
         Args:
             dataflow: what runs where.
             workload: what the sources emit and how it is joined.
-            result_file: where the sink writes on its node, replaced if there.
+            result_file: where the sink writes on its node; replaced if it exists.
             name: of the job.
 
         Raises:
@@ -169,7 +169,7 @@ class Client:
         return f"Flink's client ended: {text[-QUOTED:] or 'it wrote nothing'}"
 
     def close(self) -> None:
-        """End the process; jobs go on."""
+        """End the process; jobs keep running."""
         process = getattr(self, "_process", None)
         if process is not None:
             for pipe in (process.stdin, process.stdout):

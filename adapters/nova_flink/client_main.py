@@ -47,7 +47,7 @@ def _reason(error: Exception) -> str:
         while java.getCause() is not None:
             java = java.getCause()
         text = str(java.toString())
-    # So has what Flink's REST interface answers.
+    # Answers of Flink's REST interface contain a stack trace, too.
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by: ")]
     return (causes[-1] if causes else lines[0]).removeprefix("Caused by: ")[:QUOTED]
@@ -66,7 +66,7 @@ def serve(commands: TextIO, answers: TextIO, rest_url: str) -> None:
 
 
 if __name__ == "__main__":
-    # Whatever else writes to stdout must not be taken for an answer.
+    # Other output to stdout must not be mistaken for an answer.
     with os.fdopen(os.dup(1), "w") as own:
         os.dup2(2, 1)
         serve(sys.stdin, own, sys.argv[1])

@@ -50,12 +50,12 @@ def observe(job: str, problem: Path, rest: str, seconds: float, output: Path) ->
 
     job_id = find(cluster, job)
     with console.progress("observing") as progress:
-        found = look(cluster, job_id, document, seconds, progress)
-    write_text(output, json.dumps(found, indent=1) + "\n")
+        observed = look(cluster, job_id, document, seconds, progress)
+    write_text(output, json.dumps(observed, indent=1) + "\n")
     table = console.table(f"job {job_id}", ["source or operator", "tuples/s or selectivity"])
-    for one in found["sources"]:
+    for one in observed["sources"]:
         table.add_row(one["id"], f"{one['rate']:.1f} tuples/s")
-    for query in found["queries"]:
+    for query in observed["queries"]:
         for one in query["operators"]:
             if "selectivity" in one:
                 table.add_row(one["id"], f"selectivity {one['selectivity']:.4g}")
@@ -128,11 +128,11 @@ def _rest(url: str) -> Rest:
 
 def _document(file: Path) -> dict[str, object]:
     try:
-        found = json.loads(file.read_text("utf-8"))
+        document = json.loads(file.read_text("utf-8"))
     except OSError as error:
         raise NovaError(f"{file}: {error.strerror}") from error
     except ValueError as error:
         raise NovaError(f"{file}: not JSON: {error}") from error
-    if not isinstance(found, dict) or not found.get("queries") or not found.get("sources"):
+    if not isinstance(document, dict) or not document.get("queries") or not document.get("sources"):
         raise NovaError(f"{file}: not a problem with sources and queries")
-    return found
+    return document

@@ -1,8 +1,8 @@
-"""Flink's configuration and start commands for each host, generated and nothing else.
+"""Generates Flink's configuration and start commands for each host.
 
-Every TaskManager offers an external resource that carries its node's name, so that a slot-sharing
-group that asks for it runs there and nowhere else. All memory keys are given, so that Java is
-started directly, without the helper processes of Flink's scripts.
+Every TaskManager offers an external resource named after its node; a slot-sharing group that
+requests it runs only there. All memory keys are set, so that Java is started directly, without the
+helper processes of Flink's scripts.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from nova_engines.nodes import (
 from nova_flink import names
 from nova_flink.home import EXTENSION, JARS
 
-# Parts of a TaskManager's memory, MB. The heap gets what is left of the process.
+# Parts of a TaskManager's memory, MB. The heap gets the rest of the process.
 METASPACE = 112
 OVERHEAD = 32
 DIRECT = 64
 NETWORK = 24
-# The sink's node has an input gate for every operator that sends to it: 320 kB of buffers each are
-# sure, and up to 4 MB where there is room.
+# The sink's node has an input gate for every operator that sends to it: each is guaranteed 320 kB
+# of buffers and gets up to 4 MB if there is room.
 COORDINATOR_NETWORK = 64
-# As long as a sender waits for the receiver's grants tuples wait, too: many buffers. But each one
-# sent wakes threads at both ends: not too small ones.
+# Tuples wait while a sender waits for the receiver's credits: many buffers are needed. But each
+# buffer sent wakes threads at both ends: buffers must not be too small.
 SHUFFLE = "nova.flink.FarShuffleServiceFactory"
 SEGMENT = "16 kb"
 FRAMEWORK_HEAP = 32
@@ -72,17 +72,17 @@ MODULES = (
         )
     ),
 )
-# One thread collects: the heaps are small, and a host's CPU limit counts every thread. Flink's
-# messaging wakes up every 10 ms to see whether a timer is due, twice per process: half of what an
-# idle TaskManager costs (12.9 against 6.1 thousandths of a core). Tuples do not pass there.
+# One garbage-collection thread: heaps are small, and a host's CPU limit counts every thread. By
+# default Flink's messaging checks its timers every 10 ms, twice per process, which is half of an
+# idle TaskManager's CPU use (12.9 against 6.1 thousandths of a core). Tuples do not pass there.
 COMMON_OPTIONS = (
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",
     "-Xss512k",
     "-Dpekko.scheduler.tick-duration=100ms",
 )
-# Optimised code does a join's work with less CPU, but making it takes seconds of a whole core and
-# 30 MB: not for part of a core, nor for processes that tuples do not pass.
+# Optimised code needs less CPU for a join, but compiling it takes seconds of a whole core and
+# 30 MB: not on less than one core, nor for processes that no tuples pass.
 QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
 TASK_MANAGER_MAIN = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
 JOB_MANAGER_MAIN = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
@@ -128,7 +128,7 @@ class ClusterConfiguration:
         task_manager_options: added to those of every TaskManager, e.g. the engine home's.
         job_manager_options: added to those of the JobManager.
         extra_jars: on the hosts, absolute; behind Flink's and Nova's on the class path.
-        task_manager: what a TaskManager takes of its host's memory at most, MB.
+        task_manager: most of its host's memory that a TaskManager takes, MB.
         job_manager_heap: heap of the JobManager, MB; jobs that carry their readings need more.
     """
 
@@ -168,7 +168,7 @@ class ClusterConfiguration:
 
     @property
     def rest_url(self) -> str:
-        """Where the cluster answers."""
+        """URL of the JobManager's REST interface."""
         return f"http://{_bracketed(self.coordinator.address)}:{self.rest_port}"
 
     def files(self, node: Node) -> dict[str, str]:
@@ -185,7 +185,7 @@ class ClusterConfiguration:
         write_files(self.files(node), directory)
 
     def coordinator_command(self, node: Node) -> str:
-        """The line of shell that becomes the JobManager.
+        """The shell command that starts the JobManager.
 
         Raises:
             ConfigurationError: for a host that is not the coordinator.
@@ -201,7 +201,7 @@ class ClusterConfiguration:
         return self._command(node, "jobmanager", options, JOB_MANAGER_MAIN)
 
     def task_manager_command(self, node: Node) -> str:
-        """The line of shell that becomes the host's TaskManager."""
+        """The shell command that starts the host's TaskManager."""
         memory = self._memory(node)
         options = [
             "-Xms48m",
@@ -214,7 +214,7 @@ class ClusterConfiguration:
 
     def _command(self, node: Node, process: str, options: Sequence[str], main: str) -> str:
         home, work = str(self.home_path), self.work_directory
-        # The extension comes after what the archives of loaded classes were made with.
+        # Extra jars come last: the archives of loaded classes were made with the others only.
         own = [*(f"{home}/flink/lib/{name}" for name in JARS), f"{home}/{EXTENSION}"]
         jars = [*own, *map(str, self.extra_jars)]
         common = list(COMMON_OPTIONS)
@@ -245,17 +245,17 @@ class ClusterConfiguration:
         """A TaskManager's memory on a host.
 
         Raises:
-            ConfigurationError: naming the host that is too small, and what it would need.
+            ConfigurationError: naming the host that is too small, and the memory it needs.
         """
         coordinator = node.role == COORDINATOR
         network = COORDINATOR_NETWORK if coordinator else NETWORK
         most = self.task_manager
-        if node.memory is None:  # no more than usual
+        if node.memory is None:  # no more than the default
             most = min(most, TASK_MANAGER)
-        wanted = most - NETWORK + network
+        requested = most - NETWORK + network
         others = RESERVE + (MANAGER_OTHERS + self.job_manager_heap if coordinator else 0)
         fixed = METASPACE + OVERHEAD + DIRECT + network
-        process = wanted if node.memory is None else min(wanted, node.memory // MB - others)
+        process = requested if node.memory is None else min(requested, node.memory // MB - others)
         if process - fixed < LEAST_HEAP:
             what = "a JobManager and a TaskManager" if coordinator else "a TaskManager"
             raise ConfigurationError(
@@ -282,25 +282,25 @@ class ClusterConfiguration:
             "rest.port": self.rest_port,
             "rest.bind-port": str(self.rest_port),
             "rest.bind-address": master,
-            # Jobs come from clients, not from pages: neither Flink's own nor other people's.
+            # Jobs come from clients only, not from web pages, whether Flink's own or others.
             "web.submit.enable": "false",
             "web.cancel.enable": "false",
             "web.rescale.enable": "false",
             "web.access-control-allow-origin": self.rest_url,
-            # By default REST repeats a job's state for 3 s and its counters for 10 s.
+            # By default REST caches a job's state for 3 s and its counters for 10 s.
             "web.refresh-interval": "200 ms",
             "metrics.fetcher.update-interval": "1 s",
             "metrics.internal.query-service.port": f"{self.metrics_ports}-{self.metrics_ports + 1}",
-            # The JobManager would wait for a name server that may not answer: for each TaskManager
-            # that registers, again where one was killed, and answer nothing for so long.
+            # Otherwise the JobManager looks up the name of each TaskManager that registers, again
+            # after one was killed, and answers nothing until the name server does.
             "jobmanager.retrieve-taskmanager-hostname": "false",
-            # What no TaskManager has room for fails at once, unless the JobManager began less than
-            # this ago, instead of hanging for five minutes.
+            # Once the JobManager has run for this long, a request that no TaskManager has room for
+            # fails at once instead of after five minutes.
             "resourcemanager.standalone.start-up-time": "8 s",
-            # A slot that is there may take long to be handed over where CPUs are busy.
+            # On busy CPUs, handing over a free slot may take long.
             "slot.request.timeout": "45 s",
-            # A killed TaskManager is missed at once, one that hangs or is cut off only by this. On
-            # a busy machine one may be still for many seconds, and nothing is wrong with it.
+            # A killed TaskManager is noticed at once, one that hangs or is cut off only by this.
+            # On a busy machine a healthy one may be silent for many seconds.
             "heartbeat.interval": "3 s",
             "heartbeat.timeout": "60 s",
             "pekko.ask.timeout": "60 s",
@@ -314,9 +314,9 @@ class ClusterConfiguration:
             "external-resources": resource,
             f"external-resource.{resource}.amount": SLOTS,
             "taskmanager.numberOfTaskSlots": 1,
-            # What is not pinned is spread over all, not put on the first with room.
+            # Unpinned operators are spread over all TaskManagers, not put on the first with room.
             "taskmanager.load-balance.mode": "SLOTS",
-            # An account that slots draw 0.01 from, not a limit.
+            # A budget of which each slot takes 0.01, not a limit.
             "taskmanager.cpu.cores": "100.0",
             "taskmanager.memory.framework.heap.size": f"{FRAMEWORK_HEAP}m",
             "taskmanager.memory.task.heap.size": f"{memory.heap - FRAMEWORK_HEAP}m",
@@ -336,11 +336,11 @@ class ClusterConfiguration:
 
 @dataclass(frozen=True)
 class Memory:
-    """Of a TaskManager, MB.
+    """Memory of a TaskManager, MB.
 
     Attributes:
         heap: Java's heap.
-        network: buffers for tuples on their way.
+        network: network buffers.
     """
 
     heap: int

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from nova_flink.rest import Rest
 
 
-def state_of(told: str) -> str:
-    """What Flink calls a job's state, in the words of hand-overs."""
-    if told == "FINISHED":
+def state_of(flink_state: str) -> str:
+    """The state of `nova_engines.handover` for Flink's state of a job."""
+    if flink_state == "FINISHED":
         return FINISHED
-    return FAILED if told in ENDED else RUNNING
+    return FAILED if flink_state in ENDED else RUNNING
 
 
 class FlinkJobs:
@@ -32,14 +32,14 @@ class FlinkJobs:
         self._rest = rest
 
     def state(self, job: ControlledJob) -> str:
-        """As Flink tells it."""
+        """As Flink reports it."""
         return state_of(str(self._rest.job(job.job)["state"]))
 
     def cancel(self, job: ControlledJob) -> None:
-        """Have Flink cancel it."""
+        """Cancel the job if it runs."""
         if self.state(job) == RUNNING:
             self._rest.cancel(job.job)
 
     def wait_ended(self, job: ControlledJob, timeout_s: float) -> str:
-        """Ask until it has."""
+        """Poll until the job has ended."""
         return state_of(self._rest.wait_ended(job.job, timeout_s))

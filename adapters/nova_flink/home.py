@@ -1,8 +1,8 @@
-"""The engine home: Flink with an environment of its own, made once and shared by everything.
+"""The engine home: Flink in an environment of its own, made once and shared by everything.
 
-Flink's and PySpark's requirements cannot meet in one environment, and Flink needs nothing of its
-Python UDF stack to run joins; so a home holds pip's own wheels, without what they ask for beyond
-the client, in a virtual environment beside everything else.
+The requirements of Flink and PySpark conflict, and joins need nothing of Flink's Python UDF stack.
+So a home is a separate virtual environment with pip's own wheels, without dependencies that the
+client does not need.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nova_core.errors import NovaError
 from nova_engines.installing import EngineError, Progress, engines_directory, java, locked
 
 VERSION = "2.3.0"
-# With the hashes of all that pip may take, and how they are renewed.
+# Holds the hashes of all wheels that pip may install, and says how to renew them.
 REQUIREMENTS = "flink-requirements.txt"
 # flink-dist comes last, as in Flink's own scripts.
 JARS = (
@@ -93,16 +93,16 @@ class FlinkHome:
 
     @property
     def class_data(self) -> dict[str, Path]:
-        """Archives of loaded classes that can be used, by process: less work for every start.
+        """Usable archives of loaded classes, by process; they make every start cheaper.
 
-        Java refuses one that is older than a jar it was made with.
+        Java refuses an archive that is older than a jar it was made with.
         """
         jar = self.extension_jar
         newest = jar.stat().st_mtime if jar.is_file() else 0.0
-        made = {name: self.path / f"{name}.jsa" for name in PROCESSES}
+        archives = {name: self.path / f"{name}.jsa" for name in PROCESSES}
         return {
             name: path
-            for name, path in made.items()
+            for name, path in archives.items()
             if path.is_file() and path.stat().st_mtime >= newest
         }
 
@@ -127,7 +127,7 @@ class FlinkHome:
 
     @property
     def installed(self) -> bool:
-        """Whether an installation ended here, with what this version of Nova asks for."""
+        """Whether an installation with the requirements of this version of Nova is complete."""
         try:
             stamp = json.loads((self.path / STAMP).read_text())
         except (OSError, ValueError):
@@ -135,10 +135,10 @@ class FlinkHome:
         return bool(stamp == self._stamp()) and self.python.exists() and self.flink.is_dir()
 
     def check(self) -> None:
-        """Return when the home can be used.
+        """Check that the home can be used.
 
         Raises:
-            EngineError: when it is not there, incomplete, or of another version.
+            EngineError: when it is absent, incomplete, or of another version.
         """
         if self.installed:
             return
@@ -146,13 +146,13 @@ class FlinkHome:
         raise EngineError(f"Flink {VERSION} {what} at {self.path}: {HINT}")
 
     def install(self, progress: Progress = lambda message: None) -> None:
-        """Make the home, unless it is there already; about 385 MB on disk.
+        """Make the home, unless it exists; about 385 MB on disk.
 
-        An interrupted installation is noticed by its missing stamp and made anew. Two at once
-        wait for one another.
+        An interrupted installation lacks the stamp and is repeated. Concurrent installations wait
+        for each other.
 
         Args:
-            progress: is told what is being done, one line at a time.
+            progress: called with each step, as a line of text.
 
         Raises:
             EngineError: without a Python or Java that Flink can use, or when pip fails.
@@ -177,11 +177,11 @@ class FlinkHome:
         pip = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         with as_file(files("nova_flink") / REQUIREMENTS) as file:
             _run([*pip, "--no-deps", "--require-hashes", "--requirement", str(file)])
-        found = next(iter(self.path.glob("lib/python3*/site-packages/pyflink")), None)
-        missing = [n for n in JARS if found is None or not (found / "lib" / n).is_file()]
-        if found is None or missing:
+        package = next(iter(self.path.glob("lib/python3*/site-packages/pyflink")), None)
+        missing = [n for n in JARS if package is None or not (package / "lib" / n).is_file()]
+        if package is None or missing:
             raise EngineError(f"pip's Flink {VERSION} lacks {missing[0]}")
-        self.flink.symlink_to(found.relative_to(self.path))
+        self.flink.symlink_to(package.relative_to(self.path))
         temporary = self.path / f"{STAMP}.new"
         temporary.write_text(json.dumps(self._stamp(), indent=1))
         temporary.replace(self.path / STAMP)
@@ -209,18 +209,18 @@ def _python() -> str:
     if sys.version_info[:2] in PYTHONS:
         return sys.executable
     for major, minor in PYTHONS:
-        found = shutil.which(f"python{major}.{minor}")
-        if found is not None:
-            return found
+        program = shutil.which(f"python{major}.{minor}")
+        if program is not None:
+            return program
     names = " or ".join(f"{major}.{minor}" for major, minor in PYTHONS)
     raise EngineError(f"Flink {VERSION} needs Python {names}, which is not on this machine")
 
 
 def _run(command: list[str]) -> None:
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    if told.returncode:
-        lines = (told.stderr.strip() or told.stdout.strip() or "no output").splitlines()
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if completed.returncode:
+        lines = (completed.stderr.strip() or completed.stdout.strip() or "no output").splitlines()
         last = lines[-1]
-        if "Expected sha256" in told.stderr:
+        if "Expected sha256" in completed.stderr:
             last = "not what was checked: " + " ".join(line.strip() for line in lines[-3:])
         raise EngineError(f"{' '.join(command[:4])} failed: {last}")

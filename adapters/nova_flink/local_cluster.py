@@ -21,8 +21,8 @@ START_S = 120.0
 class LocalCluster(LocalProcesses):
     """A JobManager, and a TaskManager for every node, as processes of this machine.
 
-    As a context manager it starts on entry and ends what it started on exit. Given the same
-    ``directory``, nothing of an earlier cluster is used again.
+    As a context manager it starts on entry and ends what it started on exit. It reuses nothing of
+    an earlier cluster in the same ``directory``.
 
     Args:
         home: the engine home; must be installed.
@@ -30,14 +30,14 @@ class LocalCluster(LocalProcesses):
         directory: for configuration, logs and temporary files: a subdirectory for every node.
         settings: configuration keys of Flink, added or replaced.
         task_manager_options: of Java; None takes the home's (its archive of loaded classes), and
-            the compiler that makes all of them start soon on a small machine.
+            the quick compiler, with which all of them start soon on a small machine.
         job_manager_options: of Java; None takes the home's.
         extra_jars: added to every process's class path.
         start_timeout_s: until all TaskManagers must have registered.
         stop_timeout_s: until processes that do not end are killed.
 
     Attributes:
-        configuration: what the nodes were configured with; its work directory is the first's.
+        configuration: of the nodes; its work directory is the first node's.
         rest: the cluster's REST interface.
         processes: running ones by name: ``jobmanager`` and a node's name for its TaskManager.
     """

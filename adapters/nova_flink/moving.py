@@ -1,4 +1,4 @@
-"""Moves a job of anybody's to another placement, with its state: stop, pin anew, restore."""
+"""Moves any user's job to another placement, with its state: stop, pin again, restore."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ RUNNING = ("RUNNING", "FINISHED")
 
 @dataclass(frozen=True)
 class Moved:
-    """What came of it.
+    """The result of a move.
 
     Attributes:
-        job: id of the job that runs now.
-        savepoint: what it went on from.
-        pause_s: from asking the old one to stop until all of the new one ran.
-        found: where it runs.
+        job: id of the new job.
+        savepoint: path of the savepoint that it was restored from.
+        pause_s: from the request to stop the old job until all parts of the new one ran.
+        found: where its parts run.
     """
 
     job: str
@@ -63,19 +63,19 @@ def move(
         command: what submitted it, e.g. ``flink run -d job.jar``; Flink's configuration
             (``FLINK_CONF_DIR``, else ``FLINK_HOME/conf``) is given to it with the plan and the
             savepoint added.
-        savepoints: directory all processes of the cluster can write; the cluster's own without.
-        progress: told what is done.
+        savepoints: directory that all processes of the cluster can write; None is the cluster's.
+        progress: called with each step, as a line of text.
         timeout_s: until the new job must run.
 
     Raises:
-        NovaError: where something is missing: the job runs on then; or when the job cannot be
-            submitted again: the line says from which savepoint it can go on.
+        NovaError: when something is missing (the job keeps running), or the job cannot be
+            submitted again (the message names the savepoint to restore it from).
     """
     own_jobs.parts(rest, job_id)
     _check_nodes(rest, plan)
     configured = _configuration()
     known = set(rest.jobs())
-    # Flink takes a savepoint of what runs, not of what still starts.
+    # Flink takes savepoints of running jobs only, not of starting ones.
     _await_running(rest, job_id, timeout_s)
     progress(f"stopping job {job_id} with a savepoint")
     begin = time.monotonic()
@@ -92,13 +92,13 @@ def move(
 
 
 def _check_nodes(rest: Rest, plan: Path) -> None:
-    """Refuse a plan with nodes that the cluster has not, before anything is stopped."""
+    """Refuse a plan with nodes that the cluster lacks, before anything is stopped."""
     import json
 
     try:
         document = json.loads(plan.read_text("utf-8"))
-        wanted = {str(row["node"]) for row in document["instances"]}
-        wanted |= {str(edge[end]) for edge in document["edges"] for end in ("from", "to")}
+        required = {str(row["node"]) for row in document["instances"]}
+        required |= {str(edge[end]) for edge in document["edges"] for end in ("from", "to")}
     except OSError as error:
         raise NovaError(f"{plan}: {error.strerror}") from error
     except (ValueError, TypeError, KeyError) as error:
@@ -106,8 +106,8 @@ def _check_nodes(rest: Rest, plan: Path) -> None:
             f"{plan}: not a plan as JSON with instances and edges; write it with "
             "`nova plan -o FILE.json`"
         ) from error
-    there = set(own_jobs.nodes_of(rest.task_managers()).values())
-    missing = sorted(wanted - there)
+    offered = set(own_jobs.nodes_of(rest.task_managers()).values())
+    missing = sorted(required - offered)
     if missing:
         raise NovaError(
             f"{plan}: node {missing[0]}: no TaskManager of {rest.url} offers its external resource"
@@ -131,7 +131,7 @@ def configured(text: str, settings: Mapping[str, str]) -> str:
     """Flink's YAML with some settings replaced or added.
 
     Raises:
-        NovaError: for what is no YAML of Flink's.
+        NovaError: for text that is no configuration of Flink.
     """
     try:
         document = yaml.safe_load(text) or {}
@@ -146,7 +146,7 @@ def configured(text: str, settings: Mapping[str, str]) -> str:
 
 
 def _remove(document: dict[Any, Any], key: str) -> None:
-    """Take a key out, written in one piece or nested in any way."""
+    """Remove a key, whether written flat or nested in any way."""
     document.pop(key, None)
     for first in list(document):
         if isinstance(first, str) and key.startswith(f"{first}."):
@@ -177,7 +177,7 @@ def _submit(
         }
         file.write_text(configured(file.read_text("utf-8"), settings), "utf-8")
         try:
-            done = subprocess.run(
+            completed = subprocess.run(
                 list(command),
                 env={**os.environ, "FLINK_CONF_DIR": str(directory)},
                 stdin=subprocess.DEVNULL,
@@ -191,17 +191,19 @@ def _submit(
             raise NovaError(f"{command[0]}: {error.strerror}") from error
         except subprocess.TimeoutExpired as error:
             raise NovaError(f"{command[0]}: does not end within {timeout_s:g} s") from error
-    told = f"{done.stdout}\n{done.stderr}"
-    # Not every client tells the id of what it has submitted.
-    new = [one for one in _ID.findall(told) if one not in known] or sorted(set(rest.jobs()) - known)
-    if done.returncode or not new:
-        raise NovaError(f"{command[0]}: has submitted no job: {_said(told)}")
+    output = f"{completed.stdout}\n{completed.stderr}"
+    # Not every client prints the id of the job that it submitted.
+    new = [one for one in _ID.findall(output) if one not in known] or sorted(
+        set(rest.jobs()) - known
+    )
+    if completed.returncode or not new:
+        raise NovaError(f"{command[0]}: has submitted no job: {_excerpt(output)}")
     return str(new[-1])
 
 
-def _said(told: str) -> str:
-    """What a person should read of a client's output."""
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
+def _excerpt(output: str) -> str:
+    """The line of a client's output that explains its failure."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     causes = [line for line in lines if "Refusal: " in line or line.startswith("Caused by: ")]
     return (causes or lines or ["it says nothing"])[-1][-QUOTED:]
 

@@ -1,4 +1,4 @@
-"""How nodes are called inside Flink (standard library only: also used in users' environments)."""
+"""Names of nodes inside Flink (standard library only: also used in users' environments)."""
 
 from __future__ import annotations
 

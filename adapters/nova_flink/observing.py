@@ -1,4 +1,4 @@
-"""The rates of a running job, as a problem wants them: measured by Flink, operator by operator."""
+"""Measures a running job's rates for a problem, operator by operator, with Flink's metrics."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from nova_core.errors import NovaError
 from nova_flink.own_jobs import MARK, parts
 from nova_flink.rest import SETTLE_S, FlinkError, Rest
 
-# `nova.flink.plugin.ProblemWriter` marks so what is no operator of the job.
+# `nova.flink.plugin.ProblemWriter` marks operators with it that the job does not have.
 MADE = "~"
 OUT, IN = "numRecordsOut", "numRecordsIn"
-# A problem's rates are above 0; what nothing passes counts as this, tuples/s.
+# A problem's rates are above 0; a rate of 0 becomes this, tuples/s.
 LEAST = 0.001
-# How long a job that has just begun, or a busy JobManager, may take to tell figures.
+# How long a job that has just begun, or a busy JobManager, may take to report metrics.
 PATIENCE_S = 20.0
 _SIGNS = re.compile(r"[^A-Za-z0-9]")
 
@@ -42,22 +42,22 @@ def observe(
     job_id: str,
     problem: Mapping[str, Any],
     seconds: float,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda passed, total: None,
 ) -> dict[str, Any]:
-    """A job's problem with the rates that the running job has.
+    """A job's problem with the measured rates of the running job.
 
     Args:
         rest: of the job's cluster.
         job_id: of the job, which was submitted with ``execution.target: nova``.
         problem: as the plug-in has written it (``nova.problem-file``) when it was submitted.
-        seconds: how long is looked.
-        progress: told seconds done and in all.
+        seconds: how long to measure.
+        progress: called with the seconds passed and the total.
 
     Returns:
-        The document with other rates of sources and operators.
+        The document with measured rates of sources and operators.
 
     Raises:
-        FlinkError: for a job that is none of the plug-in's, does not run, or tells no figures.
+        FlinkError: for a job that did not pass the plug-in, does not run, or reports no metrics.
         NovaError: for a problem of another job.
     """
     sources = {str(one["id"]): one for one in problem.get("sources", ())}
@@ -78,9 +78,9 @@ def observe(
 
 
 def _ends(rest: Rest, job_id: str) -> dict[str, _Ends]:
-    """Where each step ends; operators stand in Flink's names of a vertex in the order of marks."""
+    """Where each step ends; Flink's name of a vertex lists its operators in the order of marks."""
     marked = {part.vertex: part for part in parts(rest, job_id)}
-    found = {}
+    ends = {}
     for node in rest.job(job_id)["plan"]["nodes"]:
         vertex = str(node["id"])
         steps = [mark["id"] for mark in MARK.finditer(str(node["description"]))]
@@ -94,14 +94,14 @@ def _ends(rest: Rest, job_id: str) -> dict[str, _Ends]:
         for name, step in zip(operators, steps, strict=True):
             metric = known.get(_plain(f"{name}.{OUT}"))
             if metric is not None:
-                found[step] = _Ends(vertex, metric)
+                ends[step] = _Ends(vertex, metric)
             else:
-                found.setdefault(step, _Ends(vertex, ""))
-    return found
+                ends.setdefault(step, _Ends(vertex, ""))
+    return ends
 
 
 def _metrics(rest: Rest, job_id: str, vertex: str) -> dict[str, str]:
-    """Flink's names of what operators of a vertex emit, by what is left of them without signs."""
+    """Flink's names of the output metrics of a vertex's operators, by their `_plain` names."""
     path = f"/jobs/{job_id}/vertices/{vertex}/subtasks/metrics"
     listed = _fetched(rest, path, lambda rows: any(name.endswith(f".{OUT}") for name in rows))
     return {_plain(one): one for one in listed if one.endswith(f".{OUT}")}
@@ -110,9 +110,9 @@ def _metrics(rest: Rest, job_id: str, vertex: str) -> dict[str, str]:
 def _fetched(
     rest: Rest, path: str, enough: Callable[[Mapping[str, Mapping[str, Any]]], bool]
 ) -> dict[str, Mapping[str, Any]]:
-    """Metrics by name, once the JobManager has fetched them, or what there is after `PATIENCE_S`.
+    """Metrics by name, once enough are fetched, or those that are after `PATIENCE_S`.
 
-    Being asked only makes the JobManager fetch them; it answers what it fetched before.
+    A request makes the JobManager fetch metrics; it answers with those fetched before.
     """
     rest.get(path)
     until = time.monotonic() + PATIENCE_S
@@ -124,7 +124,7 @@ def _fetched(
 
 
 def _plain(name: str) -> str:
-    """Flink writes signs as _ in names of metrics, and cuts long names."""
+    """A metric's name without signs and cut: Flink writes signs as _ and cuts long names."""
     operator, _, metric = name.rpartition(".")
     return f"{_SIGNS.sub('', operator)[:60]}.{metric}"
 
@@ -150,32 +150,32 @@ def _rates(
 
 def _counts(rest: Rest, job_id: str, ends: Mapping[str, _Ends]) -> dict[str, float]:
     """Tuples each step has emitted since the job began."""
-    found: dict[str, float] = {}
+    counts: dict[str, float] = {}
     for vertex in {one.vertex for one in ends.values()}:
         steps = {step: one.metric for step, one in ends.items() if one.vertex == vertex}
         metrics = {one for one in steps.values() if one}
         if metrics:
-            told = _sums(rest, f"/jobs/{job_id}/vertices/{vertex}/subtasks/metrics", metrics)
-            found |= {step: told[metric] for step, metric in steps.items() if metric in told}
-    return found
+            sums = _sums(rest, f"/jobs/{job_id}/vertices/{vertex}/subtasks/metrics", metrics)
+            counts |= {step: sums[metric] for step, metric in steps.items() if metric in sums}
+    return counts
 
 
 def _sums(rest: Rest, path: str, metrics: Set[str]) -> dict[str, float]:
-    """Sums over a vertex's subtasks, of the metrics that are told."""
+    """Sums over a vertex's subtasks, of the metrics that Flink reports."""
 
     def numbers(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-        told = {name: float(row["sum"]) for name, row in rows.items()}
-        return {name: value for name, value in told.items() if not math.isnan(value)}
+        values = {name: float(row["sum"]) for name, row in rows.items()}
+        return {name: value for name, value in values.items() if not math.isnan(value)}
 
-    asked = ",".join(urllib.parse.quote(name) for name in sorted(metrics))
-    path = f"{path}?get={asked}&agg=sum"
+    requested = ",".join(urllib.parse.quote(name) for name in sorted(metrics))
+    path = f"{path}?get={requested}&agg=sum"
     return numbers(_fetched(rest, path, lambda rows: metrics <= numbers(rows).keys()))
 
 
 def _with(problem: Mapping[str, Any], rates: Mapping[str, float]) -> dict[str, Any]:
     def known(step: str) -> float:
         if step not in rates:
-            raise FlinkError(f"Flink tells no figures of {step}; is it observed too early?")
+            raise FlinkError(f"Flink reports no metrics of {step}; is it observed too early?")
         return rates[step]
 
     sources = [one | {"rate": known(str(one["id"]))} for one in problem["sources"]]
@@ -186,7 +186,7 @@ def _with(problem: Mapping[str, Any], rates: Mapping[str, float]) -> dict[str, A
         for one in query["operators"]:
             name, inputs = str(one["id"]), _inputs(one)
             before = [emitted[each] for each in inputs]
-            # What only gathers inputs passes all of them on.
+            # An operator that only gathers its inputs emits all of them.
             emitted[name] = sum(before) if MADE in name else known(name)
             operators.append(one | _figures(one, before, emitted[name]))
         queries.append(query | {"operators": operators})

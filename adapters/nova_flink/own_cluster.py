@@ -1,4 +1,4 @@
-"""TaskManagers of anybody's cluster as nodes of plans: three settings each, or a pod each."""
+"""TaskManagers of a user's cluster as nodes of plans: three settings each, or a pod each."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ RPC, BLOBS, REST = 6123, 6124, 8081
 
 
 def settings(node: str) -> dict[str, str | int]:
-    """What a node's TaskManager is told, beside what it is told already."""
+    """Settings of a node's TaskManager, in addition to its existing ones."""
     resource = names.resource(node)
     return {
         "taskmanager.resource-id": names.task_manager(node),
@@ -74,7 +74,7 @@ def settings(node: str) -> dict[str, str | int]:
 
 
 def write(problem: Problem, directory: Path) -> list[str]:
-    """Write a file for every node of a problem into a directory that is there.
+    """Write files for every node of a problem into an existing directory.
 
     Returns:
         Names of the files.
@@ -85,9 +85,9 @@ def write(problem: Problem, directory: Path) -> list[str]:
     nodes = _nodes(problem)
     written = []
     for node in nodes:
-        told = settings(node)
-        lines = "".join(f"{key}: {value}\n" for key, value in told.items())
-        options = " ".join(f"-D{key}={value}" for key, value in told.items())
+        configuration = settings(node)
+        lines = "".join(f"{key}: {value}\n" for key, value in configuration.items())
+        options = " ".join(f"-D{key}={value}" for key, value in configuration.items())
         for end, text in (("yaml", lines), ("options", f"{options}\n")):
             name = f"{sanitised(node)}.{end}"
             (directory / name).write_text(text, "utf-8")
@@ -117,12 +117,12 @@ def write_kubernetes(
     """Write a StatefulSet for every node of a problem, and a JobManager, into a directory.
 
     Args:
-        problem: has the nodes; a pod is put on the Kubernetes node called like a node's `host`, or
+        problem: has the nodes; a pod runs on the Kubernetes node named like a node's `host`, or
             like the node.
-        directory: is there.
+        directory: an existing one.
         image: of Flink.
         memory: of a TaskManager's process, such as ``1728m``.
-        job_manager: address of one that is there; without, one is written.
+        job_manager: address of an existing one; if empty, one is written.
 
     Returns:
         Names of the files.

@@ -1,8 +1,8 @@
 """Jobs that people submit themselves, pinned by Nova's plug-in (standard library only).
 
-The plug-in writes into every operator's description what it is to the plan and where it shall run;
-Flink's REST interface shows descriptions. So a job is verified by what it carries, whoever started
-it and the cluster.
+The plug-in writes an operator's id in the plan and its node into the operator's description, which
+Flink's REST interface shows. So a job is verified by its descriptions, whoever started it and the
+cluster.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ RESOURCE = "node-"
 
 @dataclass(frozen=True)
 class Part:
-    """What Flink runs as one: operators chained to each other.
+    """A vertex of a job: operators that Flink chains and runs as one.
 
     Attributes:
         vertex: Flink's id.
         title: Flink's name.
-        steps: what it holds of the plan, by id: the node it shall run on, None where unpinned.
+        steps: node of each of the plan's operators in it, by id; None where unpinned.
         inputs: vertices it receives from.
     """
 
@@ -40,7 +40,7 @@ class Part:
 
 
 def find(rest: Rest, job: str) -> str:
-    """The id of a job, given by its id or its name.
+    """The id of a job that is named by its id or its name.
 
     Raises:
         FlinkError: for no such job, or several running ones of that name.
@@ -48,7 +48,7 @@ def find(rest: Rest, job: str) -> str:
     known = rest.jobs()
     if job in known:
         return job
-    called = [one for one, told in known.items() if told["name"] == job]
+    called = [one for one, row in known.items() if row["name"] == job]
     running = [one for one in called if known[one]["state"] not in ENDED]
     if len(running or called) != 1:
         what = "several jobs are called so" if called else "there is no job of that id or name"
@@ -57,25 +57,25 @@ def find(rest: Rest, job: str) -> str:
 
 
 def parts(rest: Rest, job_id: str) -> list[Part]:
-    """What a job consists of.
+    """The parts of a job.
 
     Raises:
         FlinkError: for an unknown job, or one that did not pass the plug-in.
     """
-    told = rest.job(job_id)
-    titles = {str(one["id"]): str(one["name"]) for one in told["vertices"]}
-    found = []
-    for node in told["plan"]["nodes"]:
+    details = rest.job(job_id)
+    titles = {str(one["id"]): str(one["name"]) for one in details["vertices"]}
+    job_parts = []
+    for node in details["plan"]["nodes"]:
         marks = MARK.finditer(str(node.get("description", "")))
         steps = {mark["id"]: original(mark["at"]) if mark["at"] else None for mark in marks}
         inputs = tuple(str(one["id"]) for one in node.get("inputs", ()))
-        found.append(Part(str(node["id"]), titles[str(node["id"])], steps, inputs))
-    if not any(part.steps for part in found):
+        job_parts.append(Part(str(node["id"]), titles[str(node["id"])], steps, inputs))
+    if not any(part.steps for part in job_parts):
         raise FlinkError(
-            f"{rest.url}: job {job_id} does not say what it is to a plan: it was not submitted "
+            f"{rest.url}: job {job_id} has no marks of a plan: it was not submitted "
             "with execution.target: nova"
         )
-    return found
+    return job_parts
 
 
 def verify(rest: Rest, job_id: str) -> Verification:
@@ -89,25 +89,25 @@ def verify(rest: Rest, job_id: str) -> Verification:
     if not nodes:
         raise FlinkError(f"{rest.url}: job {job_id} runs unpinned: there is nothing to verify")
     at = nodes_of(rest.task_managers())
-    found = []
+    placements = []
     for part in held:
         pinned = [step for step, node in part.steps.items() if node is not None]
         for subtask in rest.subtasks(job_id, part.vertex):
             manager = str(subtask.get("taskmanager-id") or "")
             place = None if manager in ("", "(unassigned)") else at.get(manager, manager)
-            found += [(name, place, str(subtask["status"])) for name in pinned or [part.title]]
-    return compare(nodes, found)
+            placements += [(name, place, str(subtask["status"])) for name in pinned or [part.title]]
+    return compare(nodes, placements)
 
 
 def nodes_of(managers: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """The node that each TaskManager stands for, by the external resource it offers."""
-    found = {}
-    for manager, told in managers.items():
+    """The node of each TaskManager, by the external resource it offers."""
+    nodes = {}
+    for manager, details in managers.items():
         offered = [
             one.removeprefix(RESOURCE)
-            for one in told.get("totalResource", {}).get("extendedResources", {})
+            for one in details.get("totalResource", {}).get("extendedResources", {})
             if one.startswith(RESOURCE)
         ]
         node = original(offered[0]) if len(offered) == 1 else names.node_of_task_manager(manager)
-        found[manager] = node or manager
-    return found
+        nodes[manager] = node or manager
+    return nodes

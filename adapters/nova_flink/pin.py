@@ -18,7 +18,7 @@ from nova_core.errors import NovaError
 from nova_flink import names
 
 VERSION = 2  # of plans; nova_core.model.plan_document needs more than pyflink has
-# Flink wants both given; they are drawn from an account and do not limit anything.
+# Flink requires both; they are taken from a budget and limit nothing.
 CPU_CORES, HEAP_MB = 0.01, 1
 # Transformations that become no operator.
 VIRTUAL = ("UnionTransformation", "PartitionTransformation", "SideOutputTransformation")
@@ -52,22 +52,22 @@ def free_group(gateway: Any, operator: str) -> Any:
 def pin(job: Any, plan: str | Path | Mapping[str, Any]) -> dict[str, str]:
     """Pin every operator of a job to the node the plan gives it, and name it after the plan.
 
-    Sources are found by their names, which are the plan's source ids; what has one source runs on
-    its node. The first operator that two or more sources reach is a join: it runs on the node of
-    the pair's instance. A pair that is cut has a join for each instance, with the instance's id in
-    its name. Everything behind a join runs on the sink's node.
+    Sources are found by their names, which are the plan's source ids; an operator with one source
+    runs on the source's node. The first operator that two or more sources reach is a join: it runs
+    on the node of the pair's instance. A pair that is cut has a join for each instance, with the
+    instance's id in its name. Everything behind a join runs on the sink's node.
 
     Args:
-        job: a StreamExecutionEnvironment all of whose sinks are there, a StatementSet (which is
-            attached to its environment, to be executed from there), or a DataStream (only what it
-            is made from is pinned; Flink puts what follows it on the same node).
+        job: a StreamExecutionEnvironment with all its sinks, a StatementSet (which is attached to
+            its environment, to be executed from there), or a DataStream (it and its inputs are
+            pinned; Flink puts what follows it on the same node).
         plan: path of a plan as JSON, or its content.
 
     Returns:
         Node of every operator, by its name.
 
     Raises:
-        PinError: for operators the plan has not, or the job has not; nothing is pinned then.
+        PinError: for operators that the plan or the job lacks; nothing is pinned then.
     """
     expected = _Expected.of(plan)
     matching = _Matching(expected)
@@ -142,21 +142,21 @@ class _Expected:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        found = json.loads(path.read_text("utf-8"))
+        document = json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise PinError(f"{path}: {error.strerror}") from error
     except ValueError as error:
         raise PinError(f"{path}: not JSON: {error}") from error
-    if not isinstance(found, dict) or "nova_plan" not in found:
+    if not isinstance(document, dict) or "nova_plan" not in document:
         raise PinError(f"{path}: nova_plan is missing: this is no plan")
-    if found["nova_plan"] != VERSION or "rewriting" in found:
+    if document["nova_plan"] != VERSION or "rewriting" in document:
         what = "a plan of joins of pairs"
         raise PinError(f"{path}: {what} in format version {VERSION} is needed")
-    return found
+    return document
 
 
 def _roots(job: Any) -> list[Any]:
-    """What a job ends in."""
+    """A job's last transformations."""
     if hasattr(job, "_j_statement_set"):
         job.attach_as_datastream()
         return list(job._t_env._j_tenv.execEnv().getTransformations())
@@ -171,7 +171,7 @@ def _roots(job: Any) -> list[Any]:
 
 
 def _inputs_first(root: Any, seen: dict[int, Any]) -> Iterator[Any]:
-    """A transformation and all it is made from, in the order tuples pass them."""
+    """A transformation and all its inputs, in the order in which tuples pass them."""
     stack = [(root, False)]
     while stack:
         one, ready = stack.pop()
@@ -185,16 +185,16 @@ def _inputs_first(root: Any, seen: dict[int, Any]) -> Iterator[Any]:
 
 @dataclass
 class _Matching:
-    """Which operator of the job is which of the plan's.
+    """Matches the operators of a job with those of the plan.
 
     Attributes:
-        expected: of the plan.
+        expected: by the plan.
         seen: transformations by id.
         node: where each runs.
         name: of those that the plan names.
         sources: ids of the sources that reach each.
         sink: of those behind a join: the node of the sink.
-        found: ids of instances.
+        matched: ids of instances that the job has.
     """
 
     expected: _Expected
@@ -203,10 +203,10 @@ class _Matching:
     name: dict[int, str] = field(default_factory=dict)
     sources: dict[int, frozenset[str]] = field(default_factory=dict)
     sink: dict[int, str] = field(default_factory=dict)
-    found: set[str] = field(default_factory=set)
+    matched: set[str] = field(default_factory=set)
 
     def visit(self, one: Any) -> None:
-        """Place one transformation; its inputs are placed."""
+        """Place one transformation whose inputs are placed."""
         me, inputs = one.getId(), [each.getId() for each in one.getInputs()]
         if not inputs:
             source = self.source_called(str(one.getName()))
@@ -229,14 +229,14 @@ class _Matching:
             self.join(one)
 
     def source_called(self, name: str) -> str:
-        """The plan's source that an operator's name means."""
+        """The plan's source that an operator's name refers to."""
         words = {_folded(word) for word in re.findall(r"[\w.-]+", name)} | {_folded(name)}
         known = self.expected.sources
         matches = [source for source in known if _folded(source) in words]
         if len(matches) != 1:
-            said = f"means {' or '.join(matches)}" if matches else "is not in the plan"
+            reason = f"means {' or '.join(matches)}" if matches else "is not in the plan"
             raise PinError(
-                f"{self.expected.where}: the job's source {name!r} {said}; "
+                f"{self.expected.where}: the job's source {name!r} {reason}; "
                 f"the plan's sources are {', '.join(known)}"
             )
         return matches[0]
@@ -266,18 +266,18 @@ class _Matching:
                 f"{', '.join(each.id for each in instances)}, with that in its name"
             )
         for each in instances:
-            if each.id in self.found:
+            if each.id in self.matched:
                 raise PinError(f"{self.expected.where}: the job has {each.id} twice")
-            self.found.add(each.id)
+            self.matched.add(each.id)
         self.node[one.getId()] = nodes.pop()
         self.name[one.getId()] = "join " + " + ".join(each.id for each in instances)
         self.sink[one.getId()] = instances[0].sink
 
     def complete(self) -> None:
         """Refuse a job that lacks something."""
-        there = frozenset().union(*self.sources.values()) if self.sources else frozenset()
-        lacking = [f"source {one}" for one in self.expected.sources if one not in there]
-        lacking += [f"join {e.id}" for e in self.expected.instances if e.id not in self.found]
+        present = frozenset().union(*self.sources.values()) if self.sources else frozenset()
+        lacking = [f"source {one}" for one in self.expected.sources if one not in present]
+        lacking += [f"join {e.id}" for e in self.expected.instances if e.id not in self.matched]
         if lacking:
             raise PinError(f"{self.expected.where}: the job lacks {', '.join(lacking)}")
 

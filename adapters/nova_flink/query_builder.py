@@ -27,11 +27,11 @@ SETTINGS = {
     "parallelism.default": "1",
     "rest.retry.max-attempts": "3",
     "execution.runtime-mode": "STREAMING",
-    # Tuples leave with watermarks.
+    # Watermarks flush the buffers.
     "execution.buffer-timeout.enabled": "true",
     "execution.buffer-timeout.interval": "100 ms",
     "pipeline.auto-watermark-interval": "0 ms",
-    # No operator here keeps or changes what it hands on.
+    # No operator here keeps or changes the tuples that it emits.
     "pipeline.object-reuse": "true",
     "pipeline.generic-types": "false",
 }
@@ -97,12 +97,12 @@ class _Job:
         return self.environment.addSource(function, one.name, self.java.FlinkRow.type())
 
     def step(self, one: Operator) -> Any:
-        """What is done to every tuple alone."""
-        condition = made = cut = None
+        """An operator on single tuples: a filter, a projection or a cut."""
+        condition = projection = cut = None
         if one.kind == FILTER:
             condition = self.program(one.programs[0])
         elif one.kind == PROJECT:
-            made = self.programs(one.programs)
+            projection = self.programs(one.programs)
         else:
             values = [self.array(self.gateway.jvm.String, values) for values, _, _ in one.hot]
             cut = self.shared.Cut(
@@ -115,7 +115,9 @@ class _Job:
                 self.doubles([end for _, _, end in one.hot]),
                 float(one.others),
             )
-        return self.transform(one, self.java.StepOperator(self.shared.Step(condition, made, cut)))
+        return self.transform(
+            one, self.java.StepOperator(self.shared.Step(condition, projection, cut))
+        )
 
     def gather(self, one: Operator) -> Any:
         """An instance of a join or an aggregate."""
@@ -141,7 +143,7 @@ class _Job:
         )
 
     def sink(self, one: Operator) -> Any:
-        """Where a query's results arrive."""
+        """A sink that writes a query's results."""
         return self.input(one).addSink(self.java.RowSink(self.files[one.name]))
 
     def transform(self, one: Operator, operator: Any) -> Any:
@@ -149,7 +151,7 @@ class _Job:
         return self.input(one).transform(one.name, self.java.FlinkRow.type(), operator)
 
     def input(self, one: Operator) -> Any:
-        """All that some operators send, as one stream."""
+        """The union of the outputs that an operator receives."""
         if not one.inputs:
             raise NovaError(f"{one.name}: receives nothing")
         first, *others = (self.streams[name] for name in one.inputs)
@@ -159,31 +161,31 @@ class _Job:
         return first.union(self.array(stream, others))
 
     def program(self, tokens: Sequence[str]) -> Any:
-        """An expression."""
+        """A Java program for an expression."""
         return self.shared.Program(self.array(self.gateway.jvm.String, tokens))
 
     def programs(self, several: Sequence[Sequence[str]]) -> Any:
-        """Several."""
+        """A Java array of programs."""
         return self.array(self.shared.Program, [self.program(one) for one in several])
 
     def doubles(self, values: Sequence[float]) -> Any:
-        """An array of Java's."""
+        """A Java array of doubles."""
         return self.array(self.gateway.jvm.double, [float(value) for value in values])
 
     def ints(self, values: Sequence[int]) -> Any:
-        """An array of Java's."""
+        """A Java array of ints."""
         return self.array(self.gateway.jvm.int, values)
 
     def arrays(self, kind: Any, arrays: Sequence[Any]) -> Any:
-        """An array of arrays of Java's."""
-        made = self.gateway.new_array(kind, len(arrays), 0)
+        """A Java array of arrays."""
+        nested = self.gateway.new_array(kind, len(arrays), 0)
         for number, one in enumerate(arrays):
-            made[number] = one
-        return made
+            nested[number] = one
+        return nested
 
     def array(self, kind: Any, values: Sequence[Any]) -> Any:
-        """An array of Java's."""
-        made = self.gateway.new_array(kind, len(values))
+        """A Java array."""
+        array = self.gateway.new_array(kind, len(values))
         for number, value in enumerate(values):
-            made[number] = value
-        return made
+            array[number] = value
+        return array

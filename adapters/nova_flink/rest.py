@@ -26,22 +26,22 @@ COUNTERS = (
     "accumulateBusyTimeMs",
     "accumulateBackPressuredTimeMs",
 )
-# States a job does not leave.
-# What a source of Flink's connector for Kafka tells of a partition.
+# A source's metric for a partition, of Flink's connector for Kafka.
 OFFSET = re.compile(r"\.topic\.(?P<topic>.+)\.partition\.(?P<partition>\d+)\.currentOffset$")
+# States a job does not leave.
 ENDED = ("FINISHED", "CANCELED", "FAILED")
 
 
 class FlinkError(NovaError):
-    """Flink does not answer, or its answer is no."""
+    """Flink does not answer, or refuses."""
 
 
 @dataclass(frozen=True)
 class Counters:
     """What a vertex has done since it started, summed over its subtasks.
 
-    Rates Flink itself gives lag by many seconds: use differences of these. Until the JobManager
-    has fetched a vertex's metrics for the first time, they are None.
+    Flink's own rates lag by many seconds: use differences of these counters. They are None until
+    the JobManager has fetched a vertex's metrics for the first time.
 
     Attributes:
         records_in: tuples received.
@@ -89,12 +89,12 @@ class Rest:
     def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
         self.url = url.rstrip("/")
         self.timeout_s = timeout_s
-        # Hosts of a cluster are near: no proxy stands between.
+        # Hosts of a cluster are near and reached without a proxy.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     @classmethod
     def at(cls, address: str) -> Rest:
-        """The one that people name by its URL, or by HOST:PORT."""
+        """The cluster at a URL or HOST:PORT."""
         return cls(address if "://" in address else f"http://{address}")
 
     def get(self, path: str) -> Any:
@@ -151,85 +151,85 @@ class Rest:
     def exceptions(self, job_id: str) -> list[str]:
         """First lines of what went wrong in a job, the last failure first, causes after it."""
         history = self.get(f"/jobs/{job_id}/exceptions").get("exceptionHistory", {})
-        found: dict[str, None] = {}
+        reasons: dict[str, None] = {}
         for entry in history.get("entries", ()):
             for line in str(entry.get("stacktrace", "")).splitlines():
                 if line and not line.startswith(("\t", " ")) and not line.startswith("\t..."):
-                    found[line.removeprefix("Caused by: ")] = None
-        return list(found)
+                    reasons[line.removeprefix("Caused by: ")] = None
+        return list(reasons)
 
     def accumulators(self, job_id: str) -> dict[str, str]:
         """A job's accumulators, merged over its subtasks; exact once it has ended."""
-        found = self.get(f"/jobs/{job_id}/accumulators")["user-task-accumulators"]
-        return {str(one["name"]): str(one["value"]) for one in found}
+        rows = self.get(f"/jobs/{job_id}/accumulators")["user-task-accumulators"]
+        return {str(one["name"]): str(one["value"]) for one in rows}
 
     def counters(self, job_id: str) -> dict[str, Counters]:
         """Counters of every vertex of a job, by vertex name; takes `SETTLE_S`.
 
         They are at most `SETTLE_S` and the cluster's ``metrics.fetcher.update-interval`` old.
         """
-        # Being asked only makes the JobManager fetch them; it answers what it fetched before.
+        # The first request makes the JobManager fetch them; it answers with those fetched before.
         self._counters(job_id)
         time.sleep(SETTLE_S)
         return self._counters(job_id)
 
     def _counters(self, job_id: str) -> dict[str, Counters]:
-        found = {}
+        counters = {}
         for vertex in self.job(job_id)["vertices"]:
             path = f"/jobs/{job_id}/vertices/{vertex['id']}/subtasks/metrics"
             rows = self.get(f"{path}?get={','.join(COUNTERS)}&agg=sum")
             values = {row["id"]: _whole(row) for row in rows}
-            found[str(vertex["name"])] = Counters(*(values.get(name) for name in COUNTERS))
-        return found
+            counters[str(vertex["name"])] = Counters(*(values.get(name) for name in COUNTERS))
+        return counters
 
     def read_offsets(self, job_id: str) -> dict[tuple[str, int], int]:
         """Per topic and partition that a job reads, the offset it has not read yet.
 
-        Takes `SETTLE_S`; as old as what `counters` tells.
+        Takes `SETTLE_S`; the offsets are as old as what `counters` returns.
         """
         self._read_offsets(job_id)
         time.sleep(SETTLE_S)
         return self._read_offsets(job_id)
 
     def _read_offsets(self, job_id: str) -> dict[tuple[str, int], int]:
-        found = {}
+        offsets = {}
         for vertex in self.job(job_id)["vertices"]:
-            # Each has hundreds of metrics, to be listed before one is asked for.
+            # Only sources: each vertex has hundreds of metrics, which must be listed first.
             if not str(vertex["name"]).startswith("Source: "):
                 continue
             path = f"/jobs/{job_id}/vertices/{vertex['id']}/metrics"
-            told = [str(row["id"]) for row in self.get(path)]
-            known = {name: match for name in told if (match := OFFSET.search(name)) is not None}
+            metrics = [str(row["id"]) for row in self.get(path)]
+            known = {name: match for name in metrics if (match := OFFSET.search(name)) is not None}
             if known:
-                asked = ",".join(urllib.parse.quote(name) for name in known)
-                for row in self.get(f"{path}?get={asked}"):
+                requested = ",".join(urllib.parse.quote(name) for name in known)
+                for row in self.get(f"{path}?get={requested}"):
                     match = known[str(row["id"])]
-                    found[match["topic"], int(match["partition"])] = int(row["value"]) + 1
-        return found
+                    offsets[match["topic"], int(match["partition"])] = int(row["value"]) + 1
+        return offsets
 
     def stop_with_savepoint(
         self, job_id: str, directory: str | None = None, timeout_s: float = 300.0
     ) -> str:
-        """End a job and keep its state; where that is.
+        """End a job with a savepoint; the savepoint's path.
 
         Args:
             job_id: of a running job.
-            directory: where every process of the cluster can write; the cluster's own setting
-                (``execution.checkpointing.savepoint-dir``) without.
+            directory: where every process of the cluster can write; None is the cluster's own
+                setting (``execution.checkpointing.savepoint-dir``).
             timeout_s: for all of it.
 
         Raises:
-            FlinkError: when Flink cannot; the job goes on then, as Flink says.
+            FlinkError: when Flink cannot; according to Flink, the job keeps running.
         """
-        asked: dict[str, Any] = {"drain": False}
+        body: dict[str, Any] = {"drain": False}
         if directory is not None:
-            asked["targetDirectory"] = directory
-        trigger = self._request("POST", f"/jobs/{job_id}/stop", asked)["request-id"]
+            body["targetDirectory"] = directory
+        trigger = self._request("POST", f"/jobs/{job_id}/stop", body)["request-id"]
         until = time.monotonic() + timeout_s
         while True:
-            told = self.get(f"/jobs/{job_id}/savepoints/{trigger}")
-            if told["status"]["id"] == "COMPLETED":
-                operation = told["operation"]
+            reply = self.get(f"/jobs/{job_id}/savepoints/{trigger}")
+            if reply["status"]["id"] == "COMPLETED":
+                operation = reply["operation"]
                 if "location" in operation:
                     return str(operation["location"])
                 cause = str(operation.get("failure-cause", {}).get("stack-trace", "no reason"))
@@ -239,7 +239,7 @@ class Rest:
             time.sleep(POLL_S)
 
     def cancel(self, job_id: str, timeout_s: float = 30.0) -> str:
-        """End a job and wait until it has, and its slots are free; its final state.
+        """Cancel a job and wait until it has ended and its slots are free; its final state.
 
         Raises:
             FlinkError: when it does not end in time.
@@ -257,11 +257,11 @@ class Rest:
     def wait_ended(self, job_id: str, timeout_s: float) -> str:
         """Wait until a job is finished, cancelled or failed, and its slots are free; its state.
 
-        A job is told to have ended before its TaskManagers have given its slots back; the next
-        one could fail for want of them.
+        Flink reports a job as ended before its TaskManagers have freed its slots; the next job
+        could lack them.
 
         Raises:
-            FlinkError: when it is still there, or has slots, after ``timeout_s``.
+            FlinkError: when it still runs, or has slots, after ``timeout_s``.
         """
         until = time.monotonic() + timeout_s
         while True:
@@ -277,18 +277,18 @@ class Rest:
 
     def holding(self, job_id: str) -> list[str]:
         """TaskManagers on which a job has slots, as far as the JobManager knows."""
-        found = []
+        managers = []
         for manager in self.task_managers():
             try:
                 slots = self.get(f"/taskmanagers/{manager}")["allocatedSlots"]
             except FlinkError:
-                # It has gone in between, or else nothing answers.
+                # The TaskManager may have left in between; otherwise nothing answers.
                 if manager in self.task_managers():
                     raise
                 continue
             if any(slot["jobId"] == job_id for slot in slots):
-                found.append(manager)
-        return found
+                managers.append(manager)
+        return managers
 
     def wait_task_managers(self, nodes: Iterable[str], timeout_s: float) -> None:
         """Wait until the TaskManagers of all these nodes have registered.
@@ -296,14 +296,14 @@ class Rest:
         Raises:
             FlinkError: naming the nodes that are missing, or saying that nothing answers.
         """
-        wanted = {names.task_manager(node): node for node in nodes}
+        required = {names.task_manager(node): node for node in nodes}
         until = time.monotonic() + timeout_s
         while True:
             silence: FlinkError | None = None
-            missing = wanted
+            missing = required
             try:
-                there: Mapping[str, Any] = self.task_managers()
-                missing = {tm: node for tm, node in wanted.items() if tm not in there}
+                registered: Mapping[str, Any] = self.task_managers()
+                missing = {tm: node for tm, node in required.items() if tm not in registered}
             except FlinkError as error:
                 silence = error
             if not missing:
@@ -330,7 +330,7 @@ def _whole(row: Mapping[str, Any]) -> int | None:
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """What Flink says of a refusal, in a line."""
+    """Flink's reason for a refusal, in a line."""
     try:
         lines = json.loads(error.read())["errors"]
         text = next(str(line) for line in reversed(lines) if str(line).strip())

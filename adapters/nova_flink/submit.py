@@ -48,16 +48,16 @@ def main() -> int:
         f"{LEAD_S} s from now where that is 0",
     )
     parser.add_argument("--count", type=int, help="tuples per source, after which the job ends")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     try:
-        workload = Workload.read(given.workload)
+        workload = Workload.read(arguments.workload)
         start = workload.start_ms or (int(time.time()) + LEAD_S) * 1000
         workload = replace(
             workload,
-            start_ms=start if given.start_ms is None else given.start_ms,
-            count=workload.count if given.count is None else given.count,
+            start_ms=start if arguments.start_ms is None else arguments.start_ms,
+            count=workload.count if arguments.count is None else arguments.count,
         )
-        job = submit(Dataflow.read(given.dataflow), workload, given.rest, given.results)
+        job = submit(Dataflow.read(arguments.dataflow), workload, arguments.rest, arguments.results)
     except (NovaError, OSError) as error:
         sys.stderr.write(f"submit.sh: {error}\n")
         return 2

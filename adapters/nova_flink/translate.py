@@ -34,8 +34,8 @@ MODULES = {
 class Options(BrokerOptions):
     """How a plan is translated.
 
-    What is no tuple of its source is kept in ``work/log/dead-letters`` of the source's node, unless
-    the option ``strict`` has it end the job.
+    Input that is no tuple of its source is kept in ``work/log/dead-letters`` of the source's node;
+    with the option ``strict`` it ends the job.
 
     Attributes:
         sockets: where every source connects and reads, ``SOURCE=HOST:PORT,...``; without, as the
@@ -45,12 +45,12 @@ class Options(BrokerOptions):
         work: where a host keeps configuration and logs; ``{node}`` stands for its name.
         coordinator: the node that runs the JobManager; the first sink's, if not given.
         results: file the sink writes on its node; in its work directory, if not given.
-        form: ``bundle`` is a cluster and Nova's own job; ``config`` only what TaskManagers of a
-            cluster that is there have to be told; ``kubernetes`` a TaskManager for each node as
+        form: ``bundle`` is a cluster and Nova's own job; ``config`` only the settings that
+            TaskManagers of an existing cluster need; ``kubernetes`` a TaskManager for each node as
             pods.
         image: of Flink, on Kubernetes.
         memory: of a TaskManager's process, on Kubernetes.
-        jobmanager: address of one that is there, on Kubernetes; without, one is written.
+        jobmanager: address of an existing one, on Kubernetes; if empty, one is written.
     """
 
     sockets: str = ""
@@ -73,7 +73,7 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     Args:
         plan: what runs where.
         problem: the one it answers.
-        directory: is made; must be absent or empty.
+        directory: is created; must be absent or empty.
         options: fields of `Options`; numbers may be text.
 
     Returns:
@@ -85,11 +85,11 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     """
     chosen = bundle.read_options(Options, options, "Flink")
     if chosen.form == "config":
-        return bundle.write_bundle(directory, lambda made: own_cluster.write(problem, made))
+        return bundle.write_bundle(directory, lambda target: own_cluster.write(problem, target))
     if chosen.form == "kubernetes":
         pods = chosen.image, chosen.memory, chosen.jobmanager
         return bundle.write_bundle(
-            directory, lambda made: own_cluster.write_kubernetes(problem, made, *pods)
+            directory, lambda target: own_cluster.write_kubernetes(problem, target, *pods)
         )
     if chosen.form != "bundle":
         raise NovaError(f"option form: {chosen.form!r}: expected bundle, config or kubernetes")
@@ -107,17 +107,17 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     results = chosen.results or f"{chosen.work}/results"
     results = results.replace(NODE, sanitised(dataflow.sinks[0].node))
 
-    def write(made: Path) -> None:
+    def write(target: Path) -> None:
         for node in nodes:
             work = chosen.work.replace(NODE, sanitised(node.name))
             own = replace(configuration, work_directory=work)
             processes = {"taskmanager": own.task_manager_command(node)}
             if node.role == COORDINATOR:
                 processes = {"jobmanager": own.coordinator_command(node), **processes}
-            bundle.write_node(made, "Flink", node, own.files(node), work, processes)
-        _write_job(made / "job", dataflow, workload, configuration, results)
+            bundle.write_node(target, "Flink", node, own.files(node), work, processes)
+        _write_job(target / "job", dataflow, workload, configuration, results)
         text = _readme(dataflow, workload, configuration, results)
-        (made / "README.md").write_text(text, "utf-8")
+        (target / "README.md").write_text(text, "utf-8")
 
     return bundle.write_bundle(directory, write)
 
@@ -145,7 +145,7 @@ def _write_job(
     (directory / "workload.json").write_text(workload.to_json(), "utf-8")
     home = str(configuration.home_path)
     path = [f"{home}/{EXTENSION}", *map(str, configuration.extra_jars)]
-    given = words("--rest", configuration.rest_url, "--results", results)
+    arguments = words("--rest", configuration.rest_url, "--results", results)
     submit = [
         bundle.comment("Starts the job; prints its id. Options: see submit.sh --help."),
         "set -eu",
@@ -158,7 +158,7 @@ def _write_job(
         'export FLINK_LOG_DIR="${FLINK_LOG_DIR:-${TMPDIR:-/tmp}}"',
         f"exec {words(f'{home}/bin/python')} -m nova_flink.submit \\",
         '  --dataflow "$here/dataflow.json" --workload "$here/workload.json" \\',
-        f'  {given} "$@"',
+        f'  {arguments} "$@"',
     ]
     bundle.write_script(directory / "submit.sh", submit)
 

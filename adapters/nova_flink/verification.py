@@ -1,4 +1,4 @@
-"""Does every operator run where the plan says? Asked of the engine, not of who deployed it."""
+"""Checks that every operator runs where the plan says, by what the engine itself reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONNECTION_MB = 0.3125
 def verify(rest: Rest, job_id: str, dataflow: Dataflow | QueryFlow) -> Verification:
     """Compare where a job's subtasks are with a dataflow.
 
-    What the engine may put anywhere is in place wherever it is.
+    Operators that the engine may put anywhere are in place on any node.
 
     Raises:
         FlinkError: for an unknown job, or when nothing answers.
@@ -46,7 +46,7 @@ def operators_in(title: str, known: Iterable[str]) -> list[str]:
 
     Flink joins the names of chained operators, ``Source: a -> (b, c -> Sink: d)``, and puts
     ``: Writer`` and the like after a sink's. A name may itself hold such signs: longer names are
-    recognised first, and what one has taken no other can have.
+    matched first, and matched text is not matched again.
     """
     held = set()
     for name in sorted(known, key=lambda name: (-len(name), name)):
@@ -70,8 +70,8 @@ def await_running(
 ) -> None:
     """Wait until every subtask of a job runs (or has finished).
 
-    Flink reports a job that cannot be scheduled as running, and may keep it so for minutes; and
-    when it gives up, it does not say what was lacking where. Here the nodes are named.
+    Flink may report a job that cannot be scheduled as running for minutes, and then fails it
+    without saying what was lacking where. The errors raised here name the nodes.
 
     Raises:
         FlinkError: naming nodes whose TaskManager has not registered, or that lack room; with
@@ -87,14 +87,14 @@ def await_running(
         if state in RUNNING and all(status in RUNNING for status in statuses.values()):
             return
         if waited > PATIENCE_S:
-            there = rest.task_managers()
-            absent = [n for n in dataflow.nodes if names.task_manager(n) not in there]
+            registered = rest.task_managers()
+            absent = [n for n in dataflow.nodes if names.task_manager(n) not in registered]
             if absent:
                 raise FlinkError(_cannot(job_id, dict.fromkeys(absent, ABSENT)))
         if waited > timeout_s:
             late = [name for name, status in statuses.items() if status not in RUNNING]
             without = _without_slot(rest, job_id, dataflow)
-            hint = f"; no slot on {_told(without)}" if without else ""
+            hint = f"; no slot on {_listed(without)}" if without else ""
             raise FlinkError(
                 f"job {job_id}: after {timeout_s:g} s {len(late)} of {len(statuses)} parts are "
                 f"not running, e.g. {late[0]} ({statuses[late[0]]}){hint}"
@@ -110,24 +110,24 @@ def _why(rest: Rest, job_id: str, state: str, dataflow: Dataflow | QueryFlow) ->
 
 
 def _cannot(job_id: str, without: Mapping[str, str]) -> str:
-    where = _told(without) if without else "a node that Flink does not name"
+    where = _listed(without) if without else "a node that Flink does not name"
     return f"job {job_id} cannot be scheduled: no room on {where}"
 
 
 def _full(rest: Rest, dataflow: Dataflow | QueryFlow) -> dict[str, str]:
     """Nodes that have no room for their part of a dataflow, and what they have."""
-    there, found = rest.task_managers(), {}
+    managers, shortages = rest.task_managers(), {}
     for node in dataflow.nodes:
-        manager = there.get(names.task_manager(node))
+        manager = managers.get(names.task_manager(node))
         if manager is None:
-            found[node] = ABSENT
+            shortages[node] = ABSENT
             continue
         free = manager["freeResource"]
         units = free.get("extendedResources", {}).get(names.resource(node), 0)
         buffers = _connections(dataflow, node) * CONNECTION_MB
         if units < 1 or free["taskHeapMemory"] < 1 or free["networkMemory"] < buffers:
-            found[node] = f"{_free(node, free)}; needs 1 slot and {buffers:.1f} MB of buffers"
-    return found
+            shortages[node] = f"{_free(node, free)}; needs 1 slot and {buffers:.1f} MB of buffers"
+    return shortages
 
 
 def _connections(dataflow: Dataflow | QueryFlow, node: str) -> int:
@@ -143,12 +143,12 @@ def _connections(dataflow: Dataflow | QueryFlow, node: str) -> int:
 
 def _without_slot(rest: Rest, job_id: str, dataflow: Dataflow | QueryFlow) -> dict[str, str]:
     """Nodes on which a job has no slot, and what is free there."""
-    found = {}
+    free = {}
     for node in dataflow.nodes:
         details = rest.get(f"/taskmanagers/{names.task_manager(node)}")
         if all(slot["jobId"] != job_id for slot in details["allocatedSlots"]):
-            found[node] = _free(node, details["freeResource"])
-    return found
+            free[node] = _free(node, details["freeResource"])
+    return free
 
 
 def _free(node: str, free: Mapping[str, Any]) -> str:
@@ -156,5 +156,5 @@ def _free(node: str, free: Mapping[str, Any]) -> str:
     return f"free: {units:g} slots, {free['networkMemory']} MB of network buffers"
 
 
-def _told(nodes: Mapping[str, str]) -> str:
+def _listed(nodes: Mapping[str, str]) -> str:
     return "; ".join(f"node {name} ({what})" for name, what in nodes.items())

@@ -21,7 +21,7 @@ HEAP = 256
 LEAST_HEAP = 128
 START_S = 90.0
 STOP_S = 20.0
-# Every broker is one by itself, so that one identity of a cluster does for all.
+# Every broker is a cluster by itself, so all can have the same cluster id.
 CLUSTER = "Mk3yVJ4uQkyvmd5vDyr7jA"
 
 PROPERTIES = """\
@@ -110,7 +110,7 @@ class Broker:
         }
 
     def command(self) -> str:
-        """The line of shell that formats an empty storage and becomes the broker."""
+        """The shell command that formats an empty storage and starts the broker."""
         properties = f"{self.directory}/server.properties"
         options = [
             "-XX:+UseSerialGC",
@@ -119,7 +119,7 @@ class Broker:
             f"-Dlog4j2.configurationFile={self.directory}/log4j2.properties",
             *("-cp", f"{self.libraries}/*"),
         ]
-        # Optimizing takes seconds of a core, which a small host has not.
+        # Optimizing takes seconds of a core, which a small host lacks.
         quick = ["-XX:TieredStopAtLevel=1"]
         compiler = quick if self.cpu is not None and self.cpu < 1 else []
         tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", properties]
@@ -131,10 +131,10 @@ class Broker:
 
 @contextmanager
 def local_broker(directory: Path, heap: int = HEAP, timeout_s: float = START_S) -> Iterator[Broker]:
-    """A broker on this machine's loopback; its directory is gone at the end.
+    """A broker on this machine's loopback; its directory is removed at the end.
 
     Args:
-        directory: is made.
+        directory: is created.
         heap: of Java, MiB.
         timeout_s: until it must answer.
 

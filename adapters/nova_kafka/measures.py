@@ -1,4 +1,4 @@
-"""What a broker before an engine costs: latencies with the wait in it and without, back-pressure.
+"""Cost of a broker in front of an engine: latencies with and without its wait, back-pressure.
 
 Definitions 2 to 4 of Costream (Heinrich et al., ICDE 2024).
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from nova_engines.results import ResultRecords
 
-# A backlog that grows by less than this share of what arrives is not told from noise.
+# Growth of a backlog below this share of the arrivals counts as noise.
 TOLERANCE = 0.02
 
 Partition = tuple[str, int]
@@ -28,7 +28,7 @@ Partition = tuple[str, int]
 
 @dataclass(frozen=True, eq=False)
 class Latencies:
-    """Of results, us.
+    """Latencies of results, us.
 
     Attributes:
         processing: L_p: from when the first of the two inputs was taken in by the engine to when
@@ -53,7 +53,7 @@ def latencies(records: NDArray[np.void] | ResultRecords) -> Latencies:
 
 @dataclass(frozen=True)
 class Sample:
-    """A look at the broker.
+    """A sample of the broker's state.
 
     Attributes:
         time_s: when, seconds on any clock.
@@ -75,10 +75,10 @@ class BackPressure:
     """How backlogs grew over a run (Definition 4).
 
     Attributes:
-        rates: per partition, tuples/s its backlog grew by; 0 where that is not told from none.
+        rates: per partition, tuples/s its backlog grew by; 0 where growth is not significant.
         arrivals: per partition, tuples/s produced.
         backlog: messages of all partitions that waited at the last sample.
-        most: the most that waited at any.
+        most: the most that waited at any sample.
     """
 
     rates: Mapping[Partition, float]
@@ -142,15 +142,15 @@ def end_offsets(servers: str, partitions: Sequence[Partition]) -> dict[Partition
     """How many messages partitions have had.
 
     Raises:
-        NovaError: when the broker does not say.
+        NovaError: when the broker does not answer.
     """
     module = kafka()
-    asked = {one: module.TopicPartition(*one) for one in partitions}
+    requested = {one: module.TopicPartition(*one) for one in partitions}
     try:
         with closing(
             module.KafkaConsumer(bootstrap_servers=servers, enable_auto_commit=False)
         ) as consumer:
-            found = consumer.end_offsets(list(asked.values()))
+            offsets = consumer.end_offsets(list(requested.values()))
     except module.errors.KafkaError as error:
         raise NovaError(f"Kafka at {servers}: end offsets: {error}") from error
-    return {one: int(found[asked[one]]) for one in asked}
+    return {one: int(offsets[requested[one]]) for one in requested}

@@ -18,7 +18,7 @@ from nova_engines.workload import Workload
 from nova_kafka.topics import kafka
 
 MESSAGE = struct.Struct("<qqd")
-# How often to look at the clock, as the sources of Flink's own transport do.
+# How often to check the clock, as the sources of Flink's own transport do.
 TICK_US = 5000
 SECOND_US = 1_000_000
 DELIVERY_S = 30.0
@@ -94,9 +94,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Replay sensors into Kafka.")
     parser.add_argument("workload", type=Path)
     parser.add_argument("sources", nargs="+")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     try:
-        sys.stdout.write(f"{produce(Workload.read(given.workload), given.sources)}\n")
+        sys.stdout.write(f"{produce(Workload.read(arguments.workload), arguments.sources)}\n")
     except (NovaError, OSError) as error:
         sys.stderr.write(f"nova_kafka.produce: {error}\n")
         return 2

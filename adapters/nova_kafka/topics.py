@@ -30,7 +30,7 @@ def kafka() -> Any:
         import kafka
     except ImportError as error:
         raise NovaError("Kafka needs kafka-python: pip install 'nova-placement[kafka]'") from error
-    # What matters of what it logs, it raises as well; the rest is not for a terminal.
+    # It also raises the important part of what it logs; the rest must not reach the terminal.
     logger = logging.getLogger("kafka")
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
@@ -39,11 +39,11 @@ def kafka() -> Any:
 
 def topics_of(sources: Sequence[SourceStream]) -> dict[str, int]:
     """Topics that some sources read, and how many partitions each needs."""
-    found: dict[str, int] = {}
+    partitions: dict[str, int] = {}
     for one in sources:
         if one.kind == "kafka":
-            found[one.topic] = max(found.get(one.topic, 0), one.partition + 1)
-    return found
+            partitions[one.topic] = max(partitions.get(one.topic, 0), one.partition + 1)
+    return partitions
 
 
 def wait_ready(servers: str, timeout_s: float, check: Callable[[], None] = lambda: None) -> None:
@@ -51,8 +51,8 @@ def wait_ready(servers: str, timeout_s: float, check: Callable[[], None] = lambd
 
     Args:
         servers: bootstrap servers.
-        timeout_s: so long at most.
-        check: called now and then; ends the waiting by what it raises.
+        timeout_s: longest wait.
+        check: called repeatedly; an exception from it ends the wait.
 
     Raises:
         NovaError: when it does not answer in time.
@@ -77,14 +77,14 @@ def wait_ready(servers: str, timeout_s: float, check: Callable[[], None] = lambd
 
 
 def create(servers: str, topics: Mapping[str, int]) -> None:
-    """Make topics anew, empty, and wait until they can be written to.
+    """Create empty topics, and wait until they can be written to.
 
     Args:
         servers: bootstrap servers.
         topics: number of partitions by name.
 
     Raises:
-        NovaError: when the broker refuses, e.g. because a topic is there.
+        NovaError: when the broker refuses, e.g. because a topic exists.
     """
     module = kafka()
     from kafka.admin import NewTopic

@@ -26,8 +26,8 @@ def main(deployment: Path, rest: str | None, timeout: float, as_json: bool) -> N
         plain = json.loads(deployment.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise NovaError(f"{deployment}: cannot be read as JSON: {error}") from error
-    asked = Deployment.from_plain(plain, str(deployment))
-    placed = deploy(Coordinator(rest or asked.rest), asked, timeout, console.say)
+    requested = Deployment.from_plain(plain, str(deployment))
+    placed = deploy(Coordinator(rest or requested.rest), requested, timeout, console.say)
     ok = all(one.ok for one in placed)
     if as_json:
         console.print_json({"ok": ok, "queries": [one.to_plain() for one in placed]})

@@ -1,4 +1,4 @@
-"""The REST interface of a 0.x coordinator: submit a plan's queries, and ask where they run."""
+"""The REST interface of a 0.x coordinator: submits a plan's queries, and asks where they run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPERATOR = re.compile(r"^[^A-Za-z]*([A-Za-z_]+)\s*\(")
 
 
 class NebulaStreamError(NovaError):
-    """The coordinator does not answer, or its answer is no."""
+    """The coordinator does not answer, or refuses."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Row:
     Attributes:
         instance: its name in the plan.
         operator: ``JOIN``, ``FILTER`` or ``SOURCE``.
-        planned: workers it is to run on, in order.
-        actual: workers the execution plan has it on, in order.
+        planned: workers that it should run on, in order.
+        actual: its workers in the execution plan, in order.
     """
 
     instance: str
@@ -89,16 +89,16 @@ class Coordinator:
             raise NebulaStreamError(f"coordinator {url!r}: expected http://HOST:PORT")
         self.url = url.rstrip("/")
         self.timeout_s = timeout_s
-        # Hosts of a deployment are near: no proxy stands between.
+        # Hosts of a deployment are near and reached without a proxy.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def topology(self) -> tuple[dict[int, str], set[Link]]:
-        """Workers there are, with their addresses, and parent and child of each link."""
-        found = self._request("GET", "/topology")
+        """All workers with their addresses, and parent and child of each link."""
+        answer = self._request("GET", "/topology")
         with _read(f"{self.url}{PREFIX}/topology"):
-            nodes = {int(one["id"]): str(one.get("ip_address", "")) for one in found["nodes"]}
+            nodes = {int(one["id"]): str(one.get("ip_address", "")) for one in answer["nodes"]}
             # Data flows from a link's source, the child, to its target.
-            links = {(int(one["target"]), int(one["source"])) for one in found["edges"] or ()}
+            links = {(int(one["target"]), int(one["source"])) for one in answer["edges"] or ()}
         return nodes, links
 
     def add_link(self, parent: int, child: int, latency_ms: int = 0) -> None:
@@ -128,7 +128,7 @@ class Coordinator:
         self._request("DELETE", f"/query/stop-query?queryId={query}")
 
     def execution_plan(self, query: int) -> dict[int, list[str]]:
-        """Operators of a query on each worker, as the lines that print them.
+        """Operators of a query on each worker, as printed lines.
 
         Both layouts are read: ``executionNodes`` of 0.2 to 0.5, ``ExecutionNodes`` of 0.6.
         """
@@ -138,7 +138,7 @@ class Coordinator:
             return _operators(answer or {})
 
     def wait(self, query: int, timeout_s: float) -> None:
-        """Until a query runs.
+        """Wait until a query runs.
 
         Raises:
             NebulaStreamError: when it has failed, or does not run in time.
@@ -181,7 +181,7 @@ def deploy(
     coordinator: Coordinator,
     deployment: Deployment,
     timeout_s: float = 60.0,
-    told: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> list[Placed]:
     """Submit every query with its links, and compare the execution plan with the plan.
 
@@ -189,7 +189,7 @@ def deploy(
         coordinator: running, with all workers.
         deployment: what `nova translate` wrote.
         timeout_s: in which each query has to run.
-        told: of progress, line by line.
+        progress: called with each query, as a line of text.
 
     Raises:
         NebulaStreamError: when a worker is missing, a query is refused or fails. Queries that were
@@ -215,7 +215,7 @@ def deploy(
             running.append(coordinator.execute(query))
             coordinator.wait(running[-1], timeout_s)
             placed.append(Placed(running[-1], verify(coordinator, running[-1], query)))
-            told(f"{query.instance}: query {running[-1]}")
+            progress(f"{query.instance}: query {running[-1]}")
     except BaseException:
         for number in running:
             _stop_quietly(coordinator, number)
@@ -224,23 +224,23 @@ def deploy(
 
 
 def verify(coordinator: Coordinator, number: int, query: Query) -> tuple[Row, ...]:
-    """Where a query's operators are, beside where they should be."""
-    found = coordinator.execution_plan(number)
+    """Compare where a query's operators are with where they should be."""
+    execution_plan = coordinator.execution_plan(number)
     planned = {
         "JOIN": (query.join,),
         "FILTER": query.filters,
         "SOURCE": tuple(sorted((query.left, query.right))),
     }
     return tuple(
-        Row(query.instance, operator, workers, _workers(found, operator))
+        Row(query.instance, operator, workers, _workers(execution_plan, operator))
         for operator, workers in planned.items()
     )
 
 
-def _workers(found: Mapping[int, list[str]], operator: str) -> tuple[int, ...]:
-    """Workers an operator is on, once for each time; what only carries data across is left out."""
+def _workers(execution_plan: Mapping[int, list[str]], operator: str) -> tuple[int, ...]:
+    """Workers an operator is on, once for each occurrence; network operators are left out."""
     places = []
-    for worker, lines in found.items():
+    for worker, lines in execution_plan.items():
         for line in lines:
             match = OPERATOR.match(line)
             if match and match[1].upper() == operator and "network" not in line.lower():
@@ -249,32 +249,32 @@ def _workers(found: Mapping[int, list[str]], operator: str) -> tuple[int, ...]:
 
 
 def _operators(answer: Mapping[str, Any]) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
+    operators: dict[int, list[str]] = {}
     for node in answer.get("executionNodes") or ():
         plans = [plan for query in node["ScheduledQueries"] for plan in query["querySubPlans"]]
         lines = [line for plan in plans for line in str(plan["operator"]).splitlines()]
         worker = node.get("topologyNodeId", node.get("topologyId", node["executionNodeId"]))
-        found.setdefault(int(worker), []).extend(lines)
+        operators.setdefault(int(worker), []).extend(lines)
     for node in answer.get("ExecutionNodes") or ():
         scheduled = node["ScheduledDecomposedQueries"]["DecomposedQueryPlans"]
         lines = [
             line for plan in scheduled for line in str(plan["DecomposedQueryPlan"]).splitlines()
         ]
         worker = node["WorkerId"] if "WorkerId" in node else node["ExecutionNodeId"]
-        found.setdefault(int(worker), []).extend(lines)
-    return found
+        operators.setdefault(int(worker), []).extend(lines)
+    return operators
 
 
 def _stop_quietly(coordinator: Coordinator, number: int) -> None:
     try:
         coordinator.stop(number)
     except NebulaStreamError:
-        # The error that led here says more.
+        # The error that led here is more informative.
         return
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """What the coordinator says was wrong."""
+    """The coordinator's error message."""
     text = error.read().decode(errors="replace").strip()
     try:
         message = str(json.loads(text)["message"]).strip()
@@ -285,7 +285,7 @@ def _reason(error: urllib.error.HTTPError) -> str:
 
 @contextmanager
 def _read(where: str) -> Iterator[None]:
-    """Around reading an answer: what is missing in it is an error that names the place."""
+    """Turn errors in reading an answer into one that names its address."""
     try:
         yield
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -29,7 +29,7 @@ SCHEMA = Path(__file__).with_name("schema") / "topology.schema.json"
 
 @dataclass(frozen=True)
 class Streams:
-    """What a query needs to know of the streams.
+    """The properties of the streams that a query needs.
 
     Attributes:
         window_ms: length of the tumbling windows over event time.
@@ -50,7 +50,7 @@ def stream_name(one: Input) -> str:
 
 
 def sink_name(view: View) -> str:
-    """The sink of an instance's results, by which the hook in ``cpp/`` knows the query."""
+    """The sink of an instance's results, by which the hook in ``cpp/`` identifies the query."""
     return f"nova_results_{view.number}"
 
 
@@ -77,7 +77,7 @@ def topology(view: View, addresses: Mapping[str, str], streams: Streams) -> dict
     """The document of an instance.
 
     Args:
-        view: what it is to see.
+        view: its view of the topology.
         addresses: of the view's nodes.
         streams: what flows.
     """
@@ -109,7 +109,7 @@ def text(document: Mapping[str, Any]) -> str:
 
 
 def file_name(view: View) -> str:
-    """What files of an instance are called, without suffix; starts with its number."""
+    """Name of an instance's files, without suffix; starts with its number."""
     return f"{view.number:04d}-{identifier(view.instance)}"
 
 

@@ -3,8 +3,8 @@
 The coordinator has one topology for all queries. Its bottom-up placement looks at the paths from
 the sources to the root only, and puts a join where they meet first. So the links of an instance's
 nodes are set to those of its view just before its query is submitted: both sources' nodes are
-children of the join's, and that one of the root, which is the coordinator's own worker and where
-0.x keeps every sink. Links of running queries are changed for later ones only.
+children of the join's, which is a child of the root: the coordinator's own worker, where 0.x keeps
+every sink. Changed links affect later queries only, not running ones.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Query:
         instance: its name in the plan.
         text: the query.
         links: parent and child of each link of its view, and its latency in whole ms.
-        join: worker that is to join.
+        join: worker that should join.
         left: worker of its left source.
         right: worker of its right source.
-        filters: workers that are to filter in front of the network; one twice for both inputs.
+        filters: workers that should filter in front of the network; one twice for both inputs.
     """
 
     instance: str
@@ -121,10 +121,10 @@ class Deployment:
 
 
 def check(views: Sequence[View]) -> str:
-    """The node all results go to, which is where the coordinator has to run.
+    """The node all results go to, which must run the coordinator.
 
     Raises:
-        NovaError: where there are several, or for a placement 0.x has no means to enforce.
+        NovaError: where there are several, or for a placement that 0.x cannot enforce.
     """
     sinks = list(dict.fromkeys(view.sink for view in views))
     if len(sinks) > 1:
@@ -196,7 +196,7 @@ def deployment(
 
     Args:
         views: checked (`check`).
-        problem: tells latencies of links.
+        problem: has the latencies of links.
         addresses: of all nodes.
         window_ms: length of the windows.
         results: file on the sink's node; ``{instance}`` stands for the instance.
@@ -296,16 +296,16 @@ def _physical(views: Sequence[View], node: str, file: str) -> dict[str, Any]:
 
 
 def changes(
-    present: Iterable[Link], wanted: Sequence[tuple[int, int, int]]
+    present: Iterable[Link], required: Sequence[tuple[int, int, int]]
 ) -> tuple[list[tuple[int, int, int]], list[Link]]:
-    """What to add to a topology and what to remove, so that a view's nodes have its links only.
+    """Links to add to a topology and to remove, so that a view's nodes have its links only.
 
     Args:
-        present: parent and child of each link there is.
-        wanted: parent, child and latency of those of the view.
+        present: parent and child of each existing link.
+        required: parent, child and latency of each of the view's links.
     """
-    there, links = set(present), {(parent, child) for parent, child, _ in wanted}
+    existing, links = set(present), {(parent, child) for parent, child, _ in required}
     children = {child for _, child in links}
-    added = [one for one in wanted if one[:2] not in there]
-    removed = sorted(link for link in there - links if link[1] in children)
+    added = [one for one in required if one[:2] not in existing]
+    removed = sorted(link for link in existing - links if link[1] in children)
     return added, removed

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 VERSIONS = ("current", "0.x")
 SOURCES = ("generator", "file")
 LONGEST_MS = 2**31 - 1
-# Paths stand in C++ texts, YAML and shell scripts.
+# Paths are written into C++ texts, YAML and shell scripts.
 PATH = re.compile(r"/?[A-Za-z0-9._{}/-]+")
 
 
@@ -62,7 +62,7 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     Args:
         plan: what runs where.
         problem: the one it answers.
-        directory: is made; must be absent or empty.
+        directory: is created; must be absent or empty.
         options: fields of `Options`; numbers may be text.
 
     Returns:
@@ -70,23 +70,23 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
 
     Raises:
         NovaError: for an option that is unknown or of the wrong value, a directory that holds
-            something, a plan of another problem, or one NebulaStream cannot be made to obey.
+            something, a plan of another problem, or one that NebulaStream cannot follow.
     """
     chosen = _options(options)
-    found = views(plan, problem)
-    nodes = tuple(dict.fromkeys(node for view in found for node in view.nodes))
+    plan_views = views(plan, problem)
+    nodes = tuple(dict.fromkeys(node for view in plan_views for node in view.nodes))
     hosts = addresses(problem, nodes)
-    _distinct_files([one.source for view in found for one in view.inputs])
+    _distinct_files([one.source for view in plan_views for one in view.inputs])
     if chosen.nes_version == "current":
-        files = _current(found, hosts, chosen)
+        files = _current(plan_views, hosts, chosen)
     else:
-        files = _legacy(found, problem, hosts, chosen)
-    files["README.md"] = _readme(found, plan, problem, chosen)
-    return write_bundle(directory, lambda made: write_texts(made, files))
+        files = _legacy(plan_views, problem, hosts, chosen)
+    files["README.md"] = _readme(plan_views, plan, problem, chosen)
+    return write_bundle(directory, lambda target: write_texts(target, files))
 
 
-def _options(given: dict[str, Any]) -> Options:
-    options = read_options(Options, given, "NebulaStream")
+def _options(raw_options: dict[str, Any]) -> Options:
+    options = read_options(Options, raw_options, "NebulaStream")
     if not options.source:
         source = "generator" if options.nes_version == "current" else "file"
         options = replace(options, source=source)
@@ -120,19 +120,19 @@ def _distinct_files(sources: Sequence[str]) -> None:
             )
 
 
-def _current(found: Sequence[View], hosts: dict[str, str], options: Options) -> dict[str, str]:
+def _current(plan_views: Sequence[View], hosts: dict[str, str], options: Options) -> dict[str, str]:
     streams = current.Streams(options.window_ms, options.source, options.file, options.results)
     results = Path(options.results.replace("{instance}", "")).parent
     files = {
         f"topologies/{current.file_name(view)}.yaml": current.text(
             current.topology(view, hosts, streams)
         )
-        for view in found
+        for view in plan_views
     }
     # For the hook in `cpp/`; the engine writes names in capitals.
     files["placement.txt"] = "".join(
         f"{current.sink_name(view).upper()} {hosts[view.node]}:{current.GRPC_PORT}\n"
-        for view in found
+        for view in plan_views
     )
     for node, host in hosts.items():
         command = words(
@@ -176,37 +176,39 @@ def _current(found: Sequence[View], hosts: dict[str, str], options: Options) -> 
 
 
 def _legacy(
-    found: Sequence[View], problem: Problem, hosts: dict[str, str], options: Options
+    plan_views: Sequence[View], problem: Problem, hosts: dict[str, str], options: Options
 ) -> dict[str, str]:
-    root = legacy.check(found)
-    made = legacy.deployment(found, problem, hosts, options.window_ms, options.results)
-    top = legacy.coordinator(found, hosts, root, options.file)
+    root = legacy.check(plan_views)
+    deployment = legacy.deployment(plan_views, problem, hosts, options.window_ms, options.results)
+    top = legacy.coordinator(plan_views, hosts, root, options.file)
     files = {
-        "deployment.json": json.dumps(made.to_plain(), indent=1) + "\n",
+        "deployment.json": json.dumps(deployment.to_plain(), indent=1) + "\n",
         "coordinator.yaml": yaml.safe_dump(top, sort_keys=False),
-        "calls.sh": _calls(made),
+        "calls.sh": _calls(deployment),
         "submit.sh": _script(
             "# Submits every query and compares the execution plan with the plan.",
             HERE,
             'exec python3 -m nova_nebulastream "$here/deployment.json" "$@"',
         ),
     }
-    for node, number in made.workers.items():
+    for node, number in deployment.workers.items():
         if number != legacy.ROOT:
-            document = legacy.worker(found, hosts, made.workers, node, options.file)
+            document = legacy.worker(plan_views, hosts, deployment.workers, node, options.file)
             name = f"workers/{number}-{hosts[node]}.yaml"
             files[name] = yaml.safe_dump(document, sort_keys=False)
-    for view, query in zip(found, made.queries, strict=True):
+    for view, query in zip(plan_views, deployment.queries, strict=True):
         files[f"queries/{current.file_name(view)}.json"] = json.dumps(query.body, indent=1) + "\n"
     return files
 
 
-def _calls(made: legacy.Deployment) -> str:
+def _calls(deployment: legacy.Deployment) -> str:
     """The REST calls for a coordinator whose workers have just joined, as a person would make."""
-    links = {(legacy.ROOT, number) for number in made.workers.values() if number != legacy.ROOT}
+    links = {
+        (legacy.ROOT, number) for number in deployment.workers.values() if number != legacy.ROOT
+    }
     lines = [
         "# As submit.sh, without reading back; for a coordinator that has run nothing yet.",
-        assignment("coordinator", made.rest),
+        assignment("coordinator", deployment.rest),
         f"rest=${{REST:-$coordinator}}{legacy.PREFIX}",
         "call() {",
         '  curl -fsS -X "$1" -H "Content-Type: application/json" -d "$3" "$rest/$2"',
@@ -220,7 +222,7 @@ def _calls(made: legacy.Deployment) -> str:
         '  echo "query $id"',
         "}",
     ]
-    for query in made.queries:
+    for query in deployment.queries:
         added, removed = legacy.changes(links, query.links)
         lines.append(comment(query.instance))
         for parent, child, latency in added:
@@ -238,17 +240,17 @@ def _script(*lines: str) -> str:
     return "\n".join(["#!/bin/sh", lines[0], "set -eu", *lines[1:]]) + "\n"
 
 
-def _readme(found: Sequence[View], plan: Plan, problem: Problem, options: Options) -> str:
+def _readme(plan_views: Sequence[View], plan: Plan, problem: Problem, options: Options) -> str:
     rows = "\n".join(
         f"| {view.instance} | {' -> '.join(view.left.route)} | {' -> '.join(view.right.route)} | "
         f"{view.node} | {' -> '.join(view.result)} | {current.file_name(view)} |"
-        for view in found
+        for view in plan_views
     )
     how = _CURRENT if options.nes_version == "current" else _LEGACY
     return f"""\
 # A plan by {plan.strategy or "hand"} for NebulaStream ({options.nes_version})
 
-Problem {problem.digest}: {len(found)} join instances, one query each.
+Problem {problem.digest}: {len(plan_views)} join instances, one query each.
 
 | instance | left input | right input | joined on | result | file |
 |---|---|---|---|---|---|

@@ -44,7 +44,7 @@ class Input:
 
 @dataclass(frozen=True)
 class View:
-    """What NebulaStream is to see when an instance is submitted.
+    """The part of the topology that NebulaStream sees when an instance is submitted.
 
     Attributes:
         instance: its name, such as ``climate/t1*w1#0``.
@@ -107,7 +107,7 @@ class View:
         return self.left.node == self.right.node != self.node
 
     def check(self) -> None:
-        """Refuse what NebulaStream has no topology for.
+        """Refuse an instance that NebulaStream has no topology for.
 
         Raises:
             NovaError: when data would pass a node a second time.
@@ -134,12 +134,12 @@ def views(plan: Plan, problem: Problem) -> list[View]:
             topology for.
     """
     plan.require_problem(problem)
-    found = list(_views(plan, problem))
-    if not found:
+    plan_views = list(_views(plan, problem))
+    if not plan_views:
         raise NovaError("plan: nothing runs in it")
-    for view in found:
+    for view in plan_views:
         view.check()
-    return found
+    return plan_views
 
 
 def _views(plan: Plan, problem: Problem) -> Iterator[View]:
@@ -151,9 +151,9 @@ def _views(plan: Plan, problem: Problem) -> Iterator[View]:
         if plan.routes is not None:
             r = plan.routes
             nodes = r.node[r.offset[3 * k + leg] : r.offset[3 * k + leg + 1]].tolist()
-        # A route that stays is one node, however it is written.
-        kept = [node for at, node in enumerate(nodes) if at == 0 or node != nodes[at - 1]]
-        return tuple(names[node] for node in kept)
+        # A node that a route repeats counts once.
+        distinct = [node for at, node in enumerate(nodes) if at == 0 or node != nodes[at - 1]]
+        return tuple(names[node] for node in distinct)
 
     for k in range(len(i)):
         pair, node = int(i.pair[k]), int(i.node[k])
@@ -181,7 +181,7 @@ def addresses(problem: Problem, nodes: tuple[str, ...]) -> dict[str, str]:
     Raises:
         NovaError: for one that cannot be part of ``address:port``, or that two nodes share.
     """
-    found: dict[str, str] = {}
+    by_node: dict[str, str] = {}
     taken: dict[str, str] = {}
     for node, address in hosts.addresses(problem, nodes).items():
         if ":" in address:
@@ -194,8 +194,8 @@ def addresses(problem: Problem, nodes: tuple[str, ...]) -> dict[str, str]:
                 "needs one of its own"
             )
         taken[address] = node
-        found[node] = address
-    return found
+        by_node[node] = address
+    return by_node
 
 
 def identifier(text: str) -> str:

@@ -31,11 +31,11 @@ PYTHON = 200
 RESERVE = 24
 MOST_HEAP = 2048
 
-# One thread collects, and the quick compiler alone compiles: daemons do next to nothing.
+# One garbage-collection thread and the quick compiler only: daemons are almost idle.
 DAEMON_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 MASTER_MAIN = "org.apache.spark.deploy.master.Master"
 WORKER_MAIN = "org.apache.spark.deploy.worker.Worker"
-# Applications come by the Master's own protocol, and pages only show.
+# Applications are submitted by the Master's own protocol; its web pages only display.
 NO_WEB = "-Dspark.master.rest.enabled=false -Dspark.ui.killEnabled=false"
 LOGGING = """\
 rootLogger.level = warn
@@ -96,7 +96,7 @@ class ClusterConfiguration:
 
     @property
     def master_url(self) -> str:
-        """Where applications find the cluster."""
+        """URL at which applications reach the cluster."""
         return f"spark://{self.coordinator.address}:{self.master_port}"
 
     @property
@@ -123,7 +123,7 @@ class ClusterConfiguration:
         write_files(self.files(node), directory)
 
     def master_command(self, node: Node) -> str:
-        """The line of shell that becomes the Master.
+        """The shell command that starts the Master.
 
         Raises:
             ConfigurationError: for a host that is not the coordinator.
@@ -136,7 +136,7 @@ class ClusterConfiguration:
         return self._command(node, MASTER_MAIN, arguments, options)
 
     def worker_command(self, node: Node) -> str:
-        """The line of shell that becomes the host's Worker."""
+        """The shell command that starts the host's Worker."""
         arguments = [
             *("--host", node.address, "--port", str(self.worker_port)),
             *("--webui-port", str(self.worker_ui_port), "--cores", str(self.slots)),
@@ -168,17 +168,17 @@ def heap(node: Node) -> int:
     """Heap of the executor on a host, MiB.
 
     Raises:
-        ConfigurationError: naming the host that is too small, and what it would need.
+        ConfigurationError: naming the host that is too small, and the memory it needs.
     """
     if node.memory is None:
         return EXECUTOR_HEAP
     others = RESERVE + WORKER + EXECUTOR_BESIDE_HEAP + PYTHON
     others += MASTER if node.role == COORDINATOR else 0
-    found = min(node.memory // MB - others, MOST_HEAP)
-    if found < EXECUTOR_HEAP:
+    executor_heap = min(node.memory // MB - others, MOST_HEAP)
+    if executor_heap < EXECUTOR_HEAP:
         what = "a Master and a Worker" if node.role == COORDINATOR else "a Worker"
         raise ConfigurationError(
             f"host {node.name}: memory: {node.memory // MB} MiB is too little for {what} with an "
             f"executor; at least {others + EXECUTOR_HEAP} MiB"
         )
-    return found
+    return executor_heap

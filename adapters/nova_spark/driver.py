@@ -1,6 +1,6 @@
-"""Runs one plan after another in one session, as files in a directory tell it.
+"""Runs one plan after another in one session, as ordered by files in a directory.
 
-What an experiment starts on the coordinator's host. Order N is the file ``N.order.json``; the
+An experiment starts it on the coordinator's host. Order N is the file ``N.order.json``; the
 driver answers in ``N.state.json``, and the file ``N.end`` ends the order. ``driver.json`` says that
 all executors have started, or why not.
 """
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POLL_S = 0.2
-# How often it is said in which stages steps have run.
+# How often the stages of the steps are reported.
 TELL_S = 2.0
 READY, FLOWING, FINISHED, ENDED, FAILED = "ready", "flowing", "finished", "ended", "failed"
 
 
 @dataclass(frozen=True)
 class State:
-    """How an order, or the driver itself, stands.
+    """The state of an order, or of the driver itself.
 
     Attributes:
         state: ``ready`` of a driver; ``flowing``, ``finished``, ``ended`` or ``failed``.
-        why: it failed.
+        why: reason of a failure.
         start_ms: when the first tuples of an order are due, ms since the epoch.
         steps: of an order: name, node, and ids of Spark's stages it has been part of.
         url: of the application's pages.
         application: its id.
-        read: tuples of every source that batches which have ended hold.
+        read: number of every source's tuples in ended batches.
     """
 
     state: str
@@ -80,7 +80,7 @@ def serve(directory: Path, spark: SparkSession, addresses: dict[str, str]) -> No
         try:
             _run(order, state, directory / f"{number}.end", spark, addresses)
         except Exception as error:
-            # Whatever it is, the next order may fare better.
+            # Whatever failed, the next order may succeed.
             lines = str(error).strip().splitlines() or [type(error).__name__]
             State(FAILED, lines[0]).write(state)
         number += 1
@@ -123,16 +123,16 @@ def main() -> int:
     parser.add_argument("--master", required=True, help="spark://HOST:PORT")
     parser.add_argument("--addresses", required=True, help="of the nodes: JSON")
     parser.add_argument("--set", dest="settings", required=True, help="of Spark: JSON")
-    given = parser.parse_args()
-    ready = given.directory / "driver.json"
+    arguments = parser.parse_args()
+    ready = arguments.directory / "driver.json"
     try:
-        with session(given.master, json.loads(given.settings)) as spark:
-            addresses = json.loads(given.addresses)
+        with session(arguments.master, json.loads(arguments.settings)) as spark:
+            addresses = json.loads(arguments.addresses)
             await_executors(spark, addresses, READY_S)
             context = spark.sparkContext
             url, application = str(context.uiWebUrl), str(context.applicationId)
             State(READY, url=url, application=application).write(ready)
-            serve(given.directory, spark, addresses)
+            serve(arguments.directory, spark, addresses)
     except (NovaError, OSError) as error:
         State(FAILED, str(error)).write(ready)
         return 2

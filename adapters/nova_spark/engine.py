@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 def spark_home() -> Path | None:
-    """Spark that PySpark brings along, or ``SPARK_HOME``; None where there is neither."""
-    given = os.environ.get("SPARK_HOME")
-    if given:
-        return Path(given)
-    found = find_spec("pyspark")
-    if found is None or not found.submodule_search_locations:
+    """``SPARK_HOME``, or else the Spark in PySpark; None where there is neither."""
+    configured = os.environ.get("SPARK_HOME")
+    if configured:
+        return Path(configured)
+    spec = find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
         return None
-    return Path(next(iter(found.submodule_search_locations)))
+    return Path(next(iter(spec.submodule_search_locations)))
 
 
 def check() -> None:
-    """Whether Spark can start here.
+    """Check that Spark can start here.
 
     Raises:
         NovaError: saying what is missing.
@@ -49,7 +49,7 @@ class Spark:
 
     @property
     def path(self) -> Path:
-        """Of Spark, where it is installed; the name of the package that brings it where not."""
+        """Of Spark if it is installed, else the name of the package that brings it."""
         return spark_home() or Path("pyspark")
 
     def describe(self) -> str:
@@ -57,7 +57,7 @@ class Spark:
         return "Apache Spark: every stage of a streaming join on the node the plan says"
 
     def installed(self) -> bool:
-        """Whether PySpark and Java are there; what Nova writes needs neither."""
+        """Whether PySpark and Java are present; translated plans can be written without."""
         try:
             check()
         except NovaError:

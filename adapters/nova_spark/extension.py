@@ -1,8 +1,8 @@
 """Nova's Scala for Spark's Real-Time Mode, compiled once against Spark's own jars.
 
-It is what Real-Time Mode needs and PySpark has not: sources that pace on their hosts or read Kafka,
-a join of two sides of a union by state, a sink that writes as results come, and preferred hosts for
-a stage.
+It has what Real-Time Mode needs and PySpark lacks: sources that pace on their hosts or read Kafka,
+a stateful join of the two sides of a union, a sink that writes results as they arrive, and
+preferred hosts for a stage.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ QUOTED = 5
 def build(
     progress: Callable[[str], None] = lambda message: None, kafka: Path | None = None
 ) -> list[Path]:
-    """Make a jar of Nova's classes, unless it is there and made of these sources for this Spark.
+    """Make a jar of Nova's classes, unless one of these sources for this Spark exists.
 
     Args:
-        progress: told when something is compiled.
+        progress: called with a line of text when something is compiled.
         kafka: the jar of Kafka's client, for jobs that read Kafka.
 
     Returns:
@@ -83,7 +83,9 @@ def _compile(sources: list[Path], jars: list[Path], classes: Path) -> None:
         *("-cp", path, "scala.tools.nsc.Main", "-cp", path, "-nowarn", "-d", str(classes)),
         *map(str, sources),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    if done.returncode != 0:
-        wrong = "; ".join((done.stdout or done.stderr).strip().splitlines()[:QUOTED])
-        raise CompileError(f"scalac ended with code {done.returncode}: {wrong}")
+    completed = subprocess.run(
+        command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    if completed.returncode != 0:
+        wrong = "; ".join((completed.stdout or completed.stderr).strip().splitlines()[:QUOTED])
+        raise CompileError(f"scalac ended with code {completed.returncode}: {wrong}")

@@ -17,7 +17,7 @@ from nova_spark.realtime import LEAD_S, READY_S, RealTimeJoin, await_executors, 
 from nova_spark.session import session
 from nova_spark.verification import Record
 
-# A run that ends may take so much longer than its tuples are due.
+# How long after its last tuple is due a run may take to end.
 PATIENCE_S = 120.0
 RECORD_S = 2.0
 
@@ -37,8 +37,8 @@ def run(
 
     Args:
         dataflow: what runs where.
-        workload: what the sources emit and how it is joined; a start of 0, or one that has passed
-            when Spark is ready, becomes then.
+        workload: what the sources emit and how it is joined; a start of 0, or one before Spark is
+            ready, is replaced by the earliest possible.
         master: ``spark://host:port``.
         addresses: of the nodes.
         results: see `nova_spark.realtime.RealTimeJoin`.
@@ -91,20 +91,20 @@ def main() -> int:
     parser.add_argument(
         "--set", dest="settings", action="append", default=[], metavar="spark.NAME=VALUE"
     )
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     try:
-        workload = Workload.read(given.directory / "workload.json")
-        clients = sorted(given.directory.glob("kafka-clients-*.jar"))
-        own = settings(given.heap, clients[0] if clients else None)
+        workload = Workload.read(arguments.directory / "workload.json")
+        clients = sorted(arguments.directory.glob("kafka-clients-*.jar"))
+        own = settings(arguments.heap, clients[0] if clients else None)
         run(
-            Dataflow.read(given.directory / "dataflow.json"),
-            workload if given.count is None else replace(workload, count=given.count),
-            master=given.master,
-            addresses=json.loads((given.directory / "addresses.json").read_text("utf-8")),
-            results=given.results,
-            checkpoints=f"{given.checkpoints}/{int(time.time())}",
-            record=given.record,
-            chosen={**own, **dict(one.split("=", 1) for one in given.settings if "=" in one)},
+            Dataflow.read(arguments.directory / "dataflow.json"),
+            workload if arguments.count is None else replace(workload, count=arguments.count),
+            master=arguments.master,
+            addresses=json.loads((arguments.directory / "addresses.json").read_text("utf-8")),
+            results=arguments.results,
+            checkpoints=f"{arguments.checkpoints}/{int(time.time())}",
+            record=arguments.record,
+            chosen={**own, **dict(one.split("=", 1) for one in arguments.settings if "=" in one)},
         )
     except (NovaError, OSError) as error:
         _say(f"run.sh: {error}")

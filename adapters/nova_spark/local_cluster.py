@@ -30,7 +30,7 @@ class LocalCluster(LocalProcesses):
         start_timeout_s: until all Workers must have registered.
 
     Attributes:
-        configuration: what the nodes were configured with; its work directory is the first's.
+        configuration: of the nodes; its work directory is the first node's.
         processes: running ones by name: ``master`` and a node's name for its Worker.
     """
 
@@ -96,11 +96,11 @@ class LocalCluster(LocalProcesses):
 
     def _await_registered(self) -> None:
         until = time.monotonic() + self.start_timeout_s
-        wanted = {node.address: node.name for node in self.configuration.nodes}
-        while missing := set(wanted) - set(registered(self.configuration.master_ui)):
+        required = {node.address: node.name for node in self.configuration.nodes}
+        while missing := set(required) - set(registered(self.configuration.master_ui)):
             self.check()
             if time.monotonic() > until:
-                late = ", ".join(wanted[address] for address in sorted(missing))
+                late = ", ".join(required[address] for address in sorted(missing))
                 raise NovaError(
                     f"no Worker of {late} has registered after {self.start_timeout_s:g} s; "
                     f"see {self.directory}/node*/*.out"

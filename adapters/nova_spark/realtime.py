@@ -4,10 +4,10 @@ Real-Time Mode refuses stream-stream joins, resource profiles and Python, so a p
 of all sources, one stateful join of its two sides (``transformWithState``) and a sink, in Scala
 (`nova_spark.extension`): stages whose tasks are the plan's sources, joins and sink. Where a plan
 has relays, every hop of the longest route is a stage between them, which rows of shorter routes
-pass where they are. All stages run at once, from the begin of a batch to its end; a batch only
-bounds what a failure repeats.
+pass on the node that they are on. All stages run at once, from the begin of a batch to its end; a
+batch only bounds what a failure repeats.
 
-Where tasks run is a preference that Spark is told to wait for: `SETTINGS`, one executor a host.
+Tasks prefer hosts, for which Spark is configured to wait: `SETTINGS`, one executor per host.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
     from nova_engines.workload import Workload
 
-# Tasks of all stages run at once, so a host needs a slot for each; they are no more than a number.
+# Tasks of all stages run at once, so a host needs a slot for each; slots cost nothing.
 SLOTS = 128
-# Of a batch, seconds; the least that Spark takes. Its end and the next one's begin hold tuples up.
+# Length of a batch, s; the least that Spark accepts. Tuples are delayed between two batches.
 BATCH_S = 5
-# From when sources may begin, with the next batch, to the first tuple.
+# From the permission to begin, which counts from the next batch on, to the first tuple, s.
 LEAD_S = 2.0 + BATCH_S
 READY_S = 150.0
 PREPARE_S = 180.0
 POLL_S = 0.1
-# Spark's page on an application keeps as many stages.
+# Spark's page on an application keeps this many stages.
 KEPT = 1000
 # What any session needs.
 SETTINGS: Mapping[str, str] = {
-    # A task waits so long for a slot on its host.
+    # A task waits this long for a slot on its host.
     "spark.locality.wait": "1h",
     "spark.sql.extensions": EXTENSIONS,
     # Spark's list does not know the step that has preferred hosts.
@@ -81,8 +81,8 @@ class RealTimeJoin:
     """The queries of a dataflow: one for every sink.
 
     Args:
-        spark: a session with `settings`, made by a Python that had none before, on a cluster with
-            one executor per node.
+        spark: a session with `settings`, the first of its Python process, on a cluster with one
+            executor per node.
         addresses: of the nodes, as their executors have them.
         dataflow: what runs where.
         workload: what the sources emit, or where they read, and how it is joined.
@@ -155,14 +155,14 @@ class RealTimeJoin:
             self._scala.Progress.begin(one, start)
 
     def follow(self, look: Callable[[], bool], every_s: float = POLL_S) -> bool:
-        """Wait until everything that is due, of a workload that ends, is through.
+        """Wait until all tuples of a finite workload are processed.
 
         Args:
-            look: called now and then; whether to go on.
+            look: called repeatedly; returns whether to go on waiting.
             every_s: how often.
 
         Returns:
-            Whether it is through.
+            Whether all are processed.
 
         Raises:
             NovaError: with Spark's reason when a query fails.
@@ -177,7 +177,7 @@ class RealTimeJoin:
 
     @property
     def flowing(self) -> bool:
-        """Whether something is still to come, or in a batch that has not ended."""
+        """Whether tuples are still to come, or are in a batch that has not ended."""
         for number, job in zip(self._ids, self._jobs, strict=True):
             positions = self._positions(number)
             if not positions or any(
@@ -189,23 +189,23 @@ class RealTimeJoin:
 
     @property
     def read(self) -> dict[str, int]:
-        """Tuples of every source that batches which have ended hold."""
-        found: dict[str, int] = {}
+        """Number of every source's tuples in ended batches."""
+        counts: dict[str, int] = {}
         for number, job in zip(self._ids, self._jobs, strict=True):
             rows = job.document["sources"]
             for one, position in zip(rows, self._positions(number), strict=False):
                 source = self.workload.sources[one["number"]].source
                 count = position // len(one["outputs"])
-                found[source] = min(found.get(source, count), count)
-        return found
+                counts[source] = min(counts.get(source, count), count)
+        return counts
 
     def _positions(self, number: str) -> list[int]:
-        """Of each source: one for each tuple and output. None before the first batch has ended."""
+        """Of each source: tuples times outputs. Empty before the first batch has ended."""
         reported = str(self._scala.Progress.positions(number))
         return [int(one) for one in reported.split(",")] if reported else []
 
     def check(self) -> None:
-        """Whether all queries run.
+        """Check that all queries run.
 
         Raises:
             NovaError: with Spark's reason for one that has failed.
@@ -227,10 +227,10 @@ class RealTimeJoin:
     def steps(self) -> tuple[Step, ...]:
         """Every operator of the dataflow: which of Spark's stages it ran in, and as which task.
 
-        One that results at several sinks come from is there once for each.
+        An operator whose results go to several sinks occurs once for each.
         """
         nodes = {one.name: one.node for one in self.dataflow.operators}
-        found = []
+        steps = []
         for job, seen in zip(self._jobs, self._seen, strict=False):
             stages: dict[str, set[int]] = {}
             for line in self._scala.RealTimeJoin.stages(seen).splitlines():
@@ -238,8 +238,8 @@ class RealTimeJoin:
                 stages.setdefault(part, set()).add(int(stage))
             for name, (part, task) in job.tasks.items():
                 ran = tuple(sorted(stages.get(part, ()))[-KEPT:])
-                found.append(Step(name, nodes[name], ran, task, self.addresses[nodes[name]]))
-        return tuple(found)
+                steps.append(Step(name, nodes[name], ran, task, self.addresses[nodes[name]]))
+        return tuple(steps)
 
 
 def await_executors(spark: SparkSession, addresses: Mapping[str, str], timeout_s: float) -> None:
@@ -252,12 +252,12 @@ def await_executors(spark: SparkSession, addresses: Mapping[str, str], timeout_s
     rest = Rest(str(context.uiWebUrl), str(context.applicationId))
     until = time.monotonic() + timeout_s
     while True:
-        there = {
+        present = {
             str(one["hostPort"]).rpartition(":")[0]
             for one in rest.executors()
             if one["isActive"] and one["id"] != "driver"
         }
-        lacking = [node for node, address in addresses.items() if address not in there]
+        lacking = [node for node, address in addresses.items() if address not in present]
         if not lacking:
             return
         if time.monotonic() > until:
@@ -267,7 +267,7 @@ def await_executors(spark: SparkSession, addresses: Mapping[str, str], timeout_s
 
 @dataclass(frozen=True)
 class Job:
-    """All that ends at one sink.
+    """The query of one sink.
 
     Attributes:
         document: what `Job.scala` reads, but for its id.
@@ -281,10 +281,10 @@ class Job:
 def job_of(
     dataflow: Dataflow, sink: Operator, workload: Workload, addresses: Mapping[str, str]
 ) -> Job:
-    """What ends at a sink of a dataflow.
+    """The query of a dataflow's sink.
 
-    Joins of one pair on one node are one task, as they share what arrives there. A path is the way
-    of what one operator of the dataflow hands to a side of those.
+    Joins of one pair on one node are one task, as they share what arrives there. A path leads from
+    one operator of the dataflow to one side of such a task.
 
     Raises:
         NovaError: for sources of sockets, nodes without address, and more tasks on a node than a
@@ -316,13 +316,13 @@ class _Builder:
         self.result_ways: list[tuple[str, list[Operator]]] = [(sink.node, [])] * len(self.instances)
 
     def host(self, node: str) -> str:
-        """Where a node's executor is."""
+        """Address of a node's executor."""
         if node not in self.addresses:
             raise NovaError(f"node {node!r}: it has no address")
         return self.addresses[node]
 
     def job(self) -> Job:
-        """Everything."""
+        """The whole query."""
         for name in self.sink.inputs:
             join, relays = self.chain(name)
             self.result_ways[self.instances[join.name]] = join.node, relays
@@ -351,7 +351,7 @@ class _Builder:
         return Job(document, self.tasks)
 
     def chain(self, name: str) -> tuple[Operator, list[Operator]]:
-        """What hands an operator's rows to relays at first, and these, in the order they pass."""
+        """The operator in front of a chain of relays, and the relays in the order rows pass."""
         relays: list[Operator] = []
         while (one := self.known[name]).kind == RELAY:
             relays.insert(0, one)
@@ -359,7 +359,7 @@ class _Builder:
         return one, relays
 
     def join(self, join: Operator) -> None:
-        """An instance, with the paths it receives."""
+        """Add an instance, with the paths it receives."""
         key = join.left_source, join.right_source, join.node
         empty = {"host": self.host(join.node), "paths": [], "pieces": []}
         group = self.groups.setdefault(key, empty)
@@ -390,7 +390,7 @@ class _Builder:
         return self.paths[key]
 
     def source(self, first: Operator) -> dict[str, Any]:
-        """A source, of which all or what a filter passes is sent."""
+        """A source that sends all its tuples, or those that a filter passes."""
         name = first.source
         stream = self.workload.sources[self.workload.index(name)]
         if name not in self.sources:
@@ -426,8 +426,8 @@ class _Builder:
         return self.sources[name]
 
     def hops(self, called: str, ways: Sequence[tuple[str, list[Operator]]]) -> list[dict[str, Any]]:
-        """The stages between, each with the task that rows of every way pass."""
-        found = []
+        """The stages of relays, each with the task that rows of every route pass."""
+        stages = []
         for number in range(max(len(relays) for _, relays in ways)):
             name = f"hop {number + 1} {called}"
             hosts: list[str] = []
@@ -445,8 +445,8 @@ class _Builder:
                     waiting[at] = len(hosts)
                     hosts.append(self.host(at))
                 slots.append(waiting[at])
-            found.append({"name": name, "hosts": hosts, "slots": slots})
-        return found
+            stages.append({"name": name, "hosts": hosts, "slots": slots})
+        return stages
 
 
 def _bounds(intervals: Sequence[tuple[float, float]], prefix: str = "") -> dict[str, list[float]]:

@@ -15,7 +15,7 @@ TASKS = 10_000
 
 
 class SparkError(NovaError):
-    """Spark does not answer, or its answer is no."""
+    """Spark does not answer, or refuses."""
 
 
 class Rest:
@@ -23,20 +23,21 @@ class Rest:
 
     Args:
         url: of the pages, e.g. ``http://10.0.0.1:4040``.
-        application: its id; may be left out where there is one.
+        application: its id; may be left out if there is only one.
     """
 
     def __init__(self, url: str, application: str | None = None) -> None:
         self.url = url.rstrip("/")
-        # Hosts of a cluster are near: no proxy stands between.
+        # Hosts of a cluster are near and reached without a proxy.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         if application is None:
-            found = [one["id"] for one in self._get("")]
-            if len(found) != 1:
+            applications = [one["id"] for one in self._get("")]
+            if len(applications) != 1:
                 raise SparkError(
-                    f"{self.url}: {len(found)} applications ({', '.join(found[:5])}); say which"
+                    f"{self.url}: {len(applications)} applications "
+                    f"({', '.join(applications[:5])}); say which"
                 )
-            application = str(found[0])
+            application = str(applications[0])
         self.application = application
 
     def get(self, path: str) -> Any:
@@ -61,19 +62,19 @@ class Rest:
             raise SparkError(f"{url}: no JSON; is this an application's page?") from error
 
     def executors(self) -> list[dict[str, Any]]:
-        """All executors there are and were."""
-        found: list[dict[str, Any]] = self.get("/allexecutors")
-        return found
+        """All executors, present and past."""
+        executors: list[dict[str, Any]] = self.get("/allexecutors")
+        return executors
 
     def stages(self) -> list[dict[str, Any]]:
         """All attempts at stages that ran tasks and are still known."""
-        found: list[dict[str, Any]] = self.get("/stages")
-        return [one for one in found if one["status"] not in ("SKIPPED", "PENDING")]
+        stages: list[dict[str, Any]] = self.get("/stages")
+        return [one for one in stages if one["status"] not in ("SKIPPED", "PENDING")]
 
     def tasks(self, stage: int, attempt: int) -> list[dict[str, Any]]:
         """Tasks of an attempt at a stage."""
-        found: list[dict[str, Any]] = self.get(f"/stages/{stage}/{attempt}/taskList?length={TASKS}")
-        return found
+        tasks: list[dict[str, Any]] = self.get(f"/stages/{stage}/{attempt}/taskList?length={TASKS}")
+        return tasks
 
 
 def registered(master: str) -> list[str]:
@@ -85,7 +86,7 @@ def registered(master: str) -> list[str]:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{master}/json/", timeout=TIMEOUT_S) as answer:
-            found: dict[str, Any] = json.load(answer)
+            document: dict[str, Any] = json.load(answer)
     except (OSError, ValueError):
         return []
-    return [str(one["host"]) for one in found["workers"] if one["state"] == "ALIVE"]
+    return [str(one["host"]) for one in document["workers"] if one["state"] == "ALIVE"]

@@ -32,8 +32,8 @@ def read(directory: Path) -> NDArray[np.void]:
     parts: list[Any] = [np.empty(0, np.dtype(list(results.FIELDS)))]
     for path in sorted(directory.iterdir()):
         if path.name.isdigit():
-            found = results.read(path)
-            if found.truncated_bytes:
+            batch = results.read(path)
+            if batch.truncated_bytes:
                 raise NovaError(f"{path}: ends within a record")
-            parts.append(found.records)
+            parts.append(batch.records)
     return np.concatenate(parts)

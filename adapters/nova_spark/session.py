@@ -52,13 +52,13 @@ def session(master: str, settings: Mapping[str, str] | None = None) -> Iterator[
     for name, value in chosen.items():
         builder = builder.config(name, value)
     try:
-        made = builder.getOrCreate()
+        spark = builder.getOrCreate()
     except error_of_java as error:
         raise NovaError(f"Spark does not start on {master}: {_reason(error)}") from error
     try:
-        yield made
+        yield spark
     finally:
-        made.stop()
+        spark.stop()
 
 
 def _reason(error: BaseException) -> str:

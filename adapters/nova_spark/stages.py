@@ -1,6 +1,6 @@
-"""Rules that have a query of one's own run where a plan says, stage by stage (`Stages.scala`).
+"""Rules that place a user's own query as a plan says, stage by stage (`Stages.scala`).
 
-A stage of Spark's is known by what it reads, and by whether it scans, joins or aggregates. A scan's
+A stage is identified by what it reads, and by whether it scans, joins or aggregates. A scan's
 partitions go to the nodes of the stream's sources, in their order, and those of a join or an
 aggregate to the nodes of its instances: Spark divides by its own hash, not by the plan's cuts.
 """
@@ -34,7 +34,7 @@ RULE = "  - {{reads: {reads}, kind: {kind}, hosts: [{hosts}]}}"
 
 
 def write(plan: Plan, problem: Problem, directory: Path) -> list[str]:
-    """Write the rules of a plan into a directory that is there.
+    """Write the rules of a plan into an existing directory.
 
     Returns:
         Names of the files.
@@ -82,5 +82,5 @@ def _streams(plan: QueryPlan, number: int) -> tuple[str, ...]:
     operator, sources = plan.graph.graph[number], plan.problem.sources
     if operator.kind == "source":
         return (str(sources.stream[sources.ids.tolist().index(operator.id)]),)
-    found = (stream for one in operator.inputs for stream in _streams(plan, one))
-    return tuple(dict.fromkeys(found))
+    streams = (stream for one in operator.inputs for stream in _streams(plan, one))
+    return tuple(dict.fromkeys(streams))

@@ -46,12 +46,12 @@ class Options(BrokerOptions):
     """How a plan is translated.
 
     Attributes:
-        spark_home: Spark as hosts see it; without, where it is here.
-        python: of the driver; without, the one that runs now.
+        spark_home: Spark as hosts see it; if empty, its path on this machine.
+        python: of the driver; if empty, the one that runs now.
         work: where a host keeps configuration and logs; ``{node}`` stands for its name.
         coordinator: the node that runs the Master; the first sink's, if not given.
         results: directory the sink writes to on its node; in its work directory, if not given.
-        form: ``bundle``, or ``stages`` for rules that place a query of one's own.
+        form: ``bundle``, or ``stages`` for rules that place a user's own query.
     """
 
     spark_home: str = ""
@@ -70,7 +70,7 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     Args:
         plan: what runs where.
         problem: the one it answers.
-        directory: is made; must be absent or empty.
+        directory: is created; must be absent or empty.
         options: fields of `Options`; numbers may be text.
 
     Returns:
@@ -82,7 +82,7 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     """
     chosen = bundle.read_options(Options, options, "Spark")
     if chosen.form == "stages":
-        return bundle.write_bundle(directory, lambda made: stages.write(plan, problem, made))
+        return bundle.write_bundle(directory, lambda target: stages.write(plan, problem, target))
     if chosen.form != "bundle":
         raise NovaError(f"option form: {chosen.form!r}: expected bundle or stages")
     workload = bundle.workload_of(chosen, problem)
@@ -103,17 +103,17 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     results = chosen.results or f"{chosen.work}/results"
     results = results.replace(NODE, sanitised(dataflow.sinks[0].node))
 
-    def write(made: Path) -> None:
+    def write(target: Path) -> None:
         for node in configuration.nodes:
             work = chosen.work.replace(NODE, sanitised(node.name))
             own = replace(configuration, work_directory=work)
             processes = {"worker": own.worker_command(node)}
             if node.role == COORDINATOR:
                 processes = {"master": own.master_command(node), **processes}
-            bundle.write_node(made, "Spark", node, own.files(node), work, processes)
-        _write_job(made / "job", dataflow, workload, configuration, results)
+            bundle.write_node(target, "Spark", node, own.files(node), work, processes)
+        _write_job(target / "job", dataflow, workload, configuration, results)
         text = _readme(dataflow, workload, configuration, results)
-        (made / "README.md").write_text(text, "utf-8")
+        (target / "README.md").write_text(text, "utf-8")
 
     return bundle.write_bundle(directory, write)
 
@@ -126,7 +126,7 @@ def _write_job(
     results: str,
 ) -> None:
     bundle.copy_modules(directory / "modules", MODULES)
-    # Compiled where the job runs, for the Spark that is there.
+    # Scala is compiled where the job runs, for the Spark there.
     with as_file(files("nova_spark") / "scala") as scala:
         shutil.copytree(scala, directory / "modules" / "nova_spark" / "scala")
     if any(one.kind == "kafka" for one in workload.sources):
@@ -138,7 +138,7 @@ def _write_job(
         "addresses.json": json.dumps(c.addresses) + "\n",
     }
     bundle.write_texts(directory, documents)
-    given = words(
+    arguments = words(
         *("--master", c.master_url, "--results", results, "--heap", min(c.heaps.values())),
         *("--checkpoints", f"{c.work_directory.replace(NODE, 'job')}/checkpoints"),
     )
@@ -150,7 +150,7 @@ def _write_job(
         f"export {bundle.assignment('SPARK_HOME', c.spark_home)}",
         f"export {bundle.assignment('PYSPARK_PYTHON', c.python)}",
         f'exec {words(c.python)} -m nova_spark.job --directory "$here" \\',
-        f'  {given} "$@"',
+        f'  {arguments} "$@"',
     ]
     bundle.write_script(directory / "run.sh", run)
 

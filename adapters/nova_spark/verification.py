@@ -1,7 +1,7 @@
-"""Did every task run on the node the plan says? Asked of Spark, not of who deployed it.
+"""Checks that every task ran on the node the plan says, by what Spark itself reports.
 
-Spark's REST interface tells on which executor a task ran, and at which address that is. Which
-stages a step of the plan became is told by its own tasks, as Spark has no names for stages.
+Spark's REST interface reports on which executor a task ran, and the executor's address. A step's
+own tasks report which stages the step became, as Spark has no names for stages.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from nova_engines.documents import from_json, to_json
 from nova_engines.verification import Row, Verification
 from nova_spark.rest import Rest, SparkError
 
-# What happens on nodes is looked at in as many of a step's last stages.
+# Only this many of a step's last stages are checked.
 LAST = 5
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a job says of one of its steps.
+    """A job's report on one of its steps.
 
     Attributes:
         name: as in the dataflow, or as the user called it; may be several steps'.
         node: where it is to run.
         stages: ids of Spark's stages it has been part of, ascending.
-        task: number of its task in those; None where they have no other.
+        task: number of its task in those; None where all their tasks are its own.
         host: address of its node.
     """
 
@@ -41,7 +41,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Record:
-    """What a job says of itself, kept in a file for `verify`.
+    """A job's report on itself, kept in a file for `verify`.
 
     Attributes:
         url: of the application's pages.
@@ -70,7 +70,7 @@ class Record:
         Raises:
             NovaError: where it cannot be read, naming what is wrong.
         """
-        # A job carries what is imported above with it to its hosts; it reads no record.
+        # Modules imported above are copied to a job's hosts; a job reads no record.
         from nova_core.model.files import read_bytes
 
         return from_json(read_bytes(path, NovaError), cls, str(path))
@@ -82,20 +82,20 @@ def verify(
     planned: Mapping[str, str] | None = None,
     addresses: Mapping[str, str] | None = None,
 ) -> Verification:
-    """Compare where tasks ran with where they were to.
+    """Compare where tasks ran with where they should.
 
     Args:
         rest: the application.
-        steps: what the job says of itself.
-        planned: nodes of the steps there should be, by name; what the job says, if not given.
+        steps: what the job reports.
+        planned: nodes of the expected steps, by name; what the job reports, if not given.
         addresses: of all nodes; those of the steps' nodes, if not given. Jobs that ran earlier in
             the same application may have used others.
 
     Returns:
-        A row per step, with the nodes its tasks ran on and how many were looked at.
+        A row per step, with the nodes its tasks ran on and how many were checked.
 
     Raises:
-        SparkError: when nothing answers, or there is no step to look at.
+        SparkError: when nothing answers, or there is no step to check.
     """
     parts: dict[str, list[Step]] = {}
     for step in steps:
@@ -140,11 +140,13 @@ def verify(
     strays = (step for step in steps if step.name not in planned)
     rows += [row(step.name, None, last(step)) for step in strays]
     for stage in sorted(set(attempts) - claimed):
-        found = row(f"stage {stage}: {titles[stage]}", None, [(stage, None)])
-        # Stages that only have an executor started, or that a step has not reported yet, run in a
-        # node's executor like any other; what runs in one of no node is nobody's.
-        if any(one.startswith(("host ", "executor ")) for one in (found.actual or "").split(", ")):
-            rows.append(found)
+        stage_row = row(f"stage {stage}: {titles[stage]}", None, [(stage, None)])
+        # Stages that only start an executor, or that a step has not reported yet, run in a node's
+        # executor like any other; a stage in an executor of no node is unexpected.
+        if any(
+            one.startswith(("host ", "executor ")) for one in (stage_row.actual or "").split(", ")
+        ):
+            rows.append(stage_row)
     if not rows:
         raise SparkError(f"application {rest.application}: its job says of no step where it ran")
     return Verification(tuple(rows))

@@ -52,11 +52,11 @@ def place(
 
     answered = shared.load_problem(problem, None)
     nimbus = _nimbus(at)
-    there = own.components(nimbus.status(), topology)
+    present = own.components(nimbus.status(), topology)
     ids = answered.nodes.ids
     sources = zip(answered.sources.ids, answered.sources.node, strict=True)
     at_sources = {str(one): str(ids[node]) for one, node in sources}
-    nodes = own.placement(plan, there, _chosen(chosen), at_sources)
+    nodes = own.placement(plan, present, _chosen(chosen), at_sources)
     unknown = sorted(set(nodes.values()) - set(answered.node_index))
     if unknown:
         raise NovaError(f"{plan}: node {unknown[0]}: is not in {problem}")
@@ -64,28 +64,30 @@ def place(
         console.print_json({"nova.placement": nodes, "topology.workers": len(set(nodes.values()))})
         return
     own.move(nimbus, topology, nodes)
-    found = own.await_placed(nimbus, topology, nodes, addresses(answered, set(nodes.values())))
+    verification = own.await_placed(
+        nimbus, topology, nodes, addresses(answered, set(nodes.values()))
+    )
     if as_json:
-        console.print_json({"topology": topology, **found.to_plain()})
+        console.print_json({"topology": topology, **verification.to_plain()})
     else:
         table = console.table(f"topology {topology}", ["component", "planned", "runs on", "status"])
-        for row in found.rows:
+        for row in verification.rows:
             table.add_row(row.operator, row.node or "-", row.actual or "-", row.status)
         console.show(table)
-        if found.note:
-            console.say(f"the scheduler says: {found.note}")
-    ctx.exit(0 if found.ok else 1)
+        if verification.note:
+            console.say(f"the scheduler says: {verification.note}")
+    ctx.exit(0 if verification.ok else 1)
 
 
 def _chosen(texts: tuple[str, ...]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    nodes: dict[str, str] = {}
     for text in texts:
         component, _, node = text.rpartition("=")
-        if not component or not node or component in found:
-            wrong = "is given twice" if component in found else "expected COMPONENT=NODE"
+        if not component or not node or component in nodes:
+            wrong = "is given twice" if component in nodes else "expected COMPONENT=NODE"
             raise NovaError(f"--node {text}: {wrong}")
-        found[component] = node
-    return found
+        nodes[component] = node
+    return nodes
 
 
 def _nimbus(at: str) -> Nimbus:

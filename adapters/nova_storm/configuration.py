@@ -1,4 +1,4 @@
-"""What ZooKeeper, nimbus and each node's supervisor are started with."""
+"""Configuration and commands of ZooKeeper, nimbus and each node's supervisor."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class ClusterConfiguration:
             "storm.local.dir": f"{self.work}/state",
             # Nimbus' database of metrics is 70 MB of native code for a page of the UI.
             "storm.metricstore.class": "org.apache.storm.metricstore.NoOpMetricStore",
-            # How soon nimbus knows of an executor that it runs; Storm's own value is a minute.
+            # How soon nimbus learns that an executor runs; Storm's own value is a minute.
             "executor.metrics.frequency.secs": 5,
             **self.settings,
         }
@@ -101,7 +101,7 @@ class ClusterConfiguration:
         return {**self.common(), "storm.local.hostname": self.coordinator}
 
     def supervisor(self, node: Node) -> dict[str, Any]:
-        """storm.yaml of a node; what is not in `common` is what a cluster of one's own needs."""
+        """storm.yaml of a node; a user's own cluster needs the settings that `common` lacks."""
         first = node.first_port
         quick = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
         return {
@@ -113,7 +113,7 @@ class ClusterConfiguration:
             "storm.workers.artifacts.dir": f"{self.work}/workers",
             "storm.log4j2.conf.dir": f"{self.home}/log4j2",
             "worker.childopts": f"-Xmx{self.worker_heap_mb}m {quick}",
-            # Storm's own value names options that today's Java refuses.
+            # Storm's own value names options that current versions of Java refuse.
             "worker.profiler.childopts": "",
             "topology.worker.logwriter.childopts": f"-Xmx32m {quick}",
             **self.settings,
@@ -145,7 +145,7 @@ class ClusterConfiguration:
 
 
 def java_command(home: str, java: str, heap_mb: int, options: Sequence[str]) -> list[str]:
-    """Words of a command: Java with Storm's jars, to which a class and arguments belong."""
+    """Words of a command: Java with Storm's jars, to be followed by a class and arguments."""
     jars = [f"{home}/{directory}/*" for directory in ("lib", "extlib-daemon", "extlib")]
     return [
         java,

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from nova_engines.query_flow import QueryFlow
     from nova_engines.workload import Workload
 
-# Submitting replaces it: a made-up stream begins some time after that.
+# Replaced at submission: a synthetic stream begins some time after it.
 START = "${ENV-NOVA_START_MS}"
-# How often spouts and bolts with nothing to do look again.
+# How often idle spouts and bolts look again.
 PARK_US = {"spout": 2000, "bolt": 1000}
 FORBIDDEN = "./:\\"
 
@@ -28,11 +28,11 @@ def topology(
 ) -> dict[str, Any]:
     """The document.
 
-    Components are called like the dataflow's operators, and have one executor each.
+    Components are named like the dataflow's operators, and have one executor each.
 
     Args:
         dataflow: what runs where.
-        workload: what its sources emit; of ``start_ms`` 0 the start is given when it is submitted.
+        workload: what its sources emit; with ``start_ms`` 0 the start is given at submission.
         results: file of the first sink, on its node.
         name: of the topology.
         configuration: of the topology, added or replaced.
@@ -71,7 +71,7 @@ def document(
     bolts: list[dict[str, Any]],
     configuration: dict[str, Any],
 ) -> dict[str, Any]:
-    """A topology of components that are there, each with one executor on its node.
+    """A topology of the given components, each with one executor on its node.
 
     Raises:
         NovaError: for a name that Storm does not take.
@@ -88,7 +88,7 @@ def document(
         "config": {
             PLACEMENT: {one.name: one.node for one in flow.operators},
             "topology.workers": len(flow.nodes),
-            # Nothing is replayed, so nobody has to keep account of tuples.
+            # Nothing is replayed, so tuples need no acknowledgements.
             "topology.acker.executors": 0,
             "topology.eventlogger.executors": 0,
             "topology.spout.wait.strategy": "org.apache.storm.policy.WaitStrategyPark",
@@ -104,7 +104,7 @@ def document(
 
 
 def component(name: str, kind: str, arguments: list[Any]) -> dict[str, Any]:
-    """A spout or bolt of Nova's."""
+    """One of Nova's spouts or bolts."""
     return {
         "id": name,
         "className": f"nova.storm.{kind}",

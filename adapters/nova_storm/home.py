@@ -55,7 +55,7 @@ class StormHome:
 
     @property
     def installed(self) -> bool:
-        """Whether an installation ended here, with what this version of Nova asks for."""
+        """Whether an installation with the requirements of this version of Nova is complete."""
         try:
             stamp = json.loads((self.path / STAMP).read_text())
         except (OSError, ValueError):
@@ -63,23 +63,23 @@ class StormHome:
         return bool(stamp == _stamp()) and all(jar.is_file() for jar in self.jars)
 
     def check(self) -> None:
-        """Return when the home can be used.
+        """Check that the home can be used.
 
         Raises:
-            EngineError: when it is not there, incomplete, or of another version.
+            EngineError: when it is absent, incomplete, or of another version.
         """
         if not self.installed or not self.extension_jar.is_file():
             what = "is incomplete or of another version" if self.path.exists() else "not installed"
             raise EngineError(f"Storm {VERSION} {what} at {self.path}: {HINT}")
 
     def install(self, progress: Progress = lambda message: None) -> None:
-        """Make the home, unless it is there already; 137 MB on disk.
+        """Make the home, unless it exists; 137 MB on disk.
 
-        It is made beside its place and then renamed, so there is a whole one or none. Two at once
-        wait for one another.
+        It is made in a directory beside it and then renamed, so that it is complete or absent.
+        Concurrent installations wait for each other.
 
         Args:
-            progress: is told what is being done, one line at a time.
+            progress: called with each step, as a line of text.
 
         Raises:
             EngineError: without Java or Maven, when Maven fails, or for a wrong checksum.
@@ -102,21 +102,21 @@ class StormHome:
         with tempfile.TemporaryDirectory(
             dir=self.path.parent, prefix=f".{self.path.name}."
         ) as scratch:
-            made = Path(scratch) / "home"
-            fetch([one for one, _ in artifacts()], made / "lib", progress, "Storm")
+            staging = Path(scratch) / "home"
+            fetch([one for one, _ in artifacts()], staging / "lib", progress, "Storm")
             for directory in ("lib-worker", "extlib", "extlib-daemon", "log4j2"):
-                (made / directory).mkdir()
+                (staging / directory).mkdir()
             for artifact, worker in artifacts():
                 if worker:
-                    link = made / "lib-worker" / artifact.file
+                    link = staging / "lib-worker" / artifact.file
                     link.symlink_to(Path("..") / "lib" / artifact.file)
             for name in ("worker.xml", "cluster.xml"):
                 text = (files("nova_storm") / "log4j2" / name).read_text("utf-8")
-                (made / "log4j2" / name).write_text(text, "utf-8")
-            (made / STAMP).write_text(json.dumps(_stamp(), indent=1))
+                (staging / "log4j2" / name).write_text(text, "utf-8")
+            (staging / STAMP).write_text(json.dumps(_stamp(), indent=1))
             if self.path.exists():
                 shutil.rmtree(self.path)
-            made.rename(self.path)
+            staging.rename(self.path)
 
 
 def _stamp() -> dict[str, object]:

@@ -24,9 +24,9 @@ from nova_storm.nimbus import Nimbus, StormError
 
 START_S = 90.0
 POLL_S = 0.3
-# How long nimbus is waited for before it is seen whether a process has ended.
+# How long to wait for nimbus before checking whether a process has ended, s.
 LOOK_S = 5.0
-# Storm's own values are for clusters that live long: half a minute passes until a loss is seen.
+# Storm's own values are for long-lived clusters: a loss is noticed after half a minute.
 QUICK = {
     "nimbus.monitor.freq.secs": 2,
     "supervisor.monitor.frequency.secs": 1,
@@ -120,28 +120,30 @@ class LocalCluster(LocalProcesses):
             pid = int(path.name)
             try:
                 command = Path(f"/proc/{pid}/cmdline").read_bytes()
-                # A process id may have become another's.
+                # A process id may have been reused.
                 if str(self.directory).encode() in command:
                     os.kill(pid, signal.SIGKILL)
             except OSError:
                 continue
 
     def await_supervisors(self, count: int | None = None) -> None:
-        """Wait until so many supervisors have registered; all of them, unless said otherwise."""
-        wanted = len(self.configuration.nodes) if count is None else count
-        until, there = time.monotonic() + START_S, 0
+        """Wait until ``count`` supervisors have registered; None is all of them."""
+        required = len(self.configuration.nodes) if count is None else count
+        until, registered = time.monotonic() + START_S, 0
         while time.monotonic() < until:
             self.check(StormError)
             try:
                 rest = min(until - time.monotonic(), LOOK_S)
-                there = len(self.nimbus.status(rest, wanted)["supervisors"])
+                registered = len(self.nimbus.status(rest, required)["supervisors"])
             except StormError:
                 # Nimbus listens before it is leader.
-                there = 0
-            if there == wanted:
+                registered = 0
+            if registered == required:
                 return
             time.sleep(POLL_S)
-        raise StormError(f"{there} of {wanted} supervisors have registered; logs: {self.directory}")
+        raise StormError(
+            f"{registered} of {required} supervisors have registered; logs: {self.directory}"
+        )
 
     def _await_port(self, port: int) -> None:
         until = time.monotonic() + START_S

@@ -1,4 +1,4 @@
-"""Talking to nimbus by its Thrift interface, through Storm's own client."""
+"""Sends requests to nimbus' Thrift interface through Storm's own client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nova_storm.configuration import java_command
 from nova_storm.home import EXTENSION, StormHome
 
 TIMEOUT_S = 60
-# Of what is waited for; the caller may ask again.
+# Longest wait of one request; the caller may repeat it.
 LONGEST_WAIT_S = 30.0
 CLIENT_MB = 128
 
@@ -51,9 +51,9 @@ class Nimbus:
         """``supervisors`` and ``topologies``, these with where each executor runs.
 
         Args:
-            within_s: how long to wait, in the Java program, which takes a second to start, for:
-            supervisors: so many that have registered, and
-            running: a topology of that name, all executors of which run.
+            within_s: how long the Java program, which takes a second to start, waits for both:
+            supervisors: number of them that must have registered.
+            running: name of a topology, all executors of which must run.
 
         Raises:
             StormError: when nimbus does not answer.
@@ -74,7 +74,7 @@ class Nimbus:
         self._ask("kill", topology)
 
     def rebalance(self, topology: str, placement: Mapping[str, str], workers: int) -> None:
-        """Have a running topology scheduled anew, by a placement that nimbus keeps.
+        """Reschedule a running topology by a placement that nimbus keeps.
 
         Args:
             topology: its name.
@@ -102,15 +102,15 @@ class Nimbus:
         self._java(["org.apache.storm.flux.Flux", "-e", "-n", "-q", str(document)], environment)
 
     def _ask(self, *arguments: str) -> str:
-        told = self._java(["nova.storm.Ask", self.host, str(self.port), *arguments], None)
-        # Storm's client may log in front of it.
-        return told.strip().rpartition("\n")[2]
+        output = self._java(["nova.storm.Ask", self.host, str(self.port), *arguments], None)
+        # Storm's client may log in front of the answer.
+        return output.strip().rpartition("\n")[2]
 
     def _java(self, arguments: Sequence[str], environment: dict[str, str] | None) -> str:
         self.home.check()
         command = client_command(str(self.home.path), self.host, self.port, self.java)
         try:
-            done = subprocess.run(
+            completed = subprocess.run(
                 [*command, *arguments],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -121,13 +121,13 @@ class Nimbus:
             )
         except subprocess.TimeoutExpired as error:
             raise StormError(f"nimbus at {self.address}: no answer in {TIMEOUT_S} s") from error
-        if done.returncode:
-            raise StormError(f"nimbus at {self.address}: {_reason(done.stderr)}")
-        return done.stdout
+        if completed.returncode:
+            raise StormError(f"nimbus at {self.address}: {_reason(completed.stderr)}")
+        return completed.stdout
 
 
 def client_command(home: str, host: str, port: int, java: str = "java") -> list[str]:
-    """Words of a command: Java with Storm's client, to which a class and arguments belong."""
+    """Words of a command: Java with Storm's client, to be followed by a class and arguments."""
     options = [
         f'-Dstorm.options=nimbus.seeds=["{host}"],nimbus.thrift.port={port}',
         f"-Dstorm.jar={home}/extlib-daemon/{EXTENSION}",
@@ -135,9 +135,9 @@ def client_command(home: str, host: str, port: int, java: str = "java") -> list[
     return java_command(home, java, CLIENT_MB, options)
 
 
-def _reason(told: str) -> str:
-    """Of what a Java program wrote when it failed: the innermost cause in a line."""
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
+def _reason(output: str) -> str:
+    """The innermost cause in the output of a failed Java program, in a line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by: ")]
     thrown = [line for line in lines if line.startswith("Exception in thread")]
     chosen = (causes or thrown or lines or ["it says nothing"])[-1]

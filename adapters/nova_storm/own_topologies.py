@@ -1,4 +1,4 @@
-"""Topologies of anybody's: a plan becomes nodes of their components, and one rebalancing."""
+"""Places users' own topologies: a plan gives nodes to components, one rebalancing applies them."""
 
 from __future__ import annotations
 
@@ -27,55 +27,59 @@ def placement(
 ) -> dict[str, str]:
     """The node of every component of a topology.
 
-    A spout is called like a source of the plan, a bolt like an operator, or like a query whose
-    results it takes; any other is in ``chosen``. Storm's own components are with the first spout
-    unless ``chosen`` says otherwise, so that it hears soon what has been done.
+    A spout is named like a source of the plan, a bolt like an operator, or like a query whose
+    results it takes; any other is in ``chosen``. Storm's own components run with the first spout
+    unless ``chosen`` says otherwise, so that acknowledgements reach it soon.
 
     Args:
         plan: of whole queries, as JSON.
         components: of the topology.
         chosen: nodes of components, whatever the plan says.
-        sources: nodes of the problem's sources; a plan does not name those with which something
-            else runs that sends their tuples on.
+        sources: nodes of the problem's sources; a plan omits those whose tuples an operator on the
+            same node sends on.
 
     Raises:
         NovaError: for a plan that cannot be read, or that cuts or lacks a component; or one that
-            has an operator which the topology has not.
+            has an operator that the topology lacks.
     """
     spouts = sources or {}
     known = _nodes(plan) | {name: {node} for name, node in spouts.items()}
-    given = dict(chosen or {})
-    there = list(components)
-    for name in given:
-        if name not in there:
-            raise NovaError(f"component {name!r}: is not in the topology, which has {_told(there)}")
-    found: dict[str, str] = {}
-    for name in (one for one in there if not one.startswith(SYSTEM)):
-        nodes = {given[name]} if name in given else known.get(name, set())
+    overrides = dict(chosen or {})
+    present = list(components)
+    for name in overrides:
+        if name not in present:
+            raise NovaError(
+                f"component {name!r}: is not in the topology, which has {_listed(present)}"
+            )
+    placed: dict[str, str] = {}
+    for name in (one for one in present if not one.startswith(SYSTEM)):
+        nodes = {overrides[name]} if name in overrides else known.get(name, set())
         if not nodes:
             raise NovaError(
-                f"{plan}: component {name!r} is not in the plan, which has {_told(known)}; is it a "
-                f"plan of another topology? --node {name}=NODE places it"
+                f"{plan}: component {name!r} is not in the plan, which has {_listed(known)}; is it "
+                f"a plan of another topology? --node {name}=NODE places it"
             )
         if len(nodes) > 1:
             raise NovaError(
-                f"{plan}: component {name!r} is in pieces on {_told(sorted(nodes))}: a component "
+                f"{plan}: component {name!r} is in pieces on {_listed(sorted(nodes))}: a component "
                 f"of a topology has one node; --node {name}=NODE chooses it"
             )
-        found[name] = next(iter(nodes))
-    missing = [name for name in _operators(plan) if name not in found]
+        placed[name] = next(iter(nodes))
+    missing = [name for name in _operators(plan) if name not in placed]
     if missing:
         raise NovaError(
             f"{plan}: its operator {missing[0]!r} is not in the topology, which has "
-            f"{_told(there)}; is it a plan of another topology?"
+            f"{_listed(present)}; is it a plan of another topology?"
         )
-    first = next(found[one] for wanted in (spouts, known, found) for one in found if one in wanted)
-    for name in (one for one in there if one.startswith(SYSTEM)):
-        found[name] = given.get(name, first)
-    return found
+    first = next(
+        placed[one] for candidates in (spouts, known, placed) for one in placed if one in candidates
+    )
+    for name in (one for one in present if one.startswith(SYSTEM)):
+        placed[name] = overrides.get(name, first)
+    return placed
 
 
-def _told(names: Iterable[str]) -> str:
+def _listed(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"
 
 
@@ -107,19 +111,19 @@ def _operators(plan: Path) -> list[str]:
 def _nodes(plan: Path) -> dict[str, set[str]]:
     """Nodes of sources, operators and sinks, by name."""
     document = _document(plan)
-    found: dict[str, set[str]] = {}
+    nodes: dict[str, set[str]] = {}
     rows = document["instances"]
     for edge in document["edges"]:
         if edge.get("producer") is None or edge.get("carries") is not None:
-            found.setdefault(str(edge["carries"]), set()).add(str(edge["from"]))
+            nodes.setdefault(str(edge["carries"]), set()).add(str(edge["from"]))
         if edge.get("consumer") is None:
             query = str(rows[edge["producer"]]["operator"]).partition("/")[0]
-            found.setdefault(query, set()).add(str(edge["to"]))
+            nodes.setdefault(query, set()).add(str(edge["to"]))
     for row in rows:
-        found.setdefault(_called(str(row["operator"])), set()).add(str(row["node"]))
+        nodes.setdefault(_called(str(row["operator"])), set()).add(str(row["node"]))
         for name in row.get("runs", ()):
-            found.setdefault(_called(f"/{name}"), set()).add(str(row["node"]))
-    return found
+            nodes.setdefault(_called(f"/{name}"), set()).add(str(row["node"]))
+    return nodes
 
 
 def components(status: Mapping[str, Any], topology: str) -> list[str]:
@@ -132,7 +136,7 @@ def components(status: Mapping[str, Any], topology: str) -> list[str]:
 
 
 def move(nimbus: Nimbus, topology: str, nodes: Mapping[str, str]) -> None:
-    """Have a running topology placed anew, by one rebalancing; it goes on at its new places.
+    """Move a running topology by one rebalancing; it continues on its new nodes.
 
     Raises:
         StormError: when nimbus refuses, or does not answer.
@@ -147,7 +151,7 @@ def await_placed(
     addresses: Mapping[str, str],
     timeout_s: float = 90.0,
 ) -> Verification:
-    """Wait until all executors of a topology run on their nodes; how it is then or at the end."""
+    """Wait until all executors of a topology run on their nodes; the last state seen."""
     until = time.monotonic() + timeout_s
     while True:
         status = nimbus.status(until - time.monotonic(), running=topology)

@@ -12,7 +12,7 @@ from nova_storm.flux import component, document
 if TYPE_CHECKING:
     from nova_engines.query_flow import QueryFlow, Readings
 
-# What is sent, and what writes it to the network.
+# The class of the tuples, and its serializer.
 SERIALIZERS = [{"nova.engines.query.Row": "nova.storm.query.Rows"}]
 
 

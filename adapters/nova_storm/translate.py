@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
 
-# A made-up stream begins when workers are surely up, and its first windows are whole.
+# A synthetic stream begins when workers surely run, so that its first windows are complete.
 HEAD_START_S = 20
-# Workers outlive their supervisor; a process that has got the number of one is not to be ended.
+# Workers outlive their supervisor; a process that reuses a worker's id must not be killed.
 WORKERS = (
     'for file in "$work"/state/workers/*/pids/*; do',
     '  [ -e "$file" ] || continue',
@@ -66,7 +66,7 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     Args:
         plan: what runs where.
         problem: the one it answers.
-        directory: is made; must be absent or empty.
+        directory: is created; must be absent or empty.
         options: fields of `Options`; numbers may be text.
 
     Returns:
@@ -93,16 +93,16 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     )
     results = chosen.results or f"{chosen.work}/results"
 
-    def write(made: Path) -> None:
-        _write_process(made / "coordinator", configuration, ("zookeeper", "nimbus"), None)
+    def write(target: Path) -> None:
+        _write_process(target / "coordinator", configuration, ("zookeeper", "nimbus"), None)
         for node in configuration.nodes:
-            directory = made / "nodes" / sanitised(node.name)
+            directory = target / "nodes" / sanitised(node.name)
             _write_process(directory, configuration, ("supervisor",), node)
-        _write_job(made / "job", dataflow, workload, configuration, results, chosen.name)
+        _write_job(target / "job", dataflow, workload, configuration, results, chosen.name)
         own = [hosts[name] for name in dataflow.nodes]
         text = bundle.heading("Apache Storm", dataflow, own)
         text += _readme(dataflow, configuration, coordinator, results, chosen.name)
-        (made / "README.md").write_text(text, "utf-8")
+        (target / "README.md").write_text(text, "utf-8")
 
     return bundle.write_bundle(directory, write)
 

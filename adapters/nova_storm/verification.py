@@ -1,4 +1,4 @@
-"""Does every executor run where the plan says? Asked of nimbus, not of who deployed it."""
+"""Checks that every executor runs where the plan says, by what nimbus itself reports."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def held_against(
     Raises:
         NovaError: for a topology that nimbus does not know.
     """
-    found = of_name(status, topology)
+    details = of_name(status, topology)
     node_at = {address: node for node, address in addresses.items()}
     parts = (
         (
@@ -63,9 +63,9 @@ def held_against(
             node_at.get(str(one["host"]), str(one["host"])),
             RUNNING if one["running"] else STARTING,
         )
-        for one in found["executors"]
+        for one in details["executors"]
     )
-    return compare(nodes, parts, str(found["scheduling"] or ""))
+    return compare(nodes, parts, str(details["scheduling"] or ""))
 
 
 def of_name(status: Mapping[str, Any], topology: str) -> Mapping[str, Any]:
@@ -76,10 +76,10 @@ def of_name(status: Mapping[str, Any], topology: str) -> Mapping[str, Any]:
     """
     for one in status["topologies"]:
         if one["name"] == topology:
-            found: Mapping[str, Any] = one
-            return found
-    there = ", ".join(str(one["name"]) for one in status["topologies"]) or "none"
-    raise NovaError(f"topology {topology!r}: nimbus does not know it; there are: {there}")
+            entry: Mapping[str, Any] = one
+            return entry
+    known = ", ".join(str(one["name"]) for one in status["topologies"]) or "none"
+    raise NovaError(f"topology {topology!r}: nimbus does not know it; there are: {known}")
 
 
 def await_running(

@@ -1,9 +1,9 @@
-"""Samples of many runs, taken together by a Spark job.
+"""Samples of many runs, aggregated by a Spark job.
 
-The same figures as `nova_harness.report.groups.distributions` works out in one process, for more
-samples than that has memory for: percentiles are exact (Spark's ``percentile``, which interpolates
-linearly between neighbours), not sketches. Latencies are whole microseconds, so what Spark keeps of
-a group is how often each occurs.
+The same figures as `nova_harness.report.groups.distributions` computes in one process, for more
+samples than fit in memory: percentiles are exact (Spark's ``percentile``, which interpolates
+linearly between neighbours), not sketches. Latencies are whole microseconds, so Spark only keeps
+how often each occurs in a group.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ def distributions(
     """Pooled latencies of each group.
 
     Args:
-        spark: its executors have to see the files of samples under the same paths.
-        cells: of `nova_harness.report.groups.finished_cells`.
+        spark: its executors have to see the sample files under the same paths.
+        cells: result of `nova_harness.report.groups.finished_cells`.
     """
     from pyspark.sql import functions as f
 
     keys = list(cells)
-    found: dict[Key, Distribution] = dict.fromkeys(keys, (0, None, None))
+    by_key: dict[Key, Distribution] = dict.fromkeys(keys, (0, None, None))
     group = {
         str(cell.samples.resolve()): number
         for number, key in enumerate(keys)
         for _, cell in cells[key]
     }
     if not group:
-        return found
-    # Hadoop wants names as they are here, and tells them percent-encoded below.
+        return by_key
+    # Hadoop takes plain names here, and returns percent-encoded ones below.
     samples = spark.read.parquet(*(f"file://{path}" for path in group))
     files = _numbered(spark, samples, group)
     latencies = (
@@ -72,17 +72,17 @@ def distributions(
             )
             for name in ("due", "emit")
         )
-        found[keys[row["group"]]] = row["results"], due, emit
-    return found
+        by_key[keys[row["group"]]] = row["results"], due, emit
+    return by_key
 
 
 def _numbered(spark: SparkSession, samples: DataFrame, group: Mapping[str, int]) -> DataFrame:
-    """Which group each file belongs to, by the file's name as Spark writes it."""
+    """The group of each file, by the file's name as Spark writes it."""
     rows = []
     for row in samples.select("_metadata.file_path").distinct().collect():
         path = unquote(urlsplit(row[0]).path)
         if path not in group:
-            raise NovaError(f"{path}: read by Spark under a name that was not asked for")
+            raise NovaError(f"{path}: read by Spark under an unknown name")
         rows.append((row[0], group[path]))
     return spark.createDataFrame(rows, "file string, group int")
 

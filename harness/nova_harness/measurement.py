@@ -1,4 +1,4 @@
-"""A problem to measure on: a generated one, or one from a file."""
+"""A problem for measurements: generated, or from a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Case:
-    """A problem to measure on.
+    """A problem for measurements.
 
     Attributes:
         nodes: size of a synthetic topology, or None.
@@ -34,7 +34,7 @@ class Case:
 
     @property
     def label(self) -> str:
-        """What people are told it is."""
+        """Its name in output."""
         if self.path is None:
             return f"synthetic {self.nodes}"
         return " ".join(filter(None, (Path(self.path).name, self.capacity)))
@@ -55,5 +55,7 @@ class Case:
 
         from nova_workloads.topology import generate
 
-        made = generate(self.nodes, heterogeneity=self.heterogeneity, seed=self.seed)
-        return made if self.capacity is None else made.with_capacity(np.full(self.nodes, np.inf))
+        problem = generate(self.nodes, heterogeneity=self.heterogeneity, seed=self.seed)
+        if self.capacity is None:
+            return problem
+        return problem.with_capacity(np.full(self.nodes, np.inf))

@@ -1,8 +1,8 @@
-"""What the network has to beat: gradient-boosted trees on vectors (LightGBM).
+"""Baselines for the network: gradient-boosted trees on vectors (LightGBM).
 
 ``flat`` is the paper's flat vector: how many operators of which type, their mean selectivities,
-how many hosts. ``pooled`` is a strong one: sums, means, least and greatest of every feature per
-type of operator and of the hosts, and how much of each host its operators take.
+how many hosts. ``pooled`` is a strong one: sum, mean, minimum and maximum of every feature per
+type of operator and of the hosts, and the load of each host.
 """
 
 from __future__ import annotations
@@ -101,14 +101,14 @@ class Trees:
         columns, held = _columns(vector, data.graphs), _columns(vector, validation.graphs)
         for metric in METRICS:
             target, known = _target(data, metric)
-            other, there = _target(validation, metric)
+            held_target, held_known = _target(validation, metric)
             aim = {"objective": "binary", "is_unbalance": True} if metric in CLASSES else {
                 "objective": "regression"
             }  # fmt: skip
             threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
             parameters = {**_PARAMETERS, **aim, "seed": seed, "num_threads": threads}
             first = lightgbm.Dataset(columns[known], target[known])
-            second = lightgbm.Dataset(held[there], other[there], reference=first)
+            second = lightgbm.Dataset(held[held_known], held_target[held_known], reference=first)
             boosters[metric] = lightgbm.train(
                 parameters,
                 first,
@@ -121,13 +121,13 @@ class Trees:
     def values(self, graphs: Sequence[Graph]) -> dict[str, np.ndarray]:
         """Per metric (n,) values, or probabilities."""
         columns = _columns(self.vector, graphs)
-        found = {}
+        values = {}
         for metric, booster in self.boosters.items():
             raw = np.asarray(booster.predict(columns), np.float64)
             if metric not in CLASSES:
                 raw = (10.0 ** np.maximum(raw, 0.0) - 1) / UNITS[metric]
-            found[metric] = raw
-        return found
+            values[metric] = raw
+        return values
 
 
 def _columns(vector: str, graphs: Sequence[Graph]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""``nova learn``: training of the learned cost model, and how good it is."""
+"""``nova learn``: training and evaluation of the learned cost model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 traces_argument = click.argument("traces", type=paths.INPUT, nargs=-1, required=True)
 measured_option = click.option(
-    "--measured", is_flag=True, help="Take measured selectivities, where there are any."
+    "--measured", is_flag=True, help="Use measured selectivities where traces have them."
 )
 
 
@@ -39,7 +39,7 @@ def learn() -> None:
     type=click.Choice(["simulator", "rack"]),
     help="Origin of the traces to learn from; may be repeated [default: simulator, then rack].",
 )
-@click.option("--work", type=paths.OUTPUT, help="Directory of checkpoints, to go on after a stop.")
+@click.option("--work", type=paths.OUTPUT, help="Directory of checkpoints, to resume from.")
 @click.option("--hidden", type=click.IntRange(4, 1024), default=64, show_default=True)
 @click.option("--layers", type=click.IntRange(1, 4), default=1, show_default=True)
 @click.option("--members", type=click.IntRange(1, 32), default=3, show_default=True)
@@ -51,21 +51,21 @@ def learn() -> None:
     type=NumberRange(min=0, min_open=True),
     default=3e-3,
     show_default=True,
-    help="Of learning, at the beginning; of the second stage, a third of it.",
+    help="Initial learning rate; the second stage begins with a third of it.",
 )
 @click.option(
     "--decay",
     type=NumberRange(min=0),
     default=1.0,
     show_default=True,
-    help="Of weights (AdamW).",
+    help="Weight decay (AdamW).",
 )
 @click.option(
     "--share",
     type=NumberRange(0.001, 1),
     default=1.0,
     show_default=True,
-    help="Of the queries to train with.",
+    help="Share of the training queries to use.",
 )
 @click.option("--split", type=SEED, default=0, show_default=True, help="Seed of the split.")
 @shared.seed_option("Of the initial parameters and the order of traces.")
@@ -80,8 +80,8 @@ def train(
 ) -> None:
     """Train on TRACES, files of Parquet or directories of them.
 
-    Of all queries, 80 % are trained with, 10 % decide when to stop, 10 % are for `nova learn
-    evaluate`. Simulated traces come first, those of the rack after them.
+    80 % of all queries are for training, 10 % decide when to stop, 10 % are for `nova learn
+    evaluate`. Training uses simulated traces first, then those of the rack.
     """
     with shared.extra("learn"):
         from nova_learn.train import STAGES, Settings
@@ -101,13 +101,13 @@ def train(
     console.say(f"model {model.digest} written to {output}")
 
 
-@learn.command(short_help="How good a model is on traces of queries it has not seen.")
+@learn.command(short_help="Evaluate a model on traces of queries it has not seen.")
 @click.argument("model", type=paths.INPUT)
 @traces_argument
 @click.option(
-    "--all", "everything", is_flag=True, help="Take all queries, not only those for tests."
+    "--all", "everything", is_flag=True, help="Use all queries, not only those for tests."
 )
-@click.option("--baselines", is_flag=True, help="Train gradient-boosted trees beside (LightGBM).")
+@click.option("--baselines", is_flag=True, help="Evaluate gradient-boosted trees, too (LightGBM).")
 @measured_option
 @shared.json_option
 def evaluate(
@@ -120,7 +120,7 @@ def evaluate(
 ) -> None:
     """Predict TRACES with MODEL: q-errors and accuracies, by structure and by window.
 
-    Noise is what repeated runs of one plan differ by.
+    Noise is the difference between repeated runs of one plan.
     """
     from nova_core.learned.model import load_model
     from nova_core.learned.network import METRICS
@@ -156,14 +156,14 @@ def evaluate(
     type=at_least(1),
     default=300,
     show_default=True,
-    help="Traces to fit to, at most, of queries that models are trained with; others are held out.",
+    help="Most traces to fit to, of queries that models are trained with; others are held out.",
 )
 @click.option(
     "--evaluations",
     type=click.IntRange(1, 1_000_000),
     default=600,
     show_default=True,
-    help="Sets of constants that are tried, about.",
+    help="Approximate number of sets of constants to try.",
 )
 @shared.seed_option("Of the split of queries.")
 @shared.json_option
@@ -177,27 +177,27 @@ def fit(
 ) -> None:
     """Fit what work costs in the simulator to TRACES, and compare with those held out.
 
-    A trace takes about a millisecond per set of constants. The file has the constants, and how well
-    they do.
+    A trace takes about a millisecond per set of constants. The file has the constants and their
+    scores.
     """
     from nova_learn import fit as fitting
 
     with shared.working(), console.progress("fitting the simulator") as progress:
         samples = fitting.read_samples(traces)
-        found = fitting.fit(
+        fitted = fitting.fit(
             samples,
             most=most,
             evaluations=evaluations,
             seed=seed,
             progress=progress,
         )
-    fitting.write_fit(found, output, seed=seed)
+    fitting.write_fit(fitted, output, seed=seed)
     if as_json:
         console.print_json(
-            {"constants": found.constants._asdict(), "scores": found.scores, "loss": found.loss}
+            {"constants": fitted.constants._asdict(), "scores": fitted.scores, "loss": fitted.loss}
         )
         return
-    console.show(fitting.summary_table(found))
+    console.show(fitting.summary_table(fitted))
     console.say(f"constants written to {output}")
 
 
@@ -211,7 +211,7 @@ def _read(traces: tuple[Path, ...], measured: bool) -> Dataset:
 def _values(
     trained: Callable[[Dataset, Dataset], Trees], dataset: Dataset, test: Dataset, split: int
 ) -> dict[str, Any]:
-    """Values of a baseline, trained origin by origin, for the rows of the test."""
+    """Values of a baseline, trained origin by origin, for the rows of the test data."""
     import numpy as np
 
     from nova_core.learned.network import METRICS

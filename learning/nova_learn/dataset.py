@@ -23,7 +23,7 @@ COLUMNS = (
     *("id", "query", "structure", "problem", "plan", "operators", "origin", "repeat_of"),
     *("window_s", *METRICS),
 )
-# Shares of all queries: behind these, queries are for tests.
+# Upper bounds of the shares of all queries; those beyond are for tests.
 _TRAIN, _VALIDATION = 0.8, 0.9
 _BUILDERS = 64
 
@@ -34,10 +34,10 @@ class Dataset:
 
     Attributes:
         ids: (n,) unique names.
-        queries: (n,) what they are split by.
+        queries: (n,) names of queries, by which traces are split.
         structure: (n,) of the query, such as ``two-way-agg``.
         origin: (n,) ``rack`` or ``simulator``.
-        repeat_of: (n,) trace whose plan was run once more, or an empty text.
+        repeat_of: (n,) trace whose plan this one repeats, or an empty text.
         window: (n,) s of the largest window, 0 for none.
         graphs: of the plans.
         labels: per metric (n,): results/s, ms, or 0 and 1; NaN where there is none.
@@ -56,7 +56,7 @@ class Dataset:
         return len(self.ids)
 
     def take(self, rows: np.ndarray) -> Dataset:
-        """Some of the rows, by a mask or numbers."""
+        """The rows that a mask or numbers select."""
         rows = np.arange(len(self))[rows]
         return Dataset(
             ids=self.ids[rows],
@@ -76,15 +76,15 @@ def read_dataset(
     measured: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Dataset:
-    """Read traces and make their graphs.
+    """Read traces and build their graphs.
 
     Args:
         paths: Parquet files, or directories of such.
-        measured: whether measured selectivities count, where there are any, in place of estimates.
-        progress: is given traces done, and in all.
+        measured: whether measured selectivities, where known, replace estimates.
+        progress: called with the traces read and their total.
 
     Raises:
-        NovaError: for a file that holds no traces, naming it, or a trace that is none, naming it.
+        NovaError: for a file without traces or a trace that is not valid, naming it.
     """
     from nova_learn.trace_documents import plan_of_trace, problem_of_trace
     from nova_learn.traces import read_traces
@@ -116,7 +116,7 @@ def read_dataset(
 
     labels = {metric: floats(metric, np.nan) for metric in METRICS}
     for metric in set(METRICS) - set(CLASSES):
-        # Without a result there is none whose latency, or whose rate's logarithm, could be learnt.
+        # Without results there is no latency to learn, and no logarithm of a rate.
         labels[metric] = np.where(labels["success"] > 0, labels[metric], np.nan)
     return Dataset(
         ids=texts("id"),
@@ -141,7 +141,7 @@ def _measured(text: str | None) -> Measured | None:
 
 
 def part_of(query: str, seed: int = 0) -> Part:
-    """What a query is for: 80 % train, 10 % validate, 10 % test; its name decides.
+    """The part that a query belongs to by its name: 80 % train, 10 % validation, 10 % test.
 
     Args:
         query: its name.
@@ -155,7 +155,7 @@ def part_of(query: str, seed: int = 0) -> Part:
 
 
 def rows_for(dataset: Dataset, part: Part, seed: int = 0) -> np.ndarray:
-    """(n,) whether each trace is for that."""
+    """(n,) whether each trace belongs to a part."""
     names, row = np.unique(dataset.queries, return_inverse=True)
-    wanted = np.array([part_of(str(name), seed) == part for name in names], bool)
-    return np.asarray(wanted[row]) if len(names) else np.zeros(0, bool)
+    selected = np.array([part_of(str(name), seed) == part for name in names], bool)
+    return np.asarray(selected[row]) if len(names) else np.zeros(0, bool)

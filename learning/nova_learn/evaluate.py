@@ -1,4 +1,4 @@
-"""How good predictions are: q-errors and accuracies by group, and the noise of repeated runs."""
+"""Quality of predictions: q-errors and accuracies by group, and the noise of repeated runs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from nova_learn.dataset import Dataset
 Values = Mapping[str, np.ndarray]
 
 WINDOWS = ((0.0, "no window"), (1.0, "up to 1 s"), (4.0, "up to 4 s"), (np.inf, "longer"))
-"""Upper bounds of classes of windows, s, and their names: windows dominate latencies."""
+"""Upper bounds of classes of windows, s, and their names; windows dominate latencies."""
 
 
 def q_errors(metric: str, predicted: np.ndarray, measured: np.ndarray) -> np.ndarray:
     """max(p / t, t / p) of each, at least 1; amounts below a unit count as one.
 
     Args:
-        metric: whose unit counts, see `UNITS`.
+        metric: decides the unit, see `UNITS`.
         predicted: (n,).
         measured: (n,) above 0.
     """
@@ -31,9 +31,9 @@ def q_errors(metric: str, predicted: np.ndarray, measured: np.ndarray) -> np.nda
 
 
 def balanced_accuracy(predicted: np.ndarray, measured: np.ndarray) -> float:
-    """Share of classes told right where both are equally frequent; NaN where one is missing.
+    """Mean share of right predictions per class; NaN where a class is missing.
 
-    It is the accuracy to be expected on data balanced by drawing as many of each class.
+    It is the expected accuracy on data balanced by drawing as many of each class.
     """
     shares = [
         float((predicted[measured == value] == value).mean())
@@ -44,8 +44,8 @@ def balanced_accuracy(predicted: np.ndarray, measured: np.ndarray) -> float:
 
 
 def scores(values: Values, dataset: Dataset) -> dict[str, dict[str, float]]:
-    """Per metric ``q50`` and ``q95``, or ``accuracy``, and of how many traces (``count``)."""
-    found = {}
+    """Per metric ``q50`` and ``q95``, or ``accuracy``, and the number of traces (``count``)."""
+    by_metric = {}
     for metric in METRICS:
         label = dataset.labels[metric]
         known = np.isfinite(label)
@@ -55,8 +55,8 @@ def scores(values: Values, dataset: Dataset) -> dict[str, dict[str, float]]:
         else:
             errors = q_errors(metric, values[metric][known], label[known])
             one["q50"], one["q95"] = _quantiles(errors)
-        found[metric] = one
-    return found
+        by_metric[metric] = one
+    return by_metric
 
 
 def _quantiles(errors: np.ndarray) -> tuple[float, float]:
@@ -66,7 +66,7 @@ def _quantiles(errors: np.ndarray) -> tuple[float, float]:
 
 
 def noise(dataset: Dataset) -> dict[str, dict[str, float]]:
-    """What a perfect prediction of one run would have against another, of repeated traces.
+    """Scores of predicting a repeated trace by the labels of its first run.
 
     Returns:
         As `scores`; accuracy is how often both runs agree, by class of the first.
@@ -89,7 +89,7 @@ def noise(dataset: Dataset) -> dict[str, dict[str, float]]:
 
 
 def window_class(seconds: float) -> str:
-    """The class of windows of a query whose longest one is so long."""
+    """The name of the class of a query whose longest window has this length."""
     return next(name for bound, name in WINDOWS if seconds <= bound)
 
 
@@ -105,7 +105,7 @@ def report(predictors: Mapping[str, Values], dataset: Dataset) -> list[dict[str,
 
     Args:
         predictors: values per metric ((n,) for the dataset's rows) by name.
-        dataset: that was predicted.
+        dataset: the predicted traces.
 
     Returns:
         Rows of ``origin``, ``by`` (a name in `GROUPS`), ``group``, ``predictor`` (``noise`` is that

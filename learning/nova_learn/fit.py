@@ -1,9 +1,9 @@
-"""Fits the simulator's constants to traces of runs on hosts, and says how well they do on others.
+"""Fits the simulator's constants to traces of runs on hosts, and scores them on other traces.
 
-Constants are looked for by simplexes (Nelder and Mead 1965, parameters of Gao and Han 2012) over
-their logarithms, from the guesses on; a second search begins where the first one ends. What is
-minimized is the mean over traces of the logarithms of q-errors of throughput and both latencies,
-where a class that is not met counts like a q-error of 10.
+The search uses simplexes (Nelder and Mead 1965, parameters of Gao and Han 2012) over the logarithms
+of constants and begins at the guesses; a second search begins where the first one ends. It
+minimizes the mean over traces of the logarithms of q-errors of throughput and both latencies; a
+wrong class counts like a q-error of 10.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 COLUMNS = ("id", "query", "problem", "plan", "duration_s", *METRICS)
 
 RANGE = 30.0
-"""Constants are looked for from a default / this to a default * this."""
+"""The search covers default / RANGE to default * RANGE of each constant."""
 
 PULL = 0.002
-"""What the mean square of constants' logarithms counts, so that those that no trace tells anything
-about stay as they were guessed."""
+"""Weight of the mean square of constants' logarithms, so that constants that no trace depends on
+keep their guesses."""
 
 STEPS = (0.7, 0.3)
-"""How far apart the corners of the first and the second search's simplex are, as logarithms."""
+"""Distance of the corners of the first and the second search's simplex, in logarithms."""
 
 MISSED, MOST = math.log(10.0), math.log(100.0)
-"""What a class that is not met, and a metric at most, add to what is minimized."""
+"""The loss of a wrong class, and the greatest loss of a metric."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ class Sample:
     """A trace to fit to.
 
     Attributes:
-        query: by which traces are split.
+        query: name, by which traces are split.
         stages: of its plan.
         seconds: measured time.
-        measured: labels by name; None where there is none.
+        measured: labels by name; None where missing.
     """
 
     query: str
@@ -69,15 +69,15 @@ class Sample:
 
 @dataclass(frozen=True)
 class Fit:
-    """Constants, and how well they do.
+    """Constants, and their scores.
 
     Attributes:
-        constants: found.
-        loss: what was minimized, per trace fitted to.
-        evaluations: sets of constants that were tried.
-        fitted_to: traces.
-        scores: of traces that were held out, see `scores`; before (``guessed``) and after.
-        held_out: how many these are.
+        constants: the fitted ones.
+        loss: minimized loss per trace fitted to.
+        evaluations: number of sets of constants tried.
+        fitted_to: number of traces.
+        held_out: number of traces held out.
+        scores: of traces held out, see `scores`; before (``guessed``) and after (``fitted``).
     """
 
     constants: Constants
@@ -93,10 +93,10 @@ def read_samples(paths: Sequence[Path], origin: str = "rack") -> list[Sample]:
 
     Args:
         paths: the files.
-        origin: of the traces that are taken.
+        origin: of the traces to take.
 
     Raises:
-        NovaError: for a file that holds no traces, naming it, or where none is of that origin.
+        NovaError: for a file without traces, naming it, or when no trace has that origin.
     """
     from nova_learn.trace_documents import plan_of_trace, problem_of_trace
     from nova_learn.traces import read_traces
@@ -121,37 +121,37 @@ def read_samples(paths: Sequence[Path], origin: str = "rack") -> list[Sample]:
 
 
 def simulated(sample: Sample, constants: Constants) -> Labels:
-    """What the simulator says of a trace."""
+    """Labels of a trace by the simulator."""
     outcome = simulation.simulate(sample.stages.network, constants, WARM_UP_S, sample.seconds)
     return labels_of(outcome, sample.seconds)
 
 
 def loss(samples: Sequence[Sample], constants: Constants) -> float:
-    """What is minimized: see the module."""
+    """The loss to minimize, see the module."""
     total = 0.0
     for sample in samples:
-        found = simulated(sample, constants)
+        labels = simulated(sample, constants)
         for name in CLASSES:
-            total += MISSED * (getattr(found, name) != sample.measured[name])
+            total += MISSED * (getattr(labels, name) != sample.measured[name])
         for name in REGRESSIONS:
-            error = _q_error(name, getattr(found, name), sample.measured[name])
+            error = _q_error(name, getattr(labels, name), sample.measured[name])
             if error is not None:
                 total += min(math.log(error), MOST)
     return total / len(samples)
 
 
 def _q_error(metric: str, one: float | None, other: float | None) -> float | None:
-    """Of one pair; None where one of them is missing, or nothing."""
+    """The q-error of a pair; None where a value is missing or 0."""
     return float(q_errors(metric, np.array(one), np.array(other))) if one and other else None
 
 
 def scores(samples: Sequence[Sample], constants: Constants) -> dict[str, dict[str, float]]:
     """Per metric ``q50`` and ``q95`` of its q-error, per class its ``accuracy``; ``count`` of each.
 
-    Q-errors are of traces with results by measurement and simulator; accuracies are of all.
+    Q-errors are of traces with measured and simulated results; accuracies are of all traces.
     """
     labels = [simulated(sample, constants) for sample in samples]
-    found: dict[str, dict[str, float]] = {}
+    by_metric: dict[str, dict[str, float]] = {}
     for name in REGRESSIONS:
         errors = [
             error
@@ -159,29 +159,29 @@ def scores(samples: Sequence[Sample], constants: Constants) -> dict[str, dict[st
             if (error := _q_error(name, getattr(label, name), sample.measured[name])) is not None
         ]
         middle, high = np.quantile(errors, (0.5, 0.95)) if errors else (math.nan, math.nan)
-        found[name] = {"q50": float(middle), "q95": float(high), "count": len(errors)}
+        by_metric[name] = {"q50": float(middle), "q95": float(high), "count": len(errors)}
     for name in CLASSES:
         right = [
             getattr(label, name) == sample.measured[name]
             for label, sample in zip(labels, samples, strict=True)
         ]
-        found[name] = {
+        by_metric[name] = {
             "accuracy": float(np.mean(right)) if right else math.nan,
             "count": len(right),
         }
-    return found
+    return by_metric
 
 
 def split(samples: Sequence[Sample], most: int, seed: int) -> tuple[list[Sample], list[Sample]]:
-    """What to fit to, and what to hold out.
+    """The traces to fit to, and those to hold out.
 
-    What is fitted to are whole queries that models are trained with under this seed (`part_of`): a
-    simulator that knew the others would tell of them.
+    The fit uses whole queries that models are trained with under this seed (`part_of`); otherwise
+    the simulator would leak the queries held out.
 
     Args:
         samples: all.
-        most: to fit to.
-        seed: of the split; it orders queries, too.
+        most: traces to fit to, at most.
+        seed: of the split and of the order of queries.
     """
     queries = sorted(
         {one.query for one in samples if part_of(one.query, seed) == "train"},
@@ -206,7 +206,7 @@ def fit(
     most: int = 300,
     evaluations: int = 600,
     seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda completed, total: None,
 ) -> Fit:
     """Fit the constants to some traces, and score them on the others.
 
@@ -214,10 +214,10 @@ def fit(
 
     Args:
         samples: of queries to fit to, and of others.
-        most: traces to fit to.
-        evaluations: sets of constants that are tried, about.
+        most: traces to fit to, at most.
+        evaluations: approximate number of sets of constants to try.
         seed: of the split.
-        progress: is given sets of constants that were tried, and how many there are.
+        progress: called with the sets of constants tried and their total.
 
     Raises:
         NovaError: for too few traces.
@@ -242,7 +242,7 @@ def fit(
     point, width = np.zeros(len(begin)), len(begin)
     for step in STEPS:
         corners = np.vstack([point, point + step * np.eye(width)])
-        found = minimize(
+        result = minimize(
             of,
             point,
             method="Nelder-Mead",
@@ -253,7 +253,7 @@ def fit(
                 "maxfev": max(evaluations // len(STEPS), 1),
             },
         )
-        point = np.asarray(found.x, np.float64)
+        point = np.asarray(result.x, np.float64)
     constants = _constants(point)
     return Fit(
         constants,
@@ -265,16 +265,16 @@ def fit(
     )
 
 
-def summary_table(found: Fit) -> Table:
-    """The scores for people."""
+def summary_table(result: Fit) -> Table:
+    """The scores as a table."""
     from nova_core import console
 
     table = console.table(
-        f"Simulator: fitted to {found.fitted_to:,} traces; {found.held_out:,} others, q-error "
+        f"Simulator: fitted to {result.fitted_to:,} traces; {result.held_out:,} others, q-error "
         "Q50/Q95 or accuracy",
         ["constants", *(f">{name}" for name in (*REGRESSIONS, *CLASSES))],
     )
-    for name, of in found.scores.items():
+    for name, of in result.scores.items():
         cells = [f"{of[metric]['q50']:.2f}/{of[metric]['q95']:.2f}" for metric in REGRESSIONS]
         cells += [f"{100 * of[metric]['accuracy']:.1f} %" for metric in CLASSES]
         table.add_row(name, *cells)
@@ -282,19 +282,19 @@ def summary_table(found: Fit) -> Table:
 
 
 def _constants(point: Floats) -> Constants:
-    """Constants whose logarithms are so far from the defaults'; three digits say it all."""
+    """Constants at these distances of logarithms from the defaults, rounded to three digits."""
     most = math.log(RANGE)
     pairs = zip(Constants(), np.exp(np.clip(point, -most, most)).tolist(), strict=True)
     return Constants(*(float(f"{guess * factor:.3g}") for guess, factor in pairs))
 
 
-def write_fit(found: Fit, path: Path, **facts: Any) -> None:
-    """Write constants as `nova_learn.simulate.read_constants` reads them, with where they are from.
+def write_fit(result: Fit, path: Path, **facts: Any) -> None:
+    """Write constants for `nova_learn.simulate.read_constants`, with their provenance.
 
     Args:
-        found: what was fitted.
+        result: the fit.
         path: of the file.
-        facts: more of it, such as the engine that the traces are of.
+        facts: further provenance, such as the engine of the traces.
 
     Raises:
         NovaError: when it cannot be written.
@@ -304,14 +304,14 @@ def write_fit(found: Fit, path: Path, **facts: Any) -> None:
     provenance = {
         "fitted": True,
         "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "fitted_to": found.fitted_to,
-        "held_out": found.held_out,
-        "loss": found.loss,
-        "evaluations": found.evaluations,
-        "scores_of_held_out": found.scores,
+        "fitted_to": result.fitted_to,
+        "held_out": result.held_out,
+        "loss": result.loss,
+        "evaluations": result.evaluations,
+        "scores_of_held_out": result.scores,
         **facts,
     }
-    content = {"constants": found.constants._asdict(), "provenance": provenance}
-    # What is no number, such as an error of no traces, becomes null.
+    content = {"constants": result.constants._asdict(), "provenance": provenance}
+    # NaN, such as an error of no traces, becomes null.
     text = msgspec.json.format(msgspec.json.encode(content), indent=2)
     write_text(path, text.decode() + "\n")

@@ -1,10 +1,10 @@
-"""What one placement of a whole query would measure on limited hosts, by a simulator.
+"""Simulated measurements of one placement of a whole query on limited hosts.
 
-The simulator stands in for runs on hosts where there are too few of these to learn from. What it
-models: CPU limits per host, dealt out every 20 ms; costs per tuple, byte and wake-up; windows of
-event time, whose results leave when watermarks have passed; links with latency, bandwidth and
-bounded buffers, so that a slow operator holds up what is before it, up to the sources; and heaps
-that fill, so that garbage collection takes more of the CPU until memory is out. The kernel is
+The simulator replaces runs on hosts where these are too few to learn from. It models CPU limits per
+host, dealt out every 20 ms; costs per tuple, byte and wake-up; windows of event time, whose results
+leave when watermarks have passed; links with latency, bandwidth and bounded buffers, so that a slow
+operator holds up all operators upstream; and heaps that fill, so that garbage collection takes more
+of the CPU until memory is out. The kernel is
 `nova_learn.kernels.simulation`; its `Constants` are fitted to measured runs by `nova_learn.fit`.
 """
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from nova_core.model.query_plan import QueryPlan
 
 QUINTILES = np.array([-1.28, -0.52, 0.0, 0.52, 1.28]) + 0.2
-"""Results by how old their oldest reading is: medians of fifths of a normal distribution, in
-standard deviations. The oldest of a few readings that are spread evenly over a window has its
+"""Ages of results' oldest readings: medians of fifths of a normal distribution, in standard
+deviations. The oldest of a few readings that are spread evenly over a window has its
 median 0.17 (of two) to 0.3 (of many) above its mean."""
 
 FITTED = Path(__file__).parent / "simulator.json"
@@ -41,7 +41,7 @@ FITTED = Path(__file__).parent / "simulator.json"
 
 @dataclass(frozen=True)
 class OperatorCount:
-    """How many tuples went into and out of an operator of the graph, from the start to the end."""
+    """Tuples into and out of an operator of the graph during the whole run."""
 
     records_in: float
     records_out: float
@@ -52,8 +52,8 @@ class Simulated:
     """A run in the simulator.
 
     Attributes:
-        labels: what was measured.
-        operators: what passed each operator of the plan's graph, by its id.
+        labels: measurements.
+        operators: tuples through each operator of the plan's graph, by its id.
         out_of_memory_s: when a host ran out of memory, which ends the run; None where none did.
     """
 
@@ -70,17 +70,17 @@ def read_constants(path: Path = FITTED) -> Constants:
     """
     try:
         values = json.loads(path.read_text(encoding="utf-8"))["constants"]
-        found = Constants(**{name: float(value) for name, value in values.items()})
+        constants = Constants(**{name: float(value) for name, value in values.items()})
     except OSError as error:
         raise NovaError(f"{path}: {error.strerror}") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         names = ", ".join(Constants._fields)
         raise NovaError(f"{path}: constants: numbers by name are expected, of {names}") from error
-    wrong = [name for name, value in found._asdict().items() if not 0 <= value < math.inf]
+    wrong = [name for name, value in constants._asdict().items() if not 0 <= value < math.inf]
     if wrong:
-        value = getattr(found, wrong[0])
+        value = getattr(constants, wrong[0])
         raise NovaError(f"{path}: constants.{wrong[0]}: {value:g}; a number >= 0 is expected")
-    return found
+    return constants
 
 
 @cache
@@ -90,7 +90,7 @@ def fitted_constants() -> Constants:
 
 
 def digest_of(constants: Constants) -> str:
-    """What tells constants from others."""
+    """A hash of constants."""
     text = json.dumps(constants._asdict())
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -110,8 +110,8 @@ def simulate(
         plan: of whole queries; nodes without `cpu` or `memory`, and links without `mbit`, have no
             limit.
         constants: what work costs; those of the package by default.
-        warm_up_s: before it is measured.
-        measured_s: how long it is measured.
+        warm_up_s: time before the measurement.
+        measured_s: time of the measurement.
 
     Raises:
         NovaError: for a join without a window.
@@ -129,7 +129,7 @@ def simulate(
 
 
 def labels_of(outcome: Outcome, measured_s: float) -> Labels:
-    """What a trace tells of the kernel's outcome."""
+    """A trace's labels of the kernel's outcome."""
     failed = outcome.failed < math.inf
     amount, latency, deviation, lag = outcome.arrived.T
     results = math.floor(amount.sum() + 1e-6)
@@ -145,7 +145,7 @@ def labels_of(outcome: Outcome, measured_s: float) -> Labels:
 
 
 def _median_ms(amount: Floats, mean: Floats, deviation: Floats) -> float:
-    """Median over batches of results whose means and standard deviations are known, s, in ms."""
+    """Median, ms, of batches of results with these means and standard deviations, s."""
     value = (mean[:, None] + deviation[:, None] * QUINTILES).ravel()
     order = np.argsort(value)
     below = np.cumsum(np.repeat(amount, len(QUINTILES))[order])
@@ -153,7 +153,7 @@ def _median_ms(amount: Floats, mean: Floats, deviation: Floats) -> float:
 
 
 def _counts(stages: Stages, plan: QueryPlan, outcome: Outcome) -> dict[str, OperatorCount]:
-    """What passed each operator; filters and projections have their share of what they run with."""
+    """Tuples through each operator; filters and projections by the operator they run with."""
     graph = plan.graph
     into: dict[int, float] = defaultdict(float)
     out: dict[int, float] = defaultdict(float)

@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from nova_learn.kernels.simulation import Records
 
 FIELD_BYTES = 9
-"""Of a number as it is sent; of a text it is taken for the mean."""
+"""Size of a number on the wire; also the assumed mean of a text."""
 
 READING_BYTES, RESULT_BYTES = 40, 64
-"""What is sent with the fields of a reading, and of a result, which tells of two readings."""
+"""Bytes sent with the fields of a reading, and of a result, which refers to two readings."""
 
 
 @dataclass(frozen=True, eq=False)
 class Stages:
-    """What the simulator needs of a plan.
+    """A plan as the simulator needs it.
 
     Attributes:
         network: hosts, stages and links.
@@ -79,7 +79,7 @@ class _Builder:
     # --- stages ---------------------------------------------------------------------------------
 
     def _order(self) -> None:
-        """Number the stages: by operator, pieces of a combined one before what combines them."""
+        """Number the stages: by operator, combined pieces before the one that combines them."""
         plan, count = self.plan, len(self.plan.instances)
         body = self.graph.bodies[plan.instances.pair]
         feeds = plan.instances.feeds
@@ -96,7 +96,7 @@ class _Builder:
         self.stage_of_pinned = dict(zip(pinned.tolist(), place[count:].tolist(), strict=True))
 
     def stages(self) -> Stages:
-        """All of it."""
+        """All stages, with hosts and links."""
         plan, count = self.plan, len(self.operator)
         link = self._links()
         order = np.lexsort((link["consumer"], link["producer"]))
@@ -141,7 +141,7 @@ class _Builder:
         return node
 
     def _fill(self, stage: Records, link: Records, rate: Floats) -> None:
-        """What stages do, of links with these rates ((l,), tuples/s)."""
+        """Fill in what stages do, by links with these rates ((l,), tuples/s)."""
         nominal = np.zeros((len(stage), 2))
         np.add.at(nominal, (link["consumer"], link["side"]), rate)
         emitted = self._emitted()
@@ -162,13 +162,13 @@ class _Builder:
                 row["kind"], row["gain"] = PASS, emitted[s] / nominal[s].sum()
                 continue
             row["size"], row["slide"] = windows
-            kept = self._kept(one.query, logical)
+            windowed = self._kept(one.query, logical)
             mine = link["consumer"] == s
-            link["kept"][mine] = np.array(kept)[link["side"][mine]]
+            link["kept"][mine] = np.array(windowed)[link["side"][mine]]
             if isinstance(logical, Join):
                 row["kind"] = JOIN
                 # Tuples of each input in a window, as the problem estimates them.
-                held = nominal[s] * np.where(kept, windows[1], windows[0])
+                held = nominal[s] * np.where(windowed, windows[1], windows[0])
                 row["match"] = emitted[s] * windows[1] / held.prod()
                 equal = logical.on is UNSET or "=" in str(logical.on)
                 row["compared"] = 1 / logical.keys if equal else 1.0
@@ -183,11 +183,13 @@ class _Builder:
 
     def _kept(self, query: int, operator: LogicalOperator) -> list[bool]:
         """Whether the left and the right input are results of the operator's own windows."""
-        kept = [self._lies_in(query, name) == _windows(operator) for name in inputs_of(operator)]
-        return [kept[0], kept[-1]]
+        windowed = [
+            self._lies_in(query, name) == _windows(operator) for name in inputs_of(operator)
+        ]
+        return [windowed[0], windowed[-1]]
 
     def _lies_in(self, query: int, name: str) -> tuple[float, float] | None:
-        """The windows that what an operator emits lies in; None for readings."""
+        """The windows of an operator's results; None for readings."""
         operator = self.logical[query].get(name)
         if operator is None:
             return None
@@ -215,10 +217,10 @@ class _Builder:
         """(l,) the plan's links, in their order: stages, sides, shares and sizes."""
         links, emitted = self.plan.links, self._emitted()
         producers, consumers, _, _ = self.graph.links
-        found = np.zeros(len(links.rate), LINK)
+        table = np.zeros(len(links.rate), LINK)
         stages = self.stage_of_instance, self.stage_of_pinned
         rows = zip(*(column.tolist() for column in links[:3]), strict=True)
-        for one, (begin, end, logical) in zip(found, rows, strict=True):
+        for one, (begin, end, logical) in zip(table, rows, strict=True):
             at = stages[0][begin] if begin >= 0 else stages[1][int(producers[logical])]
             one["producer"] = at
             one["consumer"] = stages[0][end] if end >= 0 else stages[1][int(consumers[logical])]
@@ -226,15 +228,15 @@ class _Builder:
             one["size"] = self.width[
                 int(self.operator[at]) if inner else int(self.graph.carried[logical])
             ]
-        found["side"] = links.side
-        found["share"] = links.rate / emitted[found["producer"]]
-        found["sent"] = found["size"] * np.divide(
-            self.plan.sent, links.rate, out=np.ones(len(found)), where=links.rate > 0
+        table["side"] = links.side
+        table["share"] = links.rate / emitted[table["producer"]]
+        table["sent"] = table["size"] * np.divide(
+            self.plan.sent, links.rate, out=np.ones(len(table)), where=links.rate > 0
         )
-        return found
+        return table
 
     def _steps(self, producer: Ints, share: Floats) -> Floats:
-        """(s,) what passes filters and projections, and is cut out for links, per tuple."""
+        """(s,) steps per tuple: filters and projections it passes, and links it goes to."""
         per_root = np.zeros(len(self.operators))
         for one in self.graph.fused.tolist():
             root = int(self.graph.root[one])
@@ -282,14 +284,14 @@ def _windows(operator: LogicalOperator) -> tuple[float, float] | None:
 
 
 def _known(column: Floats | None, nodes: Ints) -> Floats:
-    """(h,) what a column says of nodes; ``inf`` where it says nothing."""
+    """(h,) values of a column for nodes; ``inf`` where unknown."""
     if column is None:
         return np.full(len(nodes), np.inf)
     return np.where(np.isnan(column[nodes]), np.inf, column[nodes])
 
 
 def _between(problem: Problem, begin: Ints, end: Ints) -> tuple[Floats, Floats]:
-    """((l,), (l,)) latency of links, s, and bytes/s; what is not measured is estimated, or free."""
+    """((l,), (l,)) latency of links, s, and bytes/s; unmeasured: estimated, and unlimited."""
     measured = problem.measured
     if problem.latency is not None:
         latency = problem.latency[begin, end].copy()

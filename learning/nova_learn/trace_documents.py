@@ -11,7 +11,7 @@ from nova_core.model.query_plan import QueryPlan
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
 
-# What follows from a plan's decisions need not be checked once more.
+# Parts that follow from a plan's decisions need no check.
 _DERIVED = ("edges", "loads", "totals", "virtual")
 
 
@@ -23,7 +23,7 @@ def problem_of_trace(text: str, trace: str) -> Problem:
         trace: id of the trace, which errors name.
 
     Raises:
-        ProblemError: for what is no problem.
+        ProblemError: for a document that is not a valid problem.
     """
     from nova_core.model.assembly import Assembly
     from nova_core.model.problem_document import VERSION, ProblemDocument
@@ -45,7 +45,7 @@ def plan_of_trace(text: str, problem: Problem, trace: str) -> QueryPlan:
         trace: its id, which errors name.
 
     Raises:
-        NovaError: for what is no plan of the problem, or none of whole queries.
+        NovaError: for a document that is not a plan of the problem, or not of whole queries.
     """
     from nova_core.model.plan_document import VERSION, PlanDocument
     from nova_core.model.plan_reading import plan_of

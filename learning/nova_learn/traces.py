@@ -1,7 +1,6 @@
 """Traces: one executed plan each, a row of Parquet.
 
-A corpus that is being made is a directory of part files, each of whole rows; whatever is in it is
-finished. Files and directories are read alike.
+A growing corpus is a directory of part files, each complete. Files and directories are read alike.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ if TYPE_CHECKING:
 
 STRUCTURES = ("linear", "linear-agg", "two-way", "two-way-agg", "three-way", "three-way-agg")
 BEHIND = 0.02
-"""From this share of the measured time on that a source is behind, there is back-pressure."""
+"""A source that is behind by this share of the measured time, or more, means back-pressure."""
 WARM_UP_S, MEASURED_S = 2.0, 6.0
-"""Usual times of a run: before it is measured, and while it is."""
+"""Usual times of a run: warm-up and measurement."""
 PART = "part-{batch:04d}-{number:06d}.parquet"
 
 
 @dataclass(frozen=True)
 class Labels:
-    """What came of a run; see `Trace`."""
+    """Results of a run, see `Trace`."""
 
     success: bool
     back_pressure: bool
@@ -48,32 +47,31 @@ class Trace:
 
     Attributes:
         id: unique.
-        query: by which corpora are split: all traces of one generated query have the same.
+        query: name by which corpora are split; all traces of a generated query share it.
         structure: one of `STRUCTURES`.
         problem: problem document, JSON.
         plan: plan document, JSON.
         operators: measured ``records_in`` and ``records_out`` (whole run) by operator, JSON; None
-            where the engine does not tell.
-        origin: what ran it.
+            where the engine does not report it.
+        origin: a rack or the simulator.
         engine: that ran it, or that the simulator was fitted to.
-        engine_version: of it.
-        nova_version: that made the trace.
-        made: when, ISO 8601.
+        engine_version: of the engine.
+        nova_version: version of Nova that made the trace.
+        made: time when the trace was made, ISO 8601.
         seed: of the corpus.
-        batch: of it; hosts keep their memory for a batch.
-        repeat_of: id of the trace whose plan was run once more.
+        batch: number in the corpus; hosts keep their memory for a batch.
+        repeat_of: id of the trace whose plan this one repeats.
         duration_s: measured time.
         success: whether any result arrived in it (Costream, Definition 5).
-        back_pressure: whether a source fell `BEHIND` what was due (Definition 4).
+        back_pressure: whether a source fell behind by the share `BEHIND` (Definition 4).
         throughput: results/s that arrived in it (Definition 1); 0 if none.
         e2e_latency_ms: arrival minus due time of a result's oldest reading (Definition 3), median
             of these results; None if none.
         processing_latency_ms: the same from its emission on (Definition 2).
-        results: that arrived in the measured time.
+        results: number that arrived in the measured time.
         window_s: largest window; None where there is none.
-        behind_s: how far the slowest source was behind at the end; None where it is not known.
-        idle: share of the machine's CPU time that nobody used meanwhile; None where it was not
-            looked at.
+        behind_s: lag of the slowest source at the end; None if unknown.
+        idle: share of the machine's CPU time that was idle meanwhile; None if not measured.
     """
 
     id: str
@@ -134,7 +132,7 @@ def trace_of(plan: QueryPlan, **facts: Any) -> Trace:
     """A trace of a plan.
 
     Args:
-        plan: that ran.
+        plan: the executed plan.
         facts: all of `Trace` but its documents.
     """
     from nova_core.model.plan_writing import plan_document
@@ -148,7 +146,7 @@ def trace_of(plan: QueryPlan, **facts: Any) -> Trace:
 
 
 def now() -> str:
-    """The time, as `Trace.made` has it."""
+    """The time in the format of `Trace.made`."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
@@ -161,7 +159,7 @@ def compact(document: Mapping[str, Any]) -> str:
 
 
 def write_traces(path: Path, table: pa.Table) -> None:
-    """Write a file: whole, or not at all.
+    """Write a file completely or not at all.
 
     Raises:
         NovaError: when it cannot be written.
@@ -175,7 +173,7 @@ def write_traces(path: Path, table: pa.Table) -> None:
 
 
 def append(directory: Path, batch: int, traces: Sequence[Trace]) -> None:
-    """Add traces to a corpus that is being made.
+    """Add traces to a growing corpus.
 
     Raises:
         NovaError: when they cannot be written.
@@ -189,19 +187,19 @@ def append(directory: Path, batch: int, traces: Sequence[Trace]) -> None:
 def read_traces(
     paths: Iterable[Path], columns: Sequence[str] = COLUMNS, *, begun: bool = False
 ) -> pa.Table:
-    """Traces of files, and of all files in directories; of two with one id, the first.
+    """Traces of files and directories; of several with one id, the first.
 
     Args:
         paths: files and directories.
-        columns: that are wanted.
-        begun: whether directories may be of corpora that have no traces yet.
+        columns: names of the columns to read.
+        begun: whether directories may have no traces yet.
 
     Raises:
-        NovaError: naming the file that is none, or what has no traces in it.
+        NovaError: naming a path that does not exist or holds no traces.
     """
     import pyarrow as pa
 
-    found, seen = [], set[str]()
+    tables, seen = [], set[str]()
     for path in paths:
         rows = 0
         for file in _files(path):
@@ -211,12 +209,12 @@ def read_traces(
                 if one not in seen:
                     seen.add(one)
                     fresh.append(row)
-            found.append(table.take(pa.array(fresh, pa.int64())))
+            tables.append(table.take(pa.array(fresh, pa.int64())))
         if not rows and not begun:
             raise NovaError(f"{path}: holds no traces")
-    wanted = schema()
-    empty = pa.schema([wanted.field(name) for name in _with_id(columns)]).empty_table()
-    return pa.concat_tables([empty, *found])
+    expected = schema()
+    empty = pa.schema([expected.field(name) for name in _with_id(columns)]).empty_table()
+    return pa.concat_tables([empty, *tables])
 
 
 def _with_id(columns: Sequence[str]) -> list[str]:
@@ -237,23 +235,23 @@ def _read(path: Path, columns: Sequence[str]) -> pa.Table:
     from nova_core.model.columnar import open_parquet
     from nova_core.model.packed import PackedError
 
-    wanted = schema()
+    expected = schema()
     try:
         with open_parquet(path) as file:
-            there = set(file.schema_arrow.names)
-            missing = [name for name in COLUMNS if name not in there and name not in OPTIONAL]
+            present = set(file.schema_arrow.names)
+            missing = [name for name in COLUMNS if name not in present and name not in OPTIONAL]
             if missing:
                 raise NovaError(f"{path}: holds no traces: column {missing[0]!r} is missing")
-            table = file.read(columns=[name for name in _with_id(columns) if name in there])
+            table = file.read(columns=[name for name in _with_id(columns) if name in present])
         columns_ = {
-            name: table.column(name).cast(wanted.field(name).type)
-            if name in there
-            else pa.nulls(len(table), wanted.field(name).type)
+            name: table.column(name).cast(expected.field(name).type)
+            if name in present
+            else pa.nulls(len(table), expected.field(name).type)
             for name in _with_id(columns)
         }
     except (OSError, KeyError, PackedError, pa.ArrowException) as error:
         raise NovaError(f"{path}: cannot be read as traces: {str(error).splitlines()[0]}") from None
     for name, column in columns_.items():
-        if column.null_count and not wanted.field(name).nullable:
+        if column.null_count and not expected.field(name).nullable:
             raise NovaError(f"{path}: holds no traces: column {name!r} has rows without a value")
-    return pa.table(columns_, schema=pa.schema([wanted.field(name) for name in columns_]))
+    return pa.table(columns_, schema=pa.schema([expected.field(name) for name in columns_]))

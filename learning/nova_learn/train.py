@@ -1,7 +1,7 @@
 """Training of ensembles with jax: on simulated traces, then on those of the rack.
 
-Loss of regressions is (log10(1 + p) - log10(1 + t))^2 as in the authors' code, of classes the
-cross-entropy with both classes weighing the same; all metrics add up, being read from one trunk.
+The loss of regressions is (log10(1 + p) - log10(1 + t))^2 as in the authors' code, that of classes
+the cross-entropy with equal weights of both; losses of all metrics add up, as one trunk serves all.
 One seed gives one model on one machine.
 """
 
@@ -42,8 +42,8 @@ class Settings:
         epochs: at most, per stage.
         patience: epochs without a better validation loss before a stage ends.
         batch: graphs per step.
-        rate: of learning, at the beginning, and a third of it in the second stage; it falls to a
-            twentieth along a cosine.
+        rate: initial learning rate, a third of it in the second stage; it falls to a twentieth
+            along a cosine.
         decay: of weights (AdamW).
         seed: of everything random.
         split: seed of the split of queries.
@@ -70,7 +70,7 @@ class Arrays:
     Attributes:
         layout: of all datasets of a training.
         batch: features scaled.
-        targets: (5, n) as the network gives them: log10(1 + units), or 0 and 1; 0 where unknown.
+        targets: (5, n) in the network's units: log10(1 + units), or 0 and 1; 0 where unknown.
         known: (5, n) 1 where there is a target.
     """
 
@@ -108,12 +108,12 @@ def train(
     """Train an ensemble.
 
     Args:
-        dataset: all traces; queries for tests are left out (`part_of`).
-        settings: how.
+        dataset: all traces; queries for tests are skipped (`part_of`).
+        settings: of the training.
         stages: origins of the traces to learn from, one after the other; those that the dataset
-            does not have are left out.
-        work: directory of checkpoints: the same command goes on where it was stopped.
-        say: is told of every epoch.
+            does not have are skipped.
+        work: directory of checkpoints, from which the same command resumes.
+        say: called with a line of text per epoch.
 
     Raises:
         NovaError: without traces to train or validate with, and for checkpoints of other settings.
@@ -147,14 +147,14 @@ def train(
             stage = _Stage(settings, member, origin, number > 0, work, say)
             parameters = stage.run(parameters, data["train", origin], data["validation", origin])
         members.append({name: np.asarray(one, np.float32) for name, one in parameters.items()})
-    there = {KINDS[kind] for graph in learnt.graphs for kind in np.unique(graph.kind).tolist()}
+    present = {KINDS[kind] for graph in learnt.graphs for kind in np.unique(graph.kind).tolist()}
     facts = {
         "settings": asdict(settings),
         "stages": used,
         "traces": {origin: int((learnt.origin == origin).sum()) for origin in used},
         "queries": len(np.unique(learnt.queries)),
     }
-    kinds = tuple(one for one in KINDS if one in there)
+    kinds = tuple(one for one in KINDS if one in present)
     return Model(members, settings.hidden, settings.layers, scale, kinds, facts)
 
 
@@ -167,7 +167,7 @@ def _shortened(dataset: Dataset, settings: Settings) -> Dataset:
 
 
 def scale_of(dataset: Dataset) -> Scale:
-    """How features are scaled, by all operators and hosts of some traces."""
+    """The scale of features, by all operators and hosts of some traces."""
     columns = {}
     for number, kind in enumerate(KINDS):
         rows = [graph.table[graph.kind == number] for graph in dataset.graphs]
@@ -178,17 +178,17 @@ def scale_of(dataset: Dataset) -> Scale:
 
 
 def arrays_of(dataset: Dataset, scale: Scale, groups: Mapping[Group, int], hosts: int) -> Arrays:
-    """A dataset as arrays of a layout that holds all of its graphs."""
+    """A dataset as arrays of a layout with places for all of its graphs."""
     count = len(dataset)
     targets = np.zeros((len(METRICS), count), np.float32)
     known = np.zeros_like(targets)
     for row, metric in enumerate(METRICS):
         values = dataset.labels[metric]
-        there = np.isfinite(values)
-        known[row] = there
+        finite = np.isfinite(values)
+        known[row] = finite
         if metric in REGRESSIONS:
-            values = np.log10(1 + UNITS[metric] * np.where(there, values, 0.0))
-        targets[row] = np.where(there, values, 0.0)
+            values = np.log10(1 + UNITS[metric] * np.where(finite, values, 0.0))
+        targets[row] = np.where(finite, values, 0.0)
     stacked = stack(dataset.graphs, groups, hosts)
     batch = scale.scaled(stacked.layout, stacked.batch)
     return Arrays(stacked.layout, batch, targets, known)
@@ -196,13 +196,13 @@ def arrays_of(dataset: Dataset, scale: Scale, groups: Mapping[Group, int], hosts
 
 def _with_means(parameters: Mapping[str, Any], data: Arrays) -> dict[str, Any]:
     """Parameters that begin with the mean of every regression."""
-    found = dict(parameters)
+    adjusted = dict(parameters)
     for row, metric in enumerate(METRICS):
         if metric in REGRESSIONS and data.known[row].any():
             last = max(n for n in parameters if n.startswith(f"read.{metric}.") and "bias" in n)
             mean = float((data.targets[row] * data.known[row]).sum() / data.known[row].sum())
-            found[last] = np.full_like(parameters[last], mean)
-    return found
+            adjusted[last] = np.full_like(parameters[last], mean)
+    return adjusted
 
 
 def balance(data: Arrays) -> np.ndarray:
@@ -210,9 +210,11 @@ def balance(data: Arrays) -> np.ndarray:
     weights = np.ones((len(METRICS), 2), np.float32)
     for row, metric in enumerate(METRICS):
         if metric in CLASSES:
-            there = data.known[row] > 0
+            labelled = data.known[row] > 0
             for value in (0, 1):
-                share = float((data.targets[row][there] == value).mean()) if there.any() else 0.5
+                share = (
+                    float((data.targets[row][labelled] == value).mean()) if labelled.any() else 0.5
+                )
                 weights[row, value] = 0.5 / max(share, 0.02)
     return weights
 
@@ -224,19 +226,19 @@ def loss_of(
     outputs = forward(jnp, parameters, layout, batch)
     total = 0.0
     for row, metric in enumerate(METRICS):
-        found, target = outputs[metric][0], targets[row]
+        predicted, target = outputs[metric][0], targets[row]
         if metric in CLASSES:
             weight = known[row] * jnp.where(target > 0.5, weights[row, 1], weights[row, 0])
-            one = jax.nn.softplus(found) - target * found
+            one = jax.nn.softplus(predicted) - target * predicted
         else:
-            weight, one = known[row], (found - target) ** 2
+            weight, one = known[row], (predicted - target) ** 2
         total = total + (weight * one).sum() / jnp.maximum(weight.sum(), 1.0)
     return total
 
 
 @cache
 def _compiled(layout: Layout, decay: float) -> tuple[Any, Any, Any]:
-    """What begins the optimizer's state, a step of AdamW, and the loss, compiled for a layout."""
+    """The optimizer's initial state, a step of AdamW and the loss, compiled for a layout."""
     loss = partial(loss_of, layout=layout)
     adam = optax.chain(
         optax.clip_by_global_norm(1.0), optax.scale_by_adam(), optax.add_decayed_weights(decay)
@@ -272,31 +274,31 @@ class _Stage:
         epoch, least, since, (parameters, state, best) = self._resumed(data, fresh)
         while epoch < s.epochs and since < s.patience:
             random = np.random.default_rng([s.seed, self.member, STAGES.index(self.origin), epoch])
-            # The last step is filled up with the first rows.
+            # The first rows fill up the last step.
             order = np.resize(random.permutation(len(data)), (steps, s.batch))
             total = 0.0
             for number, rows in enumerate(order):
                 rate = self._rate((epoch + number / steps) / s.epochs)
                 parameters, state, value = step(parameters, state, data.rows(rows), weights, rate)
                 total += float(value)
-            found = self._validated(measure, parameters, validation, weights)
+            validation_loss = self._validated(measure, parameters, validation, weights)
             epoch, since = epoch + 1, since + 1
-            if found < least:
-                least, since, best = found, 0, parameters
+            if validation_loss < least:
+                least, since, best = validation_loss, 0, parameters
             self._keep(data, epoch, least, since, (parameters, state, best))
             self.say(
                 f"member {self.member + 1} of {s.members}, {self.origin}, epoch {epoch}: loss "
-                f"{total / steps:.4f}, validation {found:.4f} (least {least:.4f})"
+                f"{total / steps:.4f}, validation {validation_loss:.4f} (least {least:.4f})"
             )
         return best
 
-    def _rate(self, done: float) -> float:
-        """The learning rate when a share of all epochs is done: a cosine down to a twentieth."""
+    def _rate(self, completed: float) -> float:
+        """The learning rate after a share of all epochs: a cosine down to a twentieth."""
         rate = self.settings.rate / 3 if self.tuning else self.settings.rate
-        return rate * (0.05 + 0.95 * (1 + math.cos(math.pi * done)) / 2)
+        return rate * (0.05 + 0.95 * (1 + math.cos(math.pi * completed)) / 2)
 
     def _validated(self, measure: Any, parameters: Any, data: Arrays, weights: Any) -> float:
-        """Mean loss of the validation traces, batch by batch of one size."""
+        """Mean loss of the validation traces, in batches of one size."""
         size = min(len(data), 8 * self.settings.batch)
         chunks = np.resize(np.arange(len(data)), (-(-len(data) // size), size))
         losses = [float(measure(parameters, *data.rows(rows), weights)) for rows in chunks]
@@ -314,23 +316,25 @@ class _Stage:
         return json.dumps(facts, sort_keys=True)
 
     def _resumed(self, data: Arrays, state: Any) -> tuple[int, float, int, Any]:
-        """Epochs done, the least loss, epochs since, and what is trained, as it was kept."""
+        """Finished epochs, the least loss, epochs since then, and the state of the training."""
         path = self._path()
         if path is None or not path.is_file():
             return 0, np.inf, 0, state
         leaves, shape = jax.tree.flatten(state)
         try:
-            with np.load(path, allow_pickle=False) as kept:
-                facts = str(kept["facts"])
-                found = [kept[f"leaf-{number}"] for number in range(len(leaves))]
-                epoch, least, since = (kept[one].item() for one in ("epoch", "least", "since"))
+            with np.load(path, allow_pickle=False) as checkpoint:
+                facts = str(checkpoint["facts"])
+                stored = [checkpoint[f"leaf-{number}"] for number in range(len(leaves))]
+                epoch, least, since = (
+                    checkpoint[one].item() for one in ("epoch", "least", "since")
+                )
         except (OSError, ValueError, KeyError, EOFError) as error:
             raise NovaError(f"{path}: no checkpoint, or a damaged one; remove it") from error
-        if facts != self._facts(data) or [np.shape(a) for a in found] != [
+        if facts != self._facts(data) or [np.shape(a) for a in stored] != [
             np.shape(a) for a in leaves
         ]:
             raise NovaError(f"{path}: a checkpoint of other settings; choose another --work")
-        return int(epoch), float(least), int(since), jax.tree.unflatten(shape, found)
+        return int(epoch), float(least), int(since), jax.tree.unflatten(shape, stored)
 
     def _keep(self, data: Arrays, epoch: int, least: float, since: int, state: Any) -> None:
         path = self._path()

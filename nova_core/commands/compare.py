@@ -64,15 +64,15 @@ def compare(
             lowest = lower_bound(loaded, objective)
         predicted = _predicted(outcomes, model)
     if as_json:
-        told = figures.outcomes_dict(outcomes)
+        results = figures.outcomes_dict(outcomes)
         for name, one in predicted.items():
-            told[name]["predicted"] = one
+            results[name]["predicted"] = one
         console.print_json(
             {
                 "problem": figures.problem_dict(loaded),
                 "objective": objective,
                 "lower_bound": lowest,
-                "strategies": told,
+                "strategies": results,
             }
         )
         return
@@ -107,7 +107,7 @@ def _predicted(
 ) -> dict[str, dict[str, float]]:
     """What a model predicts of every plan, over all queries or pairs; nothing without a model.
 
-    Plans of more operators than a prediction takes are left out.
+    Plans with more operators than a prediction supports are left out.
     """
     from nova_core.learned.model import load_model, shipped
 
@@ -115,7 +115,7 @@ def _predicted(
         return {}
     from nova_core.commands.predict import predictions
 
-    model, found = load_model(path), {}
+    model, predicted = load_model(path), {}
     for name, outcome in outcomes.items():
         if isinstance(outcome, NovaError):
             continue
@@ -124,7 +124,7 @@ def _predicted(
         except NovaError:
             continue
         many = len(rows)
-        found[name] = {
+        predicted[name] = {
             "queries": many,
             "throughput": sum(row["throughput"]["value"] for row in rows),
             **{
@@ -136,7 +136,7 @@ def _predicted(
                 for metric in ("back_pressure", "success")
             },
         }
-    return found
+    return predicted
 
 
 def _prediction_table(predicted: Mapping[str, Mapping[str, float]]) -> Table:

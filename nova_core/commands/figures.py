@@ -1,4 +1,4 @@
-"""What commands show of a plan: the rows of what was decided, the figures of what it costs."""
+"""What commands show of a plan: the rows of its decisions, and its costs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # A table's column: its heading and what it says of an outcome.
 Column = tuple[str, Callable[["Outcome"], str]]
 
-# A strategy that took less is run again, so that its time tells the work and not the first load.
+# A faster strategy runs twice, so that its time does not include the first load.
 SECOND_RUN_BELOW = 5.0
 
 
@@ -80,7 +80,7 @@ def run(problem: Problem, strategy: str, parameters: Mapping[str, Any], warm: bo
 def run_all(
     problem: Problem, strategies: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Outcome | NovaError]:
-    """Place a problem with each strategy (name to parameters); what cannot, leaves its error."""
+    """Place a problem with each strategy (name to parameters); a failure is kept as an error."""
     outcomes: dict[str, Outcome | NovaError] = {}
     for name, parameters in strategies.items():
         try:
@@ -145,9 +145,9 @@ def _count(amount: int, what: str) -> str:
 
 
 def decisions(plan: Plan, limit: int | None) -> tuple[list[dict[str, Any]], int]:
-    """Rows of what was decided, one per operator and node, and how many there are in all.
+    """Rows of a plan's decisions, one per operator and node, and their total number.
 
-    Where not all rows are wanted, those with the slowest paths come.
+    With a limit, the rows with the slowest paths are returned.
     """
     import numpy as np
 
@@ -254,7 +254,7 @@ def cost_table(
     Args:
         title: above the table.
         outcomes: what each strategy did, or why it could not.
-        columns: what is told of each.
+        columns: what is shown of each.
         chosen: the strategy that stands out.
     """
     from rich.markup import escape

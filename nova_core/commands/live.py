@@ -18,11 +18,11 @@ from nova_core.numbers import NumberRange, at_least
 if TYPE_CHECKING:
     from nova_core.placement.live import Journal, LivePlacement
 
-# Log entries after which a journal writes its state anew.
+# Log entries after which a journal writes its state again.
 CHECKPOINT = 100_000
 
 
-# Say when instances move by choice. The mapping has the arguments of
+# Options for when instances move by choice. The mapping has the arguments of
 # `nova_core.placement.live.Policy`, which is not loaded for --help.
 policy_options = shared.together(
     "policy",
@@ -76,7 +76,7 @@ policy_options = shared.together(
 @click.option(
     "--journal",
     type=paths.OutputPath(file_okay=False),
-    help="Keep state and events in this directory; go on where it ends if there is one.",
+    help="Keep state and events in this directory; continue where it ends if it exists.",
 )
 @click.option(
     "--skip-seen",
@@ -122,7 +122,8 @@ def live(
             placement = book.live
             if book.resumed:
                 console.say(
-                    f"{journal}: goes on after {book.entries:,} events, version {placement.version}"
+                    f"{journal}: continues after {book.entries:,} events, "
+                    f"version {placement.version}"
                 )
             if skip_seen:
                 for _ in range(book.entries):

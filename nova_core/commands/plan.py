@@ -13,8 +13,10 @@ from nova_core.commands import figures, shared
 from nova_core.errors import NovaError
 from nova_core.numbers import SEED
 
-# Above this many nodes baselines only come when asked for: the spanning tree takes its time.
+# Above this many nodes baselines run only on request: the spanning tree is slow.
 BASELINE_NODES = 20_000
+# Documents are written as one text; 3 million instances take more than 13 GB of memory.
+LARGE_DOCUMENT = 500_000
 
 
 @click.command(short_help="Decide where each join or query of a problem runs.")
@@ -114,6 +116,11 @@ def plan(
         if output is not None:
             from nova_core.model.files import write_plan
 
+            if output.suffix and (count := len(outcome.plan.instances)) > LARGE_DOCUMENT:
+                console.warn(
+                    f"{output}: a document of {count:,} instances takes minutes and gigabytes; "
+                    f"tables do not: --output {output.with_suffix('')}"
+                )
             write_plan(outcome.plan, output)
     if as_json:
         console.print_json(figures.outcome_dict(loaded, outcome, compared, rows or None, output))

@@ -84,7 +84,7 @@ def together(name: str, options: Mapping[str, Callable[[Any], Any]]) -> Callable
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Imports of what only an extra brings.
+    """Context for imports that need an extra.
 
     Raises:
         NovaError: saying how to install it.
@@ -126,7 +126,7 @@ def complete_strategies(ctx: click.Context, param: click.Parameter, incomplete: 
 
 @contextmanager
 def working() -> Iterator[None]:
-    """Around anything that computes: warnings as lines, and word of kernels being compiled."""
+    """Context for computations: shows warnings as lines and announces kernel compilation."""
     from nova_core.placement.compilation import announce_compilation
 
     with console.warnings_as_lines(), announce_compilation(console.output(stderr=True)):
@@ -150,7 +150,7 @@ def load_problem(path: Path, capacity: str | None, *, pairs_only: bool = False) 
 
 
 def _locate(*measured: Any) -> Any:
-    """Positions of nodes that have none, with word of kernels being compiled."""
+    """Positions of nodes that have none; announces kernel compilation."""
     from nova_core.costspace.automatic import locate
 
     with working():

@@ -284,9 +284,9 @@ def statistics_table(name: str, statistics: Statistics) -> Table:
 
 def _triangles(report: TriangleReport | None) -> list[tuple[str, str]]:
     if report is None:
-        return [("triangles", "not looked at: too many nodes")]
+        return [("triangles", "not examined: too many nodes")]
     return [
-        ("triangles looked at", f"{report.triples:,}"),
+        ("triangles examined", f"{report.triples:,}"),
         ("of them violate the triangle inequality", _percent(report.share)),
         ("longest side over the others' sum, in those: mean", f"+{_percent(report.severity)}"),
         ("pairs with a shorter detour", _percent(report.pairs_with_detour)),

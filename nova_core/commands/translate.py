@@ -43,7 +43,7 @@ def translate(
     chosen, options = load(engine), shared.settings_of(settings)
     if form is not None:
         options["form"] = form
-    # Nova's own job joins pairs; jobs of one's own do what they like.
+    # Nova's own job joins pairs; user-defined jobs may differ.
     any_plan = options.get("form") in ("config", "kubernetes", "stages")
     loaded = shared.load_problem(problem, capacity, pairs_only=not any_plan)
     written = chosen.translate(shared.load_plan(plan, loaded), loaded, output, options)

@@ -68,8 +68,8 @@ def chosen_pairs(
 
     Args:
         latency: (n, n) ms, NaN where nothing was measured.
-        neighbours: m, as if each node had measured only so many others; None takes all pairs of up
-            to 500 nodes and 32 neighbours of more.
+        neighbours: m, as if each node had measured only m others; None takes all pairs for up to
+            500 nodes, and 32 neighbours for more.
         near: share of the neighbours that are a node's nearest.
         seed: of the others.
     """
@@ -133,6 +133,6 @@ def embedded(ids: Strings, measured: Floats | PairLatencies, **options: Any) -> 
         space = embed(measured, len(ids), **options)
     except DisconnectedError as error:
         raise DisconnectedError(error.component, ids) from None
-    # What documents can show.
+    # Coordinates are rounded to what documents show.
     height = None if space.height is None else np.round(space.height, DIGITS)
     return CostSpace(np.round(space.position, DIGITS), height, space.error)

@@ -17,7 +17,7 @@ from nova_core.errors import ProblemError
 from nova_core.model.problem import Floats, PairLatencies
 
 METHODS = ("solver", "vivaldi", "smacof", "classical")
-# Multidimensional scaling: of a whole matrix, and without heights.
+# Multidimensional scaling takes a whole matrix and has no heights.
 DENSE_METHODS = ("smacof", "classical")
 DIMENSIONS = range(1, 11)
 

@@ -71,7 +71,7 @@ class LiveCostSpace:
         return CostSpace(position, height, self._error[: self._count].copy())
 
     def location(self, node: int) -> Location:
-        """Where a node is."""
+        """A node's location."""
         return self._location(self._state[self._known(node)], float(self._error[node]))
 
     def locate(self, neighbours: ArrayLike, latency: ArrayLike) -> Location:
@@ -88,10 +88,10 @@ class LiveCostSpace:
         return self._location(*self._solve(nodes, measured, None))
 
     def add(self, neighbours: ArrayLike, latency: ArrayLike) -> int:
-        """Let a new node in, where its measurements put it; nobody else moves.
+        """Add a node where its measurements put it; no other node moves.
 
         Args:
-            neighbours: (m,) nodes it measured; d + 1 or more tell where it is.
+            neighbours: (m,) nodes it measured; d + 1 or more determine its position.
             latency: (m,) ms.
 
         Returns:
@@ -153,7 +153,7 @@ class LiveCostSpace:
             vector[d] = both = own[d] + other[d]
         apart = float(np.linalg.norm(vector[:d]))
         if apart == 0:
-            # In one place: part in a direction that differs from pair to pair.
+            # At the same position: separate in a direction that differs from pair to pair.
             vector[:d] = np.random.default_rng((self._seed, node, nodes[0])).normal(size=d) * 1e-6
             apart = float(np.linalg.norm(vector[:d]))
         missing = float(measured[0]) - apart - both
@@ -163,7 +163,7 @@ class LiveCostSpace:
         moved = own + TUNING.step * weight * missing / (apart + both) * vector
         if self._high:
             moved[d] = max(moved[d], 0.0)
-        # A node that fits perfectly must still notice that it no longer does.
+        # The error of a node that fits perfectly must still be able to grow.
         self._error[node] = own_error + TUNING.trust * max(weight, 0.1) * (relative - own_error)
         self._state[node] = moved
         return float(np.linalg.norm(moved - own))
@@ -191,10 +191,10 @@ class LiveCostSpace:
                 f"measurements: {nodes.size} neighbours and {measured.size} latencies; expected "
                 "one latency for each neighbour"
             )
-        kept = ~np.isnan(measured)
+        valid = ~np.isnan(measured)
         if node is not None:
-            kept &= nodes != node
-        nodes, measured = nodes[kept], measured[kept]
+            valid &= nodes != node
+        nodes, measured = nodes[valid], measured[valid]
         if not len(nodes):
             raise ProblemError("measurements: none; a node is placed by latencies to others")
         for other in nodes.tolist():
@@ -231,7 +231,7 @@ class LiveCostSpace:
         return Location(state[:d].astype(np.float64), height, error)
 
     def _grow(self) -> None:
-        """Twice the room, so that adding stays constant on average."""
+        """Double the arrays, so that adding a node takes constant time on average."""
         room = max(2 * self._count, 16)
         state = np.empty((room, self._state.shape[1]), np.float32)
         error, present = np.zeros(room), np.zeros(room, bool)
@@ -242,7 +242,7 @@ class LiveCostSpace:
 
 
 def located(position: Floats, height: Floats | None, latency: Sequence[Floats]) -> Location:
-    """Where a node belongs that has measured others, which stay where they are.
+    """The location of a node from its measurements to others, which stay in place.
 
     Args:
         position: (m, d) of the others, ms.

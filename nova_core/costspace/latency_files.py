@@ -1,4 +1,4 @@
-"""Measured latencies as people have them: a matrix, rows of pairs, or a problem that holds either.
+"""Reading measured latencies: a matrix, rows of pairs, or a problem that holds either.
 
 Rows of pairs are what ``nova testbed measure`` and the data pipeline write: ``source``, ``target``,
 ``latency`` (ms) and, where pairs were measured again and again, ``time``.
@@ -90,7 +90,7 @@ def read_measurements(path: Path) -> Measurements:
         ProblemWarning: for rows without a latency, which are left out.
     """
     if path.is_dir() or path.suffix.lower() in DOCUMENT_SUFFIXES:
-        # Positions are what is asked for, so none are worked out here.
+        # The caller computes positions, so none are computed here.
         problem = read_problem(path, locate=lambda ids, *_: (np.zeros((len(ids), 1)), None))
         return of_problem(problem, str(path))
     if not path.name.endswith(TABLE_SUFFIXES):

@@ -15,7 +15,7 @@ from nova_core.costspace.sweeps import Workers
 from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model.problem import GREATEST_LATENCY, Floats, Ints, PairLatencies, Strings
 
-# Nodes with the same latencies are told apart by their neighbours', and those by theirs.
+# Rounds of digests: nodes with equal latencies are told apart by their neighbours' digests.
 _REFINEMENTS = 3
 # Groups, and nodes of each, that an error names.
 _NAMED = 5
@@ -139,7 +139,7 @@ def pairs_of(latency: Floats) -> PairLatencies:
 def sample_pairs(
     latency: Floats, neighbours: int = 32, near: float = 0.0, seed: int = 0
 ) -> PairLatencies:
-    """What would be known had every node measured only some others.
+    """The pairs that are known when every node measures only some others.
 
     Args:
         latency: (n, n) ms, NaN where nothing was measured; directions are averaged.
@@ -200,7 +200,7 @@ def usable(pairs: PairLatencies, nodes: int) -> PairLatencies:
         if end.min() < 0 or end.max() >= nodes:
             wrong = end[(end < 0) | (end >= nodes)][0]
             raise ProblemError(f"pairs: node {wrong}; expected 0 to {nodes - 1}")
-    # A sum is NaN or huge when any value is: one look at the good case, no array for it.
+    # A sum is NaN or huge when any value is, so the good case needs no temporary array.
     if latency.min() >= 0 and latency.max() <= GREATEST_LATENCY and (source != target).all():
         return pairs
     check_latencies(latency, lambda i: f"pairs: nodes {source[i]} and {target[i]}")
@@ -268,12 +268,12 @@ def _refuse_components(start: Ints, neighbour: NDArray[np.int32], node: Ints) ->
     n = len(node)
     if n < 2:
         return
-    # A few entries a row connect nearly every graph that is connected, and take no memory.
+    # A few entries per row connect nearly every connected graph, and take little memory.
     for most in (2, 6, len(neighbour)):
         degree = np.minimum(np.diff(start), most)
         first = np.concatenate([[0], np.cumsum(degree)])
-        kept = np.repeat(start[:-1] - first[:-1], degree) + np.arange(first[-1])
-        entries = csr_array((np.ones(len(kept), np.int8), neighbour[kept], first), shape=(n, n))
+        entry = np.repeat(start[:-1] - first[:-1], degree) + np.arange(first[-1])
+        entries = csr_array((np.ones(len(entry), np.int8), neighbour[entry], first), shape=(n, n))
         count, group = connected_components(entries, directed=True, connection="weak")
         if count == 1:
             return

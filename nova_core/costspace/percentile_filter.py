@@ -26,10 +26,10 @@ class PercentileFilter:
         Args:
             links: how many; pairs of nodes, say.
             window: how many measurements of a link count.
-            percentile: which of them is the answer, above 0 up to 100, by nearest rank.
+            percentile: of them, above 0 up to 100, by nearest rank.
 
         Raises:
-            ProblemError: for a window or percentile that cannot be.
+            ProblemError: for a window or percentile out of range.
         """
         if window < 1:
             raise ProblemError(f"window: {window}; expected at least 1 measurement")
@@ -64,7 +64,7 @@ class PercentileFilter:
 
 
 def filtered(key: Ints, value: Floats) -> tuple[Ints, Floats]:
-    """The filter's answer once all measurements are there.
+    """The filter's result after all measurements.
 
     Args:
         key: (m,) what was measured, in order of time.
@@ -78,8 +78,8 @@ def filtered(key: Ints, value: Floats) -> tuple[Ints, Floats]:
     # How many measurements of the same key came later.
     later = np.cumsum(count)[row] - 1 - np.arange(len(key))
     recent = np.full((len(distinct), min(WINDOW, int(count.max(initial=1)))), np.nan)
-    kept = later < WINDOW
-    recent[row[kept], later[kept]] = value[order][kept]
+    in_window = later < WINDOW
+    recent[row[in_window], later[in_window]] = value[order][in_window]
     return distinct, _nearest_rank(recent, PERCENTILE)
 
 
@@ -87,6 +87,6 @@ def _nearest_rank(values: Floats, percentile: float) -> Floats:
     """(k,) percentile of each row of (k, w), NaN left out."""
     ordered = np.sort(values, axis=1)  # NaN last
     count = values.shape[1] - np.isnan(values).sum(axis=1)
-    # The product may be a hair above a whole number: 0.2 * 10 is exact, 0.07 * 100 is not.
+    # Rounding may put the product just above a whole number: 0.2 * 10 is exact, 0.07 * 100 is not.
     rank = np.maximum(np.ceil(percentile * count / 100 - 1e-9).astype(np.int64), 1) - 1
     return np.asarray(np.take_along_axis(ordered, rank[:, None], axis=1)[:, 0])

@@ -1,4 +1,4 @@
-"""Multidimensional scaling: of dense latencies, and of the few that were measured among many."""
+"""Multidimensional scaling of dense latencies and of sparse measurements."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from nova_core.costspace.sweeps import Workers
 from nova_core.model.problem import Floats
 
 _SMACOF_ITERATIONS = 1000
-# Outliers would each have an eigenvector of their own; cut, they leave the first ones to geography.
+# Each outlier would have its own eigenvector; clipping leaves the first ones to geography.
 _CLIP = 0.5
-# Rough eigenvectors do: sweeps come after.
+# Rough eigenvectors suffice: sweeps follow.
 _TOLERANCE = 0.3
 _RESTARTS = 10
 
@@ -32,10 +32,10 @@ def classical_mds(distance: Floats, dimensions: int) -> Floats:
     square = distance**2
     mean = square.mean(axis=0)
     products = -0.5 * (square - mean - mean[:, None] + mean.mean())
-    kept = min(dimensions, n)
-    values, vectors = eigh(products, subset_by_index=[n - kept, n - 1])
+    rank = min(dimensions, n)
+    values, vectors = eigh(products, subset_by_index=[n - rank, n - 1])
     position = np.zeros((n, dimensions))
-    position[:, :kept] = (vectors * np.sqrt(np.maximum(values, 0.0)))[:, ::-1]
+    position[:, :rank] = (vectors * np.sqrt(np.maximum(values, 0.0)))[:, ::-1]
     return position
 
 

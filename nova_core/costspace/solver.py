@@ -26,11 +26,11 @@ from nova_core.costspace.sweeps import Progress, Workers
 class SolverTuning:
     """How much work the solver does, and how robust it is meanwhile.
 
-    Errors below a share of the typical latency count as squares: of a sweep to the next less.
+    Errors below a share of the typical latency count as squares; the share falls with each sweep.
 
     Attributes:
-        dense_nodes: up to so many nodes the start is classical MDS of all shortest paths, which is
-            folded nowhere; above, that matrix would be too large.
+        dense_nodes: up to this many nodes the start is classical MDS of all shortest paths, which
+            has no folds; above, that matrix would be too large.
         first_height: heights begin at this share of the typical latency; 0 could not grow.
         rough: share of the typical latency below which errors are squares at first.
         close: the same from a start that is close.
@@ -43,13 +43,13 @@ class SolverTuning:
         escapes: rounds of them with few nodes.
         escapes_many: with many.
         escape_entries: with many, for at most so many measurements; else there are none.
-        many_nodes: so many are many: each is moved by a part of its measurements only.
+        many_nodes: from this many on, each node is moved by a part of its measurements only.
         parts: of many nodes, into how many parts measurements are split, and how many such sweeps.
-        batches: of many nodes. Within one, nodes see each other as they were; between two, as they
-            are.
-        entries_at_once: measurements, from both ends, for which there is time for one round of
-            sweeps over parts; fewer get more.
-        most_repeats: but no more than this.
+        batches: of many nodes. Nodes in a batch see each other's old positions; later batches see
+            the new ones.
+        entries_at_once: measurements, from both ends, that get one round of sweeps over parts;
+            fewer get more rounds.
+        most_repeats: most rounds.
     """
 
     dense_nodes: int = 2000
@@ -113,12 +113,12 @@ def solve(
         run = _Sweeps(graph, state, dimensions, workers)
         smoothing = TUNING.rough if start is None else TUNING.close
         plan = _plan(n, len(graph.latency), smoothing)
-        for done, step in enumerate(plan, 1):
+        for sweep, step in enumerate(plan, 1):
             if step.escape:
-                run.escape(seed + done)
+                run.escape(seed + sweep)
             run.sweep(step.smoothing, step.part, step.parts)
             if progress is not None:
-                progress(done, len(plan))
+                progress(sweep, len(plan))
     return state
 
 
@@ -140,7 +140,7 @@ class _Step:
 
 
 def _plan(nodes: int, entries: int, first: float) -> list[_Step]:
-    """What there is time for: ever finer sweeps, then escapes with finer sweeps after each."""
+    """The sweeps, each finer, then escapes with finer sweeps after each."""
     t = TUNING
     if nodes < t.many_nodes:
         sweeps = [(0, 1)] * t.sweeps
@@ -218,6 +218,6 @@ class _Sweeps:
 
 def _classical_start(graph: NeighbourGraph, dimensions: int, seed: int) -> NDArray[np.float64]:
     position = classical_mds(shortest_paths(graph), dimensions)
-    # Nodes in one place do not know which way to part.
+    # Nodes at the same position have no direction in which to separate.
     noise = np.random.default_rng(seed).normal(size=position.shape)
     return np.asarray(position + noise * graph.typical_latency * 1e-3)

@@ -172,8 +172,8 @@ def require_output(path: Path, measured: Measurements, metrics: Sequence[Metric]
     """Refuse, before any work, what `write_embedded` could not write.
 
     Raises:
-        ProblemError: for latencies without a problem that are to become one, for metrics only a
-            problem has a place for, and for a suffix that is not known.
+        ProblemError: for latencies without a problem that are to become one, for metrics that only
+            a problem can hold, and for a suffix that is not known.
     """
     if is_table(path):
         if path.suffix not in TABLES:

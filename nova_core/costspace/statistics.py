@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 # Directions that differ by more than this share of their mean count as asymmetric.
 ASYMMETRIC = 0.1
-# Triangles are looked for in a matrix, which of more nodes would not fit.
+# Triangles are searched in a matrix; for more nodes it would not fit into memory.
 MOST_NODES = 5_000
 PERCENTILES = (10, 50, 90, 99)
-# Pairs whose triangles are looked at; of more, a sample.
+# Most pairs whose triangles are examined; of more, a sample.
 _MOST_PAIRS = 200_000
 
 
@@ -86,7 +86,7 @@ def statistics_of(measured: Measurements, seed: int = 0) -> Statistics:
 
     Args:
         measured: latencies between at least two nodes.
-        seed: of the sample of pairs whose triangles are looked at.
+        seed: of the sample of pairs whose triangles are examined.
 
     Raises:
         ProblemError: when nothing was measured.

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 Progress = Callable[[int, int], None]
 
-# Below this, handing work to threads costs more than it saves.
+# Below this many nodes, threads cost more than they save.
 PARALLEL_NODES = 20_000
 
 

@@ -14,7 +14,7 @@ from nova_core.costspace.sweeps import PARALLEL_NODES, Progress, Workers
 
 @dataclass(frozen=True)
 class VivaldiTuning:
-    """Constants of the paper (section 3.4), and how long nodes go on.
+    """Constants of the paper (section 3.4), and the number of rounds.
 
     Attributes:
         step: c_c, the share of an error that a node moves by.

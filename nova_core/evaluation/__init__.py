@@ -1,6 +1,6 @@
-"""What a plan costs, and how far it is from the best there is.
+"""What a plan costs, and how far it is from the optimum.
 
-The solver is loaded by what runs it, not by importing this package.
+The solver is loaded when it runs, not when this package is imported.
 """
 
 from nova_core.evaluation.bounds import lower_bound as lower_bound

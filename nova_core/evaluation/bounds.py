@@ -71,7 +71,7 @@ def relaxation(problem: Problem, objective: str = "latency") -> Relaxation:
             break
         before = len(pair)
         pair, host = _merge((pair, host), (new_pair, new_host), len(hosts))
-        if len(pair) == before:  # only columns it has already: rounding of the duals
+        if len(pair) == before:  # rounding of the duals brought only known columns
             break
     node_price = np.zeros(len(problem.nodes))
     node_price[hosts] = host_price

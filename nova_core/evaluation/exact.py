@@ -20,7 +20,7 @@ from nova_core.placement.partitioning import (
     partition_rates,
 )
 
-# Seconds spent on how much is lacking where nothing fits.
+# Seconds to compute how much capacity is lacking where nothing fits.
 _LACKING_TIME = 10.0
 # Most variables of a program with cuts.
 _MOST_VARIABLES = 200_000
@@ -69,7 +69,7 @@ def exact_optimum(
     duals = relaxation(problem, objective)
     costs = AssignmentCosts(problem, objective)
     need, room = problem.required_capacity, costs.room
-    # What these very duals prove: of costs too small for the solver they are 0, its value is not.
+    # The bound of these duals: for costs too small for the solver they are 0, but its value is not.
     price, limited = duals.node_price[costs.hosts], np.isfinite(room)
     proven = float(duals.pair_price.sum() + price[limited] @ room[limited])
     columns = costs.below(_greedy(costs, need) - min(proven, duals.value), duals)
@@ -89,16 +89,16 @@ def _solution(program: Program, lacking: Callable[[], InfeasibleError]) -> Float
     """(c,) the best values of a program's variables.
 
     Raises:
-        InfeasibleError: as given, when there is proof that there is no solution.
-        ProblemError: when there is neither that nor a solution.
+        InfeasibleError: from ``lacking``, when it is proven that there is no solution.
+        ProblemError: when there is neither a proof nor a solution.
     """
-    found = program.solve()
+    values = program.solve()
     if program.infeasible:
         raise lacking()
-    if found is None:
+    if values is None:
         limit = program.time_limit
         raise ProblemError(f"exact optimum: nothing found in {limit:g} s; allow more time")
-    return found
+    return values
 
 
 def _greedy(costs: AssignmentCosts, need: Floats) -> float:
@@ -127,7 +127,7 @@ def _whole_joins(
 ) -> None:
     """Every pair on a host of one of its columns, no host over its room.
 
-    With ``room_cost``, a unit of further room can be had for that.
+    With ``room_cost``, further room can be bought at that cost per unit.
     """
     from scipy.sparse import csr_array, eye_array
 
@@ -257,8 +257,7 @@ def _cut_joins(
 ) -> None:
     """Variables: each cell on each host, then each partition's presence on each host.
 
-    Presence need not be an integer: it only costs room, so it takes the largest value of the cells
-    that want it.
+    Presence need not be an integer: it only costs room, so it takes the largest value of its cells.
     """
     from scipy.sparse import csr_array, eye_array, kron
 
@@ -278,7 +277,7 @@ def _cut_joins(
 
 def _instances(partitions: Partitions, cells: _Cells, node: Ints) -> Instances:
     """Cells as instances; neighbours in a grid's row that share a node merge, then equal rows."""
-    found: list[list[int]] = []
+    rows: list[list[int]] = []
     for k, grid in enumerate(np.split(node, np.cumsum(np.bincount(cells.pair))[:-1])):
         above: dict[tuple[int, int, int], list[int]] = {}
         for row, line in enumerate(grid.reshape(-1, partitions.count[2 * k + 1])):
@@ -289,8 +288,8 @@ def _instances(partitions: Partitions, cells: _Cells, node: Ints) -> Instances:
                     above[run][3] += 1
                 else:
                     above[run] = [k, run[0], row, row + 1, begin, end]
-                    found.append(above[run])
-    return Instances(*np.array(found, np.int64).T)
+                    rows.append(above[run])
+    return Instances(*np.array(rows, np.int64).T)
 
 
 def _lacking_cut(partitions: Partitions, cells: _Cells, room: Floats) -> InfeasibleError:

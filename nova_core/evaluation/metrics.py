@@ -21,7 +21,7 @@ from nova_core.model.verify import TOLERANCE
 
 @dataclass(frozen=True, eq=False)
 class Latency:
-    """Latencies of a plan by one way of telling distances, ms.
+    """Latencies of a plan by one measure of distances, ms.
 
     A source's latency is the mean over its replicas' paths source to node to sink. An instance
     counts once for each replica merged in it. Whole queries take the place of sources: a query's
@@ -31,8 +31,8 @@ class Latency:
         per_source: (s,) latency of each source, NaN for one that joins nothing; or of each query.
         mean: mean over sources.
         p90: 90th percentile over sources.
-        mean_truncated: mean over sources, each cut to whole ms first, as published tables of
-            Nova's placements have it.
+        mean_truncated: mean over sources, each cut to whole ms first, as in published tables of
+            Nova's placements.
         p90_truncated: 90th percentile of the same.
         maximum: the slowest path of any instance.
         direct_mean: mean over sources of sending straight to the sink, the reference.
@@ -41,9 +41,9 @@ class Latency:
             pairs of the mean over replicas, ms; of ``network-usage`` the sum over legs of rate
             times latency, tuples/s * ms.
         instance_sum: Eq. 1 of the Nova paper over the plan's instances as they are: every leg of
-            every instance once, ms. The more pieces a join is cut into, the more it counts here,
-            though a tuple takes the way of one; ``latency`` above counts that. Of whole queries
-            every link between placed operators once.
+            every instance once, ms. A join cut into more pieces counts more here, although each
+            tuple takes the way of only one; ``latency`` above counts that way. For whole queries,
+            every link between placed operators counts once.
     """
 
     per_source: Floats
@@ -246,15 +246,15 @@ def _summary(
 def _direct_of_queries(plan: QueryPlan, matrix: Floats | None) -> Floats:
     """(q,) latency from the farthest source of every query straight to its sink."""
     problem, graph = plan.problem, plan.graph.graph
-    found = np.zeros(len(problem.queries))
+    farthest = np.zeros(len(problem.queries))
     for number, one in enumerate(graph.operators):
         if one.kind == "sink":
             sources = [graph[source].node for source in graph.upstream_sources(number)]
             begin = np.array(sources, np.int64)
             end = np.full(len(begin), one.node)
             ways = problem.distance(begin, end) if matrix is None else matrix[begin, end]
-            found[one.query] = ways.max()
-    return found
+            farthest[one.query] = ways.max()
+    return farthest
 
 
 def _direct(problem: Problem, matrix: Floats | None) -> Floats:

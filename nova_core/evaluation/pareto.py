@@ -70,7 +70,7 @@ class _Placements:
         if pairs * hosts > MOST_COLUMNS:
             raise ProblemError(
                 f"pareto: {pairs} joins on {hosts} nodes; at most {MOST_COLUMNS:,} pairs of them "
-                "can be looked at, use a smaller problem"
+                "are supported; use a smaller problem"
             )
         require_total_capacity(problem.required_capacity, costs.room)
         self.hosts = costs.hosts
@@ -106,7 +106,7 @@ class _Placements:
         Raises:
             ProblemError: when the time is over.
         """
-        # Rows and costs about 1, so that the solver's tolerances mean the same of all.
+        # Rows and costs are scaled to about 1, so that the solver's tolerances apply equally.
         scales = [max(limit, SAME * float(row.max()), 1e-300) for row, limit in limits]
         below = [
             (row / s, limit / s + SAME / 10) for (row, limit), s in zip(limits, scales, strict=True)
@@ -124,7 +124,7 @@ class _Placements:
         bounds = list(limits)
         x: Floats | None = None
         for cost in (first, second, self.count):
-            # A limit at the very optimum may be lost to rounding; then what was found stands.
+            # Rounding may make a limit at the optimum infeasible; then the previous x remains.
             better = self.minimum(cost, *bounds)
             x = x if better is None else better
             if x is None:
@@ -134,7 +134,7 @@ class _Placements:
         return self.point(x)
 
     def point(self, x: Floats) -> Point:
-        """What a solution is as a placement."""
+        """A solution as a placement."""
         pairs, hosts = self._shape
         host = x[: pairs * hosts].reshape(pairs, hosts).argmax(axis=1)
         chosen = np.arange(pairs) * hosts + host
@@ -155,7 +155,7 @@ def pareto_front(
     """Placements of whole joins that nothing beats, by number of nodes, then by latency.
 
     With each number of nodes these are the one of least latency, the one of least network usage,
-    and some between; so the least of each value there is, is among them.
+    and some between; so the least value of each of the three is among them.
 
     Args:
         problem: what is placed; budgets of links are left out.

@@ -2,10 +2,10 @@
 
 1. Operators may share a host (co-location): a host of an input is drawn more often than others.
 2. Data goes to hosts as strong or stronger: nodes are in three bins by capability that overlap.
-3. What has left a host does not return to it.
+3. Data that has left a host does not return to it.
 
-Sources and sinks are where the problem has them, so the second rule does not hold for the way to
-the sink. Beside hosts drawn from all, those near an operator's virtual position are likelier.
+The problem pins sources and sinks, so the second rule does not hold for the way to the sink. Hosts
+near an operator's virtual position are drawn more often than others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OVERLAP = 0.05
 # Hosts of one search; visited ones are bits of one number.
 MOST_HOSTS = 63
 NEAR = 6
-# How much likelier than any other host.
+# Weights in a draw, beside 1 of any other host: added for an input's host, multiplied when near.
 _INPUTS, _NEARBY = 12.0, 4.0
 _TRIES = 4
 
@@ -45,10 +45,10 @@ class Candidates:
     Attributes:
         problem: what is placed.
         graph: its operators, none of which is cut.
-        operators: (o,) those that are placed here, with their sources and sinks, in order.
-        hosts: (m,) nodes that occur.
+        operators: (o,) operators placed here, with their sources and sinks, in order.
+        hosts: (m,) nodes of the placements.
         place: (b, o) row of `hosts` each operator runs on.
-        rules: which of ``bins`` and ``return`` all of them keep.
+        rules: those of ``bins`` and ``return`` that all placements keep.
     """
 
     problem: Problem
@@ -67,7 +67,7 @@ class Candidates:
         return nodes
 
     def plan(self, row: int, strategy: str = "costream", **facts: Any) -> Plan:
-        """One placement as a plan; all of the problem's operators must be there."""
+        """One placement as a plan; `operators` must be all of the problem's."""
         nodes = np.zeros(len(self.graph.root), np.int64)
         nodes[self.operators] = self.nodes(row)
         return plan_of_nodes(self.problem, self.graph, nodes, strategy, **facts)
@@ -82,7 +82,7 @@ def plan_of_nodes(
         problem: what is placed.
         graph: `operators_of` the problem.
         nodes: (o,) of all operators of the graph.
-        strategy: name of what chose them.
+        strategy: name of the strategy that chose them.
         facts: further attributes of `Plan`.
     """
     hosts = nodes[graph.bodies]
@@ -103,7 +103,7 @@ def candidates(problem: Problem, count: int, seed: int) -> Candidates:
     """Up to `count` different placements of all of a problem's operators.
 
     Raises:
-        InfeasibleError: when an operator may run nowhere.
+        InfeasibleError: when no node may run one of the operators.
     """
     enumerator = Enumerator(problem)
     everything = np.arange(len(enumerator.graph.root))
@@ -121,7 +121,7 @@ def capability(problem: Problem) -> Floats:
 
 
 def _rank(values: Floats) -> Floats:
-    """(n,) mean place among the sorted values, equal ones alike, 0 to 1."""
+    """(n,) mean rank among the sorted values, 0 to 1; equal values share a rank."""
     order = np.sort(values)
     low, high = (np.searchsorted(order, values, side=side) for side in ("left", "right"))
     return np.asarray((low + high - 1) / 2 / max(len(values) - 1, 1))
@@ -129,7 +129,7 @@ def _rank(values: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Enumerator:
-    """Draws placements of a problem's operators, also of some of its queries.
+    """Draws placements of all operators of a problem, or of some of its queries.
 
     Attributes:
         problem: what is placed.
@@ -139,7 +139,7 @@ class Enumerator:
 
     @cached_property
     def graph(self) -> QueryGraph:
-        """The problem's operators, as they are written."""
+        """The problem's operators, not rewritten."""
         return operators_of(self.problem)
 
     @cached_property
@@ -180,40 +180,42 @@ class Enumerator:
 
     def _requirements(self) -> Ints:
         """(o,) requirement of each operator, -1 for none."""
-        found = np.full(len(self.graph.root), -1)
+        requirement = np.full(len(self.graph.root), -1)
         if not self.problem.queries:
-            found[self.graph.bodies] = self.problem.requirements.of_pairs(self.problem)
-        return found
+            requirement[self.graph.bodies] = self.problem.requirements.of_pairs(self.problem)
+        return requirement
 
     def draw(self, operators: Ints, count: int, random: np.random.Generator) -> Candidates:
         """Up to `count` different placements of some operators.
 
-        Where no placement keeps all rules, bins are left out, then returns are allowed.
+        Where no placement keeps all rules, ``bins`` is dropped first, then ``return``.
 
         Args:
-            operators: (o,) what is placed, with all it receives from and the sinks, in order.
+            operators: (o,) operators to place, with all upstream operators and sinks, in order.
             count: at least 1.
-            random: what decides.
+            random: random generator.
 
         Raises:
-            InfeasibleError: when an operator may run nowhere.
+            InfeasibleError: when no node may run one of the operators.
         """
         hosts = self._hosts(operators, random)
         for rules in (("bins", "return"), ("return",), ()):
-            found = np.empty((0, len(operators)), np.int64)
+            placements = np.empty((0, len(operators)), np.int64)
             for _ in range(_TRIES):
                 more = self._some(operators, hosts, max(count, 32), rules, random)
-                found = np.concatenate([found, more])
-                _, first = np.unique(found, axis=0, return_index=True)
-                found = found[np.sort(first)]
-                if len(found) >= count:
+                placements = np.concatenate([placements, more])
+                _, first = np.unique(placements, axis=0, return_index=True)
+                placements = placements[np.sort(first)]
+                if len(placements) >= count:
                     break
-            if len(found):
-                return Candidates(self.problem, self.graph, operators, hosts, found[:count], rules)
+            if len(placements):
+                return Candidates(
+                    self.problem, self.graph, operators, hosts, placements[:count], rules
+                )
         raise AssertionError("without rules an operator runs on any host that may")
 
     def _hosts(self, operators: Ints, random: np.random.Generator) -> Ints:
-        """Nodes of one search: ends, nodes near virtual positions, and others at random."""
+        """Nodes of one search: pinned ones, those near virtual positions, and random others."""
         pinned = self.graph.graph.pinned()[operators]
         ends = np.unique(pinned[pinned >= 0])
         bodies = np.intersect1d(operators, self.graph.bodies)
@@ -221,15 +223,15 @@ class Enumerator:
         requirement = self._requirements()[bodies]
         able = [self._may(one)[0] for one in np.unique(requirement).tolist()]
         others = random.permutation(self._workers)[: 4 * MOST_HOSTS]
-        wanted = np.concatenate([np.array(able, np.int64), nearby, others])
-        _, first = np.unique(wanted, return_index=True)
-        wanted = wanted[np.sort(first)]
+        preferred = np.concatenate([np.array(able, np.int64), nearby, others])
+        _, first = np.unique(preferred, return_index=True)
+        preferred = preferred[np.sort(first)]
         room = max(MOST_HOSTS - len(ends), len(able), 8)
-        hosts: Ints = np.unique(np.concatenate([ends, wanted[:room]]))
+        hosts: Ints = np.unique(np.concatenate([ends, preferred[:room]]))
         return hosts
 
     def _may(self, requirement: int) -> Ints:
-        """Nodes that may run what has a requirement."""
+        """Workers that meet a requirement; all of them for -1."""
         if requirement < 0:
             return self._workers
         met: Ints = self._workers[self.problem.requirements.met[requirement][self._workers]]
@@ -247,7 +249,7 @@ class Enumerator:
         rules: Sequence[str],
         random: np.random.Generator,
     ) -> Ints:
-        """(b, o) rows of hosts, of those drawn that keep the rules."""
+        """(b, o) rows of hosts: the drawn placements that keep the rules."""
         graph, many = self.graph, len(hosts)
         row_of = {int(one): row for row, one in enumerate(operators.tolist())}
         slot = {int(node): row for row, node in enumerate(hosts.tolist())}
@@ -255,7 +257,7 @@ class Enumerator:
         requirements = self._requirements()
         root = graph.root.tolist()
         wide = (many + 63) // 64
-        # Which hosts data has passed, bit by bit.
+        # One bit per host, to note the hosts that data has passed.
         bit = np.zeros((many, wide), np.uint64)
         bit[np.arange(many), np.arange(many) // 64] = np.uint64(1) << (
             np.arange(many, dtype=np.uint64) % np.uint64(64)
@@ -263,7 +265,7 @@ class Enumerator:
         place = np.zeros((count, len(operators)), np.int64)
         category = np.zeros((count, len(operators)), np.int64)
         visited = np.zeros((len(operators), count, wide), np.uint64)
-        # Hosts that run operators, not only sources, on the way.
+        # Passed hosts that run more than sources.
         worked = visited.copy()
         valid = np.ones(count, bool)
         for row, number in enumerate(operators.tolist()):
@@ -304,5 +306,5 @@ class Enumerator:
             visited[row] |= bit[here]
             if one.kind != "source":
                 worked[row] |= bit[here]
-        kept: Ints = place[valid]
-        return kept
+        placements: Ints = place[valid]
+        return placements

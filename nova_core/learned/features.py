@@ -1,8 +1,8 @@
-"""What is known of operators and hosts before they run: the features of Costream's Table I.
+"""Features of operators and hosts that are known before a run (Costream, Table I).
 
-Everything is transferable: rates, widths and types in place of names. Amounts that span orders of
-magnitude are decimal logarithms. Windows of Nova are by time, so Costream's window policy is left
-out; beside its selectivities stand the rates that follow from them.
+All are transferable: rates, widths and types in place of names. Amounts that span orders of
+magnitude are decimal logarithms. Nova's windows are by time, so Costream's window policy is left
+out; rates that follow from its selectivities are added.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ FEATURES: Mapping[str, tuple[str, ...]] = {kind: (*COMMON, *OWN[kind]) for kind 
 HOST = ("cpu", "memory", "latency", "bandwidth")
 """Features of a host: CPU (% of a core), RAM (MB), outgoing latency (ms) and bandwidth (Mbit/s)."""
 
-# Where a problem does not say.
+# Defaults for values that a problem lacks.
 CORES, MEMORY, MBIT, TUPLE_BYTES = 1.0, 1024.0**3, 1000.0, 100.0
 _BYTES = {"int": 8.0, "float": 8.0, "text": 16.0}
 _TIME_BYTES = 8.0
@@ -65,18 +65,18 @@ def log(value: float) -> float:
 
 
 def ratio(part: float, whole: float) -> float:
-    """log10 of a share, for selectivities from 1e-9 on; 0 of nothing."""
+    """log10 of a share of at least 1e-9; 0 if the whole is 0."""
     return math.log10(max(part / whole, _LEAST)) if whole > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class Flow:
-    """What goes through one piece of an operator, by estimates or measurements.
+    """Rates of one piece of an operator, estimated or measured.
 
     Attributes:
         inputs: tuples/s of the left, or only, and the right input.
         output: tuples/s.
-        share: of its operator's input, 0 to 1.
+        share: part of its operator's input, 0 to 1.
     """
 
     inputs: tuple[float, float]
@@ -86,13 +86,13 @@ class Flow:
 
 @dataclass
 class Description:
-    """What an operator is, whatever flows: its tuples' width and features of its own.
+    """An operator's features that do not depend on rates, and the width of its tuples.
 
     Attributes:
         values: columns of a tuple it emits.
         size: bytes of a tuple it emits.
         own: features that do not depend on rates, by name.
-        window: length and slide, s; None for none that is known.
+        window: length and slide, s; None if unknown.
         groups: results of an aggregate per window.
     """
 
@@ -104,7 +104,7 @@ class Description:
 
 
 class Descriptions:
-    """What a problem says of its operators, read once for any number of plans."""
+    """Descriptions of a problem's operators, read once for any number of plans."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -128,7 +128,7 @@ class Descriptions:
         return Description(float(len(types)) or size / _BYTES["int"], size, own)
 
     def operator(self, operator: Operator, inputs: list[Description]) -> Description:
-        """A filter, projection, aggregate or join, after what it receives.
+        """A filter, projection, aggregate or join, from its inputs.
 
         Args:
             operator: of the physical graph.
@@ -142,25 +142,25 @@ class Descriptions:
             return Description(values, size)
         logical = self._operators[operator.query][operator.logical]
         bound = self._bound[operator.query].get(operator.logical)
-        found = Description(values, size)
+        description = Description(values, size)
         if isinstance(logical, Filter):
-            found.own = _condition(None if bound is None else bound.condition)
+            description.own = _condition(None if bound is None else bound.condition)
         elif isinstance(logical, Aggregate | Join):
             if logical.window is not UNSET:
                 length = float(logical.window)
                 slide = length if logical.slide is UNSET else float(logical.slide)
-                found.window = (length, slide)
+                description.window = (length, slide)
             if isinstance(logical, Aggregate):
-                found.groups = float(logical.groups)
-                found.own = {} if bound is None else _computed(bound)
+                description.groups = float(logical.groups)
+                description.own = {} if bound is None else _computed(bound)
             elif bound is not None:
-                found.own = self._key(operator.query, logical, bound)
+                description.own = self._key(operator.query, logical, bound)
         if bound is not None and bound.kind in ("project", "aggregate"):
-            found.values = float(len(bound.columns))
-            found.size = _TIME_BYTES + sum(_BYTES[one.type] for one in bound.columns)
+            description.values = float(len(bound.columns))
+            description.size = _TIME_BYTES + sum(_BYTES[one.type] for one in bound.columns)
         elif isinstance(logical, Aggregate):
-            found.values, found.size = 2.0, _TIME_BYTES + 2 * _BYTES["float"]
-        return found
+            description.values, description.size = 2.0, _TIME_BYTES + 2 * _BYTES["float"]
+        return description
 
     def _key(self, query: int, join: Join, bound: Bound) -> dict[str, float]:
         left, right = (self._bound[query][one].columns for one in inputs_of(join))
@@ -169,7 +169,7 @@ class Descriptions:
 
 
 def _condition(condition: Expression | None) -> dict[str, float]:
-    """How many comparisons, which of them, and types of the constants."""
+    """Number and kinds of comparisons, and types of constants."""
     own: dict[str, float] = {}
     open_ = [] if condition is None else [condition]
     while open_:
@@ -199,7 +199,7 @@ def operator_features(
         kind: one of `KINDS`.
         description: of the operator.
         inputs: of its producers; a source has none.
-        flow: what goes through it.
+        flow: its rates.
     """
     received = sum(flow.inputs)
     many = max(len(inputs), 1)

@@ -1,8 +1,8 @@
 """Plans as joint graphs of operators and hosts (Costream, section III-A), and batches of them.
 
-A plan's pieces are operators of their own: an operator cut into three is three nodes, each with the
-rates it takes, and what runs with a piece (a filter behind a join) is a node per piece. Edges carry
-what flows; a host is a node with the operators on it.
+A plan's pieces are operators of their own: an operator cut into three is three nodes, each with its
+own rates, and an operator that runs with a piece (a filter behind a join) is a node per piece.
+Edges are data flows; a host is a node with edges to the operators on it.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from nova_core.model.query_plan import QueryPlan, input_shares, instance_links
 
 Singles = NDArray[np.float32]
 Group = tuple[int, int, int, int]
-"""Stage of operators, and their type: what is updated at once."""
+"""Stage and type of operators that are updated together."""
 Layout = tuple[tuple[str, int], ...]
 """Types of operators and how many places each has, group by group in the order of the data flow."""
 
 WIDTH = max(map(len, FEATURES.values()))
 MOST_NODES = 5000
 _SINK = KINDS.index("sink")
-# Types that are no type of the network, and the one they are taken for.
+# Types that the network lacks, and the type that stands for each.
 _TAKEN_FOR = {"project": "filter", "multicast": "filter"}
 
 # Per operator, by its name or the name in its query: tuples it received and emitted.
@@ -54,7 +54,7 @@ Measured = Mapping[str, tuple[float, float]]
 class Batch(NamedTuple):
     """Padded arrays of graphs that share a layout; nodes come first, then graphs.
 
-    A leading 1 in place of b is what all graphs of the batch have in common.
+    A leading 1 in place of b: the same for all graphs of the batch.
 
     Attributes:
         features: per group (n, b or 1, f), scaled.
@@ -71,7 +71,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Hosts:
-    """Nodes that operators may run on, with all that is known of them and their links.
+    """Nodes that operators may run on, with features of them and of their links.
 
     Attributes:
         nodes: (m,) nodes of the problem.
@@ -115,8 +115,8 @@ class Hosts:
     def occupied(self, place: Ints, ends: tuple[Ints, Ints]) -> tuple[Ints, Floats]:
         """Hosts in use under many placements.
 
-        Latency and bandwidth of a host are means over the flows that leave it (Table I); of a host
-        that nothing leaves they are 0 ms and as much as is usual.
+        Latency and bandwidth of a host are means over the flows that leave it (Table I); without
+        such flows they are 0 ms and `MBIT`.
 
         Args:
             place: (b, o) row of `nodes` that each operator runs on.
@@ -133,8 +133,8 @@ class Hosts:
         number = np.cumsum(begins, axis=1) - 1
         slot = number[rows, first]
         wide = int(slot.max(initial=0)) + 1
-        found = np.zeros((many, wide, len(HOST)))
-        found[rows, slot, :2] = self.own[place]
+        features = np.zeros((many, wide, len(HOST)))
+        features[rows, slot, :2] = self.own[place]
         start, stop = place[:, ends[0]], place[:, ends[1]]
         leaves = start != stop
         key = (rows * wide + slot[:, ends[0]])[leaves]
@@ -145,9 +145,9 @@ class Hosts:
         used = np.zeros((many, wide), bool)
         used[rows, slot] = True
         each = np.maximum(flows, 1)
-        found[..., 2] = np.log10(1 + latency / each).reshape(many, wide)
-        found[..., 3] = np.log10(1 + bandwidth / each).reshape(many, wide) * used
-        return slot, found
+        features[..., 2] = np.log10(1 + latency / each).reshape(many, wide)
+        features[..., 3] = np.log10(1 + bandwidth / each).reshape(many, wide) * used
+        return slot, features
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,13 +160,13 @@ class Graph:
         table: (o, w) features in the order of `FEATURES`, zeros behind those of the type.
         operator: (o,) number in the operator graph.
         ends: producers and consumers ((e,), (e,)) of flows.
-        stage: (o, 3) when it is updated: operators of one stage and type at once, stages in
-            lexicographic order, each after all it receives from (`_stages`).
+        stage: (o, 3) order of updates: operators of one stage and type together, stages in
+            lexicographic order, each operator after its producers (`_stages`).
         host: (o,) row of `hosts` each operator runs on.
         nodes: (k,) node of each host.
         hosts: (k, 4) features of hosts, see `HOST`.
         queries: name of the query, or the pair of sources, that each sink belongs to.
-        foreign: types of operators the network has none for; they are taken for filters.
+        foreign: types of operators that the network lacks; they count as filters.
     """
 
     names: list[str]
@@ -191,7 +191,7 @@ class Graph:
 
     @cached_property
     def groups(self) -> list[Group]:
-        """(o,) stage and type of each operator; sinks are behind all others."""
+        """(o,) stage and type of each operator; sinks come after all others."""
         sink = self.kind == _SINK
         stages = np.where(sink[:, None], np.iinfo(np.int32).max, self.stage)
         return [
@@ -199,7 +199,7 @@ class Graph:
         ]
 
     def part(self, sink: int) -> Graph:
-        """What a sink receives from, and the sink."""
+        """A sink and all operators upstream of it."""
         producer, consumer = self.ends
         inside = np.zeros(len(self), bool)
         inside[sink] = True
@@ -210,14 +210,14 @@ class Graph:
             inside[further] = True
         rows = np.flatnonzero(inside)
         place = np.cumsum(inside) - 1
-        kept = inside[consumer]
+        selected = inside[consumer]
         return replace(
             self,
             names=[self.names[row] for row in rows.tolist()],
             kind=self.kind[rows],
             table=self.table[rows],
             operator=self.operator[rows],
-            ends=(place[producer[kept]], place[consumer[kept]]),
+            ends=(place[producer[selected]], place[consumer[selected]]),
             stage=self.stage[rows],
             host=self.host[rows],
             queries=[self.queries[int(np.searchsorted(self.sinks, sink))]],
@@ -225,7 +225,7 @@ class Graph:
 
 
 def operators_of(problem: Problem, push: bool = False, split: bool = False) -> QueryGraph:
-    """A problem's operators: those of its queries, or of a join per pair of its join matrix."""
+    """A problem's operators: those of its queries, or a join per pair of its join matrix."""
     if problem.queries:
         from nova_core.model.query_graph import expand
 
@@ -236,7 +236,7 @@ def operators_of(problem: Problem, push: bool = False, split: bool = False) -> Q
 
 
 class GraphBuilder:
-    """Makes graphs of plans of one problem."""
+    """Builds graphs of plans of one problem."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -248,11 +248,11 @@ class GraphBuilder:
 
         Args:
             plan: of the problem.
-            measured: what operators received and emitted, where that is known; else estimates of
-                the problem count.
+            measured: tuples that operators received and emitted; without them, the problem's
+                estimates apply.
 
         Raises:
-            NovaError: for a plan of more operators and pieces than a prediction takes.
+            NovaError: for a plan of more than `MOST_NODES` operators and pieces.
         """
         queries = plan.graph if isinstance(plan, QueryPlan) else self._pairs
         assert queries is not None  # a plan of queries is a QueryPlan
@@ -309,14 +309,14 @@ class _Nodes:
         producer, consumer, side, rate = self._flows()
         keep = self._used(producer, consumer)
         place = np.cumsum(keep) - 1
-        kept = keep[producer] & keep[consumer]
-        ends = place[producer[kept]], place[consumer[kept]]
+        selected = keep[producer] & keep[consumer]
+        ends = place[producer[selected]], place[consumer[selected]]
         rows = np.flatnonzero(keep)
         operators = [self._queries.graph[row] for row in self._row[rows].tolist()]
         kinds = [_TAKEN_FOR.get(one.kind, one.kind) for one in operators]
         numbers = np.array([KINDS.index(kind) for kind in kinds], np.int64)
         stage = _stages(numbers, ends)
-        table = self._table(operators, kinds, rows, stage, ends, side[kept], rate[kept])
+        table = self._table(operators, kinds, rows, stage, ends, side[selected], rate[selected])
         nodes, host = np.unique(self._node[rows], return_inverse=True)
         hosts = Hosts.of(self._problem, nodes)
         slot, features = hosts.occupied(host[None], ends)
@@ -346,11 +346,11 @@ class _Nodes:
         links = instance_links(queries, plan.instances, plan.partitions)
         _, target, _, _ = queries.links
         inner = links.logical < 0
-        carried = np.append(queries.carried, 0)[links.logical]
+        sender_operator = np.append(queries.carried, 0)[links.logical]
         sender, receiver = np.maximum(links.producer, 0), np.maximum(links.consumer, 0)
         piece = self._rank_of[sender] if len(self._rank_of) else sender
         of = self._of_instance if len(self._of_instance) else np.zeros(1, np.int64)
-        producer = self._start[carried] + np.where(links.producer >= 0, piece, 0)
+        producer = self._start[sender_operator] + np.where(links.producer >= 0, piece, 0)
         producer = np.where(inner, of[sender], producer)
         consumer = np.where(
             links.consumer >= 0, of[receiver], self._start[np.append(target, 0)[links.logical]]
@@ -369,7 +369,7 @@ class _Nodes:
         )
 
     def _used(self, producer: Ints, consumer: Ints) -> Bools:
-        """Nodes from which a sink is reached."""
+        """Nodes that have a path to a sink."""
         operators = self._queries.graph.operators
         used = np.array([operators[row].kind == "sink" for row in self._row.tolist()], bool)
         while True:
@@ -388,13 +388,13 @@ class _Nodes:
         side: Ints,
         rate: Floats,
     ) -> Floats:
-        """Features of nodes, producers first: what a measured one emits changes what follows."""
+        """Features of nodes, producers first: a measured output changes all rates downstream."""
         emitted = self._emitted()[rows]
         share = self._share()[rows]
         into: list[list[int]] = [[] for _ in rows]
         for flow, end in enumerate(ends[1].tolist()):
             into[end].append(flow)
-        # Of what was estimated, how much it is by measurements.
+        # Measured output of each node over its estimated output.
         factor = np.ones(len(rows))
         known: list[Description | None] = [None] * len(rows)
         table = np.zeros((len(rows), WIDTH))
@@ -411,7 +411,7 @@ class _Nodes:
                 inputs[int(side[flow]) if one.kind == "join" else 0] += tuples * factor[above]
                 before = known[above]
                 assert before is not None  # producers come first
-                # Of pieces on one side of a join, one speaks for all.
+                # One piece describes all pieces on its side of a join.
                 key = int(side[flow]) if one.kind == "join" else -above
                 described.setdefault(key, before)
             received, before_it = sum(inputs), [described[key] for key in sorted(described)]
@@ -447,7 +447,7 @@ class _Nodes:
         return rate * self._shares(2)
 
     def _share(self) -> Floats:
-        """(o,) what each node takes of its operator's inputs."""
+        """(o,) share of its operator's inputs that each node takes."""
         return np.sqrt(self._shares(0) * self._shares(1))
 
     def _shares(self, which: int) -> Floats:
@@ -470,11 +470,11 @@ class _Nodes:
 
 
 def _stages(kind: Ints, ends: tuple[Ints, Ints]) -> Ints:
-    """(o, 3) stage of each operator: aggregates, joins behind them, filters behind those.
+    """(o, 3) stage of each operator: aggregates, joins after the last of them, filters after those.
 
-    Each is counted on the way from the sources that has most, so stages follow the data flow; and
-    queries of different shapes have the same stage for what they have in common, such as the
-    aggregate before the sink.
+    The path from the sources with the greatest counts decides, so stages follow the data flow.
+    Common parts of queries of different shapes, such as the aggregate before the sink, have the
+    same stage.
 
     Args:
         kind: (o,) of operators.
@@ -486,28 +486,28 @@ def _stages(kind: Ints, ends: tuple[Ints, Ints]) -> Ints:
     inputs: list[list[int]] = [[] for _ in kind]
     for producer, consumer in zip(*(one.tolist() for one in ends), strict=True):
         inputs[consumer].append(producer)
-    found: dict[int, tuple[int, ...]] = {}
+    stages: dict[int, tuple[int, ...]] = {}
     open_ = list(range(len(kind)))
     while open_:
         one = open_[-1]
-        missing = [above for above in inputs[one] if above not in found]
-        if one in found or missing:
-            open_ = open_[:-1] if one in found else open_ + missing
+        missing = [above for above in inputs[one] if above not in stages]
+        if one in stages or missing:
+            open_ = open_[:-1] if one in stages else open_ + missing
             continue
-        stage = max((found[above] for above in inputs[one]), default=(0, 0, 0))
+        stage = max((stages[above] for above in inputs[one]), default=(0, 0, 0))
         column = int(step[kind[one]].argmax())
         if step[kind[one]].any():
             counted = stage[column] + 1
             stage = (*stage[:column], counted, *(0,) * (2 - column))
-        found[one] = stage
-    return np.array([found[one] for one in range(len(kind))], np.int64).reshape(-1, 3)
+        stages[one] = stage
+    return np.array([stages[one] for one in range(len(kind))], np.int64).reshape(-1, 3)
 
 
 # --- batches -------------------------------------------------------------------------------------
 
 
 def layout_of(graphs: Sequence[Graph]) -> Mapping[Group, int]:
-    """Places for operators of each stage and type, as many as the largest of some graphs has."""
+    """Places for operators of each stage and type: the most that one of the graphs needs."""
     most: dict[Group, int] = {}
     for graph in graphs:
         for group, many in Counter(graph.groups).items():
@@ -548,8 +548,8 @@ def stack(
 
     Args:
         graphs: at least one.
-        groups: `layout_of` these graphs, or more; None works it out.
-        hosts: places for hosts; None takes as many as the largest has.
+        groups: `layout_of` these graphs, or more; None computes it.
+        hosts: places for hosts; None takes the most that one graph needs.
     """
     groups = layout_of(graphs) if groups is None else groups
     layout = tuple((KINDS[group[-1]], many) for group, many in groups.items())

@@ -1,8 +1,8 @@
-"""Ensembles of trained networks: files of them, and what they predict. Needs numpy only.
+"""Ensembles of trained networks: their files and their predictions. Needs numpy only.
 
 A file is an ``.npz``: ``header`` holds JSON in bytes, every other array the parameters of all
-members, a member each along the first axis. Nothing in it is code: what is not as the header says
-is refused.
+members, one per row of the first axis. It holds no code; arrays that differ from the header are
+refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SHIPPED = "costream.npz"
 _MOST_BYTES = 64 * 2**20
 _MOST_MEMBERS, _MOST_HIDDEN, _MOST_LAYERS = 32, 1024, 4
 _AT_ONCE = 128
-# Exponents of ten beyond which a prediction is no amount of anything.
+# The greatest power of ten that is predicted; greater outputs are clipped.
 _MOST_POWER = 12.0
 _HOST = "host"
 # What zipfile, numpy's header and JSON raise of damaged bytes: encryption is a RuntimeError, an
@@ -78,7 +78,7 @@ class Scale:
 
     @classmethod
     def of(cls, columns: Mapping[str, np.ndarray]) -> Self:
-        """Of features ((rows, f)) by type; one that hardly varies keeps its unit."""
+        """The scale of features ((rows, f)) by type; one that hardly varies keeps its unit."""
         centre, spread = {}, {}
         for kind, names in _columns().items():
             rows = columns.get(kind)
@@ -108,7 +108,7 @@ class Scale:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What an ensemble predicts of some queries.
+    """Predictions of an ensemble for some queries.
 
     Attributes:
         members: per metric (m, q): the value of a regression, in results/s or ms, or the
@@ -119,18 +119,18 @@ class Predictions:
 
     def value(self, metric: str) -> np.ndarray:
         """(q,) geometric mean of the members' values; of a class, their mean probability."""
-        found = self.members[metric]
+        members = self.members[metric]
         if metric in CLASSES:
-            return np.asarray(found.mean(axis=0))
+            return np.asarray(members.mean(axis=0))
         unit = UNITS[metric]
-        return np.asarray(np.expm1(np.log1p(unit * found).mean(axis=0)) / unit)
+        return np.asarray(np.expm1(np.log1p(unit * members).mean(axis=0)) / unit)
 
     def spread(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
         """((q,), (q,)) the lowest and the highest of the members."""
         return self.members[metric].min(axis=0), self.members[metric].max(axis=0)
 
     def holds(self, metric: str) -> np.ndarray:
-        """(q,) what the majority of the members says of a class."""
+        """(q,) the majority vote of the members on a class."""
         votes = (self.members[metric] > 0.5).sum(axis=0)
         return np.asarray(2 * votes > len(self.members[metric]))
 
@@ -145,7 +145,7 @@ class Model:
         layers: of updates, see `network.shapes`.
         scale: of features.
         kinds: types of operators it has been trained for.
-        facts: what is worth keeping of how it came about.
+        facts: provenance, such as the settings of the training.
     """
 
     members: Sequence[Mapping[str, Singles]]
@@ -167,13 +167,13 @@ class Model:
         Args:
             layout: of the batch.
             batch: features scaled.
-            others: per member (b, k, h) sums of what else runs on the hosts.
+            others: per member (b, k, h) sums of other queries' encoded operators on the hosts.
         """
-        found = [
+        raw = [
             forward(np, one, layout, batch, None if others is None else others[number])
             for number, one in enumerate(self.members)
         ]
-        return {metric: _values(metric, np.stack([o[metric] for o in found])) for metric in METRICS}
+        return {metric: _values(metric, np.stack([o[metric] for o in raw])) for metric in METRICS}
 
     def predict(self, graphs: Sequence[Graph]) -> Predictions:
         """Predictions for every query of some graphs, in their order."""
@@ -192,7 +192,7 @@ class Model:
 
     @cached_property
     def digest(self) -> str:
-        """Of the parameters, to tell ensembles apart."""
+        """Hash of the parameters, to tell ensembles apart."""
         import hashlib
 
         h = hashlib.blake2b(digest_size=8)
@@ -203,8 +203,8 @@ class Model:
 
     def untrained(self, graph: Graph) -> list[str]:
         """Types of operators of a graph that the model has not been trained for."""
-        there = {KINDS[kind] for kind in np.unique(graph.kind).tolist()}
-        return sorted((there - set(self.kinds)) | set(graph.foreign))
+        present = {KINDS[kind] for kind in np.unique(graph.kind).tolist()}
+        return sorted((present - set(self.kinds)) | set(graph.foreign))
 
 
 def _values(metric: str, raw: np.ndarray) -> np.ndarray:
@@ -259,11 +259,11 @@ def load_model(path: str | os.PathLike[str] | None = None) -> Model:
     """Read a model.
 
     Args:
-        path: a file; None or nothing for the one that comes with Nova.
+        path: a file; None or an empty text for the one that comes with Nova.
 
     Raises:
-        ModelError: when there is none, and for one that is damaged or of another version, naming
-            the file and what is wrong.
+        ModelError: for a file that is missing, damaged or of another version, naming the file and
+            what is wrong.
     """
     if not path:
         place = shipped()
@@ -279,7 +279,7 @@ def load_model(path: str | os.PathLike[str] | None = None) -> Model:
 def _read(path: Path) -> Model:
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise ModelError(f"{path}: larger than {_MOST_BYTES >> 20} MiB; no model is")
+            raise ModelError(f"{path}: larger than a model: more than {_MOST_BYTES >> 20} MiB")
         content = path.read_bytes()
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
@@ -298,8 +298,8 @@ def _read(path: Path) -> Model:
 def _model(path: Path, archive: zipfile.ZipFile, sizes: Mapping[str, int]) -> Model:
     header = json.loads(_array(path, archive, "header", None).tobytes())
     if not isinstance(header, dict) or header.get("nova_model") != VERSION:
-        found = header.get("nova_model") if isinstance(header, dict) else None
-        raise ModelError(f"{path}: nova_model is {found!r}; this version of Nova reads {VERSION}")
+        version = header.get("nova_model") if isinstance(header, dict) else None
+        raise ModelError(f"{path}: nova_model is {version!r}; this version of Nova reads {VERSION}")
     expected = {kind: list(names) for kind, names in _columns().items()}
     if header.get("features") != expected or header.get("metrics") != list(METRICS):
         raise ModelError(f"{path}: made for other features or metrics; train it again")
@@ -338,21 +338,21 @@ def _array(
 ) -> np.ndarray:
     """An array of the file, of this shape and finite; bytes where no shape is given.
 
-    numpy's reader would make room for whatever shape the file claims.
+    numpy's own reader would allocate whatever shape the file claims.
     """
     with archive.open(f"{name}.npy") as file:
         version = np.lib.format.read_magic(file)
         if version != (1, 0):
             raise ValueError(version)
-        found, fortran, kind = np.lib.format.read_array_header_1_0(file)
+        stored, fortran, kind = np.lib.format.read_array_header_1_0(file)
         content = file.read()
     if shape is None:
         return np.frombuffer(content, np.uint8)
-    if found != shape or fortran or kind not in (np.dtype("<f2"), np.dtype("<f4")):
-        raise ModelError(f"{path}: damaged: {name} is {kind} {found}; expected floats {shape}")
+    if stored != shape or fortran or kind not in (np.dtype("<f2"), np.dtype("<f4")):
+        raise ModelError(f"{path}: damaged: {name} is {kind} {stored}; expected floats {shape}")
     array = np.frombuffer(content, kind).reshape(shape).astype(np.float32)
     if not np.isfinite(array).all():
-        raise ModelError(f"{path}: damaged: {name} holds what is no number")
+        raise ModelError(f"{path}: damaged: {name} holds NaN or infinity")
     return array
 
 
@@ -365,7 +365,7 @@ def rows_of(predictions: Predictions, names: Sequence[str]) -> Iterator[dict[str
 
     Yields:
         ``query``, and per metric ``value``, ``low`` and ``high``; of classes ``probability``, its
-        ``low`` and ``high``, and what the majority says (``holds``).
+        ``low`` and ``high``, and the majority vote (``holds``).
     """
     for number, name in enumerate(names):
         row: dict[str, Any] = {"query": name}

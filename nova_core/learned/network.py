@@ -1,11 +1,11 @@
 """The network: messages between operators and hosts, in three phases (Costream, Algorithm 1).
 
-Operators tell hosts what they are, hosts tell operators what they run on, and data flows from the
-sources to the sink, level by level; what the sink then knows is read out, once per metric. One
+Messages go from operators to their hosts, from hosts to their operators, and along the data flow
+from the sources to the sink, level by level; the sink's state is read out once per metric. One
 trunk serves all five metrics. The same function runs on numpy and on jax.numpy.
 
-Nodes come first in all arrays, then graphs. Where a batch has one query in many placements, what
-depends on the query alone has one graph in place of many, and is computed once.
+Nodes come first in all arrays, then graphs. Where a batch has one query in many placements,
+arrays that depend on the query alone have a graph axis of length 1 and are computed once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNITS: Mapping[str, float] = {
     "e2e_latency_ms": 1.0,
     "processing_latency_ms": 1.0,
 }
-"""What a regression's value is multiplied with before log10(1 + x), so that the 1 is small."""
+"""Factor of a regression's value before log10(1 + x), so that the 1 is small."""
 
 Parameters = Mapping[str, Any]
 
@@ -39,17 +39,17 @@ def shapes(hidden: int, layers: int) -> dict[str, tuple[int, ...]]:
 
     Args:
         hidden: width of states.
-        layers: of each update, and but one of encoders and of what reads out.
+        layers: of each update; encoders and readouts have one more.
     """
-    found: dict[str, tuple[int, ...]] = {}
+    shape_of: dict[str, tuple[int, ...]] = {}
 
     def mlp(name: str, first: int, last: int | None = None, more: int = 0) -> None:
         for layer in range(layers + more):
-            found[f"{name}.{layer}.weight"] = (hidden if layer else first, hidden)
-            found[f"{name}.{layer}.bias"] = (hidden,)
+            shape_of[f"{name}.{layer}.weight"] = (hidden if layer else first, hidden)
+            shape_of[f"{name}.{layer}.bias"] = (hidden,)
         if last is not None:
-            found[f"{name}.{layers}.weight"] = (hidden, last)
-            found[f"{name}.{layers}.bias"] = (last,)
+            shape_of[f"{name}.{layers}.weight"] = (hidden, last)
+            shape_of[f"{name}.{layers}.bias"] = (last,)
 
     mlp("encode.host", len(HOST), more=1)
     updates = ["host", *(f"placed.{kind}" for kind in KINDS)]
@@ -58,24 +58,24 @@ def shapes(hidden: int, layers: int) -> dict[str, tuple[int, ...]]:
         mlp(f"encode.{kind}", len(FEATURES[kind]), more=1)
     for update in updates:
         mlp(update, hidden)
-        found[f"{update}.message"] = (hidden, hidden)
+        shape_of[f"{update}.message"] = (hidden, hidden)
     for metric in METRICS:
         mlp(f"read.{metric}", hidden, 1)
-    return found
+    return shape_of
 
 
 def initial(hidden: int, layers: int, seed: int) -> dict[str, np.ndarray]:
     """Parameters to begin training with: normal, by the number of inputs (He et al. 2015)."""
     random = np.random.default_rng(seed)
-    found = {}
+    parameters = {}
     for name, shape in shapes(hidden, layers).items():
         if name.endswith(".bias"):
-            found[name] = np.zeros(shape, np.float32)
+            parameters[name] = np.zeros(shape, np.float32)
             continue
-        # What is updated adds up two products.
+        # An update adds two products.
         inputs = shape[0] * (2 if name.startswith(("host", "placed", "flow")) else 1)
-        found[name] = random.normal(0, np.sqrt(2 / inputs), shape).astype(np.float32)
-    return found
+        parameters[name] = random.normal(0, np.sqrt(2 / inputs), shape).astype(np.float32)
+    return parameters
 
 
 def encode(xp: Any, parameters: Parameters, layout: Layout, batch: Batch) -> Any:
@@ -96,19 +96,18 @@ def forward(
         parameters: named as in `shapes`.
         layout: types and numbers of operators, group by group; sinks are the last.
         batch: of this layout, features scaled.
-        others: (b, k, h) sums of encoded operators that run on the hosts beside those of the
-            batch: what other queries have there.
+        others: (b, k, h) sums of other queries' encoded operators on the hosts.
 
     Returns:
         Per metric (s, b): log10(1 + units) of regressions, logits of classes.
     """
     state = encode(xp, parameters, layout, batch)
     placement = batch.placement
-    told = _mix(xp, placement.transpose(0, 2, 1), state)
+    messages = _mix(xp, placement.transpose(0, 2, 1), state)
     if others is not None:
-        told = told + others.transpose(1, 0, 2)
+        messages = messages + others.transpose(1, 0, 2)
     host = _mlp(xp, parameters, "encode.host", batch.hosts.transpose(1, 0, 2))
-    host = _update(xp, parameters, "host", host, told)
+    host = _update(xp, parameters, "host", host, messages)
     back = _mix(xp, placement, host)
     placed, start = [], 0
     for kind, count in layout:
@@ -145,7 +144,7 @@ def _mlp(xp: Any, parameters: Parameters, name: str, state: Any, last: bool = Fa
 
 
 def _update(xp: Any, parameters: Parameters, name: str, own: Any, message: Any) -> Any:
-    """A state after a message: an MLP of both, one behind the other (section III-B).
+    """A state after a message: an MLP of both, concatenated (section III-B).
 
     The first layer's product with both is the sum of a product with each.
     """
@@ -163,7 +162,7 @@ def _leaky(xp: Any, state: Any) -> Any:
 
 
 def _times(state: Any, weight: Any) -> Any:
-    """A product over the last axis, as one of two matrices."""
+    """A product over the last axis, computed as a product of two matrices."""
     flat = state.reshape(-1, state.shape[-1]) @ weight
     return flat.reshape(*state.shape[:-1], weight.shape[-1])
 

@@ -1,7 +1,7 @@
-"""Choosing among candidate placements by what an ensemble predicts (Costream, section V).
+"""Choosing among candidate placements by predictions of an ensemble (Costream, section V).
 
-Queries, or pairs of a join, come one after the other: hosts keep what has been placed on them as
-sums of encoded operators, which is how the network sees operators of others on a host.
+Queries, or pairs of a join, are placed one after the other. Each host keeps the sum of the encoded
+operators placed on it, through which the network sees the operators of other queries.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Query:
 
 
 class Search:
-    """Predicts placements of a problem's queries, and keeps what is chosen."""
+    """Predicts placements of a problem's queries, and keeps the chosen ones."""
 
     def __init__(self, problem: Problem, model: Model) -> None:
         self.problem, self.model = problem, model
@@ -71,29 +71,29 @@ class Search:
         """Placements of a query."""
         return self.enumerator.draw(np.sort(query.graph.operator), count, random)
 
-    def predict(self, query: Query, found: Candidates) -> Predictions:
-        """What every placement would do, beside what has been placed."""
-        hosts = Hosts.of(self.problem, found.hosts)
+    def predict(self, query: Query, placements: Candidates) -> Predictions:
+        """Predictions for every placement, beside the queries placed so far."""
+        hosts = Hosts.of(self.problem, placements.hosts)
         # Columns of the candidates in the order of the layout.
-        column = np.searchsorted(found.operators, query.graph.operator[query.order])
+        column = np.searchsorted(placements.operators, query.graph.operator[query.order])
         rank = np.argsort(query.order)
         ends = rank[query.graph.ends[0]], rank[query.graph.ends[1]]
         parts: dict[str, list[np.ndarray]] = {metric: [] for metric in METRICS}
-        for begin in range(0, len(found), _AT_ONCE):
-            place = found.place[begin : begin + _AT_ONCE, column]
+        for begin in range(0, len(placements), _AT_ONCE):
+            place = placements.place[begin : begin + _AT_ONCE, column]
             slot, features = hosts.occupied(place, ends)
             wide = features.shape[1]
             placement = (slot[:, :, None] == np.arange(wide)).astype(np.float32)
             scaled = self.model.scale.of_hosts(features)
             batch = query.batch._replace(placement=placement, hosts=scaled)
-            others = self._others(query, found.hosts[place], slot, wide)
+            others = self._others(query, placements.hosts[place], slot, wide)
             outputs = self.model.outputs(query.layout, batch, others)
             for metric in METRICS:
                 parts[metric].append(outputs[metric][:, 0])
         return Predictions({m: np.concatenate(p, axis=1) for m, p in parts.items()})
 
     def _others(self, query: Query, nodes: Ints, slot: Ints, wide: int) -> list[Singles] | None:
-        """Per member (b, k, h): sums of what else runs on each host in use.
+        """Per member (b, k, h): sums of other queries' encoded operators on each host in use.
 
         Args:
             query: whose placements these are; sources it shares with others count as its own.
@@ -108,20 +108,20 @@ class Search:
         used = np.zeros((len(nodes), wide, 1), np.float32)
         node[rows[:, None], slot] = nodes
         used[rows[:, None], slot] = 1.0
-        found = [sums[node] * used for sums in self._sums]
+        others = [sums[node] * used for sums in self._sums]
         shared = np.flatnonzero(self._is_counted(query)).tolist()
-        for sums, encoded in zip(found, query.encoded, strict=True):
+        for sums, encoded in zip(others, query.encoded, strict=True):
             for column in shared:
                 sums[rows, slot[:, column]] -= encoded[column]
-        return found
+        return others
 
     def _is_counted(self, query: Query) -> Bools:
-        """(o,) which operators of a query are in the sums already: sources of others, too."""
+        """(o,) which operators of a query are in the sums already: shared sources may be."""
         operators = query.graph.operator[query.order].tolist()
         return np.array([one in self._counted for one in operators], bool)
 
     def keep(self, query: Query, nodes: Ints) -> None:
-        """Add a placed query ((o,) nodes of its operators, as they are sorted) to the hosts."""
+        """Add a placed query ((o,) nodes of its operators, in ascending order) to the hosts."""
         self.nodes[np.sort(query.graph.operator)] = nodes
         added, new = query.graph.operator[query.order], ~self._is_counted(query)
         self._counted.update(added.tolist())
@@ -136,7 +136,7 @@ def accepted(predictions: Predictions) -> Bools:
 
 
 def ranking(predictions: Predictions, target: str) -> Ints:
-    """Rows from the best on: accepted ones by the target, then others by how nearly they are.
+    """Rows, best first: accepted ones by the target, then others by how nearly they are accepted.
 
     Args:
         predictions: of candidates.

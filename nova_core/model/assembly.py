@@ -100,9 +100,9 @@ class Assembly:
         """
         document = self._document
         if (document.query is UNSET) == (document.queries is UNSET):
-            found = "neither" if document.query is UNSET else "both"
+            which = "neither" if document.query is UNSET else "both"
             raise ProblemError(
-                f"{self._path}: {found} of fields 'query' (joins of pairs) and 'queries'; give one"
+                f"{self._path}: {which} of fields 'query' (joins of pairs) and 'queries'; give one"
             )
         nodes, joins = self._nodes, self._joins
         matrix = self._matrix()

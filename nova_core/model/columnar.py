@@ -44,9 +44,9 @@ class Field(NamedTuple):
     """A field of a struct, as documents have it.
 
     Attributes:
-        name: there.
+        name: of the field.
         types: that its values may have.
-        required: whether it must be there.
+        required: whether it must be present.
         description: what it is, and its unit.
     """
 
@@ -330,7 +330,7 @@ def read_columns(
             check_packed(path)
         tables = [_read(part, kinds or {}, error) for part in parts]
         table = pa.concat_tables(tables) if len(tables) > 1 else tables[0]
-        # What Arrow decodes without a look at it would end the process where it is used.
+        # Arrow decodes without checks; using invalid data would end the process.
         table.validate(full=True)
         names = table.column_names
     except PackedError as cause:
@@ -373,10 +373,10 @@ def open_parquet(path: Path) -> Iterator[Any]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # From the open file: by name, pyarrow would take key=value folders for partition columns.
-    # The file is Arrow's own: its threads drop what they have read after this returns, and one
-    # that needs the interpreter for that, as for buffers of Python's files, ends the process
-    # with SIGABRT when the interpreter is going away. Names need not be UTF-8.
+    # Passed as an open file: by name, pyarrow takes key=value folders for partition columns.
+    # Opened by Arrow: its threads release buffers after this returns; to release a buffer of a
+    # Python file they need the interpreter, which ends the process with SIGABRT while the
+    # interpreter shuts down. Names need not be UTF-8.
     with pa.OSFile(os.fsencode(path), "rb") as file:
         table = pq.ParquetFile(file, page_checksum_verification=True)
         facts = table.metadata
@@ -456,7 +456,7 @@ def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
         if path.suffix == ".parquet":
             import pyarrow.parquet as pq
 
-            # What is no dictionary here seldom repeats so often that one would pay.
+            # Other columns seldom repeat values often enough for a dictionary to pay.
             names = [one.name for one in table.schema if pa.types.is_dictionary(one.type)]
             pq.write_table(
                 table, file, compression="zstd", write_page_checksum=True, use_dictionary=names

@@ -1,4 +1,4 @@
-"""Directories that crashes and power cuts leave whole, and that one process at a time uses."""
+"""Directories that survive crashes and power cuts whole, and that one process at a time uses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lock_directory(directory: Path) -> IO[bytes]:
     """
     path = directory / LOCK
     try:
-        # Not emptied before it is held: it names the process that does.
+        # Not truncated before the lock is held: the file names the holding process.
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b", 0)
     except OSError as error:
         raise NovaError(f"{path}: cannot be written: {error.strerror or error}") from error
@@ -35,7 +35,7 @@ def lock_directory(directory: Path) -> IO[bytes]:
             holder = file.read(20).decode("ascii", "replace").strip()
         process = f"process {holder}" if holder.isdecimal() else "another process"
         raise NovaError(f"{directory}: {process} uses it; end that first, or use another") from None
-    # A full disk keeps nobody out.
+    # The lock holds on a full disk, too.
     with suppress(OSError):
         file.truncate(0)
         file.write(b"%d\n" % os.getpid())
@@ -66,7 +66,7 @@ def new_directory(target: Path) -> Iterator[Path]:
     except OSError as error:
         raise UnwritableError(f"{target}: cannot be written: {error.strerror or error}") from error
     except NovaError as error:
-        # As those who write documents and tables say it.
+        # Writers of documents and tables wrap the OSError.
         if isinstance(error.__cause__, OSError):
             raise UnwritableError(str(error)) from error.__cause__
         raise
@@ -75,7 +75,7 @@ def new_directory(target: Path) -> Iterator[Path]:
 
 
 def remove_directory(path: Path) -> None:
-    """Remove a directory at once: a crash or a power cut leaves all of it, or nothing that counts.
+    """Remove a directory atomically: after a crash or a power cut, ``path`` is whole or missing.
 
     Raises:
         UnwritableError: when it cannot be removed.
@@ -91,7 +91,7 @@ def remove_directory(path: Path) -> None:
 
 
 def remove_leftovers(directory: Path, names: str = "*") -> None:
-    """Drop what a crash left of directories of such names that were to appear or go."""
+    """Delete temporary directories with such names that a crash left behind."""
     for path in directory.glob(f".{names}.tmp"):
         shutil.rmtree(path, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""Every data flow of a plan: what goes from which node to which, how much and how long it takes."""
+"""The data flows of a plan: source node, target node, rate and latency."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def edges(plan: Plan) -> Edges:
             begin, end = plan.new_range(leg)
             carries = end > begin
             runs.append((3 * shared[carries] + leg, begin[carries], end[carries]))
-        # Only flows that carry something: an instance may find all it needs on its node already.
+        # Only flows with tuples: all inputs of an instance may be on its node already.
         used = np.zeros(count, bool)
         used[shared[carries]] = True
         instance = np.flatnonzero(used)
@@ -87,7 +87,7 @@ def edges(plan: Plan) -> Edges:
 
 
 def _shared_with(plan: Plan, leg: int) -> Ints:
-    """(k,) the first instance of the same pair, node and route of a leg: itself, mostly."""
+    """(k,) the first instance of the same pair, node and route of a leg: usually itself."""
     i, mates = plan.instances, plan.node_mates
     first = np.arange(len(i))
     if len(mates) == 0:

@@ -134,14 +134,14 @@ def columns_of(one: Expression) -> Iterator[Column]:
 
 
 def conjuncts(one: Expression) -> list[Expression]:
-    """What has to hold, one by one, in order."""
+    """The conjuncts of a condition, in order."""
     if isinstance(one, Call) and one.name == "AND":
         return [part for side in one.of for part in conjuncts(side)]
     return [one]
 
 
 def conjunction(parts: Sequence[Expression]) -> Expression:
-    """All of some conditions, at least one."""
+    """The conjunction of conditions, at least one."""
     whole = parts[0]
     for part in parts[1:]:
         whole = Call("AND", (whole, part), "bool")
@@ -153,13 +153,13 @@ def conjunction(parts: Sequence[Expression]) -> Expression:
 
 @dataclass(frozen=True)
 class Text:
-    """A text with a name, to say where something stands in it."""
+    """A named text; errors give a place in it."""
 
     where: str
     text: str
 
     def error(self, message: str, at: int) -> ProblemError:
-        """What is wrong at an offset, with its line and column, both from 1."""
+        """An error at an offset, with its line and column, both from 1."""
         line = self.text.count("\n", 0, at) + 1
         column = at - (self.text.rfind("\n", 0, at) + 1) + 1
         return ProblemError(f"{self.where}: line {line}, column {column}: {message}")
@@ -235,22 +235,22 @@ class Reader:
         self.aliases = {one.origin: one.origin for one in columns} if aliases is None else aliases
 
     def refuse(self, message: str, node: exp.Expr) -> ProblemError:
-        """What is wrong with a node."""
+        """An error at a node."""
         return self.text.error(message, self.text.place(node))
 
     def condition(self, node: exp.Expr) -> Expression:
-        """What is true or false."""
-        made = self.expression(node)
-        if made.type != "bool":
-            raise self.refuse(f"{made.text} is no condition", node)
-        return made
+        """A boolean expression."""
+        condition = self.expression(node)
+        if condition.type != "bool":
+            raise self.refuse(f"{condition.text} is no condition", node)
+        return condition
 
     def value(self, node: exp.Expr) -> Expression:
-        """What is a number or a text."""
-        made = self.expression(node)
-        if made.type == "bool":
-            raise self.refuse(f"{made.text} is a condition; a number or text is needed here", node)
-        return made
+        """An expression whose value is a number or a text."""
+        value = self.expression(node)
+        if value.type == "bool":
+            raise self.refuse(f"{value.text} is a condition; a number or text is needed here", node)
+        return value
 
     def expression(self, node: exp.Expr) -> Expression:
         """Any expression without aggregates.
@@ -287,7 +287,7 @@ class Reader:
         raise self.refuse(f"{_shown(node)} is not in the language", node)
 
     def column(self, node: exp.Expr) -> Column:
-        """The column that is named."""
+        """The column that a node names."""
         from sqlglot import exp
 
         if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier):
@@ -347,10 +347,10 @@ class Reader:
         return Constant(value)
 
     def _number(self, node: exp.Expr) -> Expression:
-        made = self.expression(node)
-        if made.type not in ("int", "float"):
-            raise self.refuse(f"{made.text} is {made.type}; a number is needed here", node)
-        return made
+        number = self.expression(node)
+        if number.type not in ("int", "float"):
+            raise self.refuse(f"{number.text} is {number.type}; a number is needed here", node)
+        return number
 
     def _negative(self, node: exp.Expr) -> Expression:
         number = self._number(node.this)
@@ -429,13 +429,13 @@ def read_condition(text: str, columns: Sequence[Column], where: str) -> Expressi
 
 
 def read_value(text: str, columns: Sequence[Column], where: str) -> Expression:
-    """A number or text computed of some columns."""
+    """A number or text computed from columns."""
     source = Text(where, text)
     return Reader(source, columns).value(_whole(source))
 
 
 def read_column(text: str, columns: Sequence[Column], where: str) -> Column:
-    """One of some columns."""
+    """One of the columns, by name."""
     source = Text(where, text)
     return Reader(source, columns).column(_whole(source))
 

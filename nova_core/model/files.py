@@ -50,7 +50,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         ) as file:
             temporary = Path(file.name)
             yield file
-        # Temporary files are private; what is written is to be as readable as any other file.
+        # Temporary files are private; the result gets the permissions of any other file.
         mask = os.umask(0)
         os.umask(mask)
         temporary.chmod(0o666 & ~mask)

@@ -77,7 +77,7 @@ def read_instance(path: Path, capacity: str | None = None) -> Problem:
     index = NameIndex(ids)
     left, right = (joins.find(side, index, "node") for side in ("left", "right"))
     sources, pairs = _sources(joins, ids, left, right)
-    # A directory's name may be no text; a plan's has to be.
+    # A directory's name need not be UTF-8; a plan's must be.
     name = os.fsencode(path.resolve().name).decode("utf-8", "replace")
     problem = Problem(
         nodes=nodes,

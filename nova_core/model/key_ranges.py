@@ -74,7 +74,7 @@ class KeyRanges:
         return bool(self.first[-2] < self.first[-1])
 
     def shares(self, begin: Ints, end: Ints) -> tuple[Floats, Floats]:
-        """Of the right input what ranges of partitions receive, and of the results what they emit.
+        """Shares of the right input that partition ranges receive, and of the results they emit.
 
         Args:
             begin: (k,) first partition of each range.
@@ -122,9 +122,9 @@ def _pairs(join: Join, left: float, right: float) -> Floats:
 
 
 def _met(join: Join, left: Floats, right: Floats, hot: int) -> Floats:
-    """(h + 1,) of all pairs of tuples, those of each hot key, and of equal ones among the others.
+    """(h + 1,) pairs of tuples of each hot key, and pairs with equal keys among the others.
 
-    As if the others were equally frequent; the more frequent ones among them have more.
+    The other keys count as equally frequent; the more frequent ones among them have more pairs.
     """
     met = left * right
     met[-1] /= max(1, join.keys - hot)
@@ -133,11 +133,11 @@ def _met(join: Join, left: Floats, right: Floats, hot: int) -> Floats:
 
 def shares(join: Join) -> tuple[Floats, Floats]:
     """((h + 1,), (h + 1,)) shares of a join's left and right input: each hot key, the others."""
-    found = []
+    sides = []
     for side in ("left", "right"):
         hot = [getattr(one, side) for one in join.hot]
-        found.append(np.array([*hot, max(0.0, 1.0 - sum(hot))]))
-    return found[0], found[1]
+        sides.append(np.array([*hot, max(0.0, 1.0 - sum(hot))]))
+    return sides[0], sides[1]
 
 
 def cut(join: Join, left: float, right: float, ranges: int) -> Floats:
@@ -160,7 +160,7 @@ def cut(join: Join, left: float, right: float, ranges: int) -> Floats:
 def intervals(
     join: Join, rates: Floats
 ) -> tuple[Sequence[tuple[tuple[str, ...], float, float]], float]:
-    """What engines have to know: hot keys with begin and end in [0, 1), and begin of the others.
+    """Data for engines: hot keys with begin and end in [0, 1), and begin of the others.
 
     Args:
         join: with its keys.

@@ -1,4 +1,4 @@
-"""Measured latencies as people have them: a square file of numbers, never quite symmetric."""
+"""Measured latencies: a square file of numbers, usually not quite symmetric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which row of a table has a name, for a few names and for tens of millions."""
+"""Rows of a table by name, for a few names or tens of millions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 if TYPE_CHECKING:
     from nova_core.model.problem import Ints, Strings
 
-# From so many names on, Arrow finds rows sooner than a dictionary of Python's is made.
+# From this many names on, a lookup with Arrow is faster than building a Python dictionary.
 MANY = 50_000
 
 
 class NameIndex(Mapping[str, int]):
-    """Rows by name, of names of which none is there twice.
+    """Rows by name; all names are distinct.
 
     Args:
         ids: (n,) the names.
@@ -47,12 +47,12 @@ class NameIndex(Mapping[str, int]):
 
 
 def is_large(index: Mapping[str, int]) -> bool:
-    """Whether Arrow finds rows sooner."""
+    """Whether a lookup with Arrow is faster."""
     return isinstance(index, NameIndex) and len(index) >= MANY
 
 
 def find_rows(names: Any, index: Mapping[str, int]) -> Ints:
-    """(k,) rows of names, a list or an Arrow array of text; -1 of one that is not there."""
+    """(k,) rows of names, a list or an Arrow array of text; -1 for an unknown name."""
     if not is_large(index):
         listed = names if isinstance(names, list) else names.to_pylist()
         return np.array([index.get(name, -1) for name in listed], np.int64)
@@ -61,5 +61,5 @@ def find_rows(names: Any, index: Mapping[str, int]) -> Ints:
 
     assert isinstance(index, NameIndex)
     values = pa.array(names, pa.string()) if isinstance(names, list) else names
-    found = pc.index_in(values, value_set=index.arrow.cast(values.type))
-    return np.asarray(found.fill_null(-1), np.int64)
+    rows = pc.index_in(values, value_set=index.arrow.cast(values.type))
+    return np.asarray(rows.fill_null(-1), np.int64)

@@ -1,7 +1,7 @@
 """Queries as graphs of operators: sources, filters, aggregates, joins and sinks.
 
-What a problem's join matrix says of two-way joins, this says of any query: which operator feeds
-which, how much it emits, and where it must run. Strategies of SBON (Stream-Based Overlay Networks),
+A graph describes any query as the join matrix describes two-way joins: which operator feeds which,
+how much it emits, and where it must run. Strategies of SBON (Stream-Based Overlay Networks),
 WhiteWater and Nova's own operator graphs place it; edges carry the producer's output.
 """
 
@@ -33,8 +33,8 @@ class Operator:
         tuple_bytes: size of a tuple it emits.
         memory: bytes it takes on its node.
         query: number of the query it belongs to.
-        expression: what it makes of its inputs. Operators of one kind and one expression with the
-            same inputs emit the same tuples; one without an expression is like no other.
+        expression: what it computes of its inputs. Operators of the same kind, expression and
+            inputs emit the same tuples; one without an expression equals no other.
         need: what it takes of its node's capacity; None for what `OperatorGraph.demand` derives.
         logical: id of the query's operator it is one of; empty where there is none.
     """
@@ -130,11 +130,11 @@ class OperatorGraph:
     @cached_property
     def consumers(self) -> list[list[int]]:
         """Operators that receive each one's output."""
-        found: list[list[int]] = [[] for _ in self.operators]
+        consumers: list[list[int]] = [[] for _ in self.operators]
         for number, operator in enumerate(self.operators):
             for producer in operator.inputs:
-                found[producer].append(number)
-        return found
+                consumers[producer].append(number)
+        return consumers
 
     @cached_property
     def sources(self) -> list[int]:
@@ -142,7 +142,7 @@ class OperatorGraph:
         return [n for n, operator in enumerate(self.operators) if not operator.inputs]
 
     def upstream_sources(self, operator: int) -> list[int]:
-        """Sources whose tuples reach an operator, in the order of inputs; a source's is itself."""
+        """Sources whose tuples reach an operator, in the order of inputs; for a source, itself."""
         reached, open_ = dict.fromkeys([operator]), [operator]
         while open_:
             below = [i for i in self[open_.pop()].inputs if i not in reached]
@@ -162,15 +162,15 @@ class OperatorGraph:
     def demand(self) -> Floats:
         """(o,) what each operator takes of its node's capacity.
 
-        It is the tuples/s it receives, as C_r of the paper (section 2.2), and nothing for sources
-        and sinks, where operators do not say otherwise (`Operator.need`).
+        By default the tuples/s it receives, as C_r of the paper (section 2.2), and 0 for sources
+        and sinks; `Operator.need` overrides it.
         """
         _, consumers, rates = self.edges
-        found = np.bincount(consumers, rates, len(self)).astype(np.float64)
+        demand = np.bincount(consumers, rates, len(self)).astype(np.float64)
         for number, one in enumerate(self.operators):
             if one.need is not None or one.kind in ("source", "sink"):
-                found[number] = one.need or 0.0
-        return found
+                demand[number] = one.need or 0.0
+        return demand
 
     def pinned(self) -> Ints:
         """(o,) nodes of operators that have one, -1 of the others."""
@@ -196,9 +196,9 @@ class OperatorGraph:
             nodes: (o,) node each operator runs on.
             latency: (n, n) ms between nodes.
         """
-        found = np.zeros(len(self))
+        arrival = np.zeros(len(self))
         for number, operator in enumerate(self.operators):
             for producer in operator.inputs:
-                way = found[producer] + latency[nodes[producer], nodes[number]]
-                found[number] = max(found[number], way)
-        return found
+                way = arrival[producer] + latency[nodes[producer], nodes[number]]
+                arrival[number] = max(arrival[number], way)
+        return arrival

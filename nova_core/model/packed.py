@@ -1,8 +1,8 @@
-"""Files that are packed, with gzip or as Parquet, and how large they may get.
+"""Size limits for packed files: gzip and Parquet.
 
-A small file can unpack to a thousand times its size. Beyond a size that does no harm, one may
-unpack to so many times its own size and to so many MiB, or it is refused. Measurements written as
-text are seldom packed to less than a twentieth.
+A small file can unpack to a thousand times its size. Content above a harmless size is refused when
+it exceeds a multiple of the packed size, or a number of MiB. Measurements written as text are
+seldom packed to less than a twentieth.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from pathlib import Path
 from typing import IO
 
 HARMLESS = 16 * 2**20
-# Environment variables and what holds without them.
+# Environment variables and their defaults.
 RATIO = ("NOVA_UNPACKED_RATIO", 100)
 MIB = ("NOVA_UNPACKED_MIB", 2048)
 _CHUNK = 2**20
 
 
 class PackedError(ValueError):
-    """Content that is no gzip, or unpacks to more than it may; the text says which."""
+    """Content that is not gzip, or unpacks to more than the limits; the text says which."""
 
 
 def unpacked(content: bytes) -> bytes:
-    """What packed content holds.
+    """Packed content, unpacked.
 
     Raises:
-        PackedError: as it says.
+        PackedError: when it is not gzip or exceeds the limits.
     """
     return b"".join(_chunks(io.BytesIO(content), len(content)))
 
 
 def check_packed(path: Path) -> None:
-    """Read a packed file to its end, and keep nothing.
+    """Read a packed file to its end and discard the content.
 
     Raises:
-        PackedError: as it says.
+        PackedError: when it is not gzip or exceeds the limits.
         OSError: when the file cannot be read.
     """
     with path.open("rb") as file:
@@ -48,14 +48,14 @@ def check_packed(path: Path) -> None:
 
 
 def check_size(packed: int, size: int) -> None:
-    """Refuse what is out of proportion.
+    """Refuse a file whose content exceeds the limits.
 
     Args:
         packed: size of the file, bytes.
-        size: what it unpacks to, or so far, bytes.
+        size: of its content, or of the part unpacked so far, bytes.
 
     Raises:
-        PackedError: when that is more than may be.
+        PackedError: when it exceeds them.
     """
     if size <= HARMLESS:
         return

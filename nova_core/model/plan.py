@@ -188,7 +188,7 @@ class Plan:
         routes: multi-hop routes, or None when every edge is direct.
         breaks: names of the constraints the strategy knowingly ignores (``capacity``, ...);
             `verify` reports those as accepted. See `nova_core.model.verify.CONSTRAINTS`.
-        notes: free-form facts worth keeping, e.g. how often nothing fitted.
+        notes: free-form facts, e.g. how often no node had room.
     """
 
     problem: Problem

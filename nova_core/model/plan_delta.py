@@ -26,7 +26,7 @@ Row = TypeVar("Row", bound=msgspec.Struct)
 Bounds = Annotated[tuple[int, int], Meta(description="first partition, one past the last, from 0")]
 
 
-# There are many rows, and no way back from one to itself that a collector would have to find.
+# There are many rows, and no reference cycles that the garbage collector has to find.
 class _Struct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
     pass
 
@@ -159,7 +159,7 @@ class PlanDelta(_Struct):
 
 
 class _Applied:
-    """A delta on its way to a new plan: pairs of the old problem as rows of the new one."""
+    """Applies a delta: pairs of the old problem become rows of the new one."""
 
     def __init__(self, delta: PlanDelta, plan: Plan, problem: Problem) -> None:
         self._delta, self._old, self._problem = delta, plan, problem
@@ -235,7 +235,7 @@ class _Applied:
         ]
         table = np.concatenate([table[keep], np.array(started, np.int64).reshape(-1, 6)])
         if (table[:, :2] < 0).any():
-            raise PlanError("plan delta: leaves an instance of a pair or on a node that is gone")
+            raise PlanError("plan delta: leaves an instance of a removed pair or on a removed node")
         table = table[np.lexsort((table[:, 4], table[:, 2], table[:, 0]))]
         return Instances(*(np.ascontiguousarray(column) for column in table.T))
 
@@ -243,7 +243,7 @@ class _Applied:
         return _known(self._row_of, name, where)
 
     def _any_row(self, name: str) -> int:
-        """Row of the new problem; below 0 for a pair that is gone."""
+        """Row of the new problem; below 0 for a removed pair."""
         row = self._row_of.get(name)
         if row is not None and not self._fresh[row]:
             return row
@@ -256,7 +256,7 @@ class _Applied:
         return row
 
     def _new_nodes(self) -> Ints:
-        """Row in the new problem of each old node, -1 for one that is gone."""
+        """Row in the new problem of each old node, -1 for a removed node."""
         old, new = self._old.problem.nodes.ids, self._problem.nodes.ids
         if np.array_equal(old, new):
             return np.arange(len(old))

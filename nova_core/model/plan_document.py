@@ -1,8 +1,8 @@
-"""The format of plans: what stands in a document that a person can read and any program carry out.
+"""The format of plans: a document that people can read and any program can execute.
 
-What decides the plan (partitions, instances, virtual positions, routes) and what follows from it
-(edges, loads, totals, the constraint report) both stand in it. Reading rebuilds what follows from
-what decides, and refuses a plan that contradicts itself.
+It holds what decides the plan (partitions, instances, virtual positions, routes) and what follows
+from that (edges, loads, totals, the constraint report). Reading rebuilds the second from the first,
+and refuses a plan that contradicts itself.
 
 The types below describe every table once. A document has a list of such rows; a directory of tables
 has a file per table with a column per field, in which a range has two columns (``left_begin`` and

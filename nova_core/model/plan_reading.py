@@ -241,11 +241,11 @@ class _PlanReader:
     def _positions(table: Table, dimensions: int) -> Floats:
         """(k, dimensions) ms."""
         if isinstance(table, Columns):
-            given = table.position()
-            if given is None or given.shape[1] != dimensions:
+            position = table.position()
+            if position is None or position.shape[1] != dimensions:
                 names = ", ".join(position_columns(dimensions))
                 raise table.fail("position", f"columns {names} are needed, in ms")
-            return given
+            return position
         offset, values = table.number_lists("position", whole=False)
         good = np.diff(offset) == dimensions
         if not good.all():
@@ -315,7 +315,7 @@ class _PlanReader:
         """Refuse a table whose redundant columns do not follow from the plan.
 
         Args:
-            table: as it was read; what is left out is not missed.
+            table: as it was read; columns that it lacks are not checked.
             expected: what follows from the plan.
             order: rows of the table in the order of the plan, None where it must be the same.
         """
@@ -336,7 +336,7 @@ class _PlanReader:
         self, table: Table, name: str, column: Column, order: Ints | None
     ) -> tuple[Bools, Any, Any]:
         """Whether each row is right, what it holds and what is right, in the order of the plan."""
-        assert not isinstance(column, Ranges)  # which decide
+        assert not isinstance(column, Ranges)  # ranges decide the plan
         if isinstance(column, Lists):
             return _same_lists(table, name, column, order)
         if isinstance(column, Named):

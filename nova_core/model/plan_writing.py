@@ -153,7 +153,7 @@ def _link_columns(plan: QueryPlan) -> dict[str, Column]:
     rate = plan.sent
     rows = np.flatnonzero(rate > 0)
     producer, consumer, logical, side = (column[rows] for column in links[:4])
-    carried = np.append(graph.carried, -1)[logical]
+    emitter = np.append(graph.carried, -1)[logical]
     own = np.append(graph.bodies[i.pair], -1)[np.maximum(producer, -1)]
     ids = [one.id for one in graph.graph.operators]
     start, stop = (end[rows] for end in plan.ends)
@@ -170,7 +170,7 @@ def _link_columns(plan: QueryPlan) -> dict[str, Column]:
         "producer": np.maximum(producer, -1),
         "consumer": np.maximum(consumer, -1),
         "input": Named(np.where(into, side, -1), SIDES),
-        "carries": Named(np.where((producer >= 0) & (carried == own), -1, carried), ids),
+        "carries": Named(np.where((producer >= 0) & (emitter == own), -1, emitter), ids),
         "partitions": Lists(np.concatenate(([0], np.cumsum(2 * into))), runs),
         "rate": rate[rows],
         "latency": plan.link_latency()[rows],
@@ -205,7 +205,7 @@ def totals(plan: Plan, flows: Table) -> dict[str, Any]:
     """Sums for the header of a plan with these edges (`edge_columns`).
 
     Network usage is the sum over flows of rate times estimated latency, tuples/s * ms (SBON,
-    section 2); what was measured instead is `nova_core.evaluation`'s.
+    section 2); `nova_core.evaluation` computes it from measured latencies.
     """
     rate, latency = flows["rate"], flows["latency"]
     assert isinstance(rate, np.ndarray) and isinstance(latency, np.ndarray)

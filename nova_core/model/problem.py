@@ -28,8 +28,8 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Strings = NDArray[np.str_]
 
-# ms, of latencies and coordinates. Far beyond any path on Earth; above it a unit must be wrong, or
-# the measurement, and squares and sums would soon be no numbers.
+# ms, for latencies and coordinates: far beyond any path on Earth. A larger value means a wrong unit
+# or measurement, and its squares and sums overflow.
 GREATEST_LATENCY = 1e9
 
 
@@ -202,7 +202,7 @@ class Problem:
         measured: sparse measured latencies, or None; kept for building a cost space.
         metrics: names of the last coordinates of every position, which measure something else than
             latency (energy, money; paper, section 3.6), weighted so that 1 counts as much as 1 ms.
-            Placement minimizes distances over all coordinates, latencies are told by the others.
+            Placement minimizes distances over all coordinates; latencies use the others only.
         queries: whole queries in place of joins of pairs: then `joins` and `matrix` are empty.
         streams: what the tuples of logical streams hold, where queries have expressions.
     """
@@ -284,7 +284,7 @@ class Problem:
 
     @cached_property
     def requirements(self) -> Requirements:
-        """What joins ask of their hosts besides capacity, and which nodes meet it."""
+        """Requirements of joins on their hosts besides capacity, and the nodes that meet them."""
         from nova_core.model.requirements import requirements_of
 
         return requirements_of(self)
@@ -336,10 +336,10 @@ class Problem:
         return replace(self, nodes=replace(self.nodes, capacity=np.asarray(capacity, np.float64)))
 
     def require_pairs(self, what: str) -> None:
-        """Refuse whole queries where only joins of pairs can be dealt with.
+        """Refuse whole queries where only joins of pairs are supported.
 
         Args:
-            what: names what cannot, such as ``nova live``.
+            what: the caller that errors name, such as ``nova live``.
 
         Raises:
             ProblemError: for a problem of queries.
@@ -386,13 +386,13 @@ def _escaped(names: list[str], separator: str) -> list[str]:
 
 
 def hash_table(h: hashlib.blake2b, table: Nodes | Sources | Joins | JoinMatrix | Links) -> None:
-    """Let all columns of a table that is in memory count in a `Problem.digest`."""
+    """Add all columns of a table in memory to a `Problem.digest`."""
     for column in _column_names(table):
         hash_array(h, f"{type(table).__name__}.{column}", getattr(table, column))
 
 
 def hash_array(h: hashlib.blake2b, name: str, array: NDArray[np.generic] | None) -> None:
-    """Let a column that is in memory count in a `Problem.digest`; None is one that is not there."""
+    """Add a column in memory to a `Problem.digest`; None stands for a missing column."""
     if array is None:
         hash_column(h, name, None, (), ())
     elif array.dtype.kind == "U":
@@ -409,7 +409,7 @@ def hash_column(
     shape: tuple[int, ...],
     chunks: Iterable[bytes | memoryview],
 ) -> None:
-    """Let a column count in a `Problem.digest`.
+    """Add a column to a `Problem.digest`.
 
     Args:
         h: of the problem.

@@ -90,7 +90,7 @@ def problem_document(problem: Problem) -> dict[str, Any]:
     sinks = set(problem.sinks.tolist())
     for node, row in enumerate(document["nodes"]):
         if row["worker"] == (node not in sinks):
-            del row["worker"]  # as it is without saying so
+            del row["worker"]  # the default
     if problem.latency is not None:
         latency["nodes"] = problem.nodes.ids.tolist()
         latency["matrix"] = [[number(x) for x in row] for row in problem.latency]

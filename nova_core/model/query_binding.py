@@ -363,7 +363,7 @@ class _Binder:
             for i, text in enumerate(texts)
         ]
         if operator.groups > 1 and not groups:
-            # Otherwise plans could cut it by groups, of which each piece would have some.
+            # Otherwise plans could cut the aggregate by groups, although it has only one.
             text = f"{operator.groups}: there is one group without group_by"
             raise ProblemError(f"{here}.groups {name}: {text}")
         calls = {
@@ -402,7 +402,7 @@ class _Binder:
 
 
 def _check_hot(join: Join, equal: Sequence[tuple[Column, Column]], where: str) -> None:
-    """Refuse hot keys that are none of a join's.
+    """Refuse hot keys that do not have a join's columns, and duplicates.
 
     Raises:
         ProblemError: naming the key.
@@ -410,10 +410,10 @@ def _check_hot(join: Join, equal: Sequence[tuple[Column, Column]], where: str) -
     seen = set()
     for row, one in enumerate(join.hot):
         types = ["int" if isinstance(value, int) else "text" for value in one.values]
-        wanted = [left.type for left, _ in equal]
-        if types != wanted:
+        needed = [left.type for left, _ in equal]
+        if types != needed:
             raise ProblemError(
-                f"{where}: [{row}].values: {one.values}; expected {', '.join(wanted)}: a value of "
+                f"{where}: [{row}].values: {one.values}; expected {', '.join(needed)}: a value of "
                 "each column that `on` says is equal"
             )
         if tuple(one.values) in seen:
@@ -422,7 +422,7 @@ def _check_hot(join: Join, equal: Sequence[tuple[Column, Column]], where: str) -
 
 
 def _check_streams(streams: Sequence[Stream], sources: Mapping[str, object], where: str) -> None:
-    """Refuse streams that are there twice, or that no source has.
+    """Refuse streams that are listed twice, or that no source has.
 
     Raises:
         ProblemError: naming the stream.

@@ -38,7 +38,7 @@ ANY_PARTS = 2**30
 
 @dataclass(frozen=True, eq=False)
 class QueryGraph:
-    """Queries as physical operators, and what placing has to know of them.
+    """Queries as physical operators, with what placement needs to know.
 
     Attributes:
         graph: sources, filters, projections, aggregates, joins and a sink per query.
@@ -47,8 +47,8 @@ class QueryGraph:
         parts: (o,) how many shares an operator can be cut into by the values of columns: groups of
             an aggregate, keys of a join.
         combines: (o,) whether an operator can be computed of partial results.
-        joins: what each join is in its query, by its number.
-        rewriting: what `expand` was told: ``push_filters`` and ``split_aggregates``.
+        joins: the query's operator of each join, by its number.
+        rewriting: options of `expand`: ``push_filters`` and ``split_aggregates``.
     """
 
     graph: OperatorGraph
@@ -174,7 +174,7 @@ def pushed(query: Query) -> list[_Step]:
         if way is None:
             continue
         below, side = way
-        # What read the filter reads what stood before it.
+        # The filter's consumers now read its former input.
         before = steps[one.id].inputs[0]
         steps[before].absorbs.append(one.id)
         steps[before].absorbs.extend(steps[one.id].absorbs)
@@ -188,7 +188,7 @@ def pushed(query: Query) -> list[_Step]:
 
 
 def _way_up(moved: Filter, steps: dict[str, _Step]) -> tuple[str, int] | None:
-    """The operator a filter can run right before, and at which of its inputs; None to stay."""
+    """The operator before which a filter can run, and which of its inputs; None to stay."""
     place = None
     below = moved.id
     while True:
@@ -223,7 +223,7 @@ class _Flow:
         nominal: tuples/s if no filter had been moved up.
         key: key of the sources it comes from, if they have one in common.
         label: names of those sources.
-        pending: filters moved up, with their selectivity, whose old place comes further down.
+        pending: filters moved up, with their selectivity, whose old place is further downstream.
     """
 
     operator: int
@@ -350,7 +350,7 @@ class _Expansion:
                 f"{place}: match of {operator.id!r}: no {step.inputs[0]!r} has the key of a "
                 f"{step.inputs[1]!r}; nothing is joined"
             )
-        found = []
+        joined = []
         for one, other in pairs:
             nominal = operator.selectivity * min(one.nominal, other.nominal)
             pending = one.pending + other.pending
@@ -365,8 +365,8 @@ class _Expansion:
             )
             self.joins[number] = operator
             key = one.key if one.key == other.key else ""
-            found.append(_Flow(number, rate, nominal, key, label, pending))
-        return found
+            joined.append(_Flow(number, rate, nominal, key, label, pending))
+        return joined
 
     def _aggregate(
         self, query: int, name: str, operator: Aggregate, flows: list[_Flow], place: str
@@ -447,7 +447,7 @@ def expand(
         split_aggregates: whether decomposable aggregates get partial ones behind their inputs.
 
     Raises:
-        ProblemError: for names that mean nothing, keys that are missing, or a join of nothing.
+        ProblemError: for unknown names, missing keys, or a join without pairs.
     """
     check_queries(problem, problem.name)
     expansion = _Expansion(problem, split_aggregates)

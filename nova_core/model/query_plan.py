@@ -168,9 +168,9 @@ def instance_weights(graph: QueryGraph, links: Links, objective: str) -> Floats:
     weight = link_weights(graph, objective)
     outer = links.logical >= 0
     row = links.logical[outer]
-    carried = np.bincount(row, links.rate[outer], len(weight))[row]
+    sent = np.bincount(row, links.rate[outer], len(weight))[row]
     weights = np.ones(len(links.rate))
-    share = np.divide(links.rate[outer], carried, out=np.ones(len(row)), where=carried > 0)
+    share = np.divide(links.rate[outer], sent, out=np.ones(len(row)), where=sent > 0)
     weights[outer] = weight[row] * share
     return weights
 
@@ -309,7 +309,7 @@ class QueryPlan(Plan):
             latency: (n, n) measured ms; None takes coordinates.
         """
         arrival = [0.0] * len(self.instances)
-        found = np.zeros(len(self.problem.queries))
+        longest = np.zeros(len(self.problem.queries))
         operators, targets = self.graph.graph.operators, self.graph.links[1].tolist()
         for begin, end, ms, logical in self._along(latency):
             arrive = ms + (arrival[begin] if begin >= 0 else 0.0)
@@ -317,8 +317,8 @@ class QueryPlan(Plan):
                 arrival[end] = max(arrival[end], arrive)
             else:
                 query = operators[targets[logical]].query
-                found[query] = max(found[query], arrive)
-        return found
+                longest[query] = max(longest[query], arrive)
+        return longest
 
     @cached_property
     def path_latency(self) -> Floats:

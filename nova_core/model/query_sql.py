@@ -88,8 +88,8 @@ def _window(source: Text) -> tuple[_Window | None, str]:
         re.IGNORECASE,
     )
     if match is None:
-        said = "expected WINDOW TUMBLE(1 s) or WINDOW HOP(2 s, 500 ms) at the end"
-        raise source.error(said, begin)
+        message = "expected WINDOW TUMBLE(1 s) or WINDOW HOP(2 s, 500 ms) at the end"
+        raise source.error(message, begin)
     parts = match.groups()
     lengths = [
         float(parts[i]) * _UNITS[parts[i + 1].lower()] for i in (0, 2, 4) if parts[i] is not None
@@ -195,8 +195,8 @@ class _Statement:
         for number, join in enumerate(self.select.args.get("joins") or [], 1):
             for part in ("method", "side", "using", "hint", "global", "match_condition", "pivots"):
                 if join.args.get(part):
-                    said = str(join.args.get(part)).upper() if part != "using" else "USING"
-                    raise self._refuse(f"{said} JOIN is not in the language", join)
+                    kind = str(join.args.get(part)).upper() if part != "using" else "USING"
+                    raise self._refuse(f"{kind} JOIN is not in the language", join)
             if str(join.args.get("kind") or "INNER").upper() != "INNER":
                 raise self._refuse(f"{join.args['kind']} JOIN is not in the language", join)
             other = self._stream(join.this)
@@ -364,6 +364,6 @@ def _result(name: str, node: exp.Expr) -> exp.Expr:
     """A column of the aggregate in place of a node."""
     from sqlglot import exp
 
-    made = exp.column(name, table=AGGREGATE, quoted=True)
-    made.this.meta.update(node.meta)
-    return made
+    column = exp.column(name, table=AGGREGATE, quoted=True)
+    column.this.meta.update(node.meta)
+    return column

@@ -1,4 +1,4 @@
-"""What joins ask of their hosts besides capacity: memory and tags such as ``gpu`` (paper, 3.6)."""
+"""Requirements of joins on their hosts besides capacity: memory and tags (paper, 3.6)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Requirements:
 
     Attributes:
         texts: one per requirement, for people: ``tag gpu and 1e+09 bytes of memory``.
-        of_join: (q,) requirement of each logical join; -1 for one that asks for nothing.
+        of_join: (q,) requirement of each logical join; -1 for none.
         met: (r, n) whether each node meets each requirement. What is not known is not met.
     """
 

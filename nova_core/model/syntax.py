@@ -71,7 +71,7 @@ class _Loader(_SafeLoader):
             if key_node.tag == "tag:yaml.org,2002:merge":
                 continue
             if key_node.tag == "tag:yaml.org,2002:bool":
-                # To YAML, `on` is a truth; here it is the field of a join.
+                # YAML reads `on` as true; here it is a field of joins.
                 key_node.tag = "tag:yaml.org,2002:str"
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, Hashable):
@@ -84,11 +84,11 @@ class _Loader(_SafeLoader):
 
 
 def _require_modest(text: str) -> None:
-    """Refuse YAML that would take all memory, or the stack, before anything is made of it.
+    """Refuse YAML that would exhaust memory or the stack, before it is loaded.
 
     Raises:
-        YAMLError: for a document that aliases make much larger than it is written, and for an alias
-            of what it is a part of.
+        YAMLError: for a document that aliases expand too much, and for an alias of a node that
+            contains it.
         RecursionError: for one that is nested too deeply.
     """
     aliases = "*" in text and "&" in text
@@ -211,7 +211,7 @@ def parse_bytes(content: bytes, path: Path, error: type[NovaError]) -> Any:
     except ValueError as cause:
         raise error(f"{path}: {_one_line(cause)}") from None
     except (AttributeError, IndexError, KeyError, TypeError) as cause:
-        # PyYAML makes values of text with such tags as it comes.
+        # PyYAML converts tagged text without checking it first.
         raise error(f"{path}: no YAML: a value is not what its tag says: {cause}") from None
 
 
@@ -286,7 +286,7 @@ def _named(value: Any) -> str:
 
 
 def _steps(path: str) -> list[str | int]:
-    """``$.nodes[3].rate`` as its steps; a mapping's key msgspec does not tell ends them."""
+    """Steps of ``$.nodes[3].rate``, up to a mapping's key, which msgspec does not report."""
     steps: list[str | int] = []
     for name, index in re.findall(r"\.([^.\[\]]+)|\[([0-9]+|\.\.\.)\]", path):
         if index == "...":
@@ -300,14 +300,14 @@ def _item(value: Any, step: str | int) -> Any:
 
 
 def _explain(message: str, raw: Any, kind: type[Any]) -> str:
-    """What msgspec said, with the value that was found and what would do."""
+    """The message of msgspec, with the rejected value and what is accepted."""
     text, _, path = message.partition(" - at ")
     steps = _steps(path.strip("`"))
     place = "".join(f"[{s}]" if isinstance(s, int) else f".{s}" for s in steps).lstrip(".")
     value, types = raw, [inspect.type_info(kind)]
     for step in steps:
         value = _item(value, step)
-        types = [found for each in types for found in _inside(each, step)]
+        types = [inner for each in types for inner in _inside(each, step)]
     prefix = f"{place}: " if place else ""
     if unknown := re.match(r"Object contains unknown field `(.*)`", text):
         fields = sorted({n for each in types for n in _field_names(each)})
@@ -316,8 +316,8 @@ def _explain(message: str, raw: Any, kind: type[Any]) -> str:
         name = f" of {value['id']!r}" if isinstance(value, dict) and "id" in value else ""
         return f"{prefix}field {missing[1]!r}{name} is missing"
     accepted = text.removeprefix("Expected ").partition(", got")[0]
-    for found, named in _TYPES.items():
-        accepted = accepted.replace(found, named)
+    for original, named in _TYPES.items():
+        accepted = accepted.replace(original, named)
     if words := [w for each in types for w in _words(each)]:
         numbers = "a number or " if any(_is_number(each) for each in types) else ""
         accepted = numbers + "one of " + ", ".join(words)
@@ -339,14 +339,14 @@ def suggestion(name: str, accepted: Sequence[str]) -> str:
 
 
 def unknown(what: str, name: str, accepted: Iterable[str]) -> str:
-    """That a name is not known, with the nearest one where there are not too many to search."""
+    """Error text for an unknown name, with the nearest one unless there are too many to search."""
     names = sorted(accepted)
     hint = suggestion(name, names) if len(names) <= _MOST_SUGGESTIONS else f"{len(names)} are known"
     return f"unknown {what} {name!r}; {hint}"
 
 
 def alternatives(kind: inspect.Type) -> Iterator[inspect.Type]:
-    """The types that a value may have, without what is said of them."""
+    """The types that a value may have, without their metadata."""
     if isinstance(kind, inspect.UnionType):
         for each in kind.types:
             yield from alternatives(each)

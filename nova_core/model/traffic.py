@@ -1,4 +1,4 @@
-"""Who sends how much to whom under a plan."""
+"""Traffic between nodes under a plan."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from nova_core.model.queries import check_queries
 UNUSABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 # Columns that documents may leave out, and problems in memory may not.
 _ALWAYS = ("worker", "output_rate")
-# Of host names in use: underscores are, though no standard has them.
+# Host names in use have underscores, although no standard allows them.
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?")
 SINK_SLACK = 1e-9
 
@@ -75,7 +75,7 @@ class _Check:
             self.fail(table, f"{place}: {count} rows are needed, not {values.shape}")
 
     def rows(self, table: str, row_type: type[Struct], columns: Mapping[str, Column]) -> None:
-        """The columns of a table have the types and values that rows of a document may have.
+        """Check that a table's columns have types and values that a document's rows may have.
 
         Args:
             table: its name.
@@ -140,7 +140,7 @@ class _Check:
         expected: str,
         columns: Mapping[str, Any],
     ) -> None:
-        """All rows are good, or the first bad one is named, with its id if the table has any."""
+        """Refuse the first bad row, naming it with its id if the table has any."""
         if good.all():
             return
         row = int(np.argmin(good))
@@ -148,7 +148,7 @@ class _Check:
         self.fail(table, f"{table}[{row}].{column}{name}: {values[row]} is not {expected}")
 
     def names(self, table: str, names: Strings, column: str, *, unique: bool, filled: bool) -> None:
-        """Names are usable text."""
+        """Check that names are usable text."""
         values = names.tolist()
         if UNUSABLE.search(" ".join(values)) or (filled and "" in values):
             row, bad = next(
@@ -318,7 +318,7 @@ def _matrix(problem: Problem, check: _Check) -> None:
 def _distinct_ends(
     problem: Problem, check: _Check, table: str, rows: Links | PairLatencies
 ) -> None:
-    """No row leads from a node to itself, and no two of them connect the same nodes."""
+    """Refuse rows from a node to itself, and two rows that connect the same nodes."""
     ids, source, target = problem.nodes.ids, rows.source, rows.target
     if (source == target).any():
         row = int(np.argmax(source == target))

@@ -1,4 +1,4 @@
-"""Whether a plan does what it must: every constraint checked on the plan alone.
+"""Checks of every constraint of a plan, from the plan alone.
 
 `verify` trusts nothing the strategy claims; it recomputes every sum from the plan's columns.
 """
@@ -51,8 +51,8 @@ class Violation:
     Attributes:
         constraint: its name in `CONSTRAINTS`.
         where: id of the node, name of the pair, ``source->target`` of the link or the column.
-        amount: what was found, in the constraint's unit (tuples/s, or a count).
-        limit: what would have been right.
+        amount: the plan's value, in the constraint's unit (tuples/s, or a count).
+        limit: the value that the constraint allows.
         text: the same as one line for a person.
         accepted: whether the strategy breaks this constraint on purpose and the plan says so.
     """
@@ -405,8 +405,8 @@ def _requirement(plan: Plan) -> _Finding:
 
 def _minimum_capacity(plan: Plan) -> _Finding:
     nodes, minimum = plan.problem.nodes, _parameter(plan, "c_min") or 0.0
-    # In which order a node was chosen, a plan does not say. If any order is right, that is in which
-    # the greatest instance comes last: so much was available when a node was chosen at the latest.
+    # A plan does not record in which order its instances were placed. C_min holds in some order
+    # only if it holds when the greatest instance on each node comes last.
     greatest = np.zeros(len(nodes))
     np.maximum.at(greatest, plan.instances.node, plan.required_capacity)
     available = nodes.capacity - plan.load + greatest

@@ -1,8 +1,9 @@
 """Phase III: from virtual positions to nodes, by the kernels over a capacity-augmented k-d tree.
 
-The order of things: every join whole, largest first, on the cheapest near node with room; then,
-when refinement is on, relocate, swap and eject until that stops paying; then cuts, first of what
-fits nowhere whole, then of joins that get cheaper in pieces; then the same search over the pieces.
+First every join is placed whole, largest first, on the cheapest near node with room. With
+refinement, joins are then relocated, swapped and ejected until that stops paying. Cuts follow,
+first of joins that fit nowhere whole, then of joins that get cheaper in pieces. The same search
+then runs over the pieces.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from nova_core.placement.partitioning import partition_count
 
 @dataclass(frozen=True)
 class Assignment:
-    """What Phase III decided.
+    """The result of Phase III.
 
     Attributes:
         partitions: how inputs are cut.
-        instances: what runs where.
-        cuts: joins that run in more than one instance.
+        instances: which instances run where.
+        cuts: number of joins that run in more than one instance.
     """
 
     partitions: Partitions
@@ -73,7 +74,7 @@ class Assigner:
         """Set up the state.
 
         Args:
-            problem: what is placed.
+            problem: to place.
             anchors: (p, 3, d) coordinates of each pair's sources and sink, ms.
             points: (p, d) virtual positions, ms.
             weights: (p, 3) objective weights of each pair's legs.
@@ -82,7 +83,7 @@ class Assigner:
             c_min: C_min, tuples/s (Eq. 3).
             bandwidth: t_b, tuples/s; ``inf`` for none (Eq. 4).
             on_full: ``expand`` to refuse what cannot fit, ``spread`` to overload.
-            refine: whether refinement follows, for which memory is laid out.
+            refine: whether refinement follows; it decides the memory layout.
 
         Raises:
             InfeasibleError: when no node may host, or the joins need more than all nodes have.
@@ -160,12 +161,12 @@ class Assigner:
         return np.asarray(slot == len(self.tree.node))
 
     def assign_whole(self, nearby: int, seed: list[int] | None, exact: float = 1.0) -> None:
-        """Place every join whole, the largest first; the rest is unplaced.
+        """Place every join whole, the largest first; joins without room stay unplaced.
 
         Args:
             nearby: slots compared for each join.
-            seed: shakes the order, so that another start may end better; None keeps it.
-            exact: how exactly those are the nearest, as in `Search`.
+            seed: of a random perturbation of the order; None keeps the order.
+            exact: how exact the search for the nearest is, as in `Search`.
         """
         priority = self.problem.required_capacity
         if seed is not None:
@@ -178,14 +179,14 @@ class Assigner:
         assign.assign_whole(self.tree, self.links, self.pairs, self.items, order, nearby, exact)
 
     def free(self) -> Floats:
-        """(n,) capacity left on every node, tuples/s; 0 on those that are no workers."""
+        """(n,) capacity left on every node, tuples/s; 0 on nodes that are not workers."""
         nodes = self.problem.nodes
         free = np.where(nodes.worker, nodes.capacity, 0.0)
         free[self.tree.node] = self.items.free[:-1]
         return free
 
     def score(self) -> tuple[float, float]:
-        """What found no room, tuples/s, and the objective of the rest; less is better."""
+        """Unplaced capacity, tuples/s, and the objective of placed items; less is better."""
         placed = ~self.unplaced
         return self.missing(), float(self.items.cost[: len(placed)][placed].sum())
 
@@ -222,8 +223,8 @@ class Assigner:
     def cut_where_cheaper(self, gain: float) -> None:
         """Cut joins that cost at least the share ``gain`` less in pieces, the worst placed first.
 
-        Looking for cuts costs more than anything else here, so at scale only the joins that lose
-        most against their virtual positions are tried.
+        The search for cuts is the most expensive step, so at scale only the joins that lose most
+        against their virtual positions are tried.
         """
         items, pairs, count = self.items, self.pairs, int(self.items.used[0])
         pair = items.pair[:count]
@@ -244,7 +245,7 @@ class Assigner:
         )
 
     def spread(self, k: int | None) -> int:
-        """Overload the k nearest nodes evenly with what is still unplaced; how many pieces."""
+        """Overload the k nearest nodes evenly with unplaced items; returns how many pieces."""
         nearby = k or tuning.SPREAD_NEARBY
         while self.items.used[0] + nearby * self.unplaced.sum() > len(self.items.size):
             self.grow()
@@ -280,7 +281,7 @@ class Assigner:
             keep,
         )
         pair, slot, bounds = self.order[pair[keep]], slot[keep], bounds[keep]
-        # A merged rectangle may begin elsewhere than where its first piece did.
+        # A merged rectangle may begin elsewhere than its first piece.
         order = np.lexsort((bounds[:, 2], bounds[:, 0], pair))
         pair, slot, bounds = pair[order], slot[order], bounds[order]
         is_cut = np.bincount(pair, minlength=pairs) > 1
@@ -316,7 +317,7 @@ def host_nodes(problem: Problem, c_min: float) -> Bools:
 
 
 def _of_one_type(values: Floats) -> Floats:
-    """Contiguous and writable: kernels would be compiled again for read-only arrays, as Arrow's."""
+    """A contiguous, writable array; kernels would compile again for read-only ones, as Arrow's."""
     return np.require(values, np.float64, ("C", "W"))
 
 
@@ -329,7 +330,7 @@ def _pair_rates(problem: Problem) -> Floats:
 
 
 def _access(problem: Problem) -> Floats | None:
-    """(n, 2) what every leg to a node adds to its distance, and its height alone, ms; or None."""
+    """(n, 2) access cost that a leg to a node adds, and the node's height alone, ms; or None."""
     height, penalty = problem.nodes.height, problem.nodes.penalty
     if height is None and penalty is None:
         return None
@@ -338,18 +339,18 @@ def _access(problem: Problem) -> Floats | None:
 
 
 def _requirements(problem: Problem, hosts: Bools) -> tuple[Bools, Ints, Bools | None]:
-    """What joins require of their hosts.
+    """Requirements of joins on their hosts.
 
-    A node that meets no join's requirement is no host. What all other hosts meet needs no second
-    look, so a single requirement costs nothing.
+    A node that meets no join's requirement is not a host. A requirement that all remaining hosts
+    meet is dropped, so a single requirement costs nothing.
 
     Args:
-        problem: what is placed.
-        hosts: (n,) nodes that may host whatever is required.
+        problem: to place.
+        hosts: (n,) nodes that may host, regardless of requirements.
 
     Returns:
         (n,) hosts of any join; (p,) requirement of each pair, counted from 1, 0 for none, or (0,)
-        if none has any left; and (r, n) which nodes meet each.
+        if no requirement is left; and (r, n) which nodes meet each requirement.
 
     Raises:
         InfeasibleError: when no host meets a requirement.
@@ -374,7 +375,7 @@ def _requirements(problem: Problem, hosts: Bools) -> tuple[Bools, Ints, Bools | 
     if len(distinct) > MOST_REQUIREMENTS:
         raise ProblemError(
             f"{problem.name}: joins have {len(distinct)} different requirements; at most "
-            f"{MOST_REQUIREMENTS} can be told apart"
+            f"{MOST_REQUIREMENTS} are supported"
         )
     if not len(distinct):
         return some, nothing, None
@@ -435,10 +436,10 @@ def _partitions(rate: Floats, maximum: Floats, grid: Ints, is_cut: Bools) -> Par
 
 
 def _memory_order(problem: Problem, points: Floats, refine: bool) -> Ints:
-    """Order of joins in memory: neighbours are used together, as near joins or one after another.
+    """Order of joins in memory, so that joins used together are neighbours.
 
     Args:
-        problem: what is placed.
+        problem: to place.
         points: (p, d) virtual positions, ms.
         refine: whether refinement follows the first pass.
     """

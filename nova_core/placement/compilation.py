@@ -1,4 +1,4 @@
-"""Tell people when numba compiles kernels, so that a first run does not seem to hang."""
+"""A status line while numba compiles kernels, so that a first run does not seem to hang."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ class _Announcer:
 
 @contextmanager
 def announce_compilation(console: Console, patience: float = PATIENCE) -> Iterator[None]:
-    """Say on ``console`` which kernel numba compiles, if compiling takes longer than a moment.
+    """Show on ``console`` which kernel numba compiles, if that takes longer than ``patience``.
 
     Args:
-        console: where to say it, e.g. a rich console on stderr. A terminal gets a status line
-            that goes away; anything else gets one line.
-        patience: how long to stay silent, in seconds from the first compilation.
+        console: output, e.g. a rich console on stderr. A terminal gets a temporary status line;
+            any other output gets one line.
+        patience: seconds from the first compilation to the status line.
     """
     from numba.core import event
 

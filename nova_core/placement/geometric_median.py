@@ -15,7 +15,7 @@ def geometric_median(anchors: Floats, weights: Floats) -> Floats:
         weights: (p, 3) non-negative, at least one positive per row.
 
     Returns:
-        (p, d) optimal points; where many are optimal, one of them.
+        (p, d) optimal points, one per row even where several are optimal.
     """
     from nova_core.placement.kernels.median import fermat_points
 

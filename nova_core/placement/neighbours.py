@@ -1,8 +1,8 @@
 """The paper's candidate selection: k nearest nodes by a k-d tree or Annoy (section 3.4).
 
-Kept to compare with: it looks at k nodes and hopes. Replicas go to the nearest candidates with
-room; a join that fits on none of them whole is cut over several of them. Near is meant by
-coordinates alone: heights only count when costs are compared.
+For comparison only: the search is limited to k nodes. Replicas go to the nearest candidates with
+room; a join that fits on none of them whole is cut over several of them. Distance is by coordinates
+alone: heights only count when costs are compared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nova_core.placement.assignment import Assigner
 from nova_core.placement.kernels.fill import fill
 from nova_core.placement.kernels.items import leave_unplaced
 
-# Slots, nearest first, of a virtual position and k.
+# From a virtual position and k to the nearest slots, nearest first.
 Query = Callable[[Floats, int], Ints]
 ANNOY_TREES = 10
 
@@ -27,10 +27,10 @@ def assign_nearest(state: Assigner, index: str, k: int | None, on_full: str, see
     """Place every join on its k nearest candidates, in the order of the join matrix.
 
     Args:
-        state: the start of Phase III; what finds no room is unplaced afterwards.
+        state: the start of Phase III; joins without room are unplaced afterwards.
         index: ``kdtree`` or ``annoy``.
-        k: candidates per join; None takes the ratio of its required capacity to the median capacity
-            of all candidates, and at least 2.
+        k: candidates per join; None: ratio of its required capacity to the median capacity of all
+            candidates, at least 2.
         on_full: ``expand`` doubles k until the join fits or every node was tried.
         seed: of Annoy's random trees.
 
@@ -42,32 +42,32 @@ def assign_nearest(state: Assigner, index: str, k: int | None, on_full: str, see
     count = len(state.tree.node)
     median = max(float(np.median(state.capacity)), 1e-12)
     for item in np.argsort(state.order):
-        asked = min(k or max(2, math.ceil(state.items.size[item] / median)), count)
+        requested = min(k or max(2, math.ceil(state.items.size[item] / median)), count)
         while True:
-            slots = _available(query, item, asked, state)
+            slots = _available(query, item, requested, state)
             while state.items.used[0] + len(slots) + 1 > len(state.items.size):
                 state.grow()
             placed = fill(state.tree, state.links, pairs, state.items, item, slots)
-            if placed or len(slots) < asked or asked == count or on_full == "spread":
+            if placed or len(slots) < requested or requested == count or on_full == "spread":
                 break
-            asked = min(2 * asked, count)
+            requested = min(2 * requested, count)
         if not placed:
             leave_unplaced(state.tree, state.links, pairs, state.items, item)
 
 
 def _available(query: Query, pair: int, k: int, state: Assigner) -> Ints:
     """The k nearest slots that meet the requirement and have capacity, and C_min of it (Eq. 3)."""
-    count, asked, pairs = len(state.tree.node), k, state.pairs
+    count, requested, pairs = len(state.tree.node), k, state.pairs
     while True:
-        slots = query(pairs.point[pair], asked)
+        slots = query(pairs.point[pair], requested)
         free = state.items.free[slots]
         good = (free > 0) & (free >= pairs.minimum)
         if len(pairs.needs) and pairs.needs[pair]:
             good &= state.tree.offer[slots] >> (pairs.needs[pair] - 1) & 1 == 1
         slots = slots[good]
-        if len(slots) >= k or asked == count:
+        if len(slots) >= k or requested == count:
             return slots[:k]
-        asked = min(2 * asked, count)
+        requested = min(2 * requested, count)
 
 
 def _kdtree(state: Assigner) -> Query:

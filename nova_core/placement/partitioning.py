@@ -6,9 +6,9 @@ import numpy as np
 
 from nova_core.model.problem import Floats, Ints
 
-# How coarsely inputs may be cut, as in the paper.
+# The paper's sigma: how coarsely inputs may be cut.
 DEFAULT_SIGMA = 0.4
-# A rate that is a whole multiple of p_max up to rounding must not gain a sliver of a partition.
+# A rate that is a multiple of p_max up to rounding must not get a sliver of a partition.
 _ROUNDING = 1e-9
 
 
@@ -20,7 +20,7 @@ def maximum_partition_rate(
     Args:
         left_rate: dr(s), tuples/s.
         right_rate: dr(t), tuples/s.
-        sigma: None derives it from t_b (Eq. 8), or takes the paper's where there is none.
+        sigma: None derives it from t_b (Eq. 8); without t_b, the paper's value.
         bandwidth: t_b, tuples/s; None for no limit.
     """
     factor: Floats | float = DEFAULT_SIGMA if sigma is None else sigma

@@ -49,7 +49,7 @@ def save_figure(draw: Callable[[], Figure], path: str | Path, dpi: int = 150) ->
     """Draw and write a figure; the same figure gives the same bytes.
 
     Args:
-        draw: makes the figure, once it is known that it can be written.
+        draw: creates the figure; called after the suffix is checked.
         path: a ``.png`` or ``.svg`` file; written completely or not at all.
         dpi: resolution of a PNG, and of what is rasterised in an SVG.
 

@@ -1,4 +1,4 @@
-"""Plots of few nodes: every node by name, every flow, who uses which share of a node."""
+"""Plots of few nodes: every node by name, every flow, and the load of each pair on a node."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _amount(capacity: float) -> str:
 
 
 def _draw_plan(axes: Axes, plan: Plan, space: Space, reference: float) -> Floats:
-    """Flows, virtual positions and replicas; the points that labels keep clear of."""
+    """Draw flows, virtual positions and replicas; returns points that labels must avoid."""
     from matplotlib.lines import Line2D
 
     problem, i = plan.problem, plan.instances
@@ -211,11 +211,11 @@ def _label(axes: Axes, xy: Floats, names: Sequence[str], radius: Floats, occupie
     """Name points, each on the side where least is in the way.
 
     Args:
-        axes: where.
+        axes: to draw on.
         xy: (k, 2) points.
         names: their labels.
         radius: (k,) of the marks there, points.
-        occupied: (m, 2) points labels had better not cover.
+        occupied: (m, 2) points that labels should not cover.
     """
     from matplotlib.patheffects import withStroke
 

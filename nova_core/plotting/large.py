@@ -61,7 +61,7 @@ def draw_large(axes: Axes, problem: Problem, plan: Plan | None, space: Space, se
 
 
 def _draw_density(axes: Axes, plan: Plan | None, xy: Floats) -> None:
-    """Cells: how many nodes are there, or of a plan, how many of them run replicas."""
+    """Cells: how many nodes are in each, or with a plan, the share that runs replicas."""
     from matplotlib.colors import LinearSegmentedColormap
 
     style: dict[str, Any] = {"gridsize": 80, "linewidths": 0, "zorder": 1, "rasterized": True}
@@ -115,7 +115,7 @@ def _draw_flows(axes: Axes, plan: Plan, space: Space, seed: int) -> None:
 def _draw_many_hosts(axes: Axes, plan: Plan, space: Space) -> None:
     hosts = np.unique(plan.instances.node)
     over = plan.load[hosts] > plan.problem.nodes.capacity[hosts] * (1 + 1e-9)
-    # Among very many nodes the cells tell where replicas run.
+    # With very many nodes, the cells show where replicas run.
     kinds = [(over, VERMILLION, "D", "overloaded")]
     if len(plan.problem.nodes) <= SCATTERED:
         kinds.append((~over, GREEN, "o", "runs replicas"))

@@ -1,4 +1,4 @@
-"""What all plots share: the plane, colours, sizes and marks."""
+"""Shared parts of plots: the plane, colours, sizes and marks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Space:
     """The cost space as a plane.
 
     Attributes:
-        centre: (d,) what is taken from a position first.
+        centre: (d,) position of the plane's origin.
         axes: (d, 2) the plane's directions.
         node: (n, 2) the nodes in it, ms.
         labels: of both axes.
@@ -46,7 +46,7 @@ class Space:
 
     @classmethod
     def of(cls, problem: Problem) -> Space:
-        """Two dimensions as they are; of more, the two in which nodes spread most."""
+        """Up to two dimensions unchanged; of more, the two in which nodes spread most."""
         position = problem.nodes.position
         dimensions = position.shape[1]
         centre, labels = np.zeros(dimensions), ("x, ms", "y, ms")
@@ -92,14 +92,14 @@ def reference_of(capacity: Floats) -> float:
 
 
 def plain(text: str) -> str:
-    """Text as it is: not as a formula, not hidden in a legend, only what a font can show."""
+    """Text for a plot: not read as a formula, not hidden in a legend, valid Unicode."""
     # Names of files need not be UTF-8.
     text = text.encode("utf-8", "replace").decode()
     return text.lstrip("_").replace("$", r"\$")
 
 
 def bare(axes: Axes) -> None:
-    """Leave of an axes' frame a pale grid, behind all marks."""
+    """Replace an axes' frame by a pale grid behind all marks."""
     axes.set_axisbelow(True)
     axes.grid(color=PALE, linewidth=0.5)
     axes.tick_params(colors=GREY, labelsize=8, length=0)

@@ -35,12 +35,12 @@ FEW_BODIES = 300
 BODIES_AFFORDED = 400
 MOST_STARTS = 16
 MOST_SWEEPS = 8
-# Sweeps go on while they save this share of the cost.
+# Sweeps continue while they save at least this share of the cost.
 WORTHWHILE = 1e-3
 _MOST_PASSES = 50
 # Ranges of fewer keys have too different shares.
 KEYS_PER_RANGE = 50
-# Of placements that are equally good, the one that carries less: as much of a weight as this.
+# Weight of traffic, as a share of the mean link weight, that breaks ties between placements.
 _TIE = 1e-8
 
 
@@ -49,7 +49,7 @@ def place_queries(problem: Problem, parameters: NovaParameters) -> QueryPlan:
 
     Args:
         problem: with the queries.
-        parameters: those of joins of pairs' own indexes are not known here.
+        parameters: without those of the indexes for joins of pairs.
 
     Raises:
         ProblemError: for queries that do not fit the problem, and for such a parameter.
@@ -111,7 +111,7 @@ class _Attempt:
             graph, nodes.position, link_weights(graph, p.objective)
         ).point
         count = len(nodes)
-        # A node that is chosen has C_min free, whatever is asked of it.
+        # A chosen node must have C_min free, however small the operator is.
         self.hosts: Bools = nodes.worker & (nodes.capacity >= p.c_min) & (nodes.capacity > 0)
         if not self.hosts.any():
             raise InfeasibleError(f"{problem.name}: no node may run operators", 1.0)
@@ -179,7 +179,7 @@ class _Attempt:
         return saved
 
     def _bodies(self) -> Bodies:
-        """Columns of the kernel: instances as trees, with what other links they have."""
+        """Columns of the kernel: instances as trees, with their other links."""
         from scipy.sparse import coo_array
         from scipy.sparse.csgraph import connected_components
 
@@ -302,7 +302,7 @@ class _Attempt:
         set_free(self._tree, self._space.slot[node], self._room(node) - required)
 
     def _nowhere(self, operator: int, required: float) -> int:
-        """Where a piece goes that fits nowhere: of the nearest nodes, the one with most left."""
+        """The node for a piece that fits nowhere: of the nearest nodes, the one with most left."""
         self.missing += required
         self._breaks = True
         hosts = np.flatnonzero(self.hosts)
@@ -313,7 +313,7 @@ class _Attempt:
         return node
 
     def _cut_join(self, operator: int, limit: float) -> None:
-        """By key where there are keys enough, which sends less; else as a grid."""
+        """Cut by key where there are enough keys, which sends less; else as a grid."""
         if not self._cut_by_key(operator, limit):
             self._cut_grid(operator, limit)
 
@@ -332,7 +332,7 @@ class _Attempt:
             return False
         self._cuts[operator] = [rates, np.array([right])]
         self._by_key.append(operator)
-        # Where there is too little room for what frequent keys need, tuples alone count.
+        # Where room is short for the needs of frequent keys, only tuples count.
         before = self.missing, self._breaks
         for required in (key_ranges.required(join, left, right, rates), tuples):
             runs = self._runs(operator, len(rates), required, limit)
@@ -383,7 +383,7 @@ class _Attempt:
             self.instances.append(_Instance(operator, node, (begin, end)))
 
     def _runs_of(self, operator: int, rates: Floats, limit: float) -> list[tuple[int, int, int]]:
-        """Runs of partitions that need what they carry, tuples/s."""
+        """Runs of partitions whose requirement is their rate, tuples/s."""
         reached = np.concatenate(([0.0], np.cumsum(rates))).tolist()
         return self._runs(operator, len(rates), lambda a, b: reached[b] - reached[a], limit)
 

@@ -1,8 +1,8 @@
 """Phase II of operator graphs: all operators of a query relax together in the cost space.
 
 Links are springs whose pull is their weight however long they are (paper, section 3.6, after Rizou
-et al. 2010): the least sum of weight times distance, which is convex, found to a relative gap that
-is told. An operator alone between three ends has the closed form of a two-way join.
+et al. 2010): the least sum of weight times distance, which is convex, to a relative gap that is
+reported. An operator alone between three ends has the closed form of a two-way join.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def virtual_positions(graph: QueryGraph, position: Floats, weight: Floats) -> Vi
             place,
         )
         gap = float(gaps.max())
-    while True:  # bound to what is bound itself
+    while True:  # follow chains of bound operators
         further = bound[bound]
         if np.array_equal(further, bound):
             break

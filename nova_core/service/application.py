@@ -1,4 +1,4 @@
-"""The web application: who may ask, what is answered, and refusals in one line."""
+"""The web application: access control, answers, and refusals in one line."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def application(store: Store, hosts: frozenset[str] | None = None) -> Starlette:
 
     Args:
         store: what it serves.
-        hosts: names clients may call the service by; None for any. A page in a browser that had its
-            own name resolved to this machine would call it by that.
+        hosts: names clients may call the service by; None for any. A web page whose own name
+            resolves to this machine (DNS rebinding) would use another one.
     """
     token = store.settings.token
 
@@ -81,7 +81,7 @@ class Gate:
         self._token = None if token is None else f"Bearer {token}".encode()
         self._hosts = hosts
         self._metrics = metrics
-        # Finding them by label takes longer than counting.
+        # A lookup by label takes longer than counting.
         self._counters: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

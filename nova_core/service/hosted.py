@@ -23,14 +23,14 @@ from nova_core.service.metrics import Metrics
 
 T = TypeVar("T")
 
-# Journal entries after which the state is written anew, and deltas after which a file of them ends.
+# Journal entries between checkpoints of the state, and deltas per file.
 CHECKPOINT = 100_000
-# Files of deltas kept besides the one that is written.
+# Files of deltas kept besides the current one.
 OLD_SEGMENTS = 2
 # An event that may move more joins is followed in a thread, so that other clients need not wait
 # for it; a thread costs as much as moving some.
 MANY_JOINS = 30
-# Seconds after which a stream that has nothing to tell says so, to find out who has left.
+# Seconds after which an idle stream sends a heartbeat, which detects clients that have left.
 HEARTBEAT = 15.0
 _CHUNK = 256
 # Seconds between two pieces of a stream: many deltas go out together when many come.
@@ -41,7 +41,7 @@ class HostedPlacement:
     """A placement with its journal and its deltas on disk.
 
     Requests run in one event loop; what takes long runs in a thread, and keeps the lock meanwhile.
-    An event's delta is on disk before the event is: what the journal has can be told to all.
+    An event's delta is written to disk before the event, so every journaled event has its delta.
 
     Attributes:
         name: what clients call it.
@@ -50,7 +50,7 @@ class HostedPlacement:
     """
 
     def __init__(self, name: str, directory: Path, sync: bool, metrics: Metrics) -> None:
-        """Go on with one, as if nothing had happened.
+        """Resume a placement from its directory.
 
         Raises:
             NovaError: when its journal cannot be read.
@@ -62,12 +62,12 @@ class HostedPlacement:
         self._journal = Journal.resume(directory, sync=sync, heard=replayed.append)
         try:
             self.version = self._journal.live.version
-            # Without the delta that leads to a checkpoint, those before it are of no use.
+            # Without the delta that leads to a checkpoint, earlier deltas are useless.
             begin = self.version - len(replayed)
             self._deltas = SegmentLog(directory / "deltas", "deltas-", begin)
             texts = [msgspec.json.encode(delta) for delta in replayed]
-            kept = zip(self._deltas.lines(begin), texts, strict=False)
-            right = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], kept))
+            pairs = zip(self._deltas.lines(begin), texts, strict=False)
+            right = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
             self._deltas.cut(begin + right)
             for text in texts[right:]:
                 self._deltas.append(text)
@@ -92,16 +92,16 @@ class HostedPlacement:
         self._following = 0
         self._version.set(self.version)
 
-    # --- what there is ----------------------------------------------------------------------------
+    # --- state ------------------------------------------------------------------------------------
 
     @property
     def failed(self) -> str | None:
-        """Why the last event was not taken; None where it was."""
+        """Why the last event was not accepted; None where it was."""
         return self._journal.broken or self._deltas.broken or self._unwritable
 
     @property
     def loaded(self) -> bool:
-        """Whether it is in memory; what is on disk is read when it is used."""
+        """Whether it is in memory; otherwise the next use reads it from disk."""
         return self._journal.loaded
 
     @property
@@ -127,7 +127,7 @@ class HostedPlacement:
         return self._snapshot[1]
 
     def _load(self) -> None:
-        """Have the placement in memory.
+        """Load the placement into memory.
 
         Raises:
             RefusedError: when it cannot be read from disk.
@@ -157,13 +157,13 @@ class HostedPlacement:
             raise RefusedError(
                 410,
                 f"deltas after version {after} are no longer kept, only those after {first}; "
-                "read the plan and go on from its version",
+                "read the plan and continue from its version",
             )
         if after > version:
             raise RefusedError(410, f"version {after} has not been reached; the last is {version}")
         return self._deltas.read(after, min(limit, version - after))
 
-    # --- what happens -----------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------
 
     async def follow(self, event: Event, expected: int | None) -> tuple[bytes, int]:
         """Follow an event; its delta as JSON, and the version it leads to.
@@ -230,27 +230,27 @@ class HostedPlacement:
                 await asyncio.to_thread(self._write_state)
                 self._checkpoint_due = CHECKPOINT
             except NovaError as error:
-                # Nothing is lost, restarts only take longer; not tried again at every event.
+                # Nothing is lost, but restarts take longer; not retried at every event.
                 self._checkpoint_due = self._journal.since_checkpoint + CHECKPOINT
                 console.warn(f"placement {self.name}: {error}")
 
     def _write_state(self) -> None:
-        # A restart makes the deltas since the checkpoint anew, none before.
+        # A restart recomputes only the deltas since the checkpoint.
         self._deltas.sync()
         self._journal.checkpoint()
         if self._deltas.newest >= CHECKPOINT:
             self._deltas.rotate(OLD_SEGMENTS)
 
     async def unload(self, idle: float) -> None:
-        """Leave the memory, if nobody has used it for so many seconds.
+        """Free its memory if it has been unused for ``idle`` seconds.
 
-        The next event or reader has it read from disk.
+        The next event or reader loads it from disk.
         """
         async with self._lock:
             if not self.loaded or self._closed or time.monotonic() - self.used < idle:
                 return
             try:
-                # What follows the checkpoint would be followed once more each time.
+                # Every load replays the events after the checkpoint.
                 await asyncio.to_thread(self._write_state)
             except NovaError as error:
                 console.warn(f"placement {self.name}: stays in memory: {error}")
@@ -260,7 +260,7 @@ class HostedPlacement:
             self._journal.unload()
 
     async def _exclusively(self, work: Callable[[], T], *, apart: bool) -> T:
-        """Work that nothing else disturbs; ``apart``: in a thread, to its end in any case."""
+        """Run work under the lock; ``apart``: in a thread, always to its end."""
         if not apart:
             async with self._lock:
                 return work()
@@ -276,7 +276,7 @@ class HostedPlacement:
     async def stream(self, after: int) -> AsyncIterator[bytes]:
         """Server-sent events: each delta after a version, as they come, until the service ends.
 
-        A client that is slow is told later, from disk; it never misses one.
+        A slow client gets deltas later, from disk; it never misses one.
         """
         self._following += 1
         self._streams.inc()
@@ -318,12 +318,12 @@ class HostedPlacement:
         self._changed = asyncio.Event()
 
     def end_streams(self, reason: str) -> None:
-        """End all streams when they have told all there is, and take no more events."""
+        """End all streams after their last delta, and accept no more events."""
         self._ended = reason
         self._wake()
 
     async def close(self, reason: str) -> None:
-        """End streams, wait for what is under way and close the files."""
+        """End streams, wait for running work and close the files."""
         self.end_streams(reason)
         async with self._lock:
             self._closed = True

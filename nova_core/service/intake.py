@@ -1,8 +1,8 @@
-"""Taking in problems and placements that clients send; large ones in a process of their own.
+"""Reading problems and placements that clients send; large ones in a process of their own.
 
-Reading a document takes many times its size of memory, and the parsers let nothing else run
-meanwhile. So a body of more than a few KiB is read by a child of the service, whose memory and time
-are limited: whatever it holds, the service answers other requests, and lives on.
+Reading a document takes many times its size of memory, and the parsers block other threads
+meanwhile. So a body of more than a few KiB is read by a child process with limited memory and time:
+whatever the body holds, the service survives and answers other requests.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class Intake:
             *arguments,
             stdin=body,
             stdout=asyncio.subprocess.PIPE,
-            # Ctrl-C is meant for the service, which ends its child itself.
+            # Ctrl-C is for the service, which ends its child itself.
             start_new_session=True,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
         )
@@ -225,13 +225,13 @@ class Intake:
 
 
 def _main(parent: str, memory: str, job: str, *arguments: str) -> int:
-    # Nothing is to appear in the store after the service has ended.
+    # The child must not write to the store after the service has ended.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(parent):
         return 1
     resource.setrlimit(resource.RLIMIT_DATA, (int(memory), int(memory)))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # Whoever waits for an answer of the service goes first.
+    # Requests to the service have priority.
     os.nice(5)
     try:
         answer = JOBS[job](sys.stdin.buffer.read(), *arguments)
@@ -246,7 +246,7 @@ def _main(parent: str, memory: str, job: str, *arguments: str) -> int:
 
 
 if __name__ == "__main__":
-    # By its name, so that errors are those that the jobs raise.
+    # Imported by name, so that error classes are the ones that the jobs raise.
     from nova_core.service import intake
 
     sys.exit(intake._main(*sys.argv[1:]))

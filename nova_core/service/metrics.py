@@ -1,4 +1,4 @@
-"""What Prometheus may ask of the service."""
+"""The service's metrics for Prometheus."""
 
 from __future__ import annotations
 

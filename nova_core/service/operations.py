@@ -98,7 +98,7 @@ class Operations:
         routes = []
         for name, (described, work) in OPERATIONS.items():
             route = Route(described.path, Endpoint(self, described, work), name=name)
-            # Not HEAD where there is GET: a stream has no end.
+            # No HEAD for GET: a stream has no end.
             route.methods = {described.method}
             routes.append(route)
         return routes
@@ -129,7 +129,7 @@ class Operations:
         try:
             text, version = await placement.follow(event, expected)
         except ProblemError as error:
-            # Well written, but nothing that can happen to what is there.
+            # Valid, but impossible in the placement's current state.
             raise RefusedError(409, str(error)) from None
         return _answer(text, version=version)
 
@@ -157,7 +157,7 @@ class Operations:
         after = parameters_of(request.query_params, StreamQuery).after
         reached = parameters_of(request.headers, StreamHeaders).last_event_id
         after = next((v for v in (reached, after) if v is not UNSET), placement.version)
-        # Refused before the stream begins, while there is a status to tell it with.
+        # Refused before the stream begins, while a status can be sent.
         placement.deltas(after, 1)
         return StreamingResponse(
             placement.stream(after),

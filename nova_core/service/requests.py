@@ -23,7 +23,7 @@ from nova_core.service.openapi import JSON
 T = TypeVar("T")
 
 YAML = "application/yaml"
-# Large bodies that are received at the same time; others wait.
+# Large bodies received at the same time; others wait.
 LARGE_AT_ONCE = 4
 
 
@@ -57,7 +57,7 @@ class Receiver:
 
         Args:
             request: the request.
-            kinds: content types that will do.
+            kinds: accepted content types.
 
         Raises:
             RefusedError: when it is too large, of another content type, or takes too long.
@@ -71,14 +71,14 @@ class Receiver:
                 async with late:
                     async for chunk in _chunks(request, self._limit):
                         if size <= SMALL < size + len(chunk):
-                            # Whoever sends slowly must not keep others from it for ever.
+                            # A slow client must not block others for ever.
                             await stack.enter_async_context(self._large)
                             late.reschedule(asyncio.get_running_loop().time() + SECONDS)
                         size += len(chunk)
                         if size <= SMALL:
                             file.write(chunk)
                         else:
-                            # A disk that is behind would hold up all requests.
+                            # A slow disk would delay all requests.
                             await asyncio.to_thread(file.write, chunk)
             except TimeoutError:
                 raise RefusedError(408, f"the body was not there after {SECONDS} s") from None
@@ -88,10 +88,10 @@ class Receiver:
 def require_kind(request: Request, *kinds: str) -> None:
     """Refuse other content types.
 
-    One is asked for so that pages in a browser cannot send requests unasked.
+    A content type is required so that web pages cannot send requests unnoticed.
 
     Raises:
-        RefusedError: naming those that will do.
+        RefusedError: naming the accepted ones.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in kinds:
@@ -122,7 +122,7 @@ def problem_of(content: bytes, content_type: str) -> Problem:
     raw = parse_bytes(content, path, ProblemError)
     document = typed(raw, path, ProblemDocument, "nova", VERSION, ProblemError)
     for part, name in ((document, "tables"), (document.latency, "latency.file")):
-        # They would be files of this machine.
+        # The names would refer to files of this machine.
         if getattr(part, name.rpartition(".")[2], None):
             raise ProblemError(f"{path}: {name}: an uploaded problem names no files; send them in")
     return Assembly(document, path).problem()

@@ -17,11 +17,11 @@ from nova_core.service.application import application
 from nova_core.service.settings import Settings
 from nova_core.service.store import Store
 
-# Seconds that requests under way have to end.
+# Seconds for running requests to end.
 PATIENCE = 10
 # Seconds after which a connection that nobody uses is closed.
 KEEP_ALIVE = 75
-# Threads that read plans out give way to requests this often, in seconds (Python: 5 ms).
+# Seconds after which threads that read plans yield to requests (Python's default: 5 ms).
 SWITCH = 0.0005
 
 
@@ -53,8 +53,8 @@ def serve(settings: Settings, ready: Callable[[str], None]) -> None:
         store = Store(settings)
         if settings.token is None:
             console.warn(
-                "there is no token: every user of this machine may use the service, and everyone "
-                "whom a proxy lets through; --token-file or NOVA_TOKEN asks for one"
+                "there is no token: every user of this machine, and every client of a proxy, may "
+                "use the service; require one with --token-file or NOVA_TOKEN"
             )
         hosts = {"localhost", "127.0.0.1", "::1", address, settings.host.lower()}
         app = application(store, hosts=frozenset(hosts) if local else None)
@@ -71,7 +71,7 @@ def serve(settings: Settings, ready: Callable[[str], None]) -> None:
         )
         sys.setswitchinterval(SWITCH)
         gc.callbacks.append(_spare)
-        # The server ends by itself on SIGTERM, and sends itself the signal once more at its end.
+        # uvicorn handles SIGTERM itself, and raises the signal again when it ends.
         signal.signal(signal.SIGTERM, lambda *_: None)
         _Server(config, store, lambda: ready(f"http://{shown}:{port}")).run(sockets=[listener])
 
@@ -94,7 +94,7 @@ class _Server(uvicorn.Server):
 
 
 def _spare(phase: str, collection: dict[str, int]) -> None:
-    """Look through what has outlived all collections never again: that would hold up requests."""
+    """Exclude surviving objects from later collections, which would delay requests."""
     if phase == "stop" and collection["generation"] == 2:
         gc.freeze()
 
@@ -116,7 +116,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        # Two could be bound to one port until one of them listens.
+        # Two sockets can be bound to one port until one of them listens.
         listener.listen()
     except OSError as error:
         raise NovaError(

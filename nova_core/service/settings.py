@@ -1,4 +1,4 @@
-"""How `nova serve` runs, and what it does unless told otherwise."""
+"""Settings of `nova serve`, with their defaults."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Store:
         self._problems_at = make_directory(directory / "problems")
         self._placements_at = make_directory(directory / "placements")
         self._intake = Intake(settings.body_memory)
-        # Both take all of a core and much memory: one at a time.
+        # Both use a whole core and much memory: one at a time.
         self._uploading = asyncio.Lock()
         self._placing = asyncio.Lock()
         for folder in (self._problems_at, self._placements_at):
@@ -55,7 +55,7 @@ class Store:
             try:
                 self.placements[path.name] = self._resume(path.name)
             except Exception as error:
-                # Whatever is wrong with one, the others are served.
+                # A damaged placement does not affect the others.
                 reason = str(error) if isinstance(error, NovaError) else repr(error)
                 self.damaged[path.name] = reason
                 console.warn(f"placement {path.name}: set aside, as it cannot be read: {reason}")
@@ -83,7 +83,7 @@ class Store:
         """Keep a problem; see `intake.take_problem`.
 
         Raises:
-            NovaError: when it is none, or cannot be written.
+            NovaError: when it is not a problem, or cannot be written.
         """
         async with self._uploading:
             return await self._intake.run(
@@ -169,7 +169,7 @@ class Store:
         await asyncio.to_thread(remove_directory, self._placements_at / name)
 
     async def unload_idle(self) -> None:
-        """Have placements that nobody uses leave the memory, without end."""
+        """Unload unused placements from memory, in an endless loop."""
         idle = self.settings.idle
         while idle is not None:
             await asyncio.sleep(min(60.0, idle / 4))
@@ -189,6 +189,6 @@ class Store:
 
 
 def _settle() -> None:
-    """Spare the collector what lives long: looking through it would hold up requests."""
+    """Exclude long-lived objects from garbage collection, which would delay requests."""
     gc.collect()
     gc.freeze()

@@ -43,7 +43,7 @@ class Strategy:
     Attributes:
         name: what people select it by.
         objective: name of what it minimizes, as its plans have it.
-        ignores: names of the constraints it takes no notice of, which its plans may break.
+        ignores: names of the constraints that it ignores and its plans may break.
         Parameters: frozen dataclass with a default for every field, validated in ``__post_init__``
             (ProblemError for a value out of range).
         parameters: an instance of it.
@@ -89,7 +89,7 @@ class Strategy:
         Args:
             problem: what is placed.
             hosts: (p,) node of each pair.
-            more: attributes of `Plan` beside, or in place of, what the strategy says of itself.
+            more: attributes of `Plan` that add to, or replace, the strategy's own.
         """
         return Plan.whole(problem, hosts, self.name, **{**self._facts(), **more})
 
@@ -161,7 +161,7 @@ def check_range(
 
 
 def check_choice(where: str, parameters: object, name: str, allowed: Iterable[str]) -> None:
-    """Refuse a parameter that is none of some names.
+    """Refuse a parameter whose value is not one of some names.
 
     Raises:
         ProblemError: naming the parameter, its value and what is accepted.
@@ -172,7 +172,7 @@ def check_choice(where: str, parameters: object, name: str, allowed: Iterable[st
 
 
 def able_workers(problem: Problem, owner: str) -> Iterator[tuple[Ints, Ints]]:
-    """Pairs that require the same of their hosts, and the workers that meet it.
+    """Pairs with the same requirement on their hosts, and the workers that meet it.
 
     Args:
         problem: what is placed.
@@ -207,8 +207,8 @@ def names(queries: bool = False) -> list[str]:
     Ours come first, in the order of the paper.
     """
     order = ["nova", "nova-paper", "sink", "source", "top-c", "tree", "cl-sf", "cl-tree-sf"]
-    found = sorted(_entry_points(), key=lambda n: (order.index(n) if n in order else 99, n))
-    return [name for name in found if takes_queries(load(name))] if queries else found
+    known = sorted(_entry_points(), key=lambda n: (order.index(n) if n in order else 99, n))
+    return [name for name in known if takes_queries(load(name))] if queries else known
 
 
 def load(name: str) -> type[Strategy]:
@@ -217,18 +217,18 @@ def load(name: str) -> type[Strategy]:
     Raises:
         ProblemError: for a name that is not installed.
     """
-    found = _entry_points().get(name)
-    if found is None:
+    entry = _entry_points().get(name)
+    if entry is None:
         raise ProblemError(f"strategy: unknown {name!r}; installed are {', '.join(names())}")
-    strategy: type[Strategy] = found.load()
+    strategy: type[Strategy] = entry.load()
     return strategy
 
 
 def require_known(name: str, parameters: Iterable[str]) -> None:
-    """Refuse names that are no parameters of a strategy.
+    """Refuse names that are not parameters of a strategy.
 
     Raises:
-        ProblemError: naming the first of them, and those that there are.
+        ProblemError: naming the first of them, and the strategy's parameters.
     """
     known = sorted(f.name for f in fields(load(name).Parameters))
     unknown = sorted(set(parameters).difference(known))

@@ -79,9 +79,9 @@ class TopC(Strategy):
         """Place every operator likewise, in the order of the queries."""
 
         def hosts(queries: QueryGraph) -> Ints:
-            found = np.zeros(len(queries.root), np.int64)
-            found[queries.bodies] = self._strongest(problem, queries.required[queries.bodies])
-            return found
+            nodes = np.zeros(len(queries.root), np.int64)
+            nodes[queries.bodies] = self._strongest(problem, queries.required[queries.bodies])
+            return nodes
 
         return self.whole_query_plan(problem, hosts)
 
@@ -97,7 +97,7 @@ class TopC(Strategy):
 
 def _assign(need: Floats, nodes: Ints, capacity: Floats) -> Ints:
     """(p,) node of each join."""
-    # No more nodes can come to the top than there are joins.
+    # At most as many nodes as joins can reach the top of the heap.
     top = np.argsort(-capacity, kind="stable")[: len(need)]
     # Each heap entry is minus what is available, the load of an unlimited node, and the node.
     # Sorted entries are a heap already.

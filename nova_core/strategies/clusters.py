@@ -3,8 +3,8 @@
 After M. Shokouhifar and A. Jalali, *Optimized Sugeno fuzzy clustering algorithm for wireless sensor
 networks*, Eng. Appl. Artif. Intell. 60 (2017), as Nova's paper adapts it to joins (section 4.1):
 fuzzy c-means (Bezdek, 1981) forms the clusters; rules over a node's residual energy, its distance
-from the sink and its distance from the cluster's centre tell how well it would lead. What energy is
-to a sensor, capacity is to a host.
+from the sink and its distance from the cluster's centre tell how well it would lead. A host's
+capacity takes the place of a sensor's energy.
 
 The original has its rule table tuned for each application by an artificial bee colony. Here the
 conclusion of a rule is the weighted mean of how good its premises are; the weights are parameters.
@@ -24,7 +24,7 @@ from nova_core.strategies.trees import RootedTree, minimum_spanning_tree, relaye
 
 # How good a premise is that holds at the low, medium or high end.
 _LEVELS = np.array([0.0, 0.5, 1.0])
-# Nodes times clusters looked at together: what stays in the processor's cache.
+# Nodes times clusters processed at once, so that they fit into the processor's cache.
 _BLOCK = 1 << 16
 # Squared distance, as a share of the nodes' mean squared spread, below which a node counts as
 # lying on a centre.

@@ -15,7 +15,7 @@ _METRIC = {
     "e2e-latency": "e2e_latency_ms",
     "throughput": "throughput",
 }
-# Candidates of all queries or pairs together, of which each gets its share, at least the paper's.
+# Candidates of all queries or pairs together; each gets its share, at least the paper's number.
 MOST_CANDIDATES = 50_000
 LEAST_CANDIDATES = 25
 
@@ -61,7 +61,7 @@ class Costream(Strategy):
         where none does, the one that is nearest to it is taken.
 
         Raises:
-            ModelError: when there is no model, or the file is none.
+            ModelError: when there is no model, or the file does not hold one.
             InfeasibleError: when no node may host an operator.
         """
         import numpy as np
@@ -77,11 +77,11 @@ class Costream(Strategy):
         random = np.random.default_rng(p.seed)
         predicted, doubtful, metric = 0, 0, _METRIC[p.target]
         for query in queries:
-            found = search.candidates(query, min(p.candidates, share), random)
-            predictions = search.predict(query, found)
+            candidates = search.candidates(query, min(p.candidates, share), random)
+            predictions = search.predict(query, candidates)
             best = int(ranking(predictions, metric)[0])
-            search.keep(query, found.nodes(best))
-            predicted += len(found)
+            search.keep(query, candidates.nodes(best))
+            predicted += len(candidates)
             doubtful += not accepted(predictions)[best]
         notes = {"candidates": predicted, "doubtful": doubtful, "model": search.model.digest}
         facts = {**self._facts(), "notes": notes}

@@ -10,13 +10,13 @@ from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.strategies.base import Strategy, check_choice, check_range, parameter_dict
 
-# Of a join and a node that may host it: more can take minutes where capacity is scarce.
+# Pairs of a join and a node that may host it; more can take minutes where capacity is scarce.
 MOST_COLUMNS = 100_000
 
 
 @dataclass(frozen=True)
 class IlpParameters:
-    """What is minimized, whether joins may be cut, and for how long the best is looked for.
+    """What is minimized, whether joins may be cut, and the limits of the search.
 
     Attributes:
         objective: ``latency``, ``network-usage`` or ``source-latency``.
@@ -50,7 +50,7 @@ class Ilp(Strategy):
     parameters: IlpParameters
 
     def place(self, problem: Problem) -> Plan:
-        """Place; the plan's notes have what it costs and ``bound``, below which none can be.
+        """Place; the plan's notes have its ``cost`` and ``bound``, a lower bound of any cost.
 
         Raises:
             InfeasibleError: when the joins do not fit, with what is lacking.
@@ -64,15 +64,15 @@ class Ilp(Strategy):
         if joins * hosts > MOST_COLUMNS:
             raise ProblemError(
                 f"ilp: {joins:,} joins on {hosts:,} nodes; at most {MOST_COLUMNS:,} pairs of a "
-                "join and a node can be looked at: use a smaller problem"
+                "join and a node are supported; use a smaller problem"
             )
         if p.cut:
-            found = exact_optimum_with_cuts(problem, p.sigma, p.objective, p.time_limit, p.gap)
+            optimum = exact_optimum_with_cuts(problem, p.sigma, p.objective, p.time_limit, p.gap)
         else:
-            found = exact_optimum(problem, p.objective, p.time_limit, p.gap)
+            optimum = exact_optimum(problem, p.objective, p.time_limit, p.gap)
         return replace(
-            found.plan,
+            optimum.plan,
             parameters=parameter_dict(p),
             breaks=self.ignores,
-            notes={"cost": found.value, "bound": found.bound},
+            notes={"cost": optimum.value, "bound": optimum.bound},
         )

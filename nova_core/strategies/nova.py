@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Index = Literal["capacity-tree", "kdtree", "annoy"]
 OnFull = Literal["expand", "spread"]
 
-# What a plan may break once pieces that fit nowhere were spread.
+# What a plan may break after pieces that fit nowhere are spread.
 SPREAD_BREAKS = ("capacity", "minimum-capacity", "replica-bandwidth", "link")
 
 
@@ -159,7 +159,7 @@ class Nova(Strategy):
         start: int = 0,
         whole: bool = False,
     ) -> Assigner:
-        """Phase III once: assign, refine, cut; what found no room is unplaced.
+        """Phase III once: assign, refine, cut; joins without room stay unplaced.
 
         Args:
             problem: what is placed.
@@ -210,7 +210,7 @@ class Nova(Strategy):
             state.improve()
         width = 0
         for most in tuning.LAST_CANDIDATES if waiting and not whole else ():
-            # Last resort: make room for what is left by moving others.
+            # Last resort: make room for unplaced joins by moving others.
             before, width = width, max(most // len(state.unplaced), tuning.CANDIDATES)
             hopeless = state.missing() > state.free().sum() * (1 + 1e-9)
             if before >= len(problem.nodes) or hopeless or not state.unplaced.any():
@@ -222,7 +222,7 @@ class Nova(Strategy):
 
 @dataclass(frozen=True)
 class NovaPaperParameters(NovaParameters):
-    """Those of `Nova`, with the choices of the paper's text where Nova's own differ."""
+    """Parameters of `Nova`, with the paper's choices where Nova's own differ."""
 
     index: Index = "kdtree"
     refine: bool | None = False

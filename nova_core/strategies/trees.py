@@ -179,7 +179,7 @@ def _tree_of_distinct(position: Floats) -> Ints:
     flat = _without_empty_dimensions(position)
     count, dimensions = flat.shape
     if dimensions <= 1:
-        # Distinct points may be too close for their distance to be told from nothing.
+        # Distinct points may be so close that their distance rounds to 0.
         order = np.argsort(flat[:, 0], kind="stable") if dimensions else np.arange(count)
         return np.stack([order[:-1], order[1:]], axis=1)
     candidates = None
@@ -189,7 +189,7 @@ def _tree_of_distinct(position: Floats) -> Ints:
 
 
 def _without_empty_dimensions(position: Floats) -> Floats:
-    """The same points around the origin, in as many coordinates as they really span."""
+    """The same points around the origin, in as many coordinates as they span."""
     centred = position - position.mean(axis=0)
     _, spread, axes = np.linalg.svd(centred, full_matrices=False)
     rank = int((spread > 1e-12 * max(float(spread.max(initial=0.0)), 1e-300)).sum())
@@ -199,7 +199,7 @@ def _without_empty_dimensions(position: Floats) -> Floats:
 
 
 def _triangulation(position: Floats) -> NDArray[np.int64] | None:
-    """Edges of the Delaunay triangulation, or None where it cannot be had."""
+    """Edges of the Delaunay triangulation, or None where it fails."""
     from scipy.spatial import Delaunay, QhullError
 
     try:
@@ -219,7 +219,7 @@ def _shortest(position: Floats, edges: Ints) -> Ints:
 
     count = len(position)
     length = np.linalg.norm(position[edges[:, 0]] - position[edges[:, 1]], axis=1)
-    # Edges of no length would count as none.
+    # scipy takes an edge of length 0 for none.
     length = np.maximum(length, np.finfo(np.float64).tiny)
     tree = spanning(csr_array((length, (edges[:, 0], edges[:, 1])), shape=(count, count))).tocoo()
     return np.stack([tree.row, tree.col], axis=1)

@@ -1,5 +1,5 @@
 """Hosts to run engines on: real ones over SSH, or a virtual rack on one Linux machine.
 
-`nova_testbed.inventory` says which hosts and links there are to be, `nova_testbed.rack` makes
-virtual ones, `nova_testbed.hosts` talks to either kind.
+`nova_testbed.inventory` describes hosts and links, `nova_testbed.rack` creates virtual hosts,
+`nova_testbed.hosts` connects to either kind.
 """

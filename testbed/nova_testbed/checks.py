@@ -1,4 +1,4 @@
-"""What hosts can do of what the test bed wants from them, and what would help."""
+"""Check which requirements of the test bed the hosts meet, and name remedies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nova_testbed.host import Host
 from nova_testbed.hosts import Hosts
 from nova_testbed.inventory import Inventory, Link
 
-# Programs of hosts, and whether a host is of no use without.
+# Programs on hosts, and whether a host is unusable without them.
 HOST_PROGRAMS = {
     "tar": True,
     "setsid": True,
@@ -27,16 +27,16 @@ LEAST_FREE = 1 << 30
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing a host can do or lacks.
+    """One capability of a host, present or missing.
 
     Attributes:
         host: its name.
         name: what it is.
-        ok: whether it is there.
-        needed: whether the host is of no use without it.
-        detail: what was found, or what it would be for.
-        remedy: what would help.
-        package: Debian package that brings it; empty where none does.
+        ok: whether it is present.
+        needed: whether the host is unusable without it.
+        detail: what was detected, or its purpose.
+        remedy: how to get it.
+        package: Debian package that contains it; empty where none does.
     """
 
     host: str
@@ -49,13 +49,13 @@ class Finding:
 
 
 def check_host(host: Host, inventory: Inventory) -> list[Finding]:
-    """Everything about one host; what keeps it from being reached is a finding as well."""
+    """All findings on one host; a failed connection is a finding, too."""
     try:
         host.connection.open()
     except HostError as error:
         reason = str(error).removeprefix(f"{host.name}: ")
         return [Finding(host.name, "SSH", False, True, reason)]
-    found = [Finding(host.name, "SSH", True, True, f"{host.spec.user}@{host.spec.address}")]
+    findings = [Finding(host.name, "SSH", True, True, f"{host.spec.user}@{host.spec.address}")]
     for name, needed in HOST_PROGRAMS.items():
         if name == "chronyc" and inventory.virtual:
             continue  # the hosts share one clock
@@ -63,24 +63,24 @@ def check_host(host: Host, inventory: Inventory) -> list[Finding]:
         program = PROGRAMS[name]
         detail = "" if ok else f"for {program.purpose}"
         remedy = program.on_debian
-        found.append(Finding(host.name, name, ok, needed, detail, remedy, program.apt))
-    found += [_python(host), _disk(host)]
+        findings.append(Finding(host.name, name, ok, needed, detail, remedy, program.apt))
+    findings += [_python(host), _disk(host)]
     if not inventory.virtual:
-        found.append(_root(host, inventory))
+        findings.append(_root(host, inventory))
         if _wants_links(inventory):
-            found.append(_netem(host))
-        found.append(_memory_limits(host))
-    return found
+            findings.append(_netem(host))
+        findings.append(_memory_limits(host))
+    return findings
 
 
 def check_hosts(hosts: Hosts) -> list[Finding]:
-    """`check_host` on all of them at the same time."""
-    found = hosts.map(lambda host: check_host(host, hosts.inventory))
-    return [finding for findings in found.values() for finding in findings]
+    """`check_host` on all hosts at the same time."""
+    by_host = hosts.map(lambda host: check_host(host, hosts.inventory))
+    return [finding for findings in by_host.values() for finding in findings]
 
 
 def install_command(findings: list[Finding]) -> str:
-    """The one command that brings what is missing, to be run as root on the hosts; may be empty."""
+    """The command that installs missing packages, to run as root on the hosts; may be empty."""
     packages = dict.fromkeys(f.package for f in findings if not f.ok and f.package)
     return f"apt-get install -y {' '.join(packages)}" if packages else ""
 

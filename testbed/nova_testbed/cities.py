@@ -1,4 +1,4 @@
-"""Cities of the synthetic internet: where hosts of a measurement platform stand.
+"""Cities of the synthetic internet, where hosts of measurement platforms are.
 
 Rounded coordinates of well-known cities; the weights follow where public measurement platforms
 have their hosts: half of them in Europe.
@@ -12,7 +12,7 @@ CONTINENTS = ("africa", "asia", "europe", "north-america", "oceania", "south-ame
 
 
 class City(NamedTuple):
-    """A city: degrees north and east, and how many hosts it has beside the others."""
+    """A city: degrees north and east, and its number of hosts relative to other cities."""
 
     name: str
     continent: str

@@ -17,11 +17,11 @@ from nova_core.errors import NovaError
 from nova_testbed.inventory import HostSpec
 
 CONNECT_SECONDS = 15.0
-# A host whose CPU is taken, by load that is meant to, opens sessions slowly.
+# A host under artificial CPU load opens sessions slowly.
 SESSION_SECONDS = 60.0
 # sshd admits 10 sessions on a connection by default.
 SESSIONS = 8
-# A host that vanishes without a word is noticed within about this time.
+# A host that stops answering is noticed within about this time.
 SILENCE_SECONDS = 15
 
 # Paramiko logs what it also raises.
@@ -29,7 +29,7 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
 class HostError(NovaError):
-    """Something that went wrong on, or on the way to, one host.
+    """An error on one host, or on the way to it.
 
     Attributes:
         host: its name.
@@ -41,7 +41,7 @@ class HostError(NovaError):
 
 
 class UnreachableError(HostError):
-    """No connection to the host, or no longer."""
+    """The connection to a host failed or was lost."""
 
 
 class _UnknownHostKeyError(Exception):
@@ -57,7 +57,7 @@ class _StrictPolicy(paramiko.MissingHostKeyPolicy):
 
 
 class Connection:
-    """A connection that is made when it is first used, and made anew when it was lost.
+    """A connection that opens on first use, and again after it was lost.
 
     Its sessions may be opened from several threads.
     """
@@ -72,7 +72,7 @@ class Connection:
         """The live transport.
 
         Raises:
-            HostError: when there is none to be had, saying why and what to do.
+            HostError: when it cannot be opened, with the reason and the remedy.
         """
         with self._lock:
             transport = self._client.get_transport() if self._client is not None else None
@@ -107,7 +107,7 @@ class Connection:
                 time.sleep(0.05)
 
     def lost(self) -> UnreachableError:
-        """The error of a connection that has ended under a command."""
+        """The error for a connection that was lost during a command."""
         return UnreachableError(
             self.spec.name,
             f"the connection to {_where(self.spec)} was lost; is the host up, and its sshd "
@@ -115,7 +115,7 @@ class Connection:
         )
 
     def close(self) -> None:
-        """End the connection; it is made anew when it is used again."""
+        """End the connection; the next use opens it again."""
         with self._lock:
             self._close()
 
@@ -126,7 +126,7 @@ class Connection:
 
 
 def known_hosts_file(spec: HostSpec) -> Path:
-    """The file the host's key must stand in."""
+    """The file that must contain the host's key."""
     return spec.known_hosts or Path("~/.ssh/known_hosts").expanduser()
 
 
@@ -176,7 +176,7 @@ def _socket(spec: HostSpec) -> socket.socket:
 
 
 def _why(spec: HostSpec, error: BaseException) -> str | None:
-    """What a failed connection means to the user; None for what is no such failure."""
+    """The message for a failed connection; None for other errors."""
     where, login = _where(spec), f"-p {spec.port} {spec.user}@{spec.address}"
     key = f"key {spec.key_file}" if spec.key_file else "key of yours or of your SSH agent"
     if isinstance(error, _UnknownHostKeyError):

@@ -1,4 +1,4 @@
-"""The links an inventory asks for, put in force on real hosts with tc/netem over SSH."""
+"""The links of an inventory, emulated on real hosts with tc/netem over SSH."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from nova_testbed.inventory import Link
 BASE_PINGS = 10
 
 
-def emulate(hosts: Hosts, done: Callable[[str], None] | None = None) -> None:
-    """Put all links of the inventory in force, in place of those that were.
+def emulate(hosts: Hosts, progress: Callable[[str], None] | None = None) -> None:
+    """Put all links of the inventory in force; they replace earlier ones.
 
-    The round trips the network has by itself are measured first; only the rest is added.
+    The network's own round trips are measured first; only the difference is added.
 
     Args:
-        hosts: connected; all of the inventory's.
-        done: told the name of each host as it is finished.
+        hosts: all hosts of the inventory, connected.
+        progress: called with the name of each host whose links are in force.
 
     Raises:
         HostError: when a host cannot emulate its links; then no host does.
     """
-    asked = {(a.name, b.name): link for a, b, link in hosts.inventory.pairs() if link != Link()}
+    requested = {(a.name, b.name): link for a, b, link in hosts.inventory.pairs() if link != Link()}
     stop_emulating(hosts)
-    if not asked:
+    if not requested:
         return
     from nova_testbed.probing import measure_rtt
 
-    wanted = {"htb", "u32"}
-    if any(replace(link, bandwidth_mbit=None) != Link() for link in asked.values()):
-        wanted.add("netem")
-    hosts.map(lambda host: _refuse_without(host, wanted))
+    features = {"htb", "u32"}
+    if any(replace(link, bandwidth_mbit=None) != Link() for link in requested.values()):
+        features.add("netem")
+    hosts.map(lambda host: _refuse_without(host, features))
     base: dict[tuple[str, str], float] = {}
-    delayed = [pair for pair, link in asked.items() if link.rtt_ms]
+    delayed = [pair for pair, link in requested.items() if link.rtt_ms]
     for rtt in measure_rtt(hosts, delayed, count=BASE_PINGS):
         if math.isnan(rtt.median_ms):
             raise HostError(rtt.source, f"gets no answer from {rtt.target}; is a firewall between?")
@@ -63,17 +63,17 @@ def emulate(hosts: Hosts, done: Callable[[str], None] | None = None) -> None:
                 netem.apply(runner(host), _device(host), peers)
 
     try:
-        hosts.map(one, done=done)
+        hosts.map(one, progress=progress)
     except BaseException:
         stop_emulating(hosts)
         raise
 
 
 def stop_emulating(hosts: Hosts) -> list[str]:
-    """Remove what `emulate` has put in force, and nothing else.
+    """Remove the links that `emulate` has put in force, and nothing else.
 
     Returns:
-        The hosts that had any.
+        The hosts that had such links.
 
     Raises:
         HostError: when a host refuses.
@@ -90,7 +90,7 @@ def stop_emulating(hosts: Hosts) -> list[str]:
 
 
 def emulating(hosts: Hosts, on: Iterable[str] | None = None) -> list[str]:
-    """Those of the hosts on which links of ours are in force."""
+    """Names of the hosts on which links of `emulate` are in force."""
     return [name for name, devices in hosts.map(_devices_of_ours, on).items() if devices]
 
 
@@ -109,7 +109,7 @@ def _named(host: Host) -> Iterator[None]:
 
 
 def runner(host: Host) -> netem.Run:
-    """What `netem` runs its commands with on a host."""
+    """A function that runs commands of `netem` on a host."""
 
     def run(command: str) -> tuple[int, str]:
         result = host.undisturbed().run(command, check=False)
@@ -122,8 +122,8 @@ def _device(host: Host) -> str:
     return host.spec.device or netem.default_device(runner(host))
 
 
-def _refuse_without(host: Host, wanted: set[str]) -> None:
-    lacking = wanted - netem.supported(runner(host))
+def _refuse_without(host: Host, features: set[str]) -> None:
+    lacking = features - netem.supported(runner(host))
     if lacking:
         raise HostError(
             host.name,
@@ -133,7 +133,7 @@ def _refuse_without(host: Host, wanted: set[str]) -> None:
 
 
 def _address(host: Host) -> str:
-    """The host's IPv4 address, which filters want."""
+    """The host's IPv4 address, which filters need."""
     try:
         return socket.gethostbyname(host.spec.address)
     except OSError as error:

@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from nova_testbed.jobs import BackgroundJob
 
 BLOCK = 1 << 16
-# How often a waiting command looks whether it is to be given up.
+# How often a waiting command checks whether it is cancelled.
 TICK_SECONDS = 0.2
-# How long output is read on after a command has ended but something it left behind holds it open.
+# How long output is still read when a command has ended but a process it left holds it open.
 DRAIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a command.
+    """The result of a command.
 
     Attributes:
         host: where it ran.
-        returncode: its exit status; 128 and the signal's number when a signal ended it.
-        stdout: what it printed.
-        stderr: what it printed there.
-        seconds: how long it took, the way there and back included.
+        returncode: its exit status; 128 plus the signal's number when a signal ended it.
+        stdout: its output.
+        stderr: its error output.
+        seconds: how long it took, including the round trip to the host.
     """
 
     host: str
@@ -74,7 +74,7 @@ class HostTimeoutError(HostError):
 
 
 class InterruptedCommandError(HostError):
-    """A command that was stopped because all were to be given up."""
+    """A command that was stopped because all were cancelled."""
 
 
 class Host:
@@ -231,7 +231,7 @@ class Host:
         return code, bytes(errors)
 
     def go_on(self, what: str, deadline: float | None) -> None:
-        """Return if something that waits may go on.
+        """Return if a waiting call may continue, else raise.
 
         Args:
             what: for the error.
@@ -250,7 +250,7 @@ class Host:
         return "sudo -n " if root and not self.is_root else ""
 
     def undisturbed(self) -> Self:
-        """The same host on the same connection, for what is to run even when all is cancelled."""
+        """The same host on the same connection, for commands that run even after cancellation."""
         other = copy(self)
         other.cancelled = threading.Event()
         return other
@@ -308,7 +308,7 @@ class Host:
 
         Args:
             local: a file or directory here.
-            remote: what it is called there: absolute, or relative to the user's home.
+            remote: its path there: absolute, or relative to the user's home.
                 A file appears complete or not at all; a directory is merged into one that exists.
             timeout: s.
             root: write as root.
@@ -342,7 +342,7 @@ class Host:
 
     @cached_property
     def programs(self) -> frozenset[str]:
-        """Which of the programs that Nova may use on a host it has."""
+        """The programs of `PROGRAMS` that the host has."""
         names = " ".join(PROGRAMS)
         output = self.run(f"for p in {names}; do command -v $p >/dev/null && echo $p; done; true")
         return frozenset(output.stdout.split())
@@ -350,10 +350,10 @@ class Host:
     # --- the end --------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop what was started in the background and not to be kept; end the connection.
+        """Stop background jobs, except kept ones, and end the connection.
 
         Raises:
-            HostError: when something may still be running there.
+            HostError: when a job may still be running there.
         """
         try:
             while self._started:

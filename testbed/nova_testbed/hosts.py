@@ -24,19 +24,19 @@ from nova_testbed.inventory import HostSpec, Inventory
 Answer = TypeVar("Answer")
 
 AT_ONCE = 32
-# After Ctrl-C, how long threads have to stop what they run on their hosts.
+# How long threads have after Ctrl-C to stop their commands on the hosts.
 LEAVE_SECONDS = 5.0
 
 
 class HostsWarning(UserWarning):
-    """Something on a host that could not be put in order."""
+    """Something on a host that could not be cleaned up."""
 
 
 class Hosts:
     """Connected hosts, by name, in the order of the inventory.
 
     Attributes:
-        inventory: what they were made from.
+        inventory: which describes them.
     """
 
     def __init__(self, inventory: Inventory, names: Iterable[str] | None = None) -> None:
@@ -51,8 +51,8 @@ class Hosts:
         """
         self.inventory = inventory
         self._cancelled = threading.Event()
-        wanted = None if names is None else [inventory.host(name) for name in names]
-        chosen: Iterable[HostSpec] = inventory.hosts if wanted is None else wanted
+        selected = None if names is None else [inventory.host(name) for name in names]
+        chosen: Iterable[HostSpec] = inventory.hosts if selected is None else selected
         self._hosts = {spec.name: Host(spec, self._cancelled) for spec in chosen}
 
     def __getitem__(self, name: str) -> Host:
@@ -75,22 +75,22 @@ class Hosts:
         on: Iterable[str] | None = None,
         *,
         at_once: int = AT_ONCE,
-        done: Callable[[str], None] | None = None,
+        progress: Callable[[str], None] | None = None,
     ) -> dict[str, Answer]:
-        """Do something on many hosts at the same time.
+        """Call a function on many hosts at the same time.
 
         Args:
-            work: what to do with a host.
+            work: the function.
             on: names of hosts; all by default.
-            at_once: on how many at a time.
-            done: told the name of each host as it is finished.
+            at_once: on how many hosts at a time.
+            progress: called with the name of each finished host.
 
         Returns:
             The answers, by host.
 
         Raises:
-            HostError: of the first host, in order, that failed, when all are finished; it says how
-                many others did.
+            HostError: of the first host, in order, that failed, after all are finished; it names
+                the others that failed.
         """
         hosts = list(self) if on is None else [self[name] for name in on]
         answers: dict[str, Answer] = {}
@@ -101,8 +101,8 @@ class Hosts:
             with slots:
                 try:
                     answers[host.name] = work(host)
-                    if done is not None:
-                        done(host.name)
+                    if progress is not None:
+                        progress(host.name)
                 except Exception as error:
                     errors[host.name] = error
 
@@ -136,20 +136,20 @@ class Hosts:
 
     # --- begin and end --------------------------------------------------------------------------
 
-    def open(self, done: Callable[[str], None] | None = None) -> Self:
+    def open(self, progress: Callable[[str], None] | None = None) -> Self:
         """Connect to all of them.
 
         Args:
-            done: told the name of each host as it is connected.
+            progress: called with the name of each connected host.
 
         Raises:
             HostError: when one cannot be connected to.
         """
-        self.map(lambda host: host.connection.open(), done=done)
+        self.map(lambda host: host.connection.open(), progress=progress)
         return self
 
     def close(self) -> None:
-        """Stop what was started here and is not to be kept, and disconnect.
+        """Stop the jobs started here, except kept ones, and disconnect.
 
         Raises:
             HostError: when something may still be running on a host.
@@ -169,7 +169,7 @@ class Hosts:
         try:
             self.close()
         except HostError as left:
-            # The error that ended the block says more than what followed from it.
+            # The error that ended the block says more than this later one.
             if error is None:
                 raise
             warnings.warn(f"while cleaning up: {left}", HostsWarning, stacklevel=2)
@@ -178,21 +178,21 @@ class Hosts:
 def connect(
     inventory: Inventory,
     names: Iterable[str] | None = None,
-    done: Callable[[str], None] | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Hosts:
     """Connect to the hosts of an inventory, to be used in a ``with`` block.
 
     Args:
         inventory: of real hosts, or what `nova_testbed.rack.VirtualRack.up` returned.
         names: only these hosts.
-        done: told the name of each host as it is connected.
+        progress: called with the name of each connected host.
 
     Raises:
         HostError: when one cannot be connected to.
     """
     hosts = Hosts(inventory, names)
     try:
-        return hosts.open(done)
+        return hosts.open(progress)
     except BaseException:
         for host in hosts:
             host.connection.close()
@@ -200,7 +200,7 @@ def connect(
 
 
 def _first_of(errors: dict[str, Exception], order: list[str]) -> Exception:
-    """The first host's error, with a word on the others."""
+    """The error of the first host; it also names the other failed hosts."""
     names = [name for name in order if name in errors]
     real = [name for name in names if not isinstance(errors[name], InterruptedCommandError)]
     first = errors[(real or names)[0]]

@@ -1,6 +1,6 @@
 """Latencies of a synthetic internet, for those without measurements.
 
-Hosts stand in real cities. Light in fibre covers the great-circle distance; what real networks
+Hosts are in real cities. Light in fibre covers the great-circle distance; what real networks
 add to it is drawn: a detour per pair of cities, more between continents, a poorer route for
 some pairs of hosts, and an access link per host. Detours and poor routes violate the triangle
 inequality as often, and about as badly, as measurements do.
@@ -27,7 +27,7 @@ DETOUR_LEAST = 1.6
 DETOUR_MEDIAN = 0.05
 DETOUR_SPREAD = 1.3
 CONTINENT_DETOUR_SPREAD = 0.3
-# What a pair of hosts adds of its own: relative to the distance, and in routers.
+# Noise per pair of hosts: relative to the distance, and ms of routers.
 ROUTE_NOISE = 0.01
 ROUTER_MS = 1.0
 # Poor routes of single pairs of hosts: providers that meet far away (exponential).
@@ -49,7 +49,7 @@ _MIX1, _MIX2, _STEP = (
 class SyntheticInternet:
     """Round-trip times between hosts of a synthetic internet.
 
-    Nothing is stored per pair, so that a million hosts are no trouble: the same pair has the same
+    Nothing is stored per pair, so that a million hosts fit in memory: the same pair has the same
     latency each time.
 
     Attributes:
@@ -63,7 +63,7 @@ class SyntheticInternet:
         Args:
             nodes: how many.
             seed: one seed gives one internet.
-            continents: where hosts stand, of `CONTINENTS`; everywhere by default.
+            continents: of the hosts, from `CONTINENTS`; all by default.
 
         Raises:
             NovaError: for no hosts or an unknown continent.
@@ -76,8 +76,8 @@ class SyntheticInternet:
                     f"continents: unknown {name!r}; accepted are {', '.join(CONTINENTS)}"
                 )
         rng = np.random.default_rng(seed)
-        wanted = [not continents or city.continent in continents for city in CITIES]
-        weight = np.array([city.weight for city in CITIES]) * wanted
+        eligible = [not continents or city.continent in continents for city in CITIES]
+        weight = np.array([city.weight for city in CITIES]) * eligible
         self.city: Ints = rng.choice(len(CITIES), size=nodes, p=weight / weight.sum())
         self._unit = self._scattered(rng)
         self.access: Floats = ACCESS_MEDIAN_MS * np.exp(ACCESS_SPREAD * rng.standard_normal(nodes))
@@ -92,7 +92,7 @@ class SyntheticInternet:
 
         Args:
             a: indices of hosts, of any shape.
-            b: indices of the other ends, of a shape that goes with it.
+            b: indices of the other ends; ``a`` and ``b`` are broadcast.
 
         Returns:
             ms, in the common shape; 0 between a host and itself, the same in both directions.

@@ -1,4 +1,4 @@
-"""The inventory: which hosts there are, what they can do, and how far apart they are to be."""
+"""The inventory: hosts, their limits, and the links between them."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from nova_core.model.problem import Floats
 
 Role = Literal["sink", "source", "worker"]
 ROLES: tuple[Role, ...] = get_args(Role)
-# Cores the switch of a virtual rack takes at eight sources of 1 kHz, with something for the
+# Cores that the switch of a virtual rack uses at eight sources of 1 kHz, plus some for the
 # controller.
 SWITCH_CORES = 0.5
 
 
 class InventoryError(NovaError):
-    """An inventory that cannot be used as it stands."""
+    """An inventory that cannot be used."""
 
 
 class InventoryWarning(UserWarning):
-    """An inventory that can be used, but not to the effect it asks for."""
+    """A usable inventory whose requests cannot all be met."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """How a pair of hosts is to be connected, the same in both directions.
+    """The link of a pair of hosts, the same in both directions.
 
     Attributes:
         rtt_ms: round-trip time; half of it each way. 0 adds nothing.
@@ -56,7 +56,7 @@ class HostSpec:
         address: what SSH connects to; empty for a virtual host that is not up.
         port: of its sshd.
         user: who logs in.
-        key_file: private key; None leaves it to the SSH agent and the user's own keys.
+        key_file: private key; None uses the SSH agent and the user's own keys.
         known_hosts: file with its host key; None is the user's own ``~/.ssh/known_hosts``.
         device: network interface whose traffic is delayed; None is the one of the default route.
         cpu: cores it may use; None is unlimited.
@@ -97,7 +97,7 @@ class Inventory:
     """The hosts of a test bed and the links between them.
 
     Attributes:
-        name: of the test bed; a virtual rack carries it.
+        name: of the test bed, and of its virtual rack.
         hosts: in the order of the file.
         links: per pair of names, in the order of ``hosts``; pairs without one have ``Link()``.
         virtual: whether the hosts are made on this machine (`nova_testbed.rack`).
@@ -115,7 +115,7 @@ class Inventory:
         return {host.name: i for i, host in enumerate(self.hosts)}
 
     def index(self, name: str) -> int:
-        """A host's place in ``hosts``.
+        """A host's position in ``hosts``.
 
         Raises:
             InventoryError: for an unknown name.
@@ -139,7 +139,7 @@ class Inventory:
         return tuple(host for host in self.hosts if host.role == role)
 
     def link(self, a: str, b: str) -> Link:
-        """How two hosts are to be connected; the order does not matter.
+        """The link of two hosts; their order does not matter.
 
         Raises:
             InventoryError: for an unknown name.
@@ -153,7 +153,7 @@ class Inventory:
             yield a, b, self.link(a.name, b.name)
 
     def rtt(self) -> Floats:
-        """(n, n) round-trip times asked for, ms, in the order of ``hosts``."""
+        """(n, n) requested round-trip times, ms, in the order of ``hosts``."""
         matrix = np.zeros((len(self.hosts), len(self.hosts)))
         for (a, b), link in self.links.items():
             i, j = self.index(a), self.index(b)
@@ -186,9 +186,9 @@ def example_inventory() -> Path:
 def shipped_inventories() -> dict[str, Path]:
     """Inventories that come with Nova, by name."""
     directory = Path(__file__).parent / "inventories"
-    found = {path.stem: path for path in sorted(directory.glob("*.yaml"))}
+    inventories = {path.stem: path for path in sorted(directory.glob("*.yaml"))}
     # Examples are to be copied and changed.
-    return {name: path for name, path in found.items() if not name.endswith(".example")}
+    return {name: path for name, path in inventories.items() if not name.endswith(".example")}
 
 
 def _find(path_or_name: str | Path) -> Path:

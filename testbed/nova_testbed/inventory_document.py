@@ -1,4 +1,4 @@
-"""The inventory as people write it: a YAML or JSON document."""
+"""The inventory file: a YAML or JSON document."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def read_inventory_document(path: Path) -> Inventory:
 
 
 class _Reader:
-    """A document's parts put together, each checked on the way."""
+    """Builds an inventory from a document and checks each part."""
 
     def __init__(self, document: InventoryDocument, path: Path) -> None:
         self.document = document
@@ -251,8 +251,8 @@ class _Reader:
     def memory(self, value: int | str | None, place: str) -> int | None:
         if not isinstance(value, str):
             return value
-        found = _BYTES.fullmatch(value)
-        size = int(float(found[1]) * _UNITS[found[2] or ""]) if found else 0
+        match = _BYTES.fullmatch(value)
+        size = int(float(match[1]) * _UNITS[match[2] or ""]) if match else 0
         if size <= 0:
             raise self.error(
                 f"{place}: {value!r} is not accepted; bytes such as 536870912 or 512 MiB are "
@@ -276,10 +276,10 @@ class _Reader:
         rtt = self.rtt()
         links = {}
         for i, j in combinations(range(len(self.names)), 2):
-            asked = float(rtt[i, j])
-            jitter = min(part.jitter_ms, asked / 2)
+            rtt_ms = float(rtt[i, j])
+            jitter = min(part.jitter_ms, rtt_ms / 2)
             pair = (self.names[i], self.names[j])
-            links[pair] = Link(asked, jitter, part.bandwidth_mbit, part.loss_percent)
+            links[pair] = Link(rtt_ms, jitter, part.bandwidth_mbit, part.loss_percent)
         seen: set[tuple[str, str]] = set()
         for k, row in enumerate(part.links):
             place = f"network.links[{k}]"
@@ -359,7 +359,7 @@ class _Reader:
             raise self.error(f"network.file: {cause}") from None
 
     def drawn(self, path: Path, ids: list[str], latency: Floats, seed: int) -> list[str]:
-        """Names of nodes, one per host, all pairs of which were measured."""
+        """Names of nodes, one per host; each pair of them was measured."""
         known = np.isfinite(latency) | np.isfinite(latency.T)
         chosen: list[int] = []
         for i in np.random.default_rng(seed).permutation(len(ids)).tolist():
@@ -392,13 +392,13 @@ def _or(value: Value | UnsetType, default: Other) -> Value | Other:
 
 
 def _warn_of_too_much(inventory: Inventory, path: Path) -> None:
-    """Say when this machine cannot give virtual hosts what they are promised."""
+    """Warn when the limits of virtual hosts exceed this machine."""
     cores = len(os.sched_getaffinity(0))
-    asked = sum(host.cpu or 0.0 for host in inventory.hosts)
-    if asked > cores - SWITCH_CORES:
+    requested = sum(host.cpu or 0.0 for host in inventory.hosts)
+    if requested > cores - SWITCH_CORES:
         warnings.warn(
-            f"{path}: the hosts' CPU limits sum to {asked:g} cores; this machine has {cores}, of "
-            f"which the switch and the controller take up to {SWITCH_CORES:g}: under full load "
+            f"{path}: the hosts' CPU limits sum to {requested:g} cores; this machine has {cores}, "
+            f"of which the switch and the controller take up to {SWITCH_CORES:g}: under full load "
             "hosts get less than their limit",
             InventoryWarning,
             stacklevel=3,

@@ -1,7 +1,7 @@
 """Background jobs on a host: started detached, found again, stopped with all they started.
 
-A job is known by a mark in the environment of its processes and by its session; process ids alone
-would, after a while, mean somebody else's processes.
+A job is identified by a mark in the environment of its processes and by its session; process ids
+alone may be reused for other processes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ stop() {
   done
 }
 """
-# Makes directory $1, that nobody else can have made or can have put anything in.
+# Makes directory $1; fails where another user may have made it or written to it.
 OWN = r"""
 own() {
   umask 077; mkdir -p "$1" || exit 1
@@ -93,7 +93,7 @@ cat "$d/$mark.exit" 2>/dev/null || echo -1
 
 @dataclass(frozen=True)
 class Job:
-    """What identifies all that a command has started, and nothing else.
+    """Identifies the processes that a command has started, and no others.
 
     Attributes:
         mark: ``NOVA_JOB`` in the environment of its processes.
@@ -133,11 +133,11 @@ class BackgroundJob:
         return self.job.pid
 
     def alive(self) -> bool:
-        """Whether anything of it still runs."""
+        """Whether any of its processes still runs."""
         return bool(self.processes())
 
     def processes(self) -> list[int]:
-        """Process ids of all that it consists of now."""
+        """Ids of its processes now."""
         output = self.host.run(f"{MEMBERS}\nmembers {self.job}", root=self.root)
         return [int(word) for word in output.stdout.split()]
 
@@ -148,7 +148,7 @@ class BackgroundJob:
             Its exit status; -1 when it was killed.
 
         Raises:
-            HostTimeoutError: when it still runs after ``timeout`` s; it goes on.
+            HostTimeoutError: when it still runs after ``timeout`` s; it keeps running.
         """
         variables = f"mark={self.job.mark} pid={self.job.pid} begun={self.job.begun}\n"
         output = self.host.run(DIRECTORY + variables + WAIT, timeout=timeout, root=self.root)
@@ -160,13 +160,13 @@ class BackgroundJob:
         return self.host.run(command, root=self.root).stdout
 
     def stop(self, grace: float = GRACE_SECONDS) -> None:
-        """End it and all it started; done when nothing of it is left.
+        """End it and all it started; returns when none of its processes is left.
 
         Args:
-            grace: s it has to end when asked, before it is killed.
+            grace: s between the signal to end and the kill.
 
         Raises:
-            HostError: when something of it cannot be ended.
+            HostError: when a process cannot be ended.
         """
         stop(self.host, self.job, root=self.root, grace=grace)
 
@@ -182,14 +182,14 @@ class BackgroundJob:
 
 
 def own_directory(host: Host, path: str) -> None:
-    """Make a directory on a host, unless it is there and the user's alone.
+    """Make a directory on a host, unless it exists and is the user's alone.
 
     Raises:
-        HostError: where it is another's, or open to others.
+        HostError: where it belongs to another user, or is open to others.
     """
-    done = host.run(f"{OWN}own {shlex.quote(path)}", check=False)
-    if done.returncode:
-        raise HostError(host.name, done.last_words)
+    result = host.run(f"{OWN}own {shlex.quote(path)}", check=False)
+    if result.returncode:
+        raise HostError(host.name, result.last_words)
 
 
 def start(host: Host, command: str, name: str, log: str | None, root: bool) -> BackgroundJob:
@@ -201,23 +201,23 @@ def start(host: Host, command: str, name: str, log: str | None, root: bool) -> B
     # The shell around the command notes its exit status and reaps it.
     work = shlex.quote(f'( {command}\n)\necho $? >"$0.exit"')
     variables = f"mark={mark} name={name} log={place}\nwork={work}\n"
-    done = host.run(DIRECTORY + variables + START, root=root, check=False)
-    if done.returncode:
-        raise HostError(host.name, f"`{command}` cannot be started: {done.last_words}")
-    return _job(host, done.stdout, root)
+    result = host.run(DIRECTORY + variables + START, root=root, check=False)
+    if result.returncode:
+        raise HostError(host.name, f"`{command}` cannot be started: {result.last_words}")
+    return _job(host, result.stdout, root)
 
 
 def find(host: Host, name: str | None) -> list[BackgroundJob]:
     """See `nova_testbed.host.Host.jobs`."""
-    found = _found(host, root=False)
+    jobs = _recorded_jobs(host, root=False)
     if not host.spec.rootless and not host.is_root and "sudo" in host.programs:
-        # Without leave to become root there are no jobs of root's.
+        # A user who may not become root has started no jobs as root.
         with suppress(HostError):
-            found += _found(host, root=True)
-    return [job for job in found if name in (None, job.name)]
+            jobs += _recorded_jobs(host, root=True)
+    return [job for job in jobs if name in (None, job.name)]
 
 
-def _found(host: Host, *, root: bool) -> list[BackgroundJob]:
+def _recorded_jobs(host: Host, *, root: bool) -> list[BackgroundJob]:
     output = host.run(DIRECTORY + MEMBERS + FIND, root=root)
     return [_job(host, line, root) for line in output.stdout.splitlines()]
 
@@ -226,14 +226,14 @@ def stop(host: Host, job: Job, *, root: bool, grace: float) -> None:
     """End all processes of a job.
 
     Raises:
-        HostError: when something of it cannot be ended.
+        HostError: when one cannot be ended.
     """
     tenths = round(10 * grace)
     command = f"{MEMBERS}{STOP}stop {job} {tenths}"
-    # What was cancelled must be stopped all the same.
-    done = host.undisturbed().run(command, root=root, timeout=grace + 30, check=False)
-    if done.returncode:
-        raise HostError(host.name, f"processes cannot be ended: {done.last_words}")
+    # Jobs are stopped even when the host's commands are cancelled.
+    result = host.undisturbed().run(command, root=root, timeout=grace + 30, check=False)
+    if result.returncode:
+        raise HostError(host.name, f"processes cannot be ended: {result.last_words}")
 
 
 def _job(host: Host, line: str, root: bool) -> BackgroundJob:

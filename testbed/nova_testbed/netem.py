@@ -1,7 +1,7 @@
 """Links on real hosts: the `tc` commands that delay, limit and lose what a host sends to others.
 
-Every host delays what it sends, by half of the round trip. What goes to nobody in the inventory
-(SSH, ARP, time synchronisation) is neither delayed nor limited. See tc-netem(8), tc-htb(8).
+Every host delays what it sends, by half of the round trip. Traffic to others than the inventory's
+hosts (SSH, ARP, time synchronisation) is neither delayed nor limited. See tc-netem(8), tc-htb(8).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from nova_core.errors import NovaError
 from nova_testbed.inventory import Link
 
-# Runs a shell command on a host, to give its exit status and what it has printed on both outputs.
+# Runs a shell command on a host; returns its exit status and its output, stderr included.
 Run = Callable[[str], tuple[int, str]]
 
-# Of our queueing discipline; tells it from anybody else's. Hexadecimal, as are class numbers.
+# Handle that identifies our queueing discipline. Hexadecimal, as are class numbers.
 HANDLE = "4e6f"
 REST = 0xFFFE
 # netem drops what exceeds this number of packets under way; its default of 1000 is soon reached.
@@ -44,7 +44,7 @@ class NetemError(NovaError):
 
 @dataclass(frozen=True)
 class Peer:
-    """How packets to another host are to be treated.
+    """How packets to another host are treated.
 
     Attributes:
         address: IPv4 address of the other host.
@@ -85,7 +85,7 @@ class Peer:
 
 
 def commands(device: str, peers: Sequence[Peer], line_mbit: float = 1000.0) -> list[str]:
-    """What `tc` is to be told, line by line, on a device that has no discipline of ours.
+    """The `tc` commands for a device that has no discipline of ours.
 
     Args:
         device: network interface.
@@ -120,7 +120,7 @@ def commands(device: str, peers: Sequence[Peer], line_mbit: float = 1000.0) -> l
 
 
 def remove_script(device: str) -> str:
-    """A shell script that removes what `apply_script` has made, and nobody else's discipline."""
+    """A shell script that removes the discipline of `apply_script`, and no other one."""
     device = shlex.quote(device)
     return (
         f"{_ROOT}remove() {{ if tc qdisc show dev {device} root | grep -q 'htb {HANDLE}:'; then "
@@ -129,9 +129,9 @@ def remove_script(device: str) -> str:
 
 
 def apply_script(device: str, peers: Sequence[Peer], line_mbit: float = 1000.0) -> str:
-    """A shell script that puts links in force, in place of those it may have put there before.
+    """A shell script that puts links in force; they replace those of an earlier run.
 
-    It fails, with a line on stderr, where the device has a discipline of somebody else's.
+    It fails, with a line on stderr, where the device has another program's discipline.
     """
     quoted = shlex.quote(device)
     lines = "\n".join(commands(device, peers, line_mbit))

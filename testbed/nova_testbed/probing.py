@@ -1,4 +1,4 @@
-"""What hosts really give: round-trip times between them, their clocks, their capacity."""
+"""Measures hosts: round-trip times between them, their clocks, their capacity."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from nova_testbed.inventory import SWITCH_CORES, Inventory, InventoryError
 from nova_testbed.jobs import BackgroundJob
 from nova_testbed.tools.operators import OPERATORS
 
-# Little enough not to trouble hosts with a twentieth of a core.
+# Low enough for hosts with a twentieth of a core.
 PINGS_PER_SECOND = 50.0
-# A measured median this near to what was asked counts as kept.
+# A link is kept when its measured median is this near to the requested RTT.
 TOLERANCE_MS = 1.0
 TOLERANCE_SHARE = 0.02
 START_SECONDS = 30.0
 
-Done = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class PairRtt:
     """Round trips between two hosts.
 
     Attributes:
-        source: who asked.
-        target: who answered.
+        source: the host that sends.
+        target: the host that answers.
         asked_ms: round-trip time in the inventory.
         sent: packets sent by UDP.
-        udp_ms: times on the way of those that came back, sorted; not what they lay at the hosts.
+        udp_ms: times of answered packets, sorted, without the time they waited at the hosts.
         tcp_ms: times of messages on a TCP connection, sorted.
     """
 
@@ -54,7 +54,7 @@ class PairRtt:
 
     @property
     def median_ms(self) -> float:
-        """Median by UDP, or by TCP where UDP did not come through; NaN without any."""
+        """Median by UDP, or by TCP where no UDP packet came back; NaN without any."""
         times = self.udp_ms or self.tcp_ms
         return statistics.median(times) if times else float("nan")
 
@@ -65,13 +65,13 @@ class PairRtt:
 
     @property
     def kept(self) -> bool:
-        """Whether the median is within 1 ms and 2 % of what was asked."""
+        """Whether the median is within 1 ms and 2 % of the requested RTT."""
         return abs(self.median_ms - self.asked_ms) <= TOLERANCE_MS + TOLERANCE_SHARE * self.asked_ms
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a host can take of an operator.
+    """The capacity of a host for an operator.
 
     Attributes:
         host: its name.
@@ -93,7 +93,7 @@ class ClockOffset:
     Attributes:
         host: its name.
         offset_ms: positive when it is ahead.
-        error_ms: the true offset is within this of it.
+        error_ms: bound on the error of ``offset_ms``.
     """
 
     host: str
@@ -125,7 +125,7 @@ def choose_pairs(
         others = rng.permutation([j for j in range(n) if j != i])
         for j in others[:neighbours].tolist():
             chosen.add((min(i, j), max(i, j)))
-    # Who asks alternates, so that the work is spread evenly.
+    # Senders alternate, so that the work is spread evenly.
     return [
         (names[i], names[j]) if (i + j) % 2 else (names[j], names[i]) for i, j in sorted(chosen)
     ]
@@ -137,16 +137,16 @@ def measure_rtt(
     *,
     count: int = 20,
     rate: float = PINGS_PER_SECOND,
-    done: Done | None = None,
+    progress: Progress | None = None,
 ) -> list[PairRtt]:
     """Measure round trips between pairs of hosts, all at the same time.
 
     Args:
         hosts: connected.
-        pairs: who asks and who answers.
+        pairs: the host that sends and the host that answers.
         count: packets per pair; half as many messages on a TCP connection follow.
         rate: packets/s each host sends.
-        done: progress callback; gets the name of each host that has measured all its pairs.
+        progress: called with the name of each host that has measured all its pairs.
 
     Returns:
         One per pair, in their order.
@@ -173,7 +173,7 @@ def measure_rtt(
             answer: dict[str, dict[str, list[float]]] = json.loads(text)
             return answer
 
-        answers = hosts.map(ask, list(asking), done=done)
+        answers = hosts.map(ask, list(asking), progress=progress)
     finally:
         hosts.map(lambda host: servers[host.name].end(), answering)
     return [
@@ -202,18 +202,18 @@ def _port(server: BackgroundJob) -> int:
 
 
 def measure_capacity(
-    hosts: Hosts, operator: str, *, seconds: float = 1.5, done: Done | None = None
+    hosts: Hosts, operator: str, *, seconds: float = 1.5, progress: Progress | None = None
 ) -> list[Capacity]:
     """Measure how many tuples/s each host can take of an operator, within its limits.
 
-    The operators are small Python loops: their figures compare hosts. What an engine achieves is
-    that times a factor of the engine's.
+    The operators are small Python loops: their figures compare hosts. An engine achieves that
+    times a factor of its own.
 
     Args:
         hosts: connected.
         operator: ``window-join`` or ``filter``.
         seconds: how long on each host.
-        done: progress callback; gets the name of each host as it is finished.
+        progress: called with the name of each finished host.
 
     Raises:
         InventoryError: for an unknown operator.
@@ -231,7 +231,7 @@ def measure_capacity(
         rate, cores = answer["tuples"] / took, answer["cpu_seconds"] / took
         return Capacity(host.name, operator, rate, cores)
 
-    return list(hosts.map(one, at_once=_at_once(hosts), done=done).values())
+    return list(hosts.map(one, at_once=_at_once(hosts), progress=progress).values())
 
 
 def _at_once(hosts: Hosts) -> int:
@@ -246,8 +246,8 @@ def _at_once(hosts: Hosts) -> int:
 def clock_offsets(hosts: Hosts, *, count: int = 30) -> list[ClockOffset]:
     """How far each host's clock is off this machine's.
 
-    The sample with the shortest way there and back counts; over SSH that is good for a check that
-    clocks are synchronised, not for a correction below a millisecond.
+    The sample with the shortest round trip counts; over SSH that suffices to check that clocks are
+    synchronised, not to correct them below a millisecond.
 
     Args:
         hosts: connected.

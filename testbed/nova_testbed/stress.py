@@ -31,8 +31,8 @@ def stress(hosts: Hosts, profile: StressProfile | None = None) -> Iterator[None]
         HostError: when a host cannot be loaded.
         InventoryError: for a profile without hosts.
     """
-    asked = profile or hosts.inventory.stress
-    started = start(hosts, asked)
+    load_profile = profile or hosts.inventory.stress
+    started = start(hosts, load_profile)
     try:
         yield
     finally:
@@ -102,7 +102,7 @@ def stop(hosts: Hosts, on: Sequence[str] | None = None) -> list[str]:
 
 
 def command(host: Host, profile: StressProfile, at: float | None = None) -> str:
-    """What makes the load: shares of what the host may use, not of the machine it is on.
+    """The command that makes the load: shares of the host's limits, not of its machine's resources.
 
     Args:
         host: connected.

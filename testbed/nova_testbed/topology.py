@@ -1,4 +1,4 @@
-"""What was measured of hosts, written as a Nova problem."""
+"""Measurements of hosts, written as a Nova problem."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nova_core.model.syntax import Row, dump, number
 from nova_testbed.inventory import Inventory, InventoryError
 from nova_testbed.probing import Capacity, PairRtt
 
-# What is written of measured hosts is the problem that experiments run on them.
+# The problem written for measured hosts is the one that experiments run on them.
 from nova_workloads.debs import regional_join
 
 # ms of latency and tuples/s with this many digits after the point.
@@ -36,8 +36,8 @@ def hosts_document(
     """
     nodes = []
     for host in inventory.hosts:
-        found = capacity.get(host.name)
-        limit = "unlimited" if found is None else number(round(found, 1))
+        measured = capacity.get(host.name)
+        limit = "unlimited" if measured is None else number(round(measured, 1))
         row: dict[str, Any] = {"id": host.name, "capacity": limit}
         if host.role == "sink":
             row["worker"] = False

@@ -19,7 +19,7 @@ from nova_testbed.connection import CONNECT_SECONDS, HostError, known_hosts_file
 if TYPE_CHECKING:
     from nova_testbed.host import Host
 
-# rsync opens a connection of its own, which a small file is not worth.
+# rsync opens a connection of its own, which does not pay for a small file.
 RSYNC_BYTES = 1 << 20
 BLOCK = 1 << 18
 
@@ -97,12 +97,12 @@ KIND = (
 )
 
 
-# What tar and rsync say then.
+# Messages of tar and rsync when a disk is full.
 FULL = ("No space left on device", "Wrote only", "Disk quota exceeded")
 
 
 class _Writer(io.RawIOBase):
-    """What tarfile writes to."""
+    """A stream that passes tarfile's output on."""
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
         self._write = write
@@ -138,9 +138,9 @@ def _get_by_tar(
             into = target if directory else Path(scratch)
             into.mkdir(exist_ok=True)
             unpack = ["tar", "-x", "--no-same-owner", "-f", "-", "-C", str(into)]
-            done = subprocess.run(unpack, stdin=spool, stderr=subprocess.PIPE, text=True)
-            if done.returncode:
-                why = done.stderr.strip().partition("\n")[0]
+            result = subprocess.run(unpack, stdin=spool, stderr=subprocess.PIPE, text=True)
+            if result.returncode:
+                why = result.stderr.strip().partition("\n")[0]
                 raise HostError(host.name, f"{what}: here: {why}")
         if not directory:
             (Path(scratch) / path.name).replace(target)
@@ -169,7 +169,7 @@ def _rsync(host: Host, what: str, ends: list[str], timeout: float | None, root: 
     ]
     if spec.key_file is not None:
         ssh += ["-i", str(spec.key_file), "-o", "IdentitiesOnly=yes"]
-    # Of a single file the content is meant, not the link that names it.
+    # Copy the content of a single file, not a symbolic link to it.
     archive = "-a" if ends[0].endswith("/") else "-aL"
     command = ["rsync", archive, "--no-owner", "--no-group", "-s", "-e", shlex.join(ssh)]
     if root and not host.is_root:
@@ -210,15 +210,15 @@ def _run(host: Host, command: str, timeout: float | None, root: bool) -> tuple[i
 
 
 def _ask(host: Host, command: str, timeout: float | None, root: bool) -> tuple[int, bytes, str]:
-    done = host.run(command, timeout=timeout, root=root, check=False)
-    return done.returncode, done.stderr.encode(), done.stdout
+    result = host.run(command, timeout=timeout, root=root, check=False)
+    return result.returncode, result.stderr.encode(), result.stdout
 
 
 def _checked(host: Host, what: str, code: int, errors: bytes) -> None:
-    """Say why a transfer failed.
+    """Check that a transfer succeeded.
 
     Raises:
-        HostError: when it did.
+        HostError: when it failed, with the reason.
     """
     if code == 0:
         return

@@ -157,11 +157,11 @@ def test_results_over_time(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.Mon
     def until(text: str) -> Arrival:
         end = time.monotonic() + 20
         while time.monotonic() < end:
-            for one in watch.found():
+            for one in watch.history():
                 if eval(text, {"one": one}):
                     return one
             time.sleep(0.05)
-        raise AssertionError(watch.found())
+        raise AssertionError(watch.history())
 
     try:
         first = until("one.p50_ms is not None")

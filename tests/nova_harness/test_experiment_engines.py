@@ -102,6 +102,6 @@ def test_a_report_sets_engines_apart(tmp_path: Path) -> None:
         "100 ms windows, calm, Spark",
     ]
     told = [n.text for n in summary.notes(runs=report.runs, groups=report.groups,
-                                       found=report.ratios, subject="nova")]  # fmt: skip
+                                       ratios=report.ratios, subject="nova")]  # fmt: skip
     assert any("ends a batch every 5 s" in text for text in told)
     assert any(text.startswith("2 engines ran the plans") for text in told)

@@ -44,7 +44,7 @@ def test_pairs_are_drawn_once_and_spread_evenly() -> None:
 def test_round_trips(connected: Hosts, inventory: Inventory) -> None:
     pairs = choose_pairs(inventory)
     told: list[str] = []
-    found = measure_rtt(connected, pairs, count=10, done=told.append)
+    found = measure_rtt(connected, pairs, count=10, progress=told.append)
     assert [(rtt.source, rtt.target) for rtt in found] == pairs
     assert set(told) == {source for source, _ in pairs}
     for rtt in found:

@@ -1,6 +1,6 @@
-"""A workload of experiments: what sources on hosts emit, what is done with it, what must come out.
+"""A workload of experiments: what sources on hosts emit, its processing, the expected results.
 
-A workload is found through the entry points ``nova.workloads``; docs/new-workload.md adds one.
+Entry points ``nova.workloads`` register workloads; docs/new-workload.md adds one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Traffic:
         window_ms: tumbling windows over event time, ms.
         keys: tuples of a window match where their sequence numbers are equal modulo this; 1 matches
             all of them.
-        every: and where what they are equal to, the key, is a multiple of this.
+        every: the remainder, the key, must be a multiple of this.
     """
 
     rate: float
@@ -56,7 +56,7 @@ class Traffic:
 
 
 class Streams(Protocol):
-    """What the sources of a problem emit in a run, and what must come of it."""
+    """What the sources of a problem emit in a run, and the expected results."""
 
     @property
     def expected_rate(self) -> float:
@@ -71,7 +71,7 @@ class Streams(Protocol):
         watermark_ms: int = 10,
         buffer_timeout_ms: int = 100,
     ) -> Any:
-        """What an engine is given: `nova_engines.workload.Workload`, or `Readings` of queries.
+        """The input of an engine: `nova_engines.workload.Workload`, or `Readings` of queries.
 
         Args:
             start_ms: when the sources begin, ms since the epoch.
@@ -88,7 +88,7 @@ class Streams(Protocol):
             plan: that was run.
             flow: of `flow`.
             records: results, as the engine returns them.
-            finished: whether the run came to its end by itself.
+            finished: whether the run ended by itself.
         """
         ...
 
@@ -129,15 +129,15 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return self
 
     def windows_ms(self) -> list[int]:
-        """Windows that experiments without any take."""
+        """Default windows of experiments."""
         return [100]
 
     def rates(self) -> list[float]:
-        """Rates that experiments without any take, tuples/s."""
+        """Default rates of experiments, tuples/s."""
         return [1000.0]
 
     def check(self, windows_ms: Sequence[int]) -> None:
-        """Refuse what cannot be run, before any host is touched.
+        """Refuse a workload that cannot run, before any host is used.
 
         Raises:
             NovaError: naming the field, the value and what would be accepted.
@@ -181,7 +181,7 @@ def names() -> list[str]:
 
 
 def workload(content: Mapping[str, Any], where: str = "workload") -> Workload:
-    """A workload from what an experiment's file says of it.
+    """A workload from its part of an experiment's file.
 
     Args:
         content: ``kind``, debs where it is missing, and the kind's parameters.

@@ -1,4 +1,4 @@
-"""What a run delivered beside what it had to: the same figures for joins and for whole queries."""
+"""Delivered results compared with expected ones: the same figures for joins and whole queries."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Results of a run, compared with the reference.
 
     Attributes:
-        expected: results that had to come.
-        delivered: results that came, all counted.
-        lost: had to come and did not, although the run had gone on or had finished.
-        duplicated: came once more.
-        wrong: came and had not to, or from another instance than the plan's.
-        cut_off: did not come because the run was ended.
-        finished: whether the run came to its end by itself; then nothing is cut off.
+        expected: results of the reference.
+        delivered: all results of the run.
+        lost: expected results that are missing although the run had continued or had finished.
+        duplicated: results delivered again.
+        wrong: results that are not expected, or from another instance than the plan's.
+        cut_off: expected results that are missing because the run was ended.
+        finished: whether the run ended by itself; then nothing is cut off.
         lost_per_pair: lost results of each pair of sources that lost any; of joins alone.
-        examples: up to `EXAMPLES` that were lost, duplicated or wrong, for people.
+        examples: up to `EXAMPLES` lost, duplicated or wrong results as text.
     """
 
     expected: int
@@ -45,4 +45,4 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     def lines(self) -> list[str]:
         """The examples, a line each."""
-        return [f"{what}: {one}" for what, found in self.examples.items() for one in found]
+        return [f"{what}: {one}" for what, texts in self.examples.items() for one in texts]

@@ -48,7 +48,7 @@ def regional_join(
         selectivity: results per tuple.
         regions: what regions are called; by default ``region-1`` and so on.
         join: id of the operator.
-        facts: what all sources have besides.
+        facts: other fields of all sources.
     """
     operator = Row(id=join, left=PRESSURE, right=HUMIDITY, sink=sink, match="key")
     if selectivity != 1:
@@ -93,7 +93,7 @@ class DebsWorkload(Workload, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, data=str(base / Path(self.data).expanduser()))
 
     def rates(self) -> list[float]:
-        """Of the readings, where there are any."""
+        """The mean rate of the readings, where there are any."""
         if self.data is None:
             return super().rates()
         chosen = self._chosen()
@@ -107,7 +107,7 @@ class DebsWorkload(Workload, frozen=True, kw_only=True):
             self._chosen()
 
     def traffic(self, window_ms: int, rate: float) -> Traffic:
-        """What makes so many matches per tuple."""
+        """The traffic with the requested number of matches per tuple."""
         if self.matches == "all":
             return Traffic(rate, window_ms)
         tuples, every = rate * window_ms / 1000, max(1, round(1 / self.matches))
@@ -139,15 +139,15 @@ class DebsWorkload(Workload, frozen=True, kw_only=True):
         from nova_workloads.streams import synthetic
 
         made_up = self.data is None
-        found = synthetic(2 * self.regions, regions=self.regions, seed=seed)
+        generated = synthetic(2 * self.regions, regions=self.regions, seed=seed)
         return JoinedStreams(
-            problem, measured_by(problem, found if made_up else self._chosen()), traffic
+            problem, measured_by(problem, generated if made_up else self._chosen()), traffic
         )
 
     def _chosen(self) -> list[Stream]:
         """Readings of pressure and humidity in turn, region by region.
 
-        Where there are fewer regions with both than are asked for, sensors of each stream in turn;
+        With fewer regions that have both than requested, sensors of each stream are taken in turn;
         they serve more than one region where there are too few.
         """
         from nova_workloads.streams import read_streams
@@ -157,10 +157,10 @@ class DebsWorkload(Workload, frozen=True, kw_only=True):
         if not data.exists():
             raise NovaError(f"workload.data: {data}: there is no such file or directory")
         try:
-            found = read_streams(_files(data))
+            readings = read_streams(_files(data))
         except NovaError as error:
             raise NovaError(f"workload.data: {error}") from None
-        sides = [[one for one in found if one.stream == name] for name in STREAMS]
+        sides = [[one for one in readings if one.stream == name] for name in STREAMS]
         for name, side in zip(STREAMS, sides, strict=True):
             if not side:
                 raise NovaError(
@@ -175,7 +175,7 @@ class DebsWorkload(Workload, frozen=True, kw_only=True):
 
 
 def measured_by(problem: Problem, readings: Sequence[Stream]) -> list[Stream]:
-    """What each source of a problem measures, its values dealt from readings of its stream.
+    """What each source of a problem measures: readings of its stream, assigned in turn.
 
     Args:
         problem: whose sources have a key, which becomes the region.
@@ -198,7 +198,7 @@ def measured_by(problem: Problem, readings: Sequence[Stream]) -> list[Stream]:
 
 
 def _files(data: Path) -> list[Path]:
-    """The four-column files of a directory, or what was named itself."""
+    """The four-column files of a directory, or the path itself."""
     if data.is_dir():
         inside = data / "sensors" if (data / "sensors").is_dir() else data
         files = sorted(p for p in inside.iterdir() if p.name.endswith((".csv", ".csv.gz")))

@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 MANIFEST = "manifest.jsonl"
 PART = ".part"  # of a file that is not complete
-VALIDATOR = ".part.validator"  # what the server calls the version the part is of
+VALIDATOR = ".part.validator"  # the server's name of the part's version
 CHUNK = 1 << 16
 LONGEST_PAUSE = 300.0  # s
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-# What a cut or refused connection looks like.
+# Errors of a cut or refused connection.
 CUT = (
     urllib.error.URLError,
     http.client.HTTPException,
@@ -38,15 +38,15 @@ CUT = (
 
 
 class FetchError(NovaError):
-    """Something that could not be fetched."""
+    """A file that could not be fetched."""
 
 
 class MissingError(FetchError):
-    """The server says that there is no such thing."""
+    """The server has no such file."""
 
 
 class _DamagedError(Exception):
-    """What came is not whole; another attempt may help."""
+    """The received file is not whole; another attempt may help."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Entry:
         url: where it came from.
         sha256: of its content.
         bytes: its size.
-        etag: what the server calls this version, or None.
+        etag: the server's name of this version, or None.
         modified: the server's Last-Modified, or None.
         fetched: when, ISO, UTC.
     """
@@ -79,7 +79,7 @@ class Manifest:
         """Read what is there.
 
         Raises:
-            FetchError: for a line that is none of a manifest's.
+            FetchError: for a line that is no manifest entry.
         """
         self.path = directory / MANIFEST
         self.entries: dict[str, Entry] = {}
@@ -106,12 +106,12 @@ class Manifest:
 
 @dataclass
 class Fetcher:
-    """Asks a server for things, one at a time.
+    """Requests files from a server, one at a time.
 
     Attributes:
         per_second: requests at most.
-        retries: attempts after the first, for what may pass: answers 408, 425, 429 and 5xx,
-            refused or cut connections, files that come damaged.
+        retries: attempts after the first, for temporary errors: answers 408, 425, 429 and 5xx,
+            refused or cut connections, damaged files.
         backoff: seconds before the second attempt; doubles each time. A server's Retry-After counts
             where it is longer.
         timeout: seconds without a byte.
@@ -129,7 +129,7 @@ class Fetcher:
         """The text at an address.
 
         Raises:
-            FetchError: when it cannot be had; `MissingError` when there is none.
+            FetchError: when it cannot be fetched; `MissingError` when there is none.
         """
 
         def attempt() -> str:
@@ -142,18 +142,18 @@ class Fetcher:
     def file(
         self, url: str, path: Path, name: str, check: Callable[[Path], None] | None = None
     ) -> Entry:
-        """Fetch a file; go on where an earlier run stopped.
+        """Fetch a file; an interrupted download is resumed.
 
         It is named ``PATH.part`` until it is complete.
 
         Args:
             url: where it is.
             path: where it goes.
-            name: what the manifest calls it.
+            name: its name in the manifest.
             check: raises ValueError for content that is damaged.
 
         Raises:
-            FetchError: when it cannot be had whole; `MissingError` when there is none.
+            FetchError: when it cannot be fetched whole; `MissingError` when there is none.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         return self._retried(url, lambda: self._attempt(url, path, name, check))
@@ -194,7 +194,7 @@ class Fetcher:
         if part.exists() and validator.exists():
             begin = part.stat().st_size
         if begin:
-            # Without knowing that it is the same version, two halves might not fit.
+            # The two halves fit only if they are of the same version.
             headers = {"Range": f"bytes={begin}-", "If-Range": validator.read_text()}
         try:
             with self._open(url, headers) as answer:

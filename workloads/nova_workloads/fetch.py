@@ -52,14 +52,14 @@ class Wanted:
 
 @dataclass
 class Outcome:
-    """What fetching did.
+    """The outcome of fetching.
 
     Attributes:
-        fetched: files that came.
+        fetched: files that were fetched.
         bytes: their size.
-        kept: files that were already there.
-        missing: what the server does not have.
-        failed: what could not be had, and why.
+        kept: files that existed already.
+        missing: addresses that the server does not have.
+        failed: reasons of the files that could not be fetched.
     """
 
     fetched: int = 0
@@ -70,12 +70,12 @@ class Outcome:
 
     @property
     def tried(self) -> int:
-        """How many files there is an outcome of."""
+        """How many files were tried."""
         return self.fetched + self.kept + len(self.missing) + len(self.failed)
 
 
 def fetch_all(
-    wanted: Sequence[Wanted],
+    files: Sequence[Wanted],
     directory: Path,
     fetcher: Fetcher,
     *,
@@ -83,14 +83,14 @@ def fetch_all(
     check: Callable[[Path], None] | None = None,
     progress: Callable[[Outcome], None] = lambda _: None,
 ) -> Outcome:
-    """Fetch files into a directory, leaving out those that are there.
+    """Fetch files into a directory, except existing ones.
 
     Args:
-        wanted: the files.
-        directory: where to; its ``manifest.jsonl`` says what came, with checksums.
-        fetcher: who asks.
-        verify: compare the checksums of files that are there, and fetch damaged ones anew; else
-            their sizes.
+        files: the files.
+        directory: where to; its ``manifest.jsonl`` lists the files with checksums.
+        fetcher: sends the requests.
+        verify: compare the checksums of existing files, and fetch damaged ones again; else their
+            sizes.
         check: raises ValueError for a file that is damaged; gzip files are checked anyway.
         progress: callback after each file.
     """
@@ -98,7 +98,7 @@ def fetch_all(
     manifest = Manifest(directory)
     outcome = Outcome()
     in_a_row = 0
-    for one in wanted:
+    for one in files:
         if in_a_row == GIVE_UP:
             outcome.failed.append(f"{GIVE_UP} in a row: the rest was not tried")
             break
@@ -164,12 +164,12 @@ class _Links(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.targets: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note a link."""
         if tag == "a":
-            self.found += [value for name, value in attrs if name == "href" and value]
+            self.targets += [value for name, value in attrs if name == "href" and value]
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class SensorArchive:
     """Sensor.Community's archive: a directory per day, a file per sensor and day.
 
     Attributes:
-        fetcher: who asks.
+        fetcher: sends the requests.
         url: of the archive.
         api: of the service that knows where sensors are.
     """
@@ -193,7 +193,7 @@ class SensorArchive:
         that are on.
 
         Raises:
-            FetchError: when it does not answer, or with something else.
+            FetchError: when it does not answer with a list of sensors.
         """
         corners = ",".join(f"{value:g}" for value in box)
         url = f"{self.api}/airrohr/v1/filter/box={corners}"
@@ -226,8 +226,8 @@ class SensorArchive:
             listing = self.fetcher.text(f"{place}/")
         links = _Links()
         links.feed(listing)
-        found = {}
-        for link in links.found:
+        by_name = {}
+        for link in links.targets:
             name = unquote(link).rpartition("/")[2]
             match = DAILY_FILE.fullmatch(name)
             if (
@@ -236,17 +236,17 @@ class SensorArchive:
                 and match["type"] in types
                 and (sensors is None or int(match["id"]) in sensors)
             ):
-                found[name] = Wanted(
+                by_name[name] = Wanted(
                     f"{place}/{name}", f"{day}/{name}", settled=today - day >= SETTLED
                 )
-        return [found[name] for name in sorted(found)]
+        return [by_name[name] for name in sorted(by_name)]
 
 
 # --- RIPE Atlas ---------------------------------------------------------------------------------
 
 
 class _Result(msgspec.Struct):
-    """What every result has."""
+    """Fields of every result."""
 
     prb_id: int
     timestamp: int
@@ -284,7 +284,7 @@ def atlas_files(
 
 
 def as_lines(path: Path) -> None:
-    """Check results and make them one JSON document a line, also where one array came.
+    """Check results and rewrite a JSON array as one document per line.
 
     Raises:
         ValueError: for anything but results.

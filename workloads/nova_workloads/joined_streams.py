@@ -1,4 +1,4 @@
-"""Streams whose sources are joined in pairs: what they emit, and the results that must come."""
+"""Streams whose sources are joined in pairs: what they emit, and the expected results."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class JoinedStreams:
 
     @property
     def expected_rate(self) -> float:
-        """Of all pairs."""
+        """Results/s of all pairs."""
         return len(self.problem.matrix) * self.traffic.rate * self.traffic.matches
 
     def flow(
@@ -98,7 +98,7 @@ class JoinedStreams:
         )
 
     def compare(self, plan: Plan, flow: Flow, records: Any, *, finished: bool) -> Comparison:
-        """Results beside the reference join; also whether the right instance delivered each."""
+        """Results compared with the reference join; also checks the instance of each."""
         return compare(plan, self.reference(flow), records, finished=finished)
 
     def samples(
@@ -148,7 +148,7 @@ def due_us(pace: Pace, sequence: Ints) -> Ints:
 
 
 def _due_of(flow: Flow, records: Any, side: str) -> Ints:
-    """(k,) the same of one side of results."""
+    """(k,) when the tuples of one side of results are due, us after the start."""
     sequence = records[f"{side}_sequence"]
     paces = {one.pace for one in flow.sources}
     if len(paces) == 1:
@@ -192,13 +192,13 @@ def instances_of(plan: Plan, pair: int, left_sequence: Ints, right_sequence: Int
     mine = np.flatnonzero(plan.instances.pair == pair)
     left = partition_of(left_sequence, plan.partitions.rates(pair, 0))
     right = partition_of(right_sequence, plan.partitions.rates(pair, 1))
-    found = np.full(len(left), -1, np.int64)
+    instances = np.full(len(left), -1, np.int64)
     i = plan.instances
     for instance in mine.tolist():
         inside = (left >= i.left_begin[instance]) & (left < i.left_end[instance])
         inside &= (right >= i.right_begin[instance]) & (right < i.right_end[instance])
-        found[inside] = instance
-    return found
+        instances[inside] = instance
+    return instances
 
 
 def compare(plan: Plan, reference: Reference, table: Any, *, finished: bool) -> Comparison:
@@ -208,8 +208,8 @@ def compare(plan: Plan, reference: Reference, table: Any, *, finished: bool) -> 
         plan: that was run.
         reference: of the run's sources; its pairs are those of the plan.
         table: columns ``instance``, ``left_source``, ``right_source``, ``left_sequence``,
-            ``right_sequence``, ``window_ms`` (arrays) of what came.
-        finished: whether the job came to its end by itself; then nothing is cut off.
+            ``right_sequence``, ``window_ms`` (arrays) of the delivered results.
+        finished: whether the job ended by itself; then nothing is cut off.
     """
     results = Results(
         left=table["left_source"].astype(np.int64),

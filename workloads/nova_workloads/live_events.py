@@ -1,4 +1,4 @@
-"""Random events for a live placement, such as happen to a deployment in use."""
+"""Random events for a live placement, like those of a deployment in use."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ MEASURED = 5  # nodes that a new one without a position has measured
 
 
 class RandomEvents:
-    """Draws events that fit what is there, and remembers what they change.
+    """Draws events that fit the current problem, and tracks what they change.
 
     Attributes:
         kinds: what is drawn, with the shares.
@@ -76,7 +76,7 @@ class RandomEvents:
         """Begin.
 
         Args:
-            problem: what the events happen to.
+            problem: that the events change.
             seed: one seed gives one stream of events.
             kinds: of `SHARES`.
             sinks: nodes that sinks move to; a new one each time if there are none.
@@ -90,11 +90,11 @@ class RandomEvents:
         # Of new nodes that have not been added yet.
         self._drawn: dict[str, Floats] = {}
         self._position = {name: problem.nodes.position[i] for i, name in enumerate(ids)}
-        # Kept: going through many thousands for each event would empty the processor's caches.
+        # Maintained: a scan of many thousands per event would evict the processor's caches.
         self._operators: _Bag[str] = _Bag(problem.joins.ids.tolist())
         # The first one stays.
         self._removable: _Bag[str] = _Bag(problem.joins.ids.tolist()[1:])
-        # Pairs that may be removed; some are gone with a source or an operator.
+        # Pairs that may be removed; some vanish with a source or an operator.
         self._pairs: _Bag[Pair] = _Bag()
         if "remove-pair" in self.kinds:
             m, names = problem.matrix, sources.ids.tolist()
@@ -162,7 +162,7 @@ class RandomEvents:
                 return event
 
     def happened(self, event: Event) -> None:
-        """An event has taken effect; one that was refused has not."""
+        """Record an event that has taken effect; not for refused ones."""
         if isinstance(event, Batch):
             for each in event.events:
                 self.happened(each)
@@ -200,7 +200,7 @@ class RandomEvents:
             self._sinks[event.operator] = event.node
             self._on_sink.add(event.node)
 
-    # --- what there is ----------------------------------------------------------------------------
+    # --- current state ----------------------------------------------------------------------------
 
     def _add_source(self, name: str, node: str, stream: str) -> None:
         self._sources[name] = (node, stream)

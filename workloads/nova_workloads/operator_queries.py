@@ -1,7 +1,7 @@
 """Random queries and networks after WhiteWater's evaluation (IEEE TC 2007, section 6).
 
-The text gives operators' costs, windows, the latency of links and how queries grow; how fast nodes
-and links are, how selective operators are and at which rates streams come it does not say.
+The text gives operators' costs, windows, the latency of links and how queries grow. It does not
+give speeds of nodes and links, selectivities of operators, or rates of streams.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class QueryShape:
         operators: most, sources included.
         nodes: of the network.
         options: nodes that each operator but a source may run on.
-        others: most operators that are no sources; None for what ``operators`` leaves.
+        others: most operators that are no sources; None for the rest of ``operators``.
     """
 
     sources: tuple[int, int]
@@ -137,8 +137,8 @@ class _Growing:
         columns = tuple(f"{name}.{letter}" for letter in "abcd"[:many])
         rate = float(_between(self._random, RATES, 1)[0])
         host = int(self._random.integers(self._shape.nodes))
-        made = ProfiledOperator(name, "source", hosts=(host,), rate=rate, columns=columns)
-        self._put(made, rate, columns)
+        operator = ProfiledOperator(name, "source", hosts=(host,), rate=rate, columns=columns)
+        self._put(operator, rate, columns)
 
     def add(self, kind: str) -> None:
         """A new operator on top of one root, or of two."""
@@ -152,29 +152,31 @@ class _Growing:
         cost = COSTS[kind]
         if kind == "filter":
             part = float(random.uniform(*FILTERED))
-            made = ProfiledOperator(
+            operator = ProfiledOperator(
                 name, "filter", inputs, hosts, selectivity=part, cost=cost,
                 columns=(str(random.choice(available)),),
             )  # fmt: skip
-            self._put(made, rates[0] * part, available)
+            self._put(operator, rates[0] * part, available)
         elif kind == "project":
             # It drops one column where that leaves one.
             dropped = random.choice(available) if len(available) > 1 else ""
-            kept = tuple(c for c in available if c != dropped)
-            made = ProfiledOperator(name, "project", inputs, hosts, cost=cost, columns=kept)
-            self._put(made, rates[0], kept)
+            remaining = tuple(c for c in available if c != dropped)
+            operator = ProfiledOperator(
+                name, "project", inputs, hosts, cost=cost, columns=remaining
+            )
+            self._put(operator, rates[0], remaining)
         else:
             output = min(rates) * float(random.uniform(*JOINED))
             part = min(1.0, output / (2 * WINDOW * rates[0] * rates[1]))
             compared = tuple(str(random.choice(self._columns[i])) for i in inputs)
-            made = ProfiledOperator(
+            operator = ProfiledOperator(
                 name, "join", inputs, hosts, selectivity=part, cost=cost, window=WINDOW,
                 columns=compared,
             )  # fmt: skip
-            self._put(made, 2 * WINDOW * rates[0] * rates[1] * part, available)
+            self._put(operator, 2 * WINDOW * rates[0] * rates[1] * part, available)
 
-    def _put(self, made: ProfiledOperator, rate: float, columns: Sequence[str]) -> None:
-        self.roots = [r for r in self.roots if r not in made.inputs] + [len(self.operators)]
-        self.operators.append(made)
+    def _put(self, operator: ProfiledOperator, rate: float, columns: Sequence[str]) -> None:
+        self.roots = [r for r in self.roots if r not in operator.inputs] + [len(self.operators)]
+        self.operators.append(operator)
         self._rate.append(rate)
         self._columns.append(tuple(columns))

@@ -36,16 +36,16 @@ class Output(Protocol):
     is_file: bool
 
     def ready(self) -> bool:
-        """Pass on what is still waiting; whether nothing is and more may be written."""
+        """Pass on waiting data; returns whether none is left and more may be written."""
 
     def write(self, data: bytes) -> None:
-        """Take lines; what cannot be passed on at once waits."""
+        """Take lines; those that cannot be passed on at once wait."""
 
     def close(self, wait: float | None) -> None:
         """Pass everything on and end, within so many seconds where a number is given."""
 
     def abort(self) -> None:
-        """Let go of everything, after an error."""
+        """Drop everything, after an error."""
 
 
 class StreamOutput:
@@ -197,7 +197,7 @@ class KafkaOutput:
 
 @dataclass(frozen=True)
 class Target:
-    """Where to, as people write it.
+    """A target as written on the command line.
 
     Attributes:
         kind: ``stdout``, ``file``, ``tcp``, ``tcp-listen`` or ``kafka``.
@@ -252,7 +252,7 @@ class Target:
             names: of the parts; a single empty name means that there are no parts.
             keys: of the messages of each part, for Kafka.
             wait: seconds to wait for the other side.
-            say: told what is being waited for.
+            say: called with a message that names what is waited for.
 
         Raises:
             NovaError: when the other side is not there.

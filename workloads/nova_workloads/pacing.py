@@ -12,7 +12,7 @@ STEPS = 16  # buckets of lateness per factor of two, which makes them 4.4 % wide
 
 @dataclass
 class Lateness:
-    """How long after they were due things were done, as a histogram of constant size.
+    """How long after they were due tuples were sent, as a histogram of constant size.
 
     Attributes:
         counts: how many per bucket.
@@ -23,7 +23,7 @@ class Lateness:
     greatest: float = 0.0
 
     def add(self, microseconds: float, times: int = 1) -> None:
-        """Count something done that late; early is not late."""
+        """Count tuples that are so late; negative lateness counts as 0."""
         late = max(microseconds, 0.0)
         bucket = int(math.log2(late + 1) * STEPS)
         self.counts[min(bucket, len(self.counts) - 1)] += times
@@ -35,17 +35,17 @@ class Lateness:
         self.greatest = max(self.greatest, other.greatest)
 
     def quantile(self, q: float) -> float:
-        """The lateness, us, that a share ``q`` of things kept: at most 4.4 % above the true one."""
-        wanted, seen = q * sum(self.counts), 0
+        """The quantile ``q`` of lateness, us: at most 4.4 % above the true one."""
+        rank, seen = q * sum(self.counts), 0
         for bucket, count in enumerate(self.counts):
             seen += count
-            if count and seen >= wanted:
+            if count and seen >= rank:
                 return min(2 ** ((bucket + 1) / STEPS) - 1, self.greatest)
         return 0.0
 
 
 class Clock:
-    """An absolute schedule: its ticks never move, however late one of them was noticed.
+    """An absolute schedule: its ticks never move, even when one is noticed late.
 
     A time on it is the number of us since the start.
 

@@ -96,10 +96,10 @@ def build_problem(prepared: Path, topology: Path, output: Path, build: Build) ->
         tables.mkdir()
         pairs = _write_tables(tables, prepared, nodes, sensors, node, build)
         try:
-            # A directory's positions are worked out by whoever reads it.
+            # Positions of a directory are computed when it is read.
             problem = read_problem(tables, locate=None if document or positioned else _anywhere)
         except ProblemError as error:
-            # What is wrong came from the topology, or is seen there.
+            # The cause is in the topology, or is visible there.
             raise ProblemError(
                 str(error).replace(f"{tables}/nodes.parquet", str(topology))
             ) from None
@@ -107,7 +107,7 @@ def build_problem(prepared: Path, topology: Path, output: Path, build: Build) ->
             write_problem(problem, output)
         else:
             _replace(tables, target)
-    found = distance[np.isfinite(distance)]
+    distances = distance[np.isfinite(distance)]
     return {
         "output": str(output),
         "nodes": nodes.num_rows,
@@ -120,9 +120,9 @@ def build_problem(prepared: Path, topology: Path, output: Path, build: Build) ->
         "rate": float(problem.sources.rate.sum()),
         "capacity": float(problem.nodes.capacity[problem.nodes.worker].sum()),
         "nearest": {
-            "sources": len(found),
-            "km_median": float(np.median(found)) if len(found) else None,
-            "km_max": float(found.max()) if len(found) else None,
+            "sources": len(distances),
+            "km_median": float(np.median(distances)) if len(distances) else None,
+            "km_max": float(distances.max()) if len(distances) else None,
         },
         "digest": problem.digest if document or positioned else None,
     }
@@ -132,14 +132,14 @@ def _anywhere(ids: Strings, *_: Any) -> tuple[Floats, None]:
     return np.zeros((len(ids), 1)), None
 
 
-def _replace(made: Path, target: Path) -> None:
-    """Put a directory in the place of another, or of none."""
+def _replace(directory: Path, target: Path) -> None:
+    """Move a directory to a path, and replace one that is there."""
     if target.exists():
         if not (target / "problem.yaml").is_file():
             raise NovaError(f"{target}: already there, and no problem; give another name")
-        old = made.parent / "old"
+        old = directory.parent / "old"
         target.rename(old)
-    made.rename(target)
+    directory.rename(target)
 
 
 # --- nodes ----------------------------------------------------------------------------------------
@@ -213,11 +213,11 @@ def _nodes_of_problem(topology: Path) -> Any:
 
 
 def _batches(prepared: Path, table: str, texts: Sequence[str], numbers: Sequence[str]) -> Any:
-    """Columns of a table that was prepared, batch by batch.
+    """Columns of a prepared table, batch by batch.
 
     Raises:
-        NovaError: when it is not what was prepared: damaged, or without a column, or with a column
-            of another type or without a value.
+        NovaError: when it is damaged, lacks a column, or has a column of another type or without a
+            value.
     """
     import pyarrow as pa
     import pyarrow.dataset as ds
@@ -256,10 +256,10 @@ def _sensors(prepared: Path, build: Build) -> Any:
     import pyarrow as pa
 
     numbers = ["sensor", "lat", "lon", "tuple_bytes", f"rate_{build.rate}"]
-    found = list(_batches(prepared, "sensors", ["id", "stream", "region"], numbers))
-    if not found:
+    batches = list(_batches(prepared, "sensors", ["id", "stream", "region"], numbers))
+    if not batches:
         raise NovaError(f"{prepared}: no sensors")
-    table = pa.Table.from_batches(found)
+    table = pa.Table.from_batches(batches)
     if table.num_rows == 0:
         raise NovaError(f"{prepared}: no sensors")
     return table.sort_by("id")
@@ -268,11 +268,11 @@ def _sensors(prepared: Path, build: Build) -> Any:
 def _assigned(
     sensors: Any, nodes: Any, place: Floats | None, topology: Path, build: Build
 ) -> tuple[Ints, Floats]:
-    """((s,), (s,)) the node of each sensor, and how far it is, km; NaN where it was given."""
+    """((s,), (s,)) the node of each sensor, and its distance, km; NaN for nodes from a table."""
     node = np.full(sensors.num_rows, -1, np.int64)
     distance = np.full(sensors.num_rows, np.nan)
     if build.nodes_of is not None:
-        node = _given(sensors, nodes, build.nodes_of, topology)
+        node = _nodes_from_table(sensors, nodes, build.nodes_of, topology)
     open_ = np.flatnonzero(node < 0)
     if len(open_) == 0:
         return node, distance
@@ -298,7 +298,7 @@ def _assigned(
 
 
 def _nearest(where: Floats, among: Floats) -> tuple[Ints, Floats]:
-    """Nearest by great circle: the nearest on the unit sphere, through it."""
+    """Nearest by great circle: those with the shortest chord of the unit sphere."""
     from scipy.spatial import cKDTree
 
     def on_sphere(degrees: Floats) -> Floats:
@@ -309,7 +309,7 @@ def _nearest(where: Floats, among: Floats) -> tuple[Ints, Floats]:
     return np.asarray(index, np.int64), np.asarray(chord, np.float64)
 
 
-def _given(sensors: Any, nodes: Any, file: Path, topology: Path) -> Ints:
+def _nodes_from_table(sensors: Any, nodes: Any, file: Path, topology: Path) -> Ints:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -327,8 +327,8 @@ def _given(sensors: Any, nodes: Any, file: Path, topology: Path) -> Ints:
         wrong = of_node.filter(row.is_null())[0].as_py()
         raise NovaError(f"{file}: column 'node': {wrong!r}: {topology} has no such node")
     key = sensors.column("id" if by == "source" else "sensor").cast(pa.string())
-    found = pc.index_in(key, of_source).combine_chunks()
-    chosen = row.take(found).fill_null(-1)
+    index = pc.index_in(key, of_source).combine_chunks()
+    chosen = row.take(index).fill_null(-1)
     return np.asarray(chosen.to_numpy(zero_copy_only=False), np.int64)
 
 

@@ -1,9 +1,9 @@
-"""Which results a windowed join must deliver: computed in one process, and compared with a run.
+"""The expected results of a windowed join: computed in one process, and compared with a run.
 
-Tuples of two streams match when their sensors are to be joined and their event times lie in the
-same tumbling window. The results need not be enumerated to be counted or compared: tuples of one
-sensor in one window form a cell, a pair of cells holds as many results as its sizes multiply to,
-and so every result has a number of its own.
+Tuples of two streams match when their sensors are joined and their event times lie in the same
+tumbling window. The results need not be enumerated to be counted or compared: tuples of one sensor
+in one window form a cell, a pair of cells has the product of their sizes as results, and so every
+result has a number of its own.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Reference:
             left: logical stream on the left.
             right: logical stream on the right.
             keys: sequence numbers have to be equal modulo this as well.
-            every: and what they are equal to, the key, a multiple of this.
-            pairs: streams to join, as indices, whatever they are called; all of equal region when
+            every: their remainder, the key, has to be a multiple of this.
+            pairs: streams to join, as indices, whatever their names; all of equal region when
                 None.
 
         Raises:
@@ -145,26 +145,26 @@ class Reference:
                 return_indices=True,
             )
             i, j = bounds[a] + i, bounds[b] + j
-            wanted = self._cell[i] % self.keys % self.every == 0
-            pair.append(np.full(int(wanted.sum()), number))
-            left.append(i[wanted])
-            right.append(j[wanted])
+            matching = self._cell[i] % self.keys % self.every == 0
+            pair.append(np.full(int(matching.sum()), number))
+            left.append(i[matching])
+            right.append(j[matching])
         self._pair = np.concatenate(pair)
         self._left, self._right = np.concatenate(left), np.concatenate(right)
         size = self._count[self._left] * self._count[self._right]
         self._first = np.concatenate(([0], np.cumsum(size)))
         self._group_code = self._pair * max(len(self._start), 1) + self._left
 
-    # --- what must come -------------------------------------------------------------------------
+    # --- expected results -----------------------------------------------------------------------
 
     @property
     def total(self) -> int:
-        """How many results there must be."""
+        """How many results are expected."""
         return int(self._first[-1])
 
     @property
     def windows(self) -> int:
-        """How many windows have any."""
+        """How many windows have results."""
         return len(np.unique(self._cell[self._left] // self.keys))
 
     @cached_property
@@ -216,7 +216,7 @@ class Reference:
         window = "" if results.window_ms is None else f" in window {results.window_ms[row]}"
         return " with ".join(ends) + window
 
-    # --- what came ------------------------------------------------------------------------------
+    # --- delivered results ----------------------------------------------------------------------
 
     def _find(self, stream: Ints, sequence: Ints) -> Ints:
         """(k,) rows of tuples, -1 where there is none."""
@@ -235,7 +235,7 @@ class Reference:
         return code[order], order
 
     def numbers(self, results: Results) -> Ints:
-        """(k,) number of each result, -1 for one that must not come."""
+        """(k,) number of each result, -1 for one that is not expected."""
         number = np.full(len(results), -1, np.int64)
         if self.total == 0:
             return number
@@ -250,9 +250,9 @@ class Reference:
         rows = np.flatnonzero(good)
         rank = self._rank[left[rows]], self._rank[right[rows]]
         cell = self._cell_of[rank[0]], self._cell_of[rank[1]]
-        wanted = order[place[rows]] * len(self._start) + cell[0]
-        group = np.minimum(np.searchsorted(self._group_code, wanted), len(self._pair) - 1)
-        match = (self._group_code[group] == wanted) & (self._right[group] == cell[1])
+        group_codes = order[place[rows]] * len(self._start) + cell[0]
+        group = np.minimum(np.searchsorted(self._group_code, group_codes), len(self._pair) - 1)
+        match = (self._group_code[group] == group_codes) & (self._right[group] == cell[1])
         rows, group = rows[match], group[match]
         row = rank[0][match] - self._start[self._left[group]]
         column = rank[1][match] - self._start[self._right[group]]
@@ -262,16 +262,16 @@ class Reference:
     def compare(
         self, delivered: Iterable[Results], *, due: Ints | None = None, finished: bool = True
     ) -> Comparison:
-        """Compare what came with what must come.
+        """Compare delivered results with expected ones.
 
-        A result that did not come may have been on its way when the run was ended: it is *cut off*
-        when its instance had not delivered anything of a later window. Anything else that is
-        missing is *lost*. Memory: a byte per expected result.
+        A missing result may have been on its way when the run was ended: it is *cut off* when its
+        instance had delivered nothing of a later window. All other missing results are *lost*.
+        Memory: a byte per expected result.
 
         Args:
-            delivered: all of it, in any order and in batches.
-            due: (`total`,) the instance that must deliver each result, where results say which did.
-            finished: whether the run came to its end by itself.
+            delivered: all results of the run, in any order and in batches.
+            due: (`total`,) the instance that must deliver each result, where results name theirs.
+            finished: whether the run ended by itself.
         """
         seen = np.zeros(self.total, np.bool_)
         latest = np.full(0 if due is None else int(due.max(initial=-1)) + 1, -1, np.int64)
@@ -345,13 +345,13 @@ def pairs_of(
     A stream is the source that has its name (``sensor-stream``) or, failing that, its sensor's.
 
     Raises:
-        NovaError: for a source of the join whose stream is not there.
+        NovaError: for a source of the join without a stream.
     """
     index = {s.name: i for i, s in reversed(list(enumerate(streams)))}
     by_sensor = {(s.sensor, s.stream): i for i, s in enumerate(streams)}
     ids, names = problem.sources.ids, problem.sources.stream
 
-    def found(source: int) -> int:
+    def stream_of(source: int) -> int:
         name = str(ids[source])
         stream = index.get(name, by_sensor.get((name, str(names[source]))))
         if stream is None:
@@ -360,4 +360,4 @@ def pairs_of(
 
     m, joins = problem.matrix, problem.joins
     chosen = np.flatnonzero((joins.left[m.join] == left) & (joins.right[m.join] == right))
-    return [(found(int(m.left[row])), found(int(m.right[row]))) for row in chosen.tolist()]
+    return [(stream_of(int(m.left[row])), stream_of(int(m.right[row]))) for row in chosen.tolist()]

@@ -1,4 +1,4 @@
-"""Replaying streams: every tuple at its moment, and an account of how that went."""
+"""Replaying streams: every tuple when it is due, and a summary."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from nova_workloads.streams import Stream
     from nova_workloads.tuple_text import TupleText
 
-# One batch, so that a reader that was slow for long gets moments of sending that are true.
+# Tuples of one batch, so that a reader that was slow for long gets true times of sending.
 MOST_AT_ONCE = 4096
-PATIENCE = 1.0  # seconds a reader gets to take the rest when a replay is told to stop
+PATIENCE = 1.0  # seconds a reader has to take the rest when a replay is stopped
 SPLITS = ("none", "sensor", "stream", "region")
 
 
 @dataclass
 class Progress:
-    """How a replay is doing.
+    """The progress of a replay.
 
     Attributes:
         tuples: sent so far.
@@ -62,7 +62,7 @@ class Lane:
         self._next = 0
 
     def begin(self, schedule: Schedule, origin_ms: int) -> None:
-        """Make the first tuples ready."""
+        """Prepare the first tuples."""
         self._blocks = schedule.tuples(self.streams, origin_ms)
         if self.output.is_file and self.text.header:
             self.output.write(self.text.header.encode())
@@ -84,11 +84,11 @@ class Lane:
 
     @property
     def waiting(self) -> bool:
-        """Whether the reader has yet to take what was sent."""
+        """Whether the reader has not taken all sent tuples."""
         return self._blocked_since is not None
 
     def emit(self, clock: Clock, paced: bool) -> None:
-        """Send what is due, unless the reader has not taken what was sent before."""
+        """Send due tuples, unless the reader has not taken earlier ones."""
         while not self.done:
             now = clock.now()
             if not self.output.ready():
@@ -119,7 +119,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Part:
-    """How one output fared.
+    """Figures of one output.
 
     Attributes:
         name: of the streams in it; empty for all.
@@ -127,8 +127,8 @@ class Part:
         streams: how many.
         tuples: sent.
         bytes: sent.
-        seconds: the time it took, up to when a next tuple would have been due.
-        asked: tuples/s the schedule asks for in that time.
+        seconds: the time it took, until the next tuple would have been due.
+        asked: tuples/s of the schedule in that time.
         achieved: tuples/s.
         late_p50_ms: how late a batch was in the median.
         late_p99_ms: 99th percentile.
@@ -152,7 +152,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Summary:
-    """How a replay went.
+    """Figures of a replay.
 
     Attributes:
         start_ms: event time of the start, or None where recorded times were kept.
@@ -160,8 +160,8 @@ class Summary:
         total: over all.
         cpu_share: of one core, of the whole process while it replayed.
         paced: whether it kept to a schedule.
-        interrupted: whether it was told to stop.
-        error: what made it stop, or None.
+        interrupted: whether it was interrupted.
+        error: the error that stopped it, or None.
     """
 
     start_ms: int | None
@@ -178,10 +178,10 @@ class Replay:
     """A replay to be run.
 
     Attributes:
-        lanes: who sends what where.
-        schedule: what is due when.
-        tick_ms: how often to look for what is due.
-        paced: send at the moment; else as fast as the readers take it.
+        lanes: streams with their outputs.
+        schedule: when tuples are due.
+        tick_ms: how often to check for due tuples.
+        paced: send tuples when they are due; else as fast as the readers take them.
         report: called about once a second.
     """
 
@@ -200,7 +200,7 @@ class Replay:
             start_ms: moment to start at, ms since the epoch; None starts now.
 
         Returns:
-            the account; after an interrupt or an error of an output as well.
+            the summary; after an interrupt or an error of an output as well.
         """
         origin = origin_of([stream for lane in self.lanes for stream in lane.streams])
         failure = None
@@ -278,7 +278,7 @@ class Replay:
         # The last tuple's turn lasts until the next one would be due.
         turn = lane.sent / count / rate * SECOND if rate else lane.last_due
         until = max(ended if interrupted else lane.last, turn if self.paced else 0.0, 1.0)
-        asked = rate * count if rate else lane.sent / max(lane.last_due, 1.0) * SECOND
+        requested_rate = rate * count if rate else lane.sent / max(lane.last_due, 1.0) * SECOND
         late = lane.lateness
         return Part(
             name=lane.name,
@@ -287,7 +287,7 @@ class Replay:
             tuples=lane.sent,
             bytes=lane.bytes,
             seconds=until / SECOND,
-            asked=asked if self.paced else 0.0,
+            asked=requested_rate if self.paced else 0.0,
             achieved=lane.sent / until * SECOND,
             late_p50_ms=late.quantile(0.5) / 1000,
             late_p99_ms=late.quantile(0.99) / 1000,
@@ -335,7 +335,7 @@ def _signals(interrupt: Callable[[], None]) -> Iterator[None]:
 
 
 def groups(streams: Sequence[Stream], split: str) -> dict[str, list[Stream]]:
-    """Streams by what shares an output, under its name.
+    """Streams that share an output, by its name.
 
     Args:
         streams: all of them.
@@ -347,7 +347,7 @@ def groups(streams: Sequence[Stream], split: str) -> dict[str, list[Stream]]:
         "stream": lambda s: s.stream,
         "region": lambda s: s.region,
     }
-    found: dict[str, list[Stream]] = {}
+    by_name: dict[str, list[Stream]] = {}
     for stream in streams:
-        found.setdefault(names[split](stream), []).append(stream)
-    return found
+        by_name.setdefault(names[split](stream), []).append(stream)
+    return by_name

@@ -1,4 +1,4 @@
-"""Results of a join in files: those that must come, written; those that came, read."""
+"""Result files of a join: expected results are written, delivered ones read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WINDOW = "window_ms"
 
 
 def write_results(reference: Reference, path: Path) -> None:
-    """Write every result that must come.
+    """Write every expected result.
 
     Args:
         reference: the join.

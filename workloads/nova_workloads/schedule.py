@@ -1,4 +1,4 @@
-"""Which tuple is due when: streams as they were recorded, or scaled to a rate."""
+"""When tuples are due: streams as they were recorded, or scaled to a rate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from nova_core.model.problem import Floats, Ints
     from nova_workloads.streams import Stream
 
-BLOCK = 1024  # tuples made ready at once: well below a millisecond of work
+BLOCK = 1024  # tuples prepared at once: well below a millisecond of work
 SECOND = 1_000_000  # us
 
 
@@ -52,8 +52,8 @@ class Schedule:
         start_ms: event time of the start, ms since the epoch; None keeps recorded event times, and
             with a rate means 0.
         duration: seconds to emit for, or None.
-        count: tuples per stream, or None. With a rate and neither of both, the values are used
-            once.
+        count: tuples per stream, or None. With a rate but neither ``duration`` nor ``count``, the
+            values are used once.
         endless: with a rate, repeat the values until ``duration`` or ``count``, or for ever.
     """
 

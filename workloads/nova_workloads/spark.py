@@ -1,6 +1,6 @@
-"""The one place that makes a Spark session: memory, noise, progress, and its end.
+"""Spark sessions: memory, logging, progress, and their end; no other module creates one.
 
-Unless asked otherwise, Spark runs in one JVM beside this process, on all cores of the machine. A
+By default Spark runs in one JVM beside this process, on all cores of the machine. A
 master and settings lead to a standalone cluster, YARN or Kubernetes; workers there need this
 package, numpy and pyarrow.
 """
@@ -31,8 +31,8 @@ HEAP_SHARE = 0.25  # of the machine's memory
 LEAST_HEAP = 1024  # MiB
 MOST_HEAP = 4096
 STOP_TIME = 10  # s
-# The parallel collector has the best throughput on few cores. Optimizing what runs but for seconds
-# takes the second compiler longer than it gains: it is to wait for code 16 times as hot as usual
+# The parallel collector has the best throughput on few cores. For code that runs only for seconds
+# the second compiler costs more than it gains: it waits for code 16 times as hot as usual
 # (measured: 45 instead of 57 s of CPU for 100 MB, 88 instead of 102 s for 1 GB).
 _JVM = (
     "-XX:+UseParallelGC -XX:Tier4InvocationThreshold=80000 -XX:Tier4MinInvocationThreshold=9600 "
@@ -52,14 +52,14 @@ appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
 
 @dataclass(frozen=True)
 class SparkOptions:
-    """How Spark is to run.
+    """Settings of a Spark session.
 
     Attributes:
         master: ``local[n]``, ``local[*]``, ``spark://host:port``, ``yarn`` or ``k8s://…``.
         memory: heap of the driver (and, locally, of everything), like ``2g``; None for a quarter
             of the machine's memory, from 1 to 4 GiB.
-        settings: any Spark settings; they win over what is set here.
-        log: a file for what Spark has to say, at level INFO; None keeps errors until they matter.
+        settings: any Spark settings; they override those set here.
+        log: a file for Spark's log at level INFO; None keeps errors for Nova's messages.
     """
 
     master: str = MASTER
@@ -130,14 +130,14 @@ def _settings(options: SparkOptions, directory: Path) -> dict[str, str]:
 
 
 def _bytes_of_task(memory: str) -> int:
-    """What a task had best take of a shuffle: of a heap below 2 GiB, less than Spark's 64 MiB.
+    """Bytes of a shuffle per task: with a heap below 2 GiB, less than Spark's 64 MiB.
 
-    Spark gives 0.6 of the heap but for 300 MiB to tasks; with more than a sixteenth of that, joins
-    of large tables found no memory.
+    Spark gives tasks 0.6 of the heap less 300 MiB; with more than a sixteenth of that per task,
+    joins of large tables ran out of memory.
     """
-    found = re.fullmatch(r"(\d+)([kmgt]?)b?", memory.lower())
-    # Spark says what is wrong with a size that is none.
-    heap = int(found[1]) * _UNITS[found[2]] if found else LEAST_HEAP * 2**20
+    match = re.fullmatch(r"(\d+)([kmgt]?)b?", memory.lower())
+    # Spark reports an invalid size.
+    heap = int(match[1]) * _UNITS[match[2]] if match else LEAST_HEAP * 2**20
     return int(min(max((heap - 300 * 2**20) * 0.6 / 16, 2**20), 64 * 2**20))
 
 
@@ -192,7 +192,7 @@ def spark_session(options: SparkOptions) -> Iterator[SparkSession]:
 def _errors_of_spark() -> tuple[type[Exception], ...]:
     from importlib import import_module
 
-    # py4j says nothing of its types.
+    # py4j has no type hints.
     return (
         import_module("pyspark.errors").PySparkException,
         import_module("py4j.protocol").Py4JError,
@@ -200,12 +200,12 @@ def _errors_of_spark() -> tuple[type[Exception], ...]:
 
 
 def _quiet() -> None:
-    """Keep errors that become one line of Nova's, and interrupts, from being logged as well."""
+    """Do not log errors that become one line of Nova's, nor interrupts."""
     from pyspark.logger import PySparkLogger
 
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
-    # py4j takes the root logger for interrupts; a filter is only there once.
+    # py4j logs interrupts with the root logger; a filter is added only once.
     logging.getLogger().addFilter(_not_of_py4j)
 
 
@@ -223,13 +223,13 @@ def _started(options: SparkOptions, directory: Path, noise: Path) -> SparkSessio
         # This interpreter has what workers need; the first python3 in PATH may not.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if SparkContext._active_spark_context is None:
-        # A session of other code that has ended leaves its gateway, which PySpark would take up.
+        # An ended session of other code leaves its gateway, which PySpark would reuse.
         SparkContext._gateway = SparkContext._jvm = None
     settings = _settings(options, directory)
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     try:
         with noise.open("ab") as sink:
-            # The JVM says things before any logging is set up; they go where its log goes.
+            # The JVM prints before logging is set up; this output goes to its log.
             launch: Any = launch_gateway
             gateway = launch(conf, {"stdout": sink, "stderr": sink})
         context = SparkContext(
@@ -248,20 +248,20 @@ def _stop(session: SparkSession) -> None:
 
     context: Any = session.sparkContext
     gateway = context._gateway
-    # Where the JVM ends first, it would show people a traceback. A stopped context has none.
+    # If the JVM ends first, this server would print a traceback. A stopped context has none.
     if context._accumulatorServer is not None:
         context._accumulatorServer.handle_error = lambda *_: None
     ending = threading.Thread(target=_end, args=(session, gateway), daemon=True)
     ending.start()
     ending.join(STOP_TIME)
     process = gateway.proc
-    process.stdin.close()  # which a JVM of PySpark's takes as its end
+    process.stdin.close()  # ends a JVM of PySpark's
     try:
         process.wait(STOP_TIME)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    # PySpark keeps one gateway and context per process, and would take up those that have ended.
+    # PySpark keeps one gateway and context per process, and would reuse ended ones.
     SparkContext._gateway = SparkContext._jvm = None
     SparkContext._active_spark_context = None
 
@@ -278,7 +278,7 @@ def _end(session: SparkSession, gateway: Any) -> None:
 
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    # Of an error in a worker, the last line of its traceback says what was wrong.
+    # For an error in a worker, the last line of its traceback has the cause.
     raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)]
     return raised[-1] if raised else lines[0]
 
@@ -295,7 +295,7 @@ def _last_error(noise: Path) -> str:
 
 @contextmanager
 def progress(session: SparkSession, shown: bool = True) -> Iterator[Progress]:
-    """Show on stderr how far Spark's tasks are while the block runs."""
+    """Show on stderr the progress of Spark's tasks while the block runs."""
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
 
@@ -326,7 +326,7 @@ def progress(session: SparkSession, shown: bool = True) -> Iterator[Progress]:
 
 
 class Progress:
-    """What is being done, as a person would say it."""
+    """The current step, and its finished tasks, on a progress bar."""
 
     def __init__(self, bars: Any) -> None:
         self._bars = bars
@@ -338,22 +338,22 @@ class Progress:
             self._bars.remove_task(self._task)
         self._task = self._bars.add_task(description, total=0)
 
-    def update(self, done: int, total: int) -> None:
-        """Tasks of the step that are done."""
+    def update(self, completed: int, total: int) -> None:
+        """Show the finished tasks of the step."""
         if self._task is not None:
-            self._bars.update(self._task, completed=done, total=total)
+            self._bars.update(self._task, completed=completed, total=total)
 
 
 def _follow(session: SparkSession, reported: Progress, ended: threading.Event) -> None:
     tracker = session.sparkContext.statusTracker()
     while not ended.wait(0.3):
         try:
-            done = total = 0
+            completed = total = 0
             for stage in tracker.getActiveStageIds():
                 info = tracker.getStageInfo(stage)
                 if info is not None:
-                    done, total = done + info.numCompletedTasks, total + info.numTasks
+                    completed, total = completed + info.numCompletedTasks, total + info.numTasks
         except Exception:  # Spark is ending; so will this thread
             return
         if total:
-            reported.update(done, total)
+            reported.update(completed, total)

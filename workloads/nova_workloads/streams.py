@@ -1,4 +1,4 @@
-"""Sensor streams as columns: read from files, or made up."""
+"""Sensor streams as columns: read from files, or synthetic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from nova_core.model.problem import Floats, Ints
 
-# The stream a sensor's type stands for, where a file does not say more (data of the Nova paper).
+# The stream of a sensor type, for files that name no stream (data of the Nova paper).
 STREAM_OF_TYPE = {"bmp280": PRESSURE, "bme280": PRESSURE, "dht22": HUMIDITY}
 FOUR_COLUMNS = ("sensor", "region", "sequence", "value")
 CYCLE = 1 << 13  # values of a synthetic sensor, before they repeat
@@ -66,11 +66,11 @@ def synthetic(sensors: int, *, regions: int = 4, seed: int = 0) -> list[Stream]:
     """
     time = np.arange(CYCLE, dtype=np.int64)
     walks = [_walk(seed, number) for number in range(min(sensors, WALKS))]
-    found = []
+    streams = []
     for number in range(sensors):
         pair, side = divmod(number, 2)
         stream = (PRESSURE, HUMIDITY)[side]
-        found.append(
+        streams.append(
             Stream(
                 sensor=f"{stream}-{pair + 1}",
                 region=f"region-{pair % regions + 1}",
@@ -79,7 +79,7 @@ def synthetic(sensors: int, *, regions: int = 4, seed: int = 0) -> list[Stream]:
                 value=walks[number % WALKS],
             )
         )
-    return found
+    return streams
 
 
 def _walk(seed: int, number: int) -> Floats:
@@ -113,22 +113,22 @@ def read_streams(
     Raises:
         NovaError: naming the file and what it should hold.
     """
-    found: list[Stream] = []
+    streams: list[Stream] = []
     for path in paths:
         if not path.exists():
             raise NovaError(f"{path}: there is no such file or directory")
-        found += _split(_table(path, stream, sensors, regions), path, sensors, regions)
-    if not found:
+        streams += _split(_table(path, stream, sensors, regions), path, sensors, regions)
+    if not streams:
         chosen = f" of {', '.join([*sensors, *regions])}" if sensors or regions else ""
         raise NovaError(f"{', '.join(map(str, paths))}: no readings{chosen}")
-    found.sort(key=lambda s: (s.stream, s.sensor))
-    for one, other in pairwise(found):
+    streams.sort(key=lambda s: (s.stream, s.sensor))
+    for one, other in pairwise(streams):
         if one.name == other.name:
             raise NovaError(
                 f"sensor {one.sensor!r}: its stream {one.stream!r} is in two regions or files; "
                 "give each sensor once"
             )
-    return found
+    return streams
 
 
 def _table(
@@ -147,32 +147,32 @@ def _parquet(path: Path, sensors: Sequence[str], regions: Sequence[str]) -> pa.T
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
-    wanted = ["sensor", "region", "stream", "time", "value"]
+    columns = ["sensor", "region", "stream", "time", "value"]
     if (path / "readings").is_dir():
         path = path / "readings"
     try:
         dataset = ds.dataset(path, format="parquet", partitioning="hive")
         if "timestamp" in dataset.schema.names:
-            wanted[3] = "timestamp"
-        missing = [name for name in wanted if name not in dataset.schema.names]
+            columns[3] = "timestamp"
+        missing = [name for name in columns if name not in dataset.schema.names]
         if missing:
             raise NovaError(
-                f"{path}: no column {missing[0]!r}; readings have the columns {', '.join(wanted)}"
+                f"{path}: no column {missing[0]!r}; readings have the columns {', '.join(columns)}"
             )
         chosen = None
         for column, values in (("sensor", sensors), ("region", regions)):
             if values:
                 among = pc.field(column).cast(pa.string()).isin(list(values))
                 chosen = among if chosen is None else chosen & among
-        table = dataset.to_table(columns=wanted, filter=chosen)
+        table = dataset.to_table(columns=columns, filter=chosen)
     except UnicodeEncodeError as error:
         raise NovaError(f"{path}: the name of a folder of readings is UTF-8 text") from error
     except (pa.ArrowException, OSError) as error:
         raise NovaError(f"{path}: cannot be read as Parquet: {_first_line(error)}") from error
-    time = table.column(wanted[3])
+    time = table.column(columns[3])
     if not pa.types.is_timestamp(time.type):
-        raise NovaError(f"{path}: column {wanted[3]!r} is {time.type}; expected timestamps")
-    table = table.drop_columns(wanted[3]).append_column("time_ms", time)
+        raise NovaError(f"{path}: column {columns[3]!r} is {time.type}; expected timestamps")
+    table = table.drop_columns(columns[3]).append_column("time_ms", time)
     types = {name: pa.string() for name in ("sensor", "region", "stream")} | {
         "time_ms": pa.timestamp(MS, time.type.tz), "value": pa.float64()
     }  # fmt: skip
@@ -194,11 +194,11 @@ def _csv(path: Path, stream: str | None) -> pa.Table:
     import pyarrow.csv as pacsv
 
     names = _header(path)
-    given = "time_ms" in names
+    has_header = "time_ms" in names
     types = {name: pa.string() for name in ("sensor", "region", "stream")} | {
         "sequence": pa.int64(), "time_ms": pa.int64(), "value": pa.float64()
     }  # fmt: skip
-    if given:
+    if has_header:
         missing = [name for name in types if name not in names]
         if missing:
             raise NovaError(f"{path}: no column {missing[0]!r}; it has {', '.join(names)}")
@@ -210,14 +210,15 @@ def _csv(path: Path, stream: str | None) -> pa.Table:
     try:
         table = pacsv.read_csv(
             open_input(path),
-            read_options=pacsv.ReadOptions(column_names=None if given else list(FOUR_COLUMNS)),
+            read_options=pacsv.ReadOptions(column_names=None if has_header else list(FOUR_COLUMNS)),
             convert_options=pacsv.ConvertOptions(
-                column_types=types, include_columns=list(types) if given else list(FOUR_COLUMNS)
+                column_types=types,
+                include_columns=list(types) if has_header else list(FOUR_COLUMNS),
             ),
         )
     except (pa.ArrowException, OSError) as error:
         raise NovaError(f"{path}: {_first_line(error)}") from error
-    if given:
+    if has_header:
         return table
     if stream is None:
         kind = path.name.partition("_")[0].lower()
@@ -229,7 +230,7 @@ def _csv(path: Path, stream: str | None) -> pa.Table:
         stream = STREAM_OF_TYPE[kind]
     named = pa.array([stream] * len(table), pa.string())
     time = table.column("sequence")
-    # Sequence numbers are counted from 0 by whoever replays; in the file they serve as times.
+    # A replay counts sequence numbers from 0; those of the file serve as times.
     return (
         table.drop_columns("sequence").append_column("stream", named).append_column("time_ms", time)
     )
@@ -280,7 +281,7 @@ def _split(
     order = np.lexsort(by)
     code = code[order]
     bounds = np.flatnonzero(np.diff(code, prepend=-1, append=-1)) if len(code) else np.zeros(1, int)
-    found = []
+    streams = []
     for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         rest, which = divmod(int(code[begin]), len(labels[2]))
         sensor, region = divmod(rest, len(labels[1]))
@@ -295,7 +296,7 @@ def _split(
                     f"{path}: sensor {names[0]}: two tuples of sequence number {number}; "
                     "a result must say which one it means"
                 )
-        found.append(
+        streams.append(
             Stream(
                 *names,
                 time=columns["time_ms"][rows],
@@ -303,4 +304,4 @@ def _split(
                 sequence=None if sequence is None else sequence[rows],
             )
         )
-    return found
+    return streams

@@ -1,8 +1,8 @@
 """Archives like Sensor.Community's, with every fault of the real one, at any size.
 
-The public archive holds one CSV file per sensor and day, in one directory per day; what is made
-here has the same names, columns and spellings. `truth.json` beside the days counts what was put in,
-so that whoever reads the archive can be held against it.
+The public archive holds one CSV file per sensor and day, in one directory per day; archives made
+here have the same names, columns and spellings. `truth.json` beside the days counts rows and
+faults, so that a reader of the archive can be checked against it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Faults:
 
 @dataclass(frozen=True)
 class Settings:
-    """What archive to make.
+    """Parameters of an archive.
 
     Attributes:
         sensors: how many.
@@ -139,7 +139,7 @@ class Settings:
 
     @property
     def suffix(self) -> str:
-        """Of the files' names."""
+        """Suffix of the files' names."""
         return ".csv.gz" if self.compress else ".csv"
 
     @property
@@ -169,13 +169,13 @@ def write_archive(
     Args:
         directory: must not exist, or be empty.
         settings: what to make.
-        progress: called with the number of files done, now and then.
+        progress: called with the number of written files, now and then.
 
     Returns:
-        what ``truth.json`` says.
+        the content of ``truth.json``.
 
     Raises:
-        NovaError: when the directory holds something or cannot be written.
+        NovaError: when the directory is not empty or cannot be written.
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise NovaError(f"{directory}: already there; give a new or an empty directory")
@@ -206,8 +206,8 @@ def _fill(directory: Path, settings: Settings, progress: Callable[[int], None]) 
     for day in range(settings.days):
         place = directory / (settings.start + timedelta(days=day)).isoformat()
         place.mkdir()
-        found = day_files(fleet, settings, day, counts)
-        for file in _mixed(found, place.name) if settings.mixed else found:
+        daily_files = day_files(fleet, settings, day, counts)
+        for file in _mixed(daily_files, place.name) if settings.mixed else daily_files:
             path = place / f"{file.name}{settings.suffix}"
             if file.bad:
                 content = spoil(file)
@@ -223,12 +223,12 @@ def _fill(directory: Path, settings: Settings, progress: Callable[[int], None]) 
 
 
 def _mixed(files: Iterable[DailyFile], day: str) -> Iterator[DailyFile]:
-    """Many sensors' files of a day as few."""
+    """Combine many sensors' files of a day into a few."""
     lines: list[bytes] = []
     number = rows = size = 0
     header = header_of(TYPES[MIXED_AS])
 
-    def made() -> DailyFile:
+    def mixed_file() -> DailyFile:
         # A row begins with its line break, so all but the last file's end has one too many.
         text = b"".join(part[:-1] for part in lines) + b"\n"
         return DailyFile(f"{day}_mixed_{number:03}", header, text, "", rows, 0)
@@ -237,10 +237,10 @@ def _mixed(files: Iterable[DailyFile], day: str) -> Iterator[DailyFile]:
         lines.append(file.lines)
         rows, size = rows + file.rows, size + len(file.lines)
         if size >= MIXED_BYTES:
-            yield made()
+            yield mixed_file()
             lines, rows, size, number = [], 0, 0, number + 1
     if lines:
-        yield made()
+        yield mixed_file()
 
 
 def _packed(text: bytes) -> bytes:
@@ -280,11 +280,11 @@ def _truth(
     files: int,
     size: int,
 ) -> dict[str, Any]:
-    """What was put in. All but ``files`` and ``bad_files`` speaks of good files only.
+    """Counts of rows and faults. All but ``files`` and ``bad_files`` are of good files only.
 
-    Each count is of rows and, per measured quantity, of values. ``clean`` is what none of the
-    ``faults`` is about. Of clean values, ``beside_impossible_temperature`` has an impossible
-    temperature in its row, and ``moved`` is of the others that a sensor measured elsewhere.
+    Each count is of rows and, per measured quantity, of values. ``clean`` counts those without any
+    of the ``faults``. Of clean values, ``beside_impossible_temperature`` have an impossible
+    temperature in their row; of the others, ``moved`` were measured away from the first place.
     """
 
     def by_value(what: str) -> dict[str, int]:

@@ -127,7 +127,7 @@ class DailyFile:
 
     @property
     def text(self) -> bytes:
-        """What a good one holds."""
+        """The content of a good file."""
         return self.header + self.lines
 
 
@@ -175,8 +175,8 @@ class _Chunk:
     def _clock_jumps(self) -> Ints:
         """Seconds each reading's clock is off: runs of readings, decades away.
 
-        Jumps end far outside of any archive and keep the readings' order, so that what they say
-        never coincides with another reading.
+        Jumps end far outside of any archive and keep the readings' order, so that their times
+        never coincide with another reading.
         """
         count, readings = self.shape
         jumps = self.random.random(count) < self.settings.faults.clock_jumps

@@ -1,4 +1,4 @@
-"""Tuples as text: what a replay sends, one a line."""
+"""Tuples as text, as a replay sends them, one a line."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ BETWEEN = "|"
 
 
 class TupleText:
-    """Writes tuples of some streams as lines that lack nothing but the moment they are sent.
+    """Writes tuples of some streams as lines that lack only the time of sending.
 
-    The moment comes last, so that a batch is one join of its lines. CSV has the columns sensor,
+    That time comes last, so that a batch is one join of its lines. CSV has the columns sensor,
     region, stream, sequence, time_ms, value, then partition where a plan is given, and emit_us (us
     since the epoch); JSON has the same names.
     """
@@ -68,7 +68,7 @@ class TupleText:
         return ",".join((*COLUMNS, *extra, EMITTED)) + "\n"
 
     def lines(self, block: Tuples) -> list[str]:
-        """A line per tuple, up to the moment it is sent."""
+        """A line per tuple, without the time of sending."""
         head = self._head
         columns = (
             block.stream.tolist(),
@@ -95,7 +95,7 @@ class TupleText:
         ]
 
     def stamped(self, lines: list[str], emit_us: int) -> bytes:
-        """Lines made complete with the moment they are sent."""
+        """Lines completed with the time of sending."""
         end = f"{emit_us}}}\n" if self.form == "json" else f"{emit_us}\n"
         return (end.join(lines) + end).encode()
 
@@ -133,7 +133,7 @@ def partitions_of(plan: Plan, streams: Sequence[Stream]) -> dict[str, list[Float
     for side, column in enumerate((problem.matrix.left, problem.matrix.right)):
         for pair, source in enumerate(column.tolist()):
             rows.setdefault(source, []).append((pair, side))
-    found = {}
+    by_stream = {}
     for stream in streams:
         source = index.get(stream.name, index.get(stream.sensor))
         if source is None:
@@ -143,7 +143,7 @@ def partitions_of(plan: Plan, streams: Sequence[Stream]) -> dict[str, list[Float
             )
         if source not in rows:
             raise NovaError(f"source {str(problem.sources.ids[source])!r}: in no join of the plan")
-        found[stream.name] = [
+        by_stream[stream.name] = [
             plan.partitions.rates(pair, side) for pair, side in sorted(rows[source])
         ]
-    return found
+    return by_stream

@@ -1,9 +1,9 @@
-"""What all benchmarks share: cases measured in processes of their own, and answers for people.
+"""Shared by all benchmarks: each case runs in its own process, and results become tables.
 
 A benchmark is a module of this package with a ``Case`` that has a ``label``, a ``Measurement``, a
-function ``measure`` from a case to measurements, and ``summary_table``. With a process per case,
-one's memory does not count as another's. ``python -m nova_harness.bench.base MODULE CASE``, with
-the case as JSON, writes a JSON list of measurements to stdout.
+function ``measure`` from a case to measurements, and ``summary_table``. Each case has its own
+process, so that its memory is measured alone. ``python -m nova_harness.bench.base MODULE CASE``,
+with the case as JSON, writes a JSON list of measurements to stdout.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nova_core.errors import NovaError
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-# Kernels run on one thread; libraries that would start more by themselves are told not to.
+# Kernels run on one thread; these variables keep libraries from starting more.
 ONE_THREAD = dict.fromkeys(
     ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
 )
@@ -38,7 +38,7 @@ M = TypeVar("M", bound="DataclassInstance")
 def measured(
     module: str, cases: Sequence[Any], kind: type[M], environment: Mapping[str, str] = ONE_THREAD
 ) -> list[M]:
-    """Measure case after case, each in a process of its own; says on stderr which is at work.
+    """Measure cases in turn, each in its own process; name the current one on stderr.
 
     Args:
         module: of this package.
@@ -47,24 +47,24 @@ def measured(
         environment: variables set besides this process's.
 
     Raises:
-        NovaError: with what the process said, when it fails.
+        NovaError: with the process's last message, when it fails.
     """
-    found: list[M] = []
+    measurements: list[M] = []
     for case in cases:
         console.say(f"measuring {case.label}")
         text = msgspec.json.encode(case).decode()
-        done = subprocess.run(
+        run = subprocess.run(
             [sys.executable, "-m", __spec__.name if __spec__ else __name__, module, text],
             capture_output=True,
             env=os.environ | environment,
             check=False,
         )
-        if done.returncode:
-            lines = done.stderr.decode(errors="replace").strip().splitlines()
-            reason = lines[-1] if lines else f"ended with status {done.returncode}"
+        if run.returncode:
+            lines = run.stderr.decode(errors="replace").strip().splitlines()
+            reason = lines[-1] if lines else f"ended with status {run.returncode}"
             raise NovaError(f"bench: {case.label}: {reason.removeprefix('nova: error: ')}")
-        found += msgspec.json.decode(done.stdout, type=list[kind])  # type: ignore[valid-type]
-    return found
+        measurements += msgspec.json.decode(run.stdout, type=list[kind])  # type: ignore[valid-type]
+    return measurements
 
 
 def answer(
@@ -75,14 +75,14 @@ def answer(
     output: Path | None = None,
     **more: Any,
 ) -> None:
-    """Print measurements, and write them where that is asked for.
+    """Print measurements, and write them if ``output`` is given.
 
     Args:
         measurements: of one benchmark.
-        table: makes one of them, for people.
+        table: makes the table that is printed.
         as_json: print JSON, with ``more``.
         output: a CSV file; times in seconds, memory in bytes.
-        more: what else the JSON has.
+        more: further fields of the JSON.
 
     Raises:
         NovaError: when the file cannot be written.

@@ -15,7 +15,7 @@ from nova_core.numbers import SEED, NumberRange, at_least
 F = TypeVar("F", bound=Callable[..., Any])
 
 MIN_NODES = 4
-# Among fewer, events run out of nodes and sources to happen to, or of room.
+# With fewer nodes, events run out of nodes, sources or free capacity.
 MIN_NODES_LIVE = 200
 
 seed_option = click.option("--seed", type=SEED, default=0, show_default=True)
@@ -31,7 +31,7 @@ class Counts(click.ParamType[list[int]]):
         """The numbers.
 
         Raises:
-            click.BadParameter: for what is none, and for too many hosts.
+            click.BadParameter: for other text, and for too many hosts.
         """
         texts = value.split(",")
         if not all(text.isascii() and text.isdigit() and 0 < int(text) <= 32 for text in texts):
@@ -51,7 +51,7 @@ class Sizes(click.ParamType[list[int]]):
         """The numbers.
 
         Raises:
-            click.BadParameter: for what is none, and for too small ones.
+            click.BadParameter: for other text, and for too few nodes.
         """
         try:
             sizes = [int(float(text)) for text in value.split(",")] if value else []
@@ -137,11 +137,17 @@ def kernels(
     if instances is not None:
         cases = benchmark.instance_cases(instances, of_case["repeat"]) + cases
     _some(cases, " or --instances")
-    found = measured("kernels", cases, benchmark.Measurement)
+    measurements = measured("kernels", cases, benchmark.Measurement)
     if plot is not None:
-        benchmark.write_plot(found, plot)
-    exponents = benchmark.exponents(found)
-    answer(found, benchmark.summary_table, as_json=as_json, output=output, exponents=exponents)
+        benchmark.write_plot(measurements, plot)
+    exponents = benchmark.exponents(measurements)
+    answer(
+        measurements,
+        benchmark.summary_table,
+        as_json=as_json,
+        output=output,
+        exponents=exponents,
+    )
 
 
 def _some(cases: list[Any], other: str = "") -> None:
@@ -175,15 +181,15 @@ def costspace(sizes: list[int], output: Path | None, as_json: bool, **of_case: A
 
     cases = [benchmark.Case(size, **of_case) for size in sizes]
     _some(cases)
-    found = measured("costspace", cases, benchmark.Measurement, environment={})
-    answer(found, benchmark.summary_table, as_json=as_json, output=output)
+    measurements = measured("costspace", cases, benchmark.Measurement, environment={})
+    answer(measurements, benchmark.summary_table, as_json=as_json, output=output)
 
 
 @bench.command()
 @sizes_option(
     least=MIN_NODES_LIVE,
-    reason=f"live placement is timed on {MIN_NODES_LIVE} nodes or more: among fewer, events soon "
-    "find nothing left to happen to",
+    reason=f"live placement is timed on {MIN_NODES_LIVE} nodes or more: with fewer, events soon "
+    "run out of nodes and sources",
 )
 @click.option(
     "--events",
@@ -204,8 +210,8 @@ def live(sizes: list[int], as_json: bool, **of_case: Any) -> None:
 
     cases = [benchmark.Case(size, **of_case) for size in sizes]
     _some(cases)
-    found = measured("live", cases, benchmark.Measurement)
-    answer(found, benchmark.summary_table, as_json=as_json)
+    measurements = measured("live", cases, benchmark.Measurement)
+    answer(measurements, benchmark.summary_table, as_json=as_json)
 
 
 @bench.command()
@@ -224,8 +230,8 @@ def control(sizes: list[int], as_json: bool, **of_case: Any) -> None:
 
     cases = [benchmark.Case(size, **of_case) for size in sizes]
     _some(cases)
-    found = measured("control", cases, benchmark.Measurement)
-    answer(found, benchmark.summary_table, as_json=as_json)
+    measurements = measured("control", cases, benchmark.Measurement)
+    answer(measurements, benchmark.summary_table, as_json=as_json)
 
 
 @bench.command()
@@ -251,8 +257,8 @@ def simulator(ranges: tuple[str, ...], as_json: bool, **of_case: Any) -> None:
     from nova_harness.bench.base import answer, measured
 
     cases = [benchmark.Case(one, **of_case) for one in dict.fromkeys(ranges)]
-    found = measured("simulator", cases, benchmark.Measurement)
-    answer(found, benchmark.summary_table, as_json=as_json)
+    measurements = measured("simulator", cases, benchmark.Measurement)
+    answer(measurements, benchmark.summary_table, as_json=as_json)
 
 
 @bench.command()
@@ -281,8 +287,8 @@ def predictions(filters: tuple[int, ...], as_json: bool, **of_case: Any) -> None
     from nova_harness.bench.base import answer, measured
 
     cases = [benchmark.Case(many, **of_case) for many in dict.fromkeys(filters)]
-    found = measured("predictions", cases, benchmark.Measurement)
-    answer(found, benchmark.summary_table, as_json=as_json)
+    measurements = measured("predictions", cases, benchmark.Measurement)
+    answer(measurements, benchmark.summary_table, as_json=as_json)
 
 
 @bench.command()
@@ -301,8 +307,8 @@ def queries(sizes: list[int], as_json: bool, **of_case: Any) -> None:
         for objective in ("latency", "network-usage")
     ]
     _some(cases)
-    found = measured("queries", cases, benchmark.Measurement)
-    answer(found, benchmark.summary_table, as_json=as_json)
+    measurements = measured("queries", cases, benchmark.Measurement)
+    answer(measurements, benchmark.summary_table, as_json=as_json)
 
 
 @bench.command()
@@ -341,8 +347,8 @@ def keys(
     from nova_harness.bench import keys as benchmark
     from nova_harness.bench.base import answer
 
-    found = benchmark.measure(hosts, skew, window, readings, seed, console.say)
-    answer(found, benchmark.summary_table, as_json=as_json, output=output)
+    measurements = benchmark.measure(hosts, skew, window, readings, seed, console.say)
+    answer(measurements, benchmark.summary_table, as_json=as_json, output=output)
 
 
 @bench.command()
@@ -362,5 +368,5 @@ def serve(as_json: bool, **of_case: Any) -> None:
     from nova_harness.bench import serve as benchmark
     from nova_harness.bench.base import answer
 
-    found = [benchmark.measure(benchmark.Case(**of_case))]
-    answer(found, benchmark.summary_table, as_json=as_json)
+    measurements = [benchmark.measure(benchmark.Case(**of_case))]
+    answer(measurements, benchmark.summary_table, as_json=as_json)

@@ -1,7 +1,7 @@
-"""What `nova control` costs with many hosts: reading what they report, and deciding.
+"""CPU time of `nova control` with many hosts: reading their reports, and deciding.
 
-Hosts are simulated: each reports its processes as a real one does, and now and then some are under
-load for a while. What is measured is what the controller does with that; nothing runs on an engine.
+Hosts are simulated: each reports its processes as a real one does, and some are under load for a
+while. Only the controller is measured; nothing runs on an engine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 REPORT_S, LOOK_S = 5.0, 0.5
-# Of a host, and those of them that are the engine's.
+# Processes per host; session of the engine's process.
 PROCESSES, ENGINE = 120, 7
 # Every second, one host in ten thousand gets load for 20 to 60 s.
 LOADED_PER_S, LOADED_S, LOAD = 1e-4, (20.0, 60.0), 0.6
@@ -51,7 +51,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a controller needs.
+    """Times and decisions of a controller.
 
     Attributes:
         hosts: that report.
@@ -60,7 +60,7 @@ class Measurement:
         deciding: the same for looks at all hosts, and new plans.
         longest_s: the longest look, new plan included.
         decisions: that changed the plan.
-        refused: that had no room.
+        refused: decisions that found no plan.
     """
 
     hosts: int
@@ -123,11 +123,11 @@ def measure(case: Case) -> list[Measurement]:
             name: Seen(True, None if host.watch.view.taken is None else host.watch.view.share)
             for name, host in hosts.items()
         }
-        made = decider.decide(seen, now)
-        if any(one.delta is not None and not one.delta.empty for one in made):
+        latest = decider.decide(seen, now)
+        if any(one.delta is not None and not one.delta.empty for one in latest):
             decider.plan()
-            decisions += sum(one.delta is not None and not one.delta.empty for one in made)
-        refused += sum(one.delta is None for one in made)
+            decisions += sum(one.delta is not None and not one.delta.empty for one in latest)
+        refused += sum(one.delta is None for one in latest)
         decided = time.process_time()
         reading += read - begun
         deciding += decided - read

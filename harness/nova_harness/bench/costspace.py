@@ -28,7 +28,7 @@ STEPS: dict[str, dict[str, Any]] = {
     VIVALDI: {"method": "vivaldi", "height": True},
     HEIGHTS: {"method": "solver", "height": True},
 }
-# Pairs whose errors are looked at, and nodes that join.
+# Pairs whose errors are measured, and nodes that join.
 _TESTED_PAIRS = 200_000
 _JOINING = 200
 
@@ -67,7 +67,7 @@ class Measurement:
         step: which of `STEPS`, or `ADD`.
         wall: seconds of the quickest run; of `ADD`, the median over nodes.
         cpu: seconds on all cores together, of the same run.
-        peak_bytes: most memory of the whole process, or None where it cannot be told.
+        peak_bytes: most memory of the whole process, or None where Linux reports none.
         mae: of pairs that were not measured, ms.
         median_relative: of the same.
         p90_relative: of the same.
@@ -88,17 +88,17 @@ def measure(case: Case) -> list[Measurement]:
     """Measure every step, warm.
 
     Raises:
-        NovaError: for an internet that cannot be.
+        NovaError: for an invalid case.
     """
     from nova_core.costspace import embed, errors
     from nova_testbed.internet import SyntheticInternet
 
-    # The last nodes only join in the end.
+    # The last nodes join at the end.
     internet = SyntheticInternet(case.nodes + _JOINING, case.seed)
     _warm_up(case)
     pairs = measured_pairs(internet, case)
     test = _other_pairs(internet, case)
-    found = []
+    measurements = []
     for step, options in STEPS.items():
         can_tell_peak = reset_peak()
         times = []
@@ -109,7 +109,7 @@ def measure(case: Case) -> list[Measurement]:
         peak = peak_memory() if can_tell_peak else None
         report = errors(space, test)
         wall, cpu = min(times)
-        found.append(
+        measurements.append(
             Measurement(
                 nodes=case.nodes,
                 pairs=len(pairs),
@@ -122,8 +122,8 @@ def measure(case: Case) -> list[Measurement]:
                 p90_relative=report.p90_relative,
             )
         )
-    found.append(_joining(internet, space, case))
-    return found
+    measurements.append(_joining(internet, space, case))
+    return measurements
 
 
 def measured_pairs(internet: SyntheticInternet, case: Case) -> PairLatencies:

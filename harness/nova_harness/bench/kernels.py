@@ -61,7 +61,7 @@ class Measurement:
         cpu: seconds of processor time, median; less than ``median`` on a busy machine.
         runs: how often it ran.
         peak_bytes: greatest memory in use beyond what the inputs take, or None where the system
-            does not tell. Of ``verify`` and ``evaluate`` it includes the plan.
+            reports none. Of ``verify`` and ``evaluate`` it includes the plan.
         objective: sum over joins of d(left, node) + d(right, node) + d(node, sink), ms; of a cut
             join the mean over its replicas. None for a step that yields no plan, as the following.
         p90: 90th percentile of the sources' latency, ms.
@@ -86,7 +86,7 @@ class Measurement:
 
 
 class _Series:
-    """Runs steps on one problem and keeps what they took."""
+    """Runs steps on one problem and keeps their measurements."""
 
     def __init__(self, case: Case, problem: Problem) -> None:
         self._case = case
@@ -125,7 +125,7 @@ class _Series:
         return result
 
     def add_quality(self, plan: Plan) -> None:
-        """Add what the plan of the last step is worth."""
+        """Add the quality of the last step's plan."""
         evaluation = evaluate(plan)
         self.measurements[-1] = replace(
             self.measurements[-1],
@@ -183,17 +183,19 @@ def _warm_up() -> None:
 
 
 def instance_cases(path: Path, repeat: int) -> list[Case]:
-    """An instance directory, or all those directly below; least and most heterogeneous capacities.
+    """Cases of an instance directory, or of all directly below it.
+
+    Each has one with the least and one with the most heterogeneous capacities.
 
     Raises:
         NovaError: when there is none.
     """
     directories = [path, *sorted(path.iterdir())] if path.is_dir() else []
-    found = [d for d in directories if all((d / name).is_file() for name in PROBLEM_FILES)]
-    if not found:
+    instances = [d for d in directories if all((d / name).is_file() for name in PROBLEM_FILES)]
+    if not instances:
         raise NovaError(f"{path}: no directory with {' and '.join(PROBLEM_FILES)}")
     cases = []
-    for directory in found:
+    for directory in instances:
         with (directory / PROBLEM_FILES[0]).open(encoding="utf-8") as file:
             header = file.readline().strip().split(",")
         columns: list[str | None] = [name for name in header if name.startswith("capacity")]
@@ -209,12 +211,12 @@ def exponents(measurements: Sequence[Measurement]) -> dict[str, float]:
     The slope of the least-squares line through log time over log nodes of the synthetic problems;
     steps measured at fewer than two sizes are left out.
     """
-    found = {}
+    slopes = {}
     for step in STEPS:
         nodes, seconds = _curve(measurements, step)
         if len(set(nodes)) > 1:
-            found[step] = float(np.polyfit(np.log(nodes), np.log(seconds), 1)[0])
-    return found
+            slopes[step] = float(np.polyfit(np.log(nodes), np.log(seconds), 1)[0])
+    return slopes
 
 
 def _curve(measurements: Sequence[Measurement], step: str) -> tuple[list[int], list[float]]:
@@ -258,7 +260,7 @@ def summary_table(measurements: Sequence[Measurement]) -> Table:
 
 
 def plot_format(path: Path) -> str:
-    """The image format a file name asks for.
+    """The image format by a file name's extension.
 
     Raises:
         NovaError: for any other than PNG, SVG and PDF.

@@ -1,4 +1,4 @@
-"""How much more several hosts take of one join that is cut by key, with Flink on a virtual rack."""
+"""Throughput of one join cut by key over several hosts, with Flink on a virtual rack."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 KEYS = 10_000
 STREAMS = {"orders": "amount", "parts": "weight"}
-# Of event time; the readings are replayed as fast as they are taken.
+# Length of event time; readings are replayed as fast as they are taken.
 SECONDS = 6
 SPEED = 100.0
 START_MS = 1_700_000_000_000
-# Cores: workers are slow, so that neither sources nor the sink are what holds the join up.
+# Cores: workers are slow, so that neither sources nor the sink limit the join.
 WORKER, SOURCE, SINK = 0.05, 0.5, 0.4
-# Java compiles what it has run often; for that, hosts have all of the machine at first.
+# Warm-up runs, without CPU limits: Java compiles code that has run often.
 WARMING = 3
-# What a host may take beyond its part, until a plan is found.
+# A host may take its even share times this; the first margin with a plan is used.
 MARGINS = tuple(np.arange(1.0, 2.0, 0.02).tolist())
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """So many hosts.
+    """Throughput with a number of hosts.
 
     Attributes:
         hosts: that the join is cut over.
@@ -63,7 +63,7 @@ def measure(
     seed: int,
     tell: Callable[[str], None],
 ) -> list[Measurement]:
-    """Run one equality join of 10,000 keys over so many equal hosts, one after the other.
+    """Run one equality join of 10,000 keys over each number of equal hosts in turn.
 
     Args:
         counts: of hosts.
@@ -71,10 +71,10 @@ def measure(
         window: its length, s.
         readings: of each of the two streams.
         seed: of the readings.
-        tell: is told what is being done.
+        tell: progress callback, gets each step as text.
 
     Raises:
-        NovaError: naming what failed; for results that are not those of the reference.
+        NovaError: naming what failed; for results that differ from the reference.
     """
     from nova_core.model.files import write_text
     from nova_harness.engines.base import DIRECT
@@ -83,7 +83,7 @@ def measure(
     from nova_testbed.inventory import read_inventory
 
     experiment = Experiment(name="keys", strategies=["nova"], transport=DIRECT)
-    found = prepare_engine(experiment, tell)
+    flink = prepare_engine(experiment, tell)
     with tempfile.TemporaryDirectory(prefix="nova-keys-") as directory:
         path = Path(directory)
         write_text(path / "inventory.yaml", _inventory(max(counts)))
@@ -93,7 +93,7 @@ def measure(
         rates: dict[int, float] = {}
         with (
             hosts_up(read_inventory(str(path / "inventory.yaml")), tell) as inventory,
-            engine_bed(experiment, inventory, found, tell, keep=False) as bed,
+            engine_bed(experiment, inventory, flink, tell, keep=False) as bed,
         ):
             for _ in range(WARMING):
                 tell("warming up")
@@ -150,7 +150,7 @@ class _Setup:
 
 
 def _plan(setup: _Setup, hosts: int) -> QueryPlan:
-    """The plan over so many hosts that share the join most evenly."""
+    """The plan that shares the join most evenly over a number of hosts."""
     from nova_core.model.query_plan import QueryPlan
     from nova_core.strategies import place
 
@@ -223,10 +223,10 @@ def _problem(setup: _Setup, hosts: int, margin: float) -> Problem:
 
 
 def _seconds(bed: Bed, plan: QueryPlan, path: Path, limited: bool) -> float:
-    """How long a plan takes for all readings, under the hosts' limits or with all of the machine.
+    """How long a plan takes for all readings, with or without the hosts' CPU limits; s.
 
     Raises:
-        NovaError: for a job that fails, and results that are not those of the reference.
+        NovaError: for a job that fails, and results that differ from the reference.
     """
     from nova_engines.query_flow import from_plan
     from nova_harness.engines.queries import await_end, query_engine, query_records

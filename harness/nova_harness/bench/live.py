@@ -95,15 +95,15 @@ def measure(case: Case) -> list[Measurement]:
                 )
             )
         )
-    # One stream of events that goes on from kind to kind.
+    # One stream of events for all kinds.
     draw = RandomEvents(live.problem(), case.seed, sinks=sinks)
-    found = []
+    measurements = []
     for kind in SHARES:
         draw.only(kind)
         _timed(live, draw, min(WARM_UP, case.events))
-        found.append(_measured(live, draw, kind, case, len(problem.matrix)))
-    found.append(_busy_node(problem, plan, case))
-    return found
+        measurements.append(_measured(live, draw, kind, case, len(problem.matrix)))
+    measurements.append(_busy_node(problem, plan, case))
+    return measurements
 
 
 def live_problem(nodes: int, seed: int) -> Problem:
@@ -132,7 +132,7 @@ def live_problem(nodes: int, seed: int) -> Problem:
 def _timed(
     live: LivePlacement, draw: RandomEvents, count: int
 ) -> tuple[list[float], list[float], int, int]:
-    """Elapsed and processor times, moves and refusals of so many events."""
+    """Elapsed and processor times, moves and refusals of a number of events."""
     elapsed: list[float] = []
     used: list[float] = []
     moves = refused = 0
@@ -156,7 +156,7 @@ def _timed(
 def _measured(
     live: LivePlacement, draw: RandomEvents, kind: str, case: Case, joins: int
 ) -> Measurement:
-    # A small topology would run out of what is removed.
+    # A small topology would run out of nodes and sources to remove.
     count = min(case.events, max(50, case.nodes // 20))
     elapsed, used, moves, refused = _timed(live, draw, count)
     return Measurement(

@@ -1,4 +1,4 @@
-"""Memory this process uses, as Linux tells it."""
+"""Memory of this process, as Linux reports it."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def reset_peak() -> bool:
 
 
 def peak_memory() -> int:
-    """Most resident bytes since the last `reset_peak`; 0 where the system does not tell."""
+    """Most resident bytes since the last `reset_peak`; 0 where the system reports none."""
     return _status("VmHWM")
 
 
 def _status(field: str) -> int:
-    """A figure of this process in bytes; 0 where the system does not tell."""
+    """A figure of this process in bytes; 0 where the system reports none."""
     if not STATUS.exists():
         return 0
     for line in STATUS.read_text().splitlines():

@@ -118,11 +118,11 @@ def measure(case: Case) -> list[Measurement]:
     query = search.queries()[0]
     search.candidates(query, 10, np.random.default_rng(0))
     begin = time.perf_counter()
-    found = search.candidates(query, case.candidates, np.random.default_rng(case.seed))
+    candidates = search.candidates(query, case.candidates, np.random.default_rng(case.seed))
     draw = time.perf_counter() - begin
-    search.predict(query, found)
-    cpu, wall = min(_timed(lambda: search.predict(query, found)) for _ in range(case.repeat))
-    return [Measurement(len(query.graph), len(found), draw, wall, cpu, len(found) / cpu)]
+    search.predict(query, candidates)
+    cpu, wall = min(_timed(lambda: search.predict(query, candidates)) for _ in range(case.repeat))
+    return [Measurement(len(query.graph), len(candidates), draw, wall, cpu, len(candidates) / cpu)]
 
 
 def _timed(work: Callable[[], object]) -> tuple[float, float]:

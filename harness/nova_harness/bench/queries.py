@@ -52,7 +52,7 @@ class Measurement:
         expand: s to make the operator graph.
         virtual: s for phase II.
         place: s for all of it, from queries to the plan.
-        over_virtual: objective over that of the virtual positions, which nothing can beat.
+        over_virtual: objective divided by that of the virtual positions, a lower bound.
         overloaded: nodes above their capacity.
     """
 
@@ -115,9 +115,9 @@ def _quickest(run: Callable[[], Any], repeat: int) -> tuple[float, Any]:
     times = []
     for _ in range(repeat):
         start = time.perf_counter()
-        made = run()
+        result = run()
         times.append(time.perf_counter() - start)
-    return min(times), made
+    return min(times), result
 
 
 def measure(case: Case) -> list[Measurement]:
@@ -135,18 +135,19 @@ def measure(case: Case) -> list[Measurement]:
     position = problem.nodes.position
     relaxing, best = _quickest(lambda: virtual_positions(graph, position, weight), repeat)
     placing, plan = _quickest(lambda: place(problem, objective=objective), repeat)
-    found = Measurement(
-        nodes,
-        len(problem.queries),
-        len(plan.instances),
-        objective,
-        expanding,
-        relaxing,
-        placing,
-        plan.objective_value(objective) / best.cost,
-        int((plan.load > problem.nodes.capacity * (1 + 1e-9)).sum()),
-    )
-    return [found]
+    return [
+        Measurement(
+            nodes,
+            len(problem.queries),
+            len(plan.instances),
+            objective,
+            expanding,
+            relaxing,
+            placing,
+            plan.objective_value(objective) / best.cost,
+            int((plan.load > problem.nodes.capacity * (1 + 1e-9)).sum()),
+        )
+    ]
 
 
 def summary_table(measurements: list[Measurement]) -> Table:

@@ -1,8 +1,8 @@
 """Latency of events over HTTP: `nova serve` in its own process, and a client that keeps a rate.
 
 The client sends at fixed times whether or not earlier answers have come (open loop), and measures
-from the time an event was due, so that a server that falls behind is seen to. A second connection
-follows the deltas as a server-sent stream; what does not arrive there is lost.
+from the time an event was due, so that the latency of a slow server includes its backlog. A second
+connection follows the deltas as a server-sent stream; deltas that do not arrive there are lost.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What came of it; times in seconds.
+    """Results; times in seconds.
 
     Attributes:
         nodes: of the topology.
@@ -126,8 +126,8 @@ def measure(case: Case) -> Measurement:
         _upload(url, Path(directory), problem, plan)
         console.say(f"sending {case.rate:g} events/s for {case.seconds:g} s")
         client = _Client(url, [msgspec.json.encode(event) for event in events])
-        # The client shares the machine, and must not be what is measured: neither its own garbage
-        # collections, which would look through all that was drawn.
+        # The client shares the machine: its garbage collections, which would scan all drawn
+        # events, must not disturb the measurement.
         gc.collect()
         gc.freeze()
         try:
@@ -139,8 +139,9 @@ def measure(case: Case) -> Measurement:
             gc.unfreeze()
     sent = len(client.due)
     took = client.ended - client.began
-    due, left, done = (np.array(times) for times in (client.due, client.left, client.done))
-    waited = done - due
+    times = (client.due, client.sent_at, client.answered_at)
+    due, sent_at, answered_at = (np.array(one) for one in times)
+    waited = answered_at - due
     return Measurement(
         nodes=len(problem.nodes),
         joins=len(problem.matrix),
@@ -152,7 +153,7 @@ def measure(case: Case) -> Measurement:
         rate=(client.answered + client.refused) / took,
         median=float(np.median(waited)),
         p99=float(np.quantile(waited, 0.99)),
-        p99_sent=float(np.quantile(done - left, 0.99)),
+        p99_sent=float(np.quantile(answered_at - sent_at, 0.99)),
         longest=float(waited.max()),
         cpu=used / sent,
         library=library,
@@ -162,7 +163,7 @@ def measure(case: Case) -> Measurement:
 
 
 def _events(problem: Problem, plan: Plan, count: int, seed: int) -> tuple[list[Event], float]:
-    """Events that a placement follows one after the other, and processor time of one, seconds."""
+    """Events that a placement can apply in turn, and processor time of one, seconds."""
     live = LivePlacement(problem, plan)
     draw = RandomEvents(problem, seed)
     events: list[Event] = []
@@ -186,7 +187,7 @@ def _service(directory: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     cores = os.sched_getaffinity(0)
     own = {max(cores)} if len(cores) > 1 else set()
     command = [sys.executable, "-c", "from nova_core.cli import main; main()", "serve"]
-    # A process begins with the cores of the one that starts it.
+    # A process inherits the cores of its parent.
     os.sched_setaffinity(0, own or cores)
     with subprocess.Popen(
         [*command, str(directory / "data"), "--port", "0", "--max-body", "1024", "--json"],
@@ -225,7 +226,7 @@ def _post(url: str, content: bytes) -> dict[str, Any]:
         NovaError: with what the service said, when it refuses.
     """
     request = urllib.request.Request(url, content, {"Content-Type": "application/json"})
-    # The service is on this machine: no proxy stands between.
+    # The service is on this machine: use no proxy.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(request, timeout=_START) as answer:
@@ -239,8 +240,8 @@ class _Client:
 
     Attributes:
         due: when each event was to be sent.
-        left: when it was sent.
-        done: when it was answered.
+        sent_at: when it was sent.
+        answered_at: when it was answered.
         began: when the first was due.
         ended: when the last was answered.
         answered: events with a delta.
@@ -258,8 +259,8 @@ class _Client:
         )
         self._requests = [head % len(text) + text for text in events]
         self.due: list[float] = []
-        self.left: list[float] = []
-        self.done: list[float] = []
+        self.sent_at: list[float] = []
+        self.answered_at: list[float] = []
         self.began = self.ended = 0.0
         self.answered = self.refused = self.failed = self.lost = 0
 
@@ -275,7 +276,7 @@ class _Client:
         """Send the rest at a rate, and follow."""
         requests = self._requests[WARM_UP:]
         self.due = [0.0] * len(requests)
-        self.left, self.done = self.due.copy(), self.due.copy()
+        self.sent_at, self.answered_at = self.due.copy(), self.due.copy()
         ids: list[int] = []
         stream = asyncio.create_task(self._follow(ids))
         await asyncio.sleep(0.2)
@@ -303,10 +304,10 @@ class _Client:
         reader, writer = await asyncio.open_connection(self._host, self._port)
         while True:
             number = await queue.get()
-            self.left[number] = time.perf_counter()
+            self.sent_at[number] = time.perf_counter()
             writer.write(requests[number])
             status = await _answer(reader)
-            self.done[number] = time.perf_counter()
+            self.answered_at[number] = time.perf_counter()
             self.answered += status == 200
             self.refused += status == 409
             self.failed += status not in (200, 409)

@@ -75,8 +75,8 @@ def plans_of(case: Case) -> list[tuple[QueryPlan, float]]:
     with tempfile.TemporaryDirectory() as scratch:
         drawn = NAMED[case.ranges]
         preparing = Preparing(settings, 0, [names], case.load, Path(scratch), drawn)
-        found = [preparing.trace(Item(number)) for number in range(case.traces)]
-    return [(one.plan, one.seconds) for one in found]
+        traces = [preparing.trace(Item(number)) for number in range(case.traces)]
+    return [(one.plan, one.seconds) for one in traces]
 
 
 def measure(case: Case) -> list[Measurement]:

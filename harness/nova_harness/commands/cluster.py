@@ -135,7 +135,7 @@ def up(name: str, place: str, as_json: bool) -> None:
     "seconds",
     type=NumberRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="After which the job ends by itself [default: it does not].",
+    help="End the job after this time [default: never].",
 )
 @query_options
 @testbed.json_option
@@ -151,8 +151,8 @@ def deploy(
 ) -> None:
     """Run PLAN on the hosts, in place of the plan that runs there.
 
-    The engine is brought up unless it runs; jobs that Nova did not start go on. Exit code 1 when an
-    operator is not where the plan has it, or a query has delivered other results than it must.
+    The engine is brought up unless it runs; jobs that Nova did not start keep running. Exit code 1
+    when an operator is not where the plan has it, or a query's results are not the expected ones.
     """
     import msgspec
 
@@ -166,9 +166,9 @@ def deploy(
                 query_engine(engine)  # refuses before anything is started
             with limits.off():
                 job, replaced = _started(engine, start)
-            # Before anything is waited for: the job runs on when that is interrupted.
+            # Before any wait: the job keeps running when the wait is interrupted.
             _remember(name, engine, job.name, job.document)
-            found = job.verify()
+            verification = job.verify()
             compared = {}
             if replay is not None and query["check"]:
                 console.say("waiting for the end of the readings")
@@ -191,7 +191,7 @@ def deploy(
             f"{one}: {it.delivered:,} results came: {it.lost:,} lost, {it.duplicated:,} twice, "
             f"{it.wrong:,} wrong"
         )
-    _show(found, answer, as_json, ok=not wrong)
+    _show(verification, answer, as_json, ok=not wrong)
 
 
 def _what_runs(
@@ -202,7 +202,7 @@ def _what_runs(
     query: dict[str, Any],
     scratch: Path,
 ) -> tuple[Callable[[Engine], Job], ReplayedReadings | None]:
-    """What starts a plan on an engine; and the readings that a plan of queries replays."""
+    """A function that starts a plan on an engine; the readings that a plan of queries replays."""
     from nova_core.model.query_plan import QueryPlan
     from nova_harness.engines.queries import query_engine
     from nova_workloads.queries.replayed import ReplayedReadings
@@ -254,8 +254,8 @@ def _started(engine: Engine, start: Callable[[Engine], Job]) -> tuple[Job, list[
 @click.option(
     "--rest",
     metavar="URL",
-    help="Of a Flink cluster, for a job of one's own that Nova's plug-in has pinned (by id or "
-    "name); it says itself where it shall run.",
+    help="Of a Flink cluster, for a job of one's own that Nova's plug-in has pinned (JOB is its id "
+    "or name); the job itself has its plan.",
 )
 @testbed.json_option
 def verify(
@@ -276,8 +276,8 @@ def verify(
         from nova_flink.rest import Rest
 
         reached_at = Rest.at(rest)
-        found = own_jobs.find(reached_at, job)
-        _show(own_jobs.verify(reached_at, found), {"job": found}, as_json)
+        job_id = own_jobs.find(reached_at, job)
+        _show(own_jobs.verify(reached_at, job_id), {"job": job_id}, as_json)
         return
     if plan is not None and problem is None:
         raise NovaError("--plan and --problem: give both, or neither")
@@ -323,7 +323,7 @@ def status(ctx: click.Context, name: str, place: str, at: str | None, as_json: b
 def stop(
     job: str | None, name: str, place: str, at: str | None, all_jobs: bool, as_json: bool
 ) -> None:
-    """End JOB, or all jobs that Nova started; the engine goes on running."""
+    """End JOB, or all jobs that Nova started; the engine keeps running."""
     if job is not None and all_jobs:
         raise NovaError("JOB and --all: give one")
     with _cluster(name, place, at, None) as reached:
@@ -348,23 +348,23 @@ def down(name: str, place: str, as_json: bool) -> None:
 
 @contextmanager
 def on_hosts(name: str, place: str, *, prepare: bool = False) -> Iterator[tuple[Engine, Limits]]:
-    """The engine on connected hosts that nobody else uses meanwhile, and the limits of those.
+    """The engine on connected, reserved hosts, and the hosts' limits.
 
     Args:
         name: of the engine.
         place: the inventory, by file or name.
-        prepare: whether to have what is installed here as it is now.
+        prepare: whether to get the engine ready on this machine first.
     """
     testbed.require("paramiko")
     from nova_harness.experiment.bed import reserved
     from nova_harness.experiment.limits import Limits
 
     inventory = testbed.running(testbed.read(place))
-    found = runner(name)
+    engine_runner = runner(name)
     if prepare:
-        found.prepare(console.say, DIRECT)
+        engine_runner.prepare(console.say, DIRECT)
     with reserved(inventory), testbed.connected(inventory) as hosts:
-        yield found.engine(hosts, DIRECT, ""), Limits(inventory)
+        yield engine_runner.engine(hosts, DIRECT, ""), Limits(inventory)
 
 
 @contextmanager
@@ -386,7 +386,7 @@ def _running_jobs(reached: Cluster, *, foreign: bool = False) -> list[str]:
 def workload_for(
     problem: Problem, file: Path | None, window: int, keys: int | None, seconds: float | None
 ) -> Callable[[int], Workload]:
-    """What flows from a time on: from a file, or made up at the problem's rates."""
+    """Makes the workload from a start time: of a file, or generated at the problem's rates."""
     from dataclasses import replace
 
     from nova_engines.workload import Workload
@@ -407,15 +407,15 @@ def workload_for(
     streams = JoinedStreams(problem, measured_by(problem, made_up), traffic)
 
     def flows(start_ms: int) -> Workload:
-        made = streams.flow(start_ms, seconds)
-        sources = tuple(replace(s, rate=r) for s, r in zip(made.sources, own, strict=True))
-        return replace(made, sources=sources)
+        workload = streams.flow(start_ms, seconds)
+        sources = tuple(replace(s, rate=r) for s, r in zip(workload.sources, own, strict=True))
+        return replace(workload, sources=sources)
 
     return flows
 
 
 def refuse_unknown(plan: Plan, engine: Engine) -> None:
-    """Refuse a plan that uses hosts which are none of the engine's.
+    """Refuse a plan that uses hosts outside the engine's inventory.
 
     Raises:
         NovaError: naming them.
@@ -432,7 +432,7 @@ def refuse_unknown(plan: Plan, engine: Engine) -> None:
 
 
 def _memory(name: str, reached: Cluster, job: str) -> Path:
-    """Where it is kept what a job is."""
+    """The file that keeps a job's document."""
     from nova_testbed.rack.state import default_state_root
 
     def plain(text: str) -> str:
@@ -451,28 +451,32 @@ def _remember(name: str, reached: Cluster, job: str, document: str) -> None:
 
 
 def _recall(name: str, reached: Cluster, job: str) -> str:
-    """What a job that was deployed from here is."""
+    """The document of a job that was deployed from here."""
     file = _memory(name, reached, job)
     if file.is_file():
         return file.read_text("utf-8")
     if name == "spark" and Path(job).is_file():
-        return ""  # its record says where its steps were to run
+        return ""  # its record has the planned hosts of its steps
     raise NovaError(f"job {job}: not deployed from here; give --plan and --problem")
 
 
-def _show(found: Verification, answer: dict[str, Any], as_json: bool, *, ok: bool = True) -> None:
+def _show(
+    verification: Verification, answer: dict[str, Any], as_json: bool, *, ok: bool = True
+) -> None:
     if as_json:
-        console.print_json({**answer, **found.to_plain()})
+        console.print_json({**answer, **verification.to_plain()})
     else:
         table = console.table(
             f"job {answer['job']}",
             ["operator", "planned", "runs on", "status"],
-            caption="every operator is where the plan has it" if found.ok else "not as planned",
+            caption="every operator is where the plan has it"
+            if verification.ok
+            else "not as planned",
         )
-        for row in found.rows:
+        for row in verification.rows:
             colour = "" if row.ok else "[red]"
             table.add_row(row.operator, row.node or "-", f"{colour}{row.actual or '-'}", row.status)
         console.show(table)
-        if found.note:
-            console.say(f"the scheduler says: {found.note}")
-    click.get_current_context().exit(0 if found.ok and ok else 1)
+        if verification.note:
+            console.say(f"the scheduler says: {verification.note}")
+    click.get_current_context().exit(0 if verification.ok and ok else 1)

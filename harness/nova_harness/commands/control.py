@@ -41,10 +41,10 @@ state_option = click.option(
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def control() -> None:
-    """Keep a running job on the plan that the live optimizer says, every result exactly once."""
+    """Keep a running job on the live optimizer's plan, with every result exactly once."""
 
 
-# Options of `nova_harness.control.deciding.Tuning`, but for ``miss_after``, which is the engine's.
+# Options of `nova_harness.control.deciding.Tuning`; only ``miss_after`` is the engine's.
 tuning_options = shared.together(
     "tuning",
     {
@@ -71,7 +71,7 @@ tuning_options = shared.together(
             default=15.0,
             show_default=True,
             metavar="SECONDS",
-            help="How long a host that was lost is back before it is used; doubles each time.",
+            help="How long a lost host must be back before it is used; doubles each time.",
         ),
         "miss_after": click.option(
             "--miss-after",
@@ -86,7 +86,7 @@ tuning_options = shared.together(
 )
 
 
-# Where a run is told of.
+# Where a run reports.
 tell_options = shared.together(
     "tell",
     {
@@ -117,17 +117,17 @@ tell_options = shared.together(
     "seconds",
     type=NumberRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Then end the job at a window's end, and check its results [default: until Ctrl-C; the "
-    "job goes on then].",
+    help="After this time, end the job at a window's end and check its results [default: run until "
+    "Ctrl-C; the job keeps running].",
 )
 @tuning_options
 @click.option(
     "--disturb",
     type=paths.INPUT,
     metavar="SCRIPT",
-    help="Put load on hosts, kill workers and more, by a script: to see what comes of it.",
+    help="Put load on hosts, kill workers and more, by a script, to test the controller.",
 )
-@click.option("--dry-run", is_flag=True, help="Deploy the plan and say what would be changed.")
+@click.option("--dry-run", is_flag=True, help="Deploy the plan and only report changes.")
 @tell_options
 def run(
     problem: Path,
@@ -142,12 +142,12 @@ def run(
     dry_run: bool,
     tell: dict[str, Any],
 ) -> None:
-    """Run PLAN with Flink or Storm on the hosts, and replace it while it runs as they change.
+    """Run PLAN with Flink or Storm on the hosts, and replace it while it runs when hosts change.
 
     Looks at hosts' CPU, at the engine's workers and at joins that fall behind; moves joins to other
     hosts at a window's end; deploys anew after a failure. The engine is brought up unless it runs.
-    With a --state directory that is there, goes on with its job. Exit code 1 when results were
-    lost, doubled or wrong.
+    Resumes the job of an existing --state directory. Exit code 1 when results were lost, doubled
+    or wrong.
     """
     from nova_harness.control.controller import Controller, controlled
     from nova_harness.control.deciding import Tuning
@@ -180,7 +180,7 @@ def run(
                 controller.run(seconds, shown.show)
                 end = controller.end()
             except KeyboardInterrupt:
-                console.say(f"the job goes on; so does this command with --state {state}")
+                console.say(f"the job keeps running; --state {state} resumes control of it")
                 return
         answer = _outcome(controller, answered, end, results)
     testbed.say(answer, tell["as_json"])
@@ -190,7 +190,7 @@ def run(
 @control.command()
 @state_option
 def pause(state: Path) -> None:
-    """Have the controller move nothing by choice; joins of hosts that are lost still move."""
+    """Let the controller make no voluntary moves; joins of lost hosts still move."""
     from nova_harness.control import controller
 
     controller.pause(state, paused=True)
@@ -215,7 +215,7 @@ def resume(state: Path) -> None:
     default=1800.0,
     show_default=True,
     metavar="SECONDS",
-    help="Until the last one is over.",
+    help="Time until the last disturbance is over.",
 )
 @shared.seed_option()
 @click.option(
@@ -233,33 +233,33 @@ def script(place: str, seconds: float, seed: int, output: Path) -> None:
     from nova_core.model.files import write_text
     from nova_harness.control.disturbances import random_script
 
-    made = random_script(testbed.read(place), seconds, seed)
-    document = msgspec.to_builtins(made)
+    disturbances = random_script(testbed.read(place), seconds, seed)
+    document = msgspec.to_builtins(disturbances)
     document["events"] = [
         {name: value for name, value in event.items() if value is not None}
         for event in document["events"]
     ]
     write_text(output, yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
-    console.say(f"{len(made.events)} disturbances written to {output}")
+    console.say(f"{len(disturbances.events)} disturbances written to {output}")
 
 
 def _outcome(
     controller: Controller, problem: Any, end_ms: int, results: Path | None
 ) -> dict[str, Any]:
-    """What came of a job that has ended, and its results as a file."""
+    """Outcome of an ended job; also writes its results, if ``results`` is given."""
     from nova_engines.handover import Ledger
     from nova_harness.control.controller import LEDGER
     from nova_harness.control.outcome import outcome, write_csv
 
     ledger = Ledger.read(controller.directory / LEDGER)
-    found = outcome(ledger, controller.hosts, problem, controller.workload, end_ms)
+    observed = outcome(ledger, controller.hosts, problem, controller.workload, end_ms)
     if results is not None:
-        write_csv(found.kept, controller.workload, results)
-    return _answer(found, len(ledger.shares))
+        write_csv(observed.valid, controller.workload, results)
+    return _answer(observed, len(ledger.shares))
 
 
-def _answer(found: Outcome, jobs: int) -> dict[str, Any]:
-    compared, latency = found.compared, found.latency
+def _answer(outcome: Outcome, jobs: int) -> dict[str, Any]:
+    compared, latency = outcome.compared, outcome.latency
     return {
         "exact": compared.ok,
         "results": compared.delivered,
@@ -267,12 +267,12 @@ def _answer(found: Outcome, jobs: int) -> dict[str, Any]:
         "lost": compared.lost,
         "doubled": compared.duplicated,
         "wrong": compared.wrong,
-        "dropped": found.dropped,
+        "dropped": outcome.dropped,
         "jobs": jobs,
         "p50_ms": latency.p50,
         "p99_ms": latency.p99,
         "p9999_ms": latency.p9999,
-        "longest_silence_ms": [round(one, 1) for one in found.silence_ms],
+        "longest_silence_ms": [round(one, 1) for one in outcome.silence_ms],
     }
 
 
@@ -282,17 +282,17 @@ def _engine(name: str, place: str, state: Path, miss_after: float) -> Iterator[C
     from nova_harness.control.controller import LEDGER
     from nova_harness.engines.base import ControlledEngine, names, runner
 
-    # To bring it up would begin with ending it, where a worker is missing: a job may run.
-    goes_on = (state / LEDGER).exists()
+    # Bringing the engine up ends it first where a worker is missing; its job may still run.
+    resumes = (state / LEDGER).exists()
     if not runner(name).controlled:
         raise NovaError(
             f"--engine {name}: its jobs cannot be controlled; those of "
             f"{' and '.join(one for one in names() if runner(one).controlled)} can"
         )
-    with on_hosts(name, place, prepare=not goes_on) as (engine, limits):
+    with on_hosts(name, place, prepare=not resumes) as (engine, limits):
         assert isinstance(engine, ControlledEngine)
         engine.miss_after(miss_after)
-        if not goes_on:
+        if not resumes:
             with limits.off():
                 engine.up(console.say)
         try:
@@ -303,7 +303,7 @@ def _engine(name: str, place: str, state: Path, miss_after: float) -> Iterator[C
 
 @contextmanager
 def _page(port: int | None, shown: Watching) -> Iterator[None]:
-    """The job in a browser, if asked for."""
+    """Show the job in a browser, if ``port`` is given."""
     if port is None:
         yield
         return

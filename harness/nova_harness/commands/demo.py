@@ -11,7 +11,7 @@ from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
 
-# At the paper's rate, and at one that no single host takes, on the same hosts; then one is lost.
+# At the paper's rate, and at one too high for any single host, on the same hosts; then one fails.
 EXPERIMENTS = ("demo", "demo-load", "demo-failure")
 
 
@@ -41,7 +41,7 @@ def demo(ctx: click.Context, data: Path | None, yes: bool, output: Path, as_json
     worker of a join, with and without `nova control`. Checks every result, takes the hosts down,
     and writes a report. A quarter of an hour or so.
     Exit code 1 when a placement could not be run, an operator ran elsewhere than planned, or a
-    result was lost, duplicated or wrong; results that Flink's own restart delivers twice are none.
+    result was lost, duplicated or wrong. Results that Flink's own restart repeats do not count.
     """
     from nova_harness.commands import experiment, setup
     from nova_harness.commands.report import show
@@ -63,20 +63,20 @@ def demo(ctx: click.Context, data: Path | None, yes: bool, output: Path, as_json
                         reports = run_experiment(*experiments[name], output / name, watcher)
                         good = good and experiment.succeeded(experiments[name][0], reports)
                         cells += reports
-        made = make_report([output / name for name in EXPERIMENTS])
+        report = make_report([output / name for name in EXPERIMENTS])
         page = output / "report.html"
         with console.progress("drawing") as advance:
-            written = write_report(made, page, output / "report-files", advance)
+            written = write_report(report, page, output / "report-files", advance)
     if as_json:
         console.print_json(
             {
                 "folder": str(output),
                 "ok": good,
                 "written": [str(path) for path in written],
-                "cells": [report.to_dict() for report in cells],
+                "cells": [cell.to_dict() for cell in cells],
             }
         )
     else:
-        show(made)
+        show(report)
         console.say(f"report: {page.resolve()}")
     ctx.exit(0 if good else 1)

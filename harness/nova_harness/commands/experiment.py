@@ -111,8 +111,8 @@ def run(
 ) -> None:
     """Run an experiment: FILE, or the NAME of one that comes with Nova, such as debs2021.
 
-    Cells that have finished are kept: the same command goes on where it was interrupted. Exit code
-    1 when a cell could not be run, an operator ran elsewhere than planned, or results were lost,
+    Cells that have finished are kept: the same command resumes an interrupted run. Exit code 1 when
+    a cell could not be run, an operator ran elsewhere than planned, or results were lost,
     duplicated or wrong.
     """
     requested, base = read(place, changes)
@@ -148,15 +148,15 @@ def cells(place: str, as_json: bool, changes: dict[str, Any]) -> None:
 
     with console.warnings_as_lines():
         inventory = find_inventory(requested, base)
-    found = [cell.name for cell in cells_of(requested)]
-    seconds = len(found) * (requested.warm_up_s + requested.duration_s)
+    names = [cell.name for cell in cells_of(requested)]
+    seconds = len(names) * (requested.warm_up_s + requested.duration_s)
     if as_json:
-        answer = {"inventory": inventory.name, "cells": found, "least_seconds": seconds}
+        answer = {"inventory": inventory.name, "cells": names, "least_seconds": seconds}
         console.print_json(answer)
         return
-    for name in found:
+    for name in names:
         console.show(name)
-    console.say(f"{len(found)} cells on {inventory.name}, at least {seconds / 60:.0f} min")
+    console.say(f"{len(names)} cells on {inventory.name}, at least {seconds / 60:.0f} min")
 
 
 @experiment.command()
@@ -164,7 +164,7 @@ def cells(place: str, as_json: bool, changes: dict[str, Any]) -> None:
 @changing_options
 @shared.json_option
 def calibrate(place: str, as_json: bool, changes: dict[str, Any]) -> None:
-    """Measure what joins cost on the engine, and what capacities of hosts that means.
+    """Measure what joins cost on the engine, and the hosts' capacities that follow.
 
     As `run` does at its beginning, for each rate, or until the rate of a load is found.
     """
@@ -186,17 +186,17 @@ def calibrate(place: str, as_json: bool, changes: dict[str, Any]) -> None:
     ):
         workload = requested.workload_in(base)
         calibrating = Calibrating(bed, requested, workload, Path(scratch), watcher.phase)
-        found, load = calibrating.run()
+        costs, load = calibrating.run()
         cores = beds.cores_of(bed)
-        capacity = {setting: calibrating.capacities(setting, one) for setting, one in found.items()}
+        capacity = {setting: calibrating.capacities(setting, one) for setting, one in costs.items()}
     if as_json:
-        rates = [{"costs": asdict(one), "capacity": capacity[at]} for at, one in found.items()]
+        rates = [{"costs": asdict(one), "capacity": capacity[at]} for at, one in costs.items()]
         answer = {"cores": cores, "load": None if load is None else asdict(load), "rates": rates}
         console.print_json(answer)
         return
     if load is not None:
         console.show(found_line(load))
-    for setting, one in found.items():
+    for setting, one in costs.items():
         left = f", {one.left:.0%} of them where load is" if one.left is not None else ""
         table = console.table(
             f"capacity at {requested.capacity.safety:.0%} of the CPU limits{left}, "
@@ -221,18 +221,18 @@ def read(place: str, changes: dict[str, Any]) -> tuple[Experiment, Path]:
     from nova_harness.experiment.document import find_experiment, read_experiment
 
     path = find_experiment(place)
-    return read_experiment(path, lambda found: _changed(found, changes)), path.parent
+    return read_experiment(path, lambda original: _changed(original, changes)), path.parent
 
 
-def _changed(found: Experiment, changes: dict[str, Any]) -> Experiment:
+def _changed(original: Experiment, changes: dict[str, Any]) -> Experiment:
     import msgspec
 
-    # Fields are called like options, whose values become theirs, but for a few.
+    # Fields have the names and values of options, with the exceptions below.
     new = {name: value for name, value in changes.items() if value}
     if "inventory" in new and Path(new["inventory"]).is_file():
         new["inventory"] = str(Path(new["inventory"]).resolve())
     if "strategies" in new:
-        known = {part.called: part for part in found.chosen}
+        known = {part.called: part for part in original.chosen}
         new["strategies"] = [known.get(name, name) for name in new["strategies"]]
     if "windows_ms" in new:
         new["windows_ms"] = list(new["windows_ms"])
@@ -243,15 +243,15 @@ def _changed(found: Experiment, changes: dict[str, Any]) -> Experiment:
     if (data := new.pop("data", None)) is not None:
         if not data.exists():
             raise NovaError(f"--data {data}: there is no such file or directory")
-        new["workload"] = {**found.workload, "data": str(data.resolve())}
-    return msgspec.structs.replace(found, **new)
+        new["workload"] = {**original.workload, "data": str(data.resolve())}
+    return msgspec.structs.replace(original, **new)
 
 
 def succeeded(requested: Experiment, reports: Sequence[CellFolder]) -> bool:
-    """Whether every cell could be run, and delivered what was right where it was planned.
+    """Whether every cell ran, as planned and with correct results.
 
-    An engine that starts a failed job again by itself may repeat results, and move operators: that
-    shows in reports, and is what controlled cells are compared with.
+    An engine that restarts a failed job by itself may repeat results and move operators. Reports
+    show this; controlled cells are compared with it.
     """
     from nova_harness.experiment.cells import cells_of
 
@@ -296,7 +296,7 @@ def watching() -> Iterator[Watcher]:
             phase=lambda text: bar.update(task, description=text),
             live=lambda text: bar.update(task, live=text),
             cell=cell,
-            total=lambda total, done: bar.update(task, total=total, completed=done),
+            total=lambda total, finished: bar.update(task, total=total, completed=finished),
         )
 
 

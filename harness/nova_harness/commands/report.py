@@ -44,7 +44,7 @@ def report(
 ) -> None:
     """Compare the strategies of one or more runs on a page.
 
-    The page needs no other file and no network. Several runs are taken together.
+    The page needs no other file and no network. Several runs are pooled.
     """
     from nova_harness.aggregate import write_aggregate
     from nova_harness.report import write_report
@@ -54,16 +54,16 @@ def report(
     if output.is_dir():
         raise click.UsageError(f"--output {output}: is a directory; an .html file is written")
     with shared.working():
-        made = _made(list(runs), strategy, spark if with_spark else None)
+        contents = _made(list(runs), strategy, spark if with_spark else None)
         beside = output.with_name(f"{output.stem}-files")
         with console.progress("drawing") as advance:
-            written = write_report(made, output, beside, advance)
-        if made.groups:
-            written += write_aggregate(made.groups, beside)
+            written = write_report(contents, output, beside, advance)
+        if contents.groups:
+            written += write_aggregate(contents.groups, beside)
     if as_json:
-        console.print_json(_answer(made, written))
+        console.print_json(_answer(contents, written))
         return
-    show(made)
+    show(contents)
     console.say(f"report written to {output}, figures to {beside}")
 
 
@@ -82,8 +82,8 @@ def _made(runs: list[Path], strategy: str | None, spark: dict[str, Any] | None) 
         )
 
 
-def show(made: Report) -> None:
-    """Print what a report says in figures."""
+def show(contents: Report) -> None:
+    """Print a report's figures."""
     from nova_harness.report.figures import name_of
     from nova_harness.report.summary import notes
     from nova_harness.report.wording import milliseconds
@@ -92,37 +92,37 @@ def show(made: Report) -> None:
         "Latency and throughput",
         ["setting", "strategy", ">mean, ms", ">99 %", ">99.99 %", ">results/s", ">kept up"],
     )
-    for group in made.groups:
-        found = group.latency
+    for group in contents.groups:
+        latency = group.latency
         table.add_row(
             name_of(group.setting, rate=True),
             group.strategy,
-            milliseconds(found.mean) if found else "-",
-            milliseconds(found.at(0.99)) if found else "-",
-            milliseconds(found.at(0.9999)) if found else "-",
+            milliseconds(latency.mean) if latency else "-",
+            milliseconds(latency.at(0.99)) if latency else "-",
+            milliseconds(latency.at(0.9999)) if latency else "-",
             console.number(group.results_per_s, 0),
             console.share(group.results_per_s, group.expected_per_s),
         )
-    if made.groups:
+    if contents.groups:
         console.show(table, "")
-    if made.ratios:
-        console.show(_ratios_table(made), "")
-    for note in notes(made.runs, made.groups, made.ratios, made.subject):
+    if contents.ratios:
+        console.show(_ratios_table(contents), "")
+    for note in notes(contents.runs, contents.groups, contents.ratios, contents.subject):
         (console.warn if note.kind == "bad" else console.say)(note.text)
 
 
-def _ratios_table(made: Report) -> Any:
+def _ratios_table(contents: Report) -> Any:
     from nova_harness.report.comparison import METRICS
     from nova_harness.report.figures import name_of
     from nova_harness.report.wording import times
 
     table = console.table(
-        f"{made.subject} against the best other strategy: how many times better",
+        f"{contents.subject} against the best other strategy: how many times better",
         ["setting", ">mean latency", ">99.99 %", ">throughput"],
         caption="Below 1 another strategy is better.",
     )
-    for setting in dict.fromkeys(ratio.setting for ratio in made.ratios):
-        here = {ratio.metric: ratio for ratio in made.ratios if ratio.setting == setting}
+    for setting in dict.fromkeys(ratio.setting for ratio in contents.ratios):
+        here = {ratio.metric: ratio for ratio in contents.ratios if ratio.setting == setting}
         cells = [
             f"{here[metric].sign}{times(here[metric].factor)} ({here[metric].best_other})"
             for metric in METRICS
@@ -131,18 +131,18 @@ def _ratios_table(made: Report) -> Any:
     return table
 
 
-def _answer(made: Report, written: list[Path]) -> dict[str, Any]:
+def _answer(contents: Report, written: list[Path]) -> dict[str, Any]:
     import msgspec
 
     from nova_harness.report.summary import notes
 
     return {
         "written": [str(path) for path in written],
-        "strategy": made.subject,
-        "ratios": [msgspec.to_builtins(ratio) for ratio in made.ratios],
+        "strategy": contents.subject,
+        "ratios": [msgspec.to_builtins(ratio) for ratio in contents.ratios],
         "notes": [
             msgspec.to_builtins(note)
-            for note in notes(made.runs, made.groups, made.ratios, made.subject)
+            for note in notes(contents.runs, contents.groups, contents.ratios, contents.subject)
         ],
         "groups": [
             {
@@ -154,6 +154,6 @@ def _answer(made: Report, written: list[Path]) -> dict[str, Any]:
                 "results_per_s": group.results_per_s,
                 "expected_per_s": group.expected_per_s,
             }
-            for group in made.groups
+            for group in contents.groups
         ],
     }

@@ -1,4 +1,4 @@
-"""The commands ``nova reproduce ...``: one for every figure there is, and one for all of them."""
+"""The commands ``nova reproduce ...``: one per figure, and one for all of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUICK = click.option(
 
 
 class Figures(click.Group):
-    """A command for every figure, made from what the figure declares."""
+    """A command for every figure, generated from the figure's declarations."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all figures, and ``all``."""
@@ -42,7 +42,7 @@ class Figures(click.Group):
         try:
             return _command(load(cmd_name))
         except NovaError as error:
-            # One broken package must not take `nova reproduce --help` down with it.
+            # One broken package must not break `nova reproduce --help`.
             return broken_command(cmd_name, error)
 
 
@@ -64,9 +64,9 @@ def reproduce() -> None:
 )
 @click.pass_context
 def every(ctx: click.Context, data: Path | None, quick: bool, output: Path) -> None:
-    """Every figure in turn; those that are finished with the same parameters are left as they are.
+    """Every figure in turn; those that are finished with the same parameters are skipped.
 
-    Figures without measured data at hand take generated ones in their place.
+    Figures without measured data use generated data.
     """
     from nova_harness.reproduce.base import load, names
 
@@ -174,7 +174,7 @@ def _own_options(figure: Figure[Any, Any]) -> list[Any]:
 
 
 def _plain(type_: Any) -> tuple[Any, Mapping[str, str]]:
-    """A field's type without None, and what its `msgspec.Meta` says."""
+    """A field's type without None, and the texts of its `msgspec.Meta`."""
     from msgspec import inspect
 
     words: dict[str, str] = {}
@@ -213,10 +213,10 @@ def _parameters_of(
 def _data(
     figure: Figure[Any, Any], data: Path | None, synthetic: bool, needed: bool
 ) -> Path | None:
-    """Where measured data are; None for generated ones.
+    """Directory of measured data; None for generated data.
 
     Raises:
-        UsageError: when both are asked for.
+        UsageError: when both are requested.
     """
     from nova_harness.reproduce.inputs import DATA
 
@@ -228,7 +228,7 @@ def _data(
 
 
 def _head(figure: Figure[Any, Any], parameters: Any, data: Path | None) -> dict[str, Any]:
-    """What a result is of."""
+    """Figure, source, data and parameters of a result."""
     import msgspec
 
     return {

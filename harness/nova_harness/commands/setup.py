@@ -1,4 +1,4 @@
-"""The command ``nova setup``: what the demo and the tests need of this machine, and getting it."""
+"""The command ``nova setup``: installs what the demo and the tests need on this machine."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ def setup(purpose: str, yes: bool) -> None:
 
 
 def in_ci() -> bool:
-    """Whether continuous integration runs this, where everything must be there."""
+    """Whether continuous integration runs this, where everything must be present."""
     return bool(os.environ.get("CI"))
 
 
 def prepare(needs: Needs, *, yes: bool, partly: bool = False) -> None:
-    """Bring what the machine lacks.
+    """Install what the machine lacks.
 
     Args:
         needs: what must be here at the end.
         yes: whether packages are installed unasked.
-        partly: whether to say what is left out, and go on, where something cannot be had.
+        partly: whether to report what cannot be installed, and continue without it.
 
     Raises:
         NovaError: naming what is missing and how to get it.
@@ -80,7 +80,7 @@ def prepare(needs: Needs, *, yes: bool, partly: bool = False) -> None:
         _leave_out(program.purpose, program.missing, partly)
     for name in needs.engines:
         try:
-            # Quick where it is installed; what has changed since is made anew.
+            # Quick where it is installed; only rebuilds what has changed.
             load(name).install(console.say)
         except NovaError as error:
             _leave_out(name, str(error), partly)

@@ -21,21 +21,20 @@ if TYPE_CHECKING:
     from nova_testbed.hosts import Hosts
 
 PERIOD_S = 2.0
-# So many of the newest results of a file are read at most, and so many looks are kept.
+# At most so many of the newest results of a file are read, and so many looks are stored.
 NEWEST = 1000
-KEPT = 900
-# Of one look. A host that takes longer is left out of it.
+MOST_LOOKS = 900
+# Of one look; slower hosts are left out of it.
 TIMEOUT_S = 10.0
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """What came since the look before.
+    """Results since the previous look.
 
     Attributes:
         at: s since the epoch.
-        per_second: results a second; of two jobs while one is handed over to another, only the
-            older one's count.
-        p50_ms: median of the newest results' latency, from the later emission; None of none.
+        per_second: results/s; during a hand-over, only those of the older job count.
+        p50_ms: median of the newest results' latency, from the later emission; None without any.
         p99_ms: its 99th percentile.
     """
 
@@ -57,7 +56,7 @@ class ArrivalsWatch:
         self._files: tuple[tuple[str, str], ...] = ()
         self._sizes: dict[tuple[str, str], int] = {}
         self._looked = time.monotonic()
-        self._found: deque[Arrival] = deque(maxlen=KEPT)
+        self._history: deque[Arrival] = deque(maxlen=MOST_LOOKS)
         self._ended = threading.Event()
         threading.Thread(target=self._run, daemon=True).start()
 
@@ -65,12 +64,12 @@ class ArrivalsWatch:
         """Look at these from now on: host and path of each."""
         self._files = tuple(files)
 
-    def found(self) -> list[Arrival]:
-        """All looks that are kept, oldest first."""
-        return list(self._found)
+    def history(self) -> list[Arrival]:
+        """All stored looks, oldest first."""
+        return list(self._history)
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop looking."""
         self._ended.set()
 
     def _run(self) -> None:
@@ -84,7 +83,7 @@ class ArrivalsWatch:
         for file in files:
             size, data = newest(self._hosts, file, self._sizes.get(file, 0))
             sizes[file] = size
-            # What was there at the first look came at some time before.
+            # Results before the first look do not count.
             came += size - self._sizes.get(file, size)
             blocks.append(data)
         now = time.monotonic()
@@ -93,7 +92,7 @@ class ArrivalsWatch:
         emitted = np.maximum(records["left_emit_us"], records["right_emit_us"])
         late = percentiles(records["arrive_us"] - emitted)
         per_second = came / RECORD_BYTES / passed
-        self._found.append(Arrival(time.time(), per_second, late.p50, late.p99))
+        self._history.append(Arrival(time.time(), per_second, late.p50, late.p99))
 
 
 def newest(hosts: Hosts, file: tuple[str, str], since: int) -> tuple[int, bytes]:
@@ -102,10 +101,10 @@ def newest(hosts: Hosts, file: tuple[str, str], since: int) -> tuple[int, bytes]
     Args:
         hosts: connected.
         file: host and path.
-        since: bytes that are known already.
+        since: bytes that are already known.
 
     Returns:
-        The bytes of all whole records, and at most `NEWEST` records that are not known.
+        The size of all whole records, bytes, and at most `NEWEST` records that are not known.
 
     Raises:
         NovaError: when the host does not answer.

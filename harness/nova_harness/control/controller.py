@@ -1,4 +1,4 @@
-"""The controller of a running job: looks, decides, hands over, and writes down what it did."""
+"""The controller of a running job: looks, decides, hands over, and logs what it did."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from nova_harness.engines.base import ControlledEngine, JobSeen, JobState, JobWatch
 
 TICK_S = 0.5
-# A job has failed: so long is waited until it is known which host was lost.
+# After a failure, wait so long to learn which host was lost.
 LEARN_S = 8.0
-# What names of controlled jobs begin with, after the word that all of Nova's begin with.
+# Prefix of the names of controlled jobs, after the prefix of all of Nova's jobs.
 JOB_NAME = "control-"
-# Sources of the first job begin so long after they are told.
+# Sources of the first job begin so long after their order.
 BEGIN_MS = 1500
-# What could not be done is tried again after so long.
+# A failed hand-over is tried again after so long.
 AGAIN_S = 5.0
-# A worker process that was lost is started again after so long, twice as long each time.
+# A lost worker process is started again after so long; each time, the wait doubles.
 REVIVE_S = 2.0
 LEDGER, DECISIONS, WORKLOAD, PROBLEM, JOBS, PAUSED = (
     "ledger.json",
@@ -90,29 +90,29 @@ class _Running:
 
 @dataclass
 class _Trial:
-    """When something is tried again."""
+    """When to try again."""
 
     at: float = -math.inf
     times: int = 0
 
 
 class Controller:
-    """Keeps a job on the plan that the live optimizer says, as hosts change.
+    """Keeps a job on the plan of the live optimizer, as hosts change.
 
     Its directory has the problem, the workload, the ledger of hand-overs, the plan of every job
-    and the log; a controller that finds one goes on with it.
+    and the log; another controller can resume from it.
 
     Args:
-        engine: on connected hosts, up.
+        engine: running, on connected hosts.
         directory: of its state; one controller at a time uses it.
         tuning: when to act.
-        note: is told every line of the log.
-        dry_run: decide, and say so, but change nothing.
+        note: callback with every line of the log.
+        dry_run: decide and log, but change nothing.
 
     Attributes:
         running: the job that runs, and its plan.
         workload: what flows.
-        finished: whether the job has come to its end by itself.
+        finished: whether the job has ended by itself.
         positions: of hosts in the cost space: the first two coordinates, ms.
     """
 
@@ -144,7 +144,7 @@ class Controller:
         self._failed_at: float | None = None
         self._next_try = -math.inf
         self._revivals: dict[str, _Trial] = {}
-        self._told_failed = False
+        self._failure_logged = False
         self._unsure = True
         self._looked_at = -math.inf
         self._awake_at = -math.inf
@@ -155,7 +155,7 @@ class Controller:
     # --- begin ----------------------------------------------------------------------------------
 
     def begin(self, problem: Problem, plan: Plan, workload: Workload) -> None:
-        """Deploy the first plan, or go on where another controller has ended.
+        """Deploy the first plan, or resume where another controller ended.
 
         Args:
             problem: with the hosts' own capacities; nodes are called like hosts.
@@ -215,18 +215,18 @@ class Controller:
             raise NovaError(f"{self.directory}: is of another problem; use another --state")
         self.workload = Workload.read(self.directory / WORKLOAD)
         last = Ledger.read(self.directory / LEDGER).shares[-1].job.job
-        # Others forget jobs that were killed.
+        # Other engines forget killed jobs.
         keeps = self.handover.jobs.ends_failed_jobs
         if keeps and all(job.job != last for job in self.engine.jobs()):
             raise NovaError(
-                f"{self.directory}: its job {last} is not there any more: "
-                f"{self.deployment.ENGINE} was ended since; begin anew with another --state"
+                f"{self.directory}: its job {last} no longer exists: "
+                f"{self.deployment.ENGINE} was stopped; start again with another --state"
             )
         settled = True
         try:
             settled = self.handover.settle()
         except HandoverError as error:
-            # Settled, but without a job that runs: another one takes over.
+            # Settled, but without a running job: the controller deploys another one.
             if Ledger.read(self.directory / LEDGER).handing is not None:
                 raise
             self._say("failed", str(error))
@@ -235,7 +235,7 @@ class Controller:
         if ledger.end_ms is not None:
             self.finished = True
         else:
-            # Another controller may not have told it to begin, or have begun to end it.
+            # The last controller may not have ordered its begin, or may have begun to end it.
             self.handover.tell_again(share)
         self._end_strays()
         self.running = self._known(share)
@@ -244,7 +244,7 @@ class Controller:
         self._say("resumed", f"goes on with {share.job.job}{note}")
 
     def _end_strays(self) -> None:
-        """End controlled jobs that the ledger does not name, so that they never got to run.
+        """End controlled jobs that the ledger does not name.
 
         Their controller was killed, or failed, after it had submitted them.
         """
@@ -254,7 +254,7 @@ class Controller:
                 self.engine.stop(job.job)
 
     def _known(self, share: Share) -> _Running:
-        """A job that another controller has deployed."""
+        """A job of the ledger that another controller may have deployed."""
         plan = self.plan_of(share)
         return self._running(share.job, plan, from_plan(plan, plan.problem, self.workload))
 
@@ -262,7 +262,7 @@ class Controller:
         return _Running(job, plan, dataflow, self.engine.watch(job, dataflow))
 
     def plan_of(self, share: Share) -> Plan:
-        """The plan of a job of the ledger, and its problem as hosts were then."""
+        """The plan of a job of the ledger, with the problem it was made for."""
         name, at = _name(share.job), self.directory / JOBS
         return read_plan(at / f"{name}.json", read_problem(at / f"{name}.problem.json"))
 
@@ -276,7 +276,7 @@ class Controller:
             show: is called after every look.
 
         Raises:
-            NovaError: only for what concerns the directory; all else is noted and tried again.
+            NovaError: only for errors of the directory; all others are logged and tried again.
         """
         until = math.inf if seconds is None else time.monotonic() + seconds
         while time.monotonic() < until and not self.finished:
@@ -290,33 +290,33 @@ class Controller:
             time.sleep(max(0.0, min(begun + TICK_S, until) - time.monotonic()))
 
     def end(self) -> int:
-        """Have the job end at a window's end, its results complete; when that was, ms."""
+        """End the job at a window's end, with complete results; returns that time, ms."""
         boundary = self.handover.end()
         self._say("ended", f"the job ended at {_clock(boundary)}", boundary_ms=boundary)
         return boundary
 
     def close(self) -> None:
-        """Look no more; the job goes on."""
+        """Stop watching; the job keeps running."""
         for one in (self._sensor, self._arrivals):
             if one is not None:
                 one.close()
 
     def disturbed(self, script: Script) -> Disturbing:
-        """Have a script's disturbances happen from now on, and noted."""
+        """Start a script's disturbances, and log them."""
         begun = Disturbing(script.events, self.deployment, self._say)
         begun.start()
         return begun
 
     def views(self) -> dict[str, HostView]:
-        """What is known of hosts."""
+        """The latest readings of hosts."""
         return {} if self._sensor is None else self._sensor.view()
 
     def arrivals(self) -> list[Arrival]:
         """What the sinks have received over time."""
-        return [] if self._arrivals is None else self._arrivals.found()
+        return [] if self._arrivals is None else self._arrivals.history()
 
     def look(self) -> None:
-        """Look once, and do what follows."""
+        """Look once, and act on it."""
         self._settle()
         if self._unsure:
             self._catch_up()
@@ -324,7 +324,7 @@ class Controller:
             self._follow_processes()
         now = time.monotonic()
         if now - self._looked_at > STALE_S:
-            # It was stopped, or had much to do: what has come since is read first.
+            # The controller was suspended or busy: first, read what has arrived since.
             self._awake_at = now + STALE_S
         self._looked_at = now
         status = self.running.watch.look(now)
@@ -334,14 +334,14 @@ class Controller:
         self._revive(seen, now)
         nodes, views = self.running.dataflow.nodes, self.views()
         ends = self.handover.jobs.ends_failed_jobs
-        # An engine's coordinator may be gone while the job goes on.
-        lost = any(not (seen[n].up if ends else self._there(n, views[n], status)) for n in nodes)
+        # An engine's coordinator may be lost while the job runs.
+        lost = any(not (seen[n].up if ends else self._works(n, views[n], status)) for n in nodes)
         if status.state == FAILED or self._failed_at is not None:
             self._recover(seen, now)
         elif status.state == FINISHED:
             self.finished = True
         elif lost and ends:
-            self._once("waiting", f"for {self.deployment.ENGINE} to miss what it has lost")
+            self._once("waiting", f"for {self.deployment.ENGINE} to notice what it has lost")
         elif lost:
             self._recover(seen, now)
         elif self._next_plan is not None and (self.directory / PAUSED).exists():
@@ -352,26 +352,26 @@ class Controller:
     def _may_move(self, now: float) -> bool:
         """Whether it is time for a hand-over by choice.
 
-        What happens to several hosts at once is noticed one by one: one hand-over follows them all.
+        Changes of several hosts at once are noticed one by one: one hand-over covers them all.
         """
         waited = time.monotonic() - self._noticed_at >= self.tuning.lasting_s
         calm = now - self._moved_at > self.tuning.cooldown_s
         return calm and (waited or not self.decider.confirming)
 
-    def _there(self, name: str, view: HostView, job: JobSeen) -> bool:
+    def _works(self, name: str, view: HostView, job: JobSeen) -> bool:
         """Whether a host's part of the job, if any, works."""
         if job.workers is not None:
-            there = name in job.workers
+            present = name in job.workers
         else:
-            # Where nobody else misses hosts, silence has to do.
+            # This engine does not notice lost hosts: silence decides.
             now, patience = time.monotonic(), max(STALE_S, job.silence_s)
-            there = now < self._awake_at or now - view.read_at < patience
-        return there and view.works is not False
+            present = now < self._awake_at or now - view.read_at < patience
+        return present and view.works is not False
 
     def _seen(self, job: JobSeen, now: float) -> dict[str, Seen]:
         return {
             name: Seen(
-                up=self._there(name, view, job) and view.alive is not False,
+                up=self._works(name, view, job) and view.alive is not False,
                 share=None if view.silent(now) or view.taken is None else view.share,
                 saturated=job.saturated.get(name),
             )
@@ -406,7 +406,7 @@ class Controller:
     # --- acting ---------------------------------------------------------------------------------
 
     def _deploy(self, plan: Plan) -> _Running:
-        """A job of a plan, all of which runs and waits for its orders."""
+        """Submit a plan's job; it runs and waits for its orders."""
         at = self.directory / JOBS
         number = sum(1 for _ in at.glob("*.problem.json")) + 1
         name = f"{JOB_NAME}{number}"
@@ -424,7 +424,7 @@ class Controller:
         return self._running(controlled, plan, job.dataflow)
 
     def _settle(self) -> None:
-        """Finish or take back a hand-over in which something did not answer."""
+        """Finish or take back a hand-over that was interrupted."""
         if not self.handover.settle():
             return
         share = Ledger.read(self.directory / LEDGER).shares[-1]
@@ -434,28 +434,28 @@ class Controller:
         self._handed_over(share)
 
     def _handed_over(self, share: Share) -> None:
-        """The ledger says so, although something had not answered."""
-        self._done(self._known(share))
+        """Adopt a hand-over that the ledger has, although something did not answer."""
+        self._adopt(self._known(share))
         text = f"handed over at {_clock(share.from_ms)}, after something had not answered"
         self._say("handed-over", text, job=share.job.job, boundary_ms=share.from_ms)
 
     def _catch_up(self) -> None:
-        """After another controller, or an error: which job it is, and whether it has failed.
+        """After another controller, or an error: find the job, and whether it has failed.
 
-        Not every engine's watch tells that a job has failed.
+        Not every engine's watch reports failed jobs.
         """
         share = Ledger.read(self.directory / LEDGER).shares[-1]
         if share.job.job != self.running.job.job:
             self._handed_over(share)
         if self._failed_at is None and self.handover.jobs.state(share.job) == FAILED:
             self._failed_at = time.monotonic()
-            self._tell_failed()
+            self._log_failure()
         self._unsure = False
 
-    def _tell_failed(self) -> None:
-        if not self._told_failed:
+    def _log_failure(self) -> None:
+        if not self._failure_logged:
             self._say("failed", f"the job has failed: {self.engine.why(self.running.job)}")
-        self._told_failed = True
+        self._failure_logged = True
 
     def _hand_over(self, now: float) -> None:
         plan, why = self._next_plan, "; ".join(dict.fromkeys(self._reasons))
@@ -471,7 +471,7 @@ class Controller:
             self._say("failed", f"{why}: not handed over: {error}")
             self._end_strays()
             return
-        self._done(new)
+        self._adopt(new)
         took = time.monotonic() - begun
         noticed = begun - self._noticed_at
         text = f"{why}: handed over at {_clock(boundary)}, {took:.1f} s after it was begun"
@@ -488,7 +488,7 @@ class Controller:
         if self._failed_at is None:
             # The engine may have taken seconds to answer since the look began.
             failed_at = time.monotonic()
-            self._tell_failed()
+            self._log_failure()
             if not self.dry_run and not self.handover.jobs.ends_failed_jobs:
                 self.handover.jobs.cancel(self.running.job)
                 if self._sensor is not None:
@@ -516,7 +516,7 @@ class Controller:
             self._end_strays()
             return
         took = time.monotonic() - self._failed_at
-        self._done(new)
+        self._adopt(new)
         self._say(
             "recovered",
             f"joins anew from {_clock(begin)} on, {took:.1f} s after the failure was seen",
@@ -525,26 +525,26 @@ class Controller:
             seconds=took,
         )
 
-    def _done(self, new: _Running) -> None:
+    def _adopt(self, new: _Running) -> None:
         self.running, self._next_plan, self._reasons = new, None, []
         self._failed_at, self._moved_at, self._next_try = None, time.monotonic(), -math.inf
-        self._told_failed, self._last_text = False, ""
+        self._failure_logged, self._last_text = False, ""
         self._follow_job()
 
     def _follow_job(self) -> None:
-        """Have those that look at hosts know the job that runs."""
+        """Point the watches of hosts at the running job."""
         running = self.running
         if self._arrivals is not None:
             self._arrivals.follow(running.job.results)
         if self._sensor is not None:
-            # Not the processes of the job before, which end.
+            # Not the processes of the previous job, which end.
             self._sensor.follow(running.job.job, {})
             self._followed = False
             with suppress(NovaError):  # another look asks again
                 self._follow_processes()
 
     def _follow_processes(self) -> None:
-        """Have the sensor know the job's own processes, as soon as hosts tell."""
+        """Point the sensor at the job's own processes."""
         running = self.running
         if self._sensor is not None:
             workers = self.engine.processes(running.job, running.dataflow.nodes)
@@ -552,9 +552,9 @@ class Controller:
             self._followed = True
 
     def _revive(self, seen: Mapping[str, Seen], now: float) -> None:
-        """Start worker processes again that have ended, once the engine has missed them.
+        """Restart worker processes that have ended, once the engine has noticed their loss.
 
-        One that came back at the same address before it was missed would stay unused for minutes.
+        A worker that returns at the same address earlier would stay unused for minutes.
         """
         if self.dry_run:
             return
@@ -586,13 +586,13 @@ class Controller:
         self._note(entry)
 
     def _once(self, kind: str, text: str) -> None:
-        """The same is said once, until something else was."""
+        """Log an entry unless it equals the last one."""
         if text != self._last_text:
             self._say(kind, text)
 
 
 def pause(directory: Path, *, paused: bool) -> None:
-    """Have the controller of a directory hand over nothing by choice, or go on; failures count.
+    """Pause or resume hand-overs by choice of a directory's controller; failures are handled.
 
     Raises:
         NovaError: for a directory without a controller's state.
@@ -612,12 +612,12 @@ def controlled(directory: Path) -> Any:
 
 
 def _name(job: ControlledJob) -> str:
-    """What its files are called."""
+    """The name of its files."""
     return Path(job.results[0][1]).name
 
 
 def _controlled(job: JobState) -> bool:
-    # Not every engine takes blanks.
+    # Some engines replace blanks in names.
     return job.name.replace("-", " ").startswith(f"{OWN_JOBS}{JOB_NAME}".replace("-", " "))
 
 

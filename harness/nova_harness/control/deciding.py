@@ -1,4 +1,4 @@
-"""From what is sensed to the plan that should run: events for the live placement, and when."""
+"""From readings of hosts to the plan that should run: events for the live placement."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class Tuning:
     """When the controller acts.
 
     Attributes:
-        step: least change that counts: of what a host can do, as a share of all it can, and of a
-            source's rate, as a share of that.
+        step: least change that counts: of a host's capacity, as a share of its own capacity, and of
+            a source's rate, as a share of that rate.
         lasting_s: how long it has to last.
         cooldown_s: least time between two hand-overs by choice; failures do not wait.
-        moves: instances that may move by choice at a time, where a host can do more again.
-        stable_s: how long a host that was lost must be back before it is used again; twice as long
-            each time it is lost anew.
-        least: what counts of a host whose CPU others take as a whole: the engine gets some of it.
-        headroom: what a host whose joins were too slow is given at most, as a share of what they
+        moves: instances that may move by choice at a time, when a host's capacity grows again.
+        stable_s: how long a lost host must be back before it is used again; doubles with each loss.
+        least: least share of a host that counts, even if others use all its CPU: the engine gets
+            some of it.
+        headroom: capacity of a host whose joins were too slow, at most, as a share of what they
             received.
-        memory_s: how long that is remembered, twice as long each time it is seen anew: once its
-            joins are elsewhere, nothing tells what it could do.
+        memory_s: how long that limit holds; doubles each time. Once its joins are elsewhere, no
+            reading shows what the host can do.
     """
 
     step: float = 0.2
@@ -62,10 +62,9 @@ class Seen:
     """A host at a moment.
 
     Attributes:
-        up: whether the engine's worker on it is there.
-        share: what is left of its CPU for the engine, 0 to 1; None where it is not known.
-        saturated: tuples/s that joins on it receive which are busy all the time; None where none
-            is.
+        up: whether the engine's worker on it runs.
+        share: share of its CPU that is left for the engine, 0 to 1; None where unknown.
+        saturated: tuples/s that its saturated joins receive; None where no join is saturated.
     """
 
     up: bool
@@ -79,8 +78,8 @@ class Decision:
 
     Attributes:
         what: was noticed, in words.
-        delta: what changes; None where nothing can be done.
-        refused: why; empty where it was done.
+        delta: what changes; None where refused.
+        refused: why it was refused; empty otherwise.
         failure: whether a host was lost.
     """
 
@@ -92,19 +91,19 @@ class Decision:
 
 @dataclass
 class _Known:
-    """What was decided about a host.
+    """Decisions about a host.
 
     Attributes:
-        share: what it counts as, of its own capacity.
+        share: share of its own capacity that counts.
         since: `time.monotonic` of the first look at which it differed by enough; None while it
             does not.
-        slow: what it counts as at most, after its joins were too slow.
-        slow_until: `time.monotonic` until which that is remembered.
-        slowed: how often.
+        slow: greatest share that counts, after its joins were too slow.
+        slow_until: `time.monotonic` until which that holds.
+        slowed: how often that happened.
         lost: how often it was lost.
-        retry_at: `time.monotonic` from which on it is tried again, after there was no room.
+        retry_at: `time.monotonic` of the next try, after an infeasible change.
         used: whether the live placement has it.
-        back_at: `time.monotonic` from which on it may be used again; None while it is not there.
+        back_at: `time.monotonic` from which on it may be used again; None while it is lost.
     """
 
     share: float = 1.0
@@ -120,12 +119,12 @@ class _Known:
 
 @dataclass
 class _Rate:
-    """What was decided about a source.
+    """Decisions about a source.
 
     Attributes:
         planned: tuples/s that the plan is made for.
-        since: as of `_Known`.
-        retry_at: as of `_Known`.
+        since: as in `_Known`.
+        retry_at: as in `_Known`.
     """
 
     planned: float
@@ -134,13 +133,13 @@ class _Rate:
 
 
 class Decider:
-    """Follows hosts with a live placement; says what should run.
+    """Follows hosts with a live placement, and decides what should run.
 
-    Sources and sinks stay where they are: a host that has any is waited for when it is lost.
+    Sources and sinks stay where they are: when a host with one is lost, the decider waits for it.
 
     Args:
         problem: with the hosts' own capacities; nodes are called like hosts.
-        plan: that runs, of this problem or of what a decider has made of it before.
+        plan: that runs, of this problem or of one that a decider has changed.
         tuning: when to act.
         policy: when instances move by choice.
     """
@@ -175,29 +174,29 @@ class Decider:
         return self.live.plan()
 
     def counted(self) -> dict[str, float]:
-        """What hosts count as, of their own capacity; 0 for those that are lost."""
+        """Share of each host's own capacity that counts; 0 for lost hosts."""
         return {name: one.share if one.used else 0.0 for name, one in self._known.items()}
 
     @property
     def confirming(self) -> bool:
-        """Whether a host or source differs from what it counts as, but not for long enough yet."""
+        """Whether a host or source differs from its counted value, but not yet long enough."""
         since = [one.since for one in self._known.values()]
         since += [one.since for one in self._rates.values()]
         return any(one is not None for one in since)
 
     def waiting(self, seen: Mapping[str, Seen]) -> list[str]:
-        """Hosts without which nothing runs, and that are not there."""
+        """Lost hosts of sources and sinks, without which nothing runs."""
         return sorted(name for name in self.fixed if name in seen and not seen[name].up)
 
     def decide(
         self, seen: Mapping[str, Seen], now: float, rates: Mapping[str, float] | None = None
     ) -> list[Decision]:
-        """What follows from a look at the hosts; failures first.
+        """Decisions after a look at the hosts; failures first.
 
         Args:
-            seen: hosts by name; those that are not in the problem do not count.
+            seen: hosts by name; hosts outside the problem do not count.
             now: `time.monotonic`.
-            rates: of sources by name, tuples/s; those that are not known are not there.
+            rates: of sources by name, tuples/s; without sources of unknown rate.
         """
         failures = []
         for name in sorted(seen.keys() & self._known.keys() - self.fixed):
@@ -208,14 +207,14 @@ class Decider:
                 changes += self._capacity_of(name, seen[name], now)
         return failures + changes + self._rates_of(rates or {}, now)
 
-    # --- how much sources emit ------------------------------------------------------------------
+    # --- rates of sources -----------------------------------------------------------------------
 
     def _rates_of(self, rates: Mapping[str, float], now: float) -> list[Decision]:
         """Sources whose rates have changed at the same time are one event."""
         changed: dict[str, float] = {}
         for name in sorted(rates.keys() & self._rates.keys()):
             rate, known = rates[name], self._rates[name]
-            # A source that is still is not placed anew: it may be for a moment only.
+            # A silent source changes nothing: it may be silent for a moment only.
             if rate <= 0 or abs(rate - known.planned) < self.tuning.step * known.planned:
                 known.since = None
                 continue
@@ -238,7 +237,7 @@ class Decider:
                 one.planned = rate
         return [decision]
 
-    # --- hosts that are lost and found ----------------------------------------------------------
+    # --- lost and returned hosts ----------------------------------------------------------------
 
     def _presence(self, name: str, seen: Seen, now: float) -> list[Decision]:
         known = self._known[name]
@@ -262,7 +261,7 @@ class Decider:
     def _rebalance(self) -> Rebalance:
         return Rebalance(moves=self.tuning.moves)
 
-    # --- what hosts can do ----------------------------------------------------------------------
+    # --- capacity of hosts ----------------------------------------------------------------------
 
     def _capacity_of(self, name: str, seen: Seen, now: float) -> list[Decision]:
         known, own = self._known[name], self._capacity[name]
@@ -301,14 +300,14 @@ class Decider:
         try:
             return Decision(what, self.live.apply(event), failure=failure)
         except (InfeasibleError, ProblemError) as error:
-            # What has no room now may have some later.
+            # The change may be feasible later.
             for one in known:
                 one.retry_at = now + self.tuning.cooldown_s
             return Decision(what, None, str(error), failure=failure)
 
 
 def node_row(problem: Problem, name: str) -> NodeRow:
-    """A node as an event adds it."""
+    """A node as a row of an `AddWorker` event."""
     n = problem.nodes
     row = n.ids.tolist().index(name)
     capacity = float(n.capacity[row])
@@ -330,7 +329,7 @@ def node_row(problem: Problem, name: str) -> NodeRow:
 
 
 def moves_of(delta: PlanDelta) -> list[str]:
-    """What a delta does, a line each."""
+    """The changes of a delta, a line each."""
     lines = [f"{m.operator} from {m.source_node} to {m.target_node}" for m in delta.move]
     stops, starts = len(delta.stop), len(delta.start)
     if stops or starts:

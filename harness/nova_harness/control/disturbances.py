@@ -1,4 +1,4 @@
-"""What happens to hosts while a job runs, by a script: load, longer links, surges, lost workers."""
+"""Scripted disturbances of hosts while a job runs: load, longer links, surges, lost workers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nova_testbed.inventory import Inventory
 
 VERSION: Final = 1
-# Of scripts made by chance, s: how long a disturbance lasts, and until the next one.
+# In random scripts, s: how long a disturbance lasts, and the time until the next one.
 LASTS_S, CALM_S = (5.0, 30.0), (10.0, 40.0)
 JOB = "disturbance"
 LOAD = "while :; do :; done"
@@ -33,7 +33,7 @@ _Seconds = Annotated[float, Meta(ge=0, le=LONGEST_S)]
 
 
 class ScriptError(NovaError):
-    """A script of disturbances that cannot be followed as it stands."""
+    """An invalid script of disturbances."""
 
 
 class Disturbance(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rename={"last": "for"}):
@@ -43,15 +43,15 @@ class Disturbance(msgspec.Struct, forbid_unknown_fields=True, frozen=True, renam
         at: s after the first tuples.
         what: ``load`` keeps a core busy; ``cpu`` gives the host so many cores; ``rtt`` makes the
             link to ``to`` so long; ``cut`` loses all packets between the host and ``to``, or all
-            others; ``rate`` has the sources there emit more or less; ``kill`` ends the engine's
+            others; ``rate`` changes the rate of the sources there; ``kill`` ends the engine's
             worker; ``hang`` stops it.
-        host: that it happens to.
-        last: s after which it is over; without, it stays. A killed worker is started again then,
-            unless somebody else has, as a host's own supervisor would.
+        host: the disturbed host.
+        last: s after which it is over; None for ever. A killed worker is started again then, as a
+            host's own supervisor would, unless it already runs.
         cores: of ``cpu``; virtual hosts only.
         to: the other host, of ``rtt`` and ``cut``; virtual hosts only.
         ms: round trip of ``rtt``.
-        times: by what ``rate`` multiplies the sources' rate; experiments only.
+        times: factor of ``rate``; experiments only.
     """
 
     at: _Seconds
@@ -89,7 +89,7 @@ class Script(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     @classmethod
     def read(cls, path: Path, inventory: Inventory) -> Script:
-        """From its file.
+        """Read a script's file.
 
         Args:
             path: YAML or JSON.
@@ -110,12 +110,12 @@ class Script(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def random_script(inventory: Inventory, seconds: float, seed: int) -> Script:
-    """Disturbances of hosts without sources and sinks, one after the other, all over in the end.
+    """Consecutive random disturbances of hosts without sources and sinks, all of which end.
 
     Args:
         inventory: of the hosts; real ones are neither cut off nor changed.
         seconds: until the last one is over.
-        seed: one makes one script.
+        seed: one seed gives one script.
 
     Raises:
         ScriptError: for an inventory without such hosts, or too short a time.
@@ -150,12 +150,12 @@ def random_script(inventory: Inventory, seconds: float, seed: int) -> Script:
 
 
 def check_events(events: Sequence[Disturbance], inventory: Inventory, where: str) -> None:
-    """What the types of fields do not say.
+    """Check what the types of fields do not express.
 
     Args:
         events: of a script.
         inventory: whose hosts they name.
-        where: what errors name as the place.
+        where: the place that errors name.
 
     Raises:
         NovaError: naming the event, and what it lacks.
@@ -178,11 +178,11 @@ def check_events(events: Sequence[Disturbance], inventory: Inventory, where: str
 def with_surges(
     workload: Workload, problem: Problem, events: Sequence[Disturbance], begin_s: float
 ) -> Workload:
-    """The same streams with the rates that a script says.
+    """The same streams with a script's changes of rates.
 
     Args:
         workload: replays, of the problem's sources.
-        problem: which tells on what hosts they are.
+        problem: with the hosts of these.
         events: of the script.
         begin_s: when it begins, s after the sources.
 
@@ -206,13 +206,12 @@ def with_surges(
 
 
 class Disturbing:
-    """Follows a script in the background; what lasts is undone when it is closed.
+    """Follows a script in the background; `close` undoes lasting disturbances.
 
     Args:
         events: what happens.
         deployment: of the engine, on connected hosts.
-        note: is called with what happens, when it does: ``disturbed``, ``over`` or ``failed``, and
-            a text.
+        note: callback with each event: ``disturbed``, ``over`` or ``failed``, and a text.
     """
 
     def __init__(
@@ -232,7 +231,7 @@ class Disturbing:
         self._thread.start()
 
     def close(self) -> None:
-        """End what lasts."""
+        """End the script, and undo lasting disturbances."""
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -275,10 +274,10 @@ class Disturbing:
             due.append((time.monotonic() - begun + event.last, -1, over))
 
     def _do(self, event: Disturbance) -> Callable[[], object]:
-        """Have it happen; what undoes it."""
+        """Disturb; returns what undoes it."""
         host = self.hosts[event.host]
         if event.what == "rate":
-            # Its sources know: see `with_surges`.
+            # Sources apply it themselves: see `with_surges`.
             return lambda: None
         if event.what == "load":
             job = host.start(LOAD, name=JOB)
@@ -322,6 +321,6 @@ class Disturbing:
 
 
 def _quietly(undo: Callable[[], object]) -> None:
-    """A host that is gone needs nothing undone."""
+    """Undo, ignoring errors: on a lost host, nothing needs to be undone."""
     with suppress(NovaError):
         undo()

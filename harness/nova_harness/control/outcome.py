@@ -1,4 +1,4 @@
-"""What a controlled job has delivered: of every window the results of one job, held against all."""
+"""Results of a controlled job, each window's from one job, compared with the reference join."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a job that was handed over.
+    """Results of a job that was handed over.
 
     Attributes:
-        kept: results that count, a share's after the other.
-        dropped: how many did not count.
-        compared: with what had to come.
+        valid: results that count, one part for each share.
+        dropped: number of results that do not count.
+        compared: with the expected results.
         latency: from the later emission to the arrival.
-        silence_ms: per job but the first, the longest time without a result within two seconds
-            around its first one.
+        silence_ms: for each job but the first, the longest time without a result within two
+            seconds around its first one.
     """
 
-    kept: list[ResultRecords]
+    valid: list[ResultRecords]
     dropped: int
     compared: Comparison
     latency: Percentiles
@@ -66,7 +66,7 @@ class Outcome:
 def outcome(
     ledger: Ledger, hosts: Hosts, problem: Problem, workload: Workload, end_ms: int
 ) -> Outcome:
-    """Fetch what sinks have written, and hold it against the reference join.
+    """Fetch the sinks' results, and compare them with the reference join.
 
     Args:
         ledger: which job's results count.
@@ -76,7 +76,7 @@ def outcome(
         end_ms: when sources ended, ms since the epoch.
     """
     came = delivered(ledger, hosts)
-    kept = ledger.own(came)
+    valid = ledger.own(came)
     streams = [_stream(one) for one in workload.sources]
     tuples = emitted(workload, streams, ledger.shares[0].begin_ms, end_ms)
     index = [workload.index(name) for name in problem.sources.ids.tolist()]
@@ -87,21 +87,21 @@ def outcome(
         )
     ]
     reference = Reference(streams, tuples, workload.window_ms, keys=workload.keys, pairs=pairs)
-    compared = reference.compare(_delivered(part) for part in kept)
-    arrive = np.sort(np.concatenate([part["arrive_us"] for part in kept]))
-    later = [np.maximum(part["left_emit_us"], part["right_emit_us"]) for part in kept]
-    waited = [part["arrive_us"] - at for part, at in zip(kept, later, strict=True)]
+    compared = reference.compare(_delivered(part) for part in valid)
+    arrive = np.sort(np.concatenate([part["arrive_us"] for part in valid]))
+    later = [np.maximum(part["left_emit_us"], part["right_emit_us"]) for part in valid]
+    waited = [part["arrive_us"] - at for part, at in zip(valid, later, strict=True)]
     return Outcome(
-        kept,
-        sum(map(len, came)) - sum(map(len, kept)),
+        valid,
+        sum(map(len, came)) - sum(map(len, valid)),
         compared,
         percentiles(np.concatenate(waited)),
-        [_silence(arrive, int(part["arrive_us"].min())) for part in kept[1:] if len(part)],
+        [_silence(arrive, int(part["arrive_us"].min())) for part in valid[1:] if len(part)],
     )
 
 
 def delivered(ledger: Ledger, hosts: Hosts) -> list[ResultRecords]:
-    """What the sinks of each share's job have written, whether it counts or not."""
+    """All results of each share's job, whether they count or not."""
     return [_fetched(hosts, share.job.results) for share in ledger.shares]
 
 
@@ -110,8 +110,8 @@ def _stream(source: SourceStream) -> Stream:
     return Stream(source.sensor, source.region, source.stream, np.arange(len(value)), value)
 
 
-def write_csv(kept: Sequence[ResultRecords], workload: Workload, path: Path) -> None:
-    """Write results, a row each, in the order in which they came.
+def write_csv(parts: Sequence[ResultRecords], workload: Workload, path: Path) -> None:
+    """Write results, a row each, in the order of their arrival.
 
     Raises:
         UnwritableError: when the file cannot be written.
@@ -126,7 +126,7 @@ def write_csv(kept: Sequence[ResultRecords], workload: Workload, path: Path) -> 
         {
             name: names[column] if name.endswith("_source") else column
             for name in COLUMNS
-            for column in [np.concatenate([part[name] for part in kept])]
+            for column in [np.concatenate([part[name] for part in parts])]
         }
     )
     with atomic_write(path) as file:
@@ -134,7 +134,7 @@ def write_csv(kept: Sequence[ResultRecords], workload: Workload, path: Path) -> 
 
 
 def _fetched(hosts: Hosts, files: Sequence[tuple[str, str]]) -> ResultRecords:
-    """What the sinks of a job have written."""
+    """Results that the sinks of a job have written."""
     parts = []
     with tempfile.TemporaryDirectory(prefix="nova-results-") as scratch:
         for number, (node, path) in enumerate(files):
@@ -166,7 +166,7 @@ def _delivered(part: ResultRecords) -> Results:
 
 
 def _silence(arrive_us: NDArray[np.int64], first_us: int) -> float:
-    """Longest time without a result near the new job's first one, ms."""
+    """Longest gap between results near the new job's first one, ms."""
     begin, first, end = np.searchsorted(
         arrive_us, [first_us - NEAR_US, first_us, first_us + NEAR_US]
     ).tolist()

@@ -1,4 +1,4 @@
-"""A controlled job in a browser, and for Prometheus: read only, on this machine only."""
+"""A controlled job in a browser, and for Prometheus: read-only, on this machine only."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ States = Callable[[], ControlState | None]
 
 @contextmanager
 def served(port: int, app: ASGIApp) -> Iterator[str]:
-    """Serve the page while the context lasts.
+    """Serve the page inside the context.
 
     Args:
         port: on loopback; 0 for any that is free.
@@ -63,7 +63,7 @@ def served(port: int, app: ASGIApp) -> Iterator[str]:
 
 
 def application(states: States) -> Starlette:
-    """The page, its state as JSON, figures for Prometheus, and a dashboard of Grafana's for these.
+    """The page, its state as JSON, figures for Prometheus, and a Grafana dashboard for these.
 
     Args:
         states: the state to show; None before there is any.
@@ -87,7 +87,7 @@ def application(states: States) -> Starlette:
     async def metrics(_: Request) -> Response:
         return Response(generate_latest(registry), media_type="text/plain; version=0.0.4")
 
-    # A page elsewhere that has its own name resolved to this machine would call it by that.
+    # Against DNS rebinding: another page may resolve its own name to this machine.
     own = Middleware(TrustedHostMiddleware, allowed_hosts=["localhost", LOOPBACK])
     routes = [
         Route("/", whole),
@@ -99,10 +99,10 @@ def application(states: States) -> Starlette:
 
 
 class Figures(Collector):
-    """What Prometheus may ask of a controller.
+    """A controller's figures for Prometheus.
 
     Args:
-        states: as of `application`.
+        states: as in `application`.
     """
 
     def __init__(self, states: States) -> None:

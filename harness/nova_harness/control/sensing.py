@@ -1,8 +1,8 @@
-"""What hosts tell: CPU that others take, workers that are gone, how many tuples sources have.
+"""Readings of hosts: CPU that others use, lost workers, tuples that sources have.
 
 A shell on every host writes its processes' CPU time every few seconds, over one connection that
-stays open, and what sources say of the tuples they have had (``Orders.java``). So nothing is
-installed there, and what is asked costs a host next to nothing.
+stays open, and the tuple counts that sources note (``Orders.java``). So nothing is installed there,
+and the readings cost a host next to nothing.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from nova_testbed.hosts import Hosts
 
 PERIOD_S = 2.0
-# Readings are smoothed: a change counts for two thirds after so long.
+# Readings are smoothed: two thirds of a change count after so long.
 WINDOW_S = 5.0
-# A host without a reading for so long is not known any more.
+# A reading is outdated after so long.
 STALE_S = 3 * PERIOD_S + 1
-# More than this, and a clock is not synchronised.
+# A clock with a greater offset is not synchronised.
 MOST_OFFSET_MS = 500.0
-# What a job's part that was started again says (Control.java).
+# Note of a part of a job that was started again (Control.java).
 LOST = b" lost"
 ARRIVED = re.compile(rb"([0-9]{1,9})\.arrived ([0-9]{1,18}) ([0-9]{1,18})")
 # Linux counts CPU time of processes in hundredths of a second.
@@ -46,8 +46,8 @@ done
 def refuse_clocks(hosts: Hosts) -> None:
     """Refuse hosts whose clocks differ from this machine's.
 
-    Sources emit by their own clocks: windows would wait for the one that is behind, and latencies
-    would be off by as much.
+    Sources emit by their own clocks: windows would wait for the slow clock, and latencies would be
+    off by its offset.
 
     Raises:
         NovaError: naming the host, and by how much.
@@ -81,9 +81,9 @@ class Processes:
 
     Attributes:
         at_s: the host's clock, seconds since it started.
-        processes: by the line that tells of each.
-        arrived: of each source, tuples it has had to emit, and when that was, ms since the epoch.
-        lost: jobs of which a part was started again there, without what it held.
+        processes: by the line that describes each.
+        arrived: of each source, tuples that were due, and when that was, ms since the epoch.
+        lost: jobs of which a part was started again there, without its state.
     """
 
     at_s: float = 0.0
@@ -93,11 +93,11 @@ class Processes:
 
     @classmethod
     def parse(cls, lines: Iterable[bytes], before: Processes | None = None) -> Processes:
-        """From what `LOOK` writes between two dots.
+        """Parse what `LOOK` writes between two dots.
 
-        Most processes sleep, so their lines are those of the reading before and are not read again.
+        Most processes sleep, so their lines equal those of the previous reading and are reused.
         """
-        at, found, arrived, lost = 0.0, {}, {}, set()
+        at, processes, arrived, lost = 0.0, {}, {}, set()
         known = {} if before is None else before.processes
         for line in lines:
             process = known.get(line)
@@ -112,27 +112,27 @@ class Processes:
                 if line.endswith(LOST):
                     lost.add(line.removesuffix(LOST).decode())
                     continue
-                # A process's name may hold anything, also brackets and blanks.
+                # A process's name may hold any characters, also brackets and blanks.
                 number, _, _ = line.partition(b" ")
                 rest = line.rpartition(b") ")[2].split()
                 if not (number.isdigit() and len(rest) > 19):
                     continue
                 used = (int(rest[11]) + int(rest[12])) * TICK_S
                 process = Process((int(number), int(rest[19])), int(rest[3]), used)
-            found[line] = process
-        return cls(at, found, arrived, lost)
+            processes[line] = process
+        return cls(at, processes, arrived, lost)
 
     @property
     def sessions(self) -> set[int]:
-        """All there are."""
+        """Sessions of all processes."""
         return {one.session for one in self.processes.values()}
 
     def cores_since(self, before: Processes, own: Iterable[int]) -> float:
-        """Cores that processes outside some sessions have used since, on average."""
+        """Mean cores that processes outside the ``own`` sessions have used since ``before``."""
         passed = self.at_s - before.at_s
         if passed <= 0:
             return 0.0
-        # Of a process that has used nothing, both have the same line.
+        # A process that has used nothing has the same line in both.
         then = [before.processes[line] for line in before.processes.keys() - self.processes.keys()]
         now = [self.processes[line] for line in self.processes.keys() - before.processes.keys()]
         earlier, sessions = {one.key: one.used_s for one in then}, set(own)
@@ -144,14 +144,13 @@ class Processes:
 
 @dataclass
 class HostView:
-    """What is known of a host.
+    """The latest state of a host.
 
     Attributes:
         cores: it may use.
-        taken: cores that others than the engine use, smoothed; None before that is known.
-        alive: whether the engine's processes are there; None before that is known.
-        works: whether the job's own processes are there, all of them for the first time; None
-            before that is known.
+        taken: cores that others than the engine use, smoothed; None while unknown.
+        alive: whether the engine's processes run; None while unknown.
+        works: whether the job's own processes run, and none was restarted; None while unknown.
         read_at: `time.monotonic` of the last reading.
         rates: of its sources, by their index in the workload, tuples/s, between the last two of
             their notes.
@@ -165,21 +164,21 @@ class HostView:
     rates: Mapping[int, float] = field(default_factory=dict)
 
     def silent(self, now: float) -> bool:
-        """Whether there was no reading for a while."""
+        """Whether the last reading is outdated."""
         return now - self.read_at > STALE_S
 
     @property
     def share(self) -> float:
-        """What is left for the engine, of all that the host can do."""
+        """The share of the host's cores that is left for the engine."""
         return 1.0 if self.taken is None else max(0.0, 1 - self.taken / self.cores)
 
 
 @dataclass
 class HostWatch:
-    """A host's readings as they come.
+    """Follows a host's readings.
 
     Attributes:
-        view: what they say.
+        view: the resulting state.
         sessions: of the engine's processes.
     """
 
@@ -191,7 +190,7 @@ class HostWatch:
     arrived: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def take(self, data: bytes) -> None:
-        """More of what the shell writes."""
+        """Take more of the shell's output."""
         *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
             if line != b".":
@@ -200,51 +199,51 @@ class HostWatch:
             self._read(Processes.parse(self.pending, self.last))
             self.pending = []
 
-    def _read(self, found: Processes) -> None:
+    def _read(self, processes: Processes) -> None:
         view = self.view
-        view.alive = self.sessions <= found.sessions
+        view.alive = self.sessions <= processes.sessions
         if self.last is not None:
-            taken = found.cores_since(self.last, self.sessions)
-            weight = min(1.0, (found.at_s - self.last.at_s) / WINDOW_S)
+            taken = processes.cores_since(self.last, self.sessions)
+            weight = min(1.0, (processes.at_s - self.last.at_s) / WINDOW_S)
             before = taken if view.taken is None else view.taken
             view.taken = before + weight * (taken - before)
-        view.rates = {**view.rates, **self._rates(found.arrived)}
-        # In this order: another thread asks `works`.
-        self.last = found
+        view.rates = {**view.rates, **self._rates(processes.arrived)}
+        # In this order: another thread calls `works`.
+        self.last = processes
         view.read_at = time.monotonic()
 
     def works(self, job: str, workers: Set[int]) -> bool:
-        """Whether processes are there, all of them for the first time; as the last reading says.
+        """Whether a job's processes run, and none was restarted, by the last reading.
 
-        Where there is no reading yet, nothing is known to be lost.
+        True before the first reading.
 
         Args:
-            job: whose they are.
-            workers: their ids.
+            job: its id.
+            workers: ids of its processes.
         """
         if self.last is None:
             return True
-        there = {one.key[0] for one in self.last.processes.values()} if workers else set()
-        return job not in self.last.lost and workers <= there
+        running = {one.key[0] for one in self.last.processes.values()} if workers else set()
+        return job not in self.last.lost and workers <= running
 
     def _rates(self, arrived: Mapping[int, tuple[int, int]]) -> dict[int, float]:
-        """Of sources that have noted anything since."""
-        found = {}
+        """Tuples/s of sources with a new note."""
+        rates = {}
         for source, (count, at_ms) in arrived.items():
             count_then, then_ms = self.arrived.get(source, (count, at_ms))
             if at_ms > then_ms:
-                found[source] = 1000 * (count - count_then) / (at_ms - then_ms)
+                rates[source] = 1000 * (count - count_then) / (at_ms - then_ms)
         self.arrived.update(arrived)
-        return found
+        return rates
 
 
 class HostSensor:
-    """Watches hosts until it is closed.
+    """Watches hosts until `close`.
 
     Args:
         hosts: connected.
         sessions: of the engine's processes, by host.
-        orders: directory where sources note how many tuples they have had.
+        orders: directory where sources note how many tuples were due.
     """
 
     def __init__(self, hosts: Hosts, sessions: Mapping[str, set[int]], orders: str) -> None:
@@ -263,7 +262,7 @@ class HostSensor:
             threading.Thread(target=self._watch, args=(host,), daemon=True).start()
 
     def view(self) -> dict[str, HostView]:
-        """What is known now, by host."""
+        """The latest state, by host."""
         for name, watch in self._watches.items():
             known = watch.view.read_at > self._since
             watch.view.works = (
@@ -272,23 +271,23 @@ class HostSensor:
         return {name: watch.view for name, watch in self._watches.items()}
 
     def expect(self, host: str, sessions: set[int]) -> None:
-        """The engine's processes on a host are others from now on."""
+        """Set new sessions of the engine's processes on a host."""
         watch = self._watches[host]
         watch.sessions, watch.view.alive = set(sessions), None
 
     def follow(self, job: str, workers: Mapping[str, set[int]]) -> None:
-        """The job that runs is this from now on, and its own processes are these, by host."""
+        """Set the running job, and its own processes by host."""
         self._job, self._workers, self._since = job, workers, time.monotonic()
 
     def close(self) -> None:
-        """Look no more; what runs on hosts ends with its connection's next line."""
+        """Stop watching; the shells on hosts end when they write their next line."""
         self._ended.set()
 
     def _watch(self, host: Host) -> None:
         watch = self._watches[host.name]
         while not self._ended.is_set():
             watch.last, watch.pending, watch.rest = None, [], b""
-            # Whatever is wrong with a host shows as its silence.
+            # Any fault of a host shows as its silence.
             with suppress(NovaError, OSError, EOFError, _EndedError):
                 host.stream(self._look, None, self._sink(watch), None)
             self._ended.wait(PERIOD_S)

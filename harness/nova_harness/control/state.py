@@ -1,4 +1,4 @@
-"""A controlled job as it is now: what the terminal, the page and Prometheus show of it."""
+"""The current state of a controlled job, for the terminal, the page and Prometheus."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class HostState(msgspec.Struct, frozen=True):
         role: ``source``, ``sink`` or ``worker``.
         position: first two coordinates in the cost space, ms.
         cores: it may use.
-        taken: cores that others than the engine use; None where it is not known.
-        counts: what it counts as, of its own capacity, 0 to 1; 0 where it is lost.
+        taken: cores that others than the engine use; None where unknown.
+        counts: share of its own capacity that counts, 0 to 1; 0 for a lost host.
         joins: instances on it.
         state: ``up``, ``silent`` or ``lost``.
     """
@@ -48,7 +48,7 @@ class LogLine(msgspec.Struct, frozen=True):
 
 
 class ControlState(msgspec.Struct, frozen=True):
-    """All of it.
+    """The state of a controlled job.
 
     Attributes:
         at: s since the epoch.
@@ -73,7 +73,7 @@ def state_of(controller: Controller, log: list[Entry], kinds: Counter[str]) -> C
     """What a controller knows now.
 
     Args:
-        controller: that has begun.
+        controller: after its `begin`.
         log: lines to show.
         kinds: how many there were of each kind.
     """

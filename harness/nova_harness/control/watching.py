@@ -1,4 +1,4 @@
-"""The controller in a terminal: hosts, what they count as, and the last lines of its log."""
+"""The controller in a terminal: hosts, their counted capacity, and the last lines of its log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nova_harness.control.controller import Controller, Entry
 
 LINES = 10
-KEPT = 200
+LOG_LINES = 200
 COLOURS = {
     "disturbed": "blue",
     "noticed": "yellow",
@@ -35,7 +35,7 @@ class Watching:
     """What `nova control run` shows while it runs.
 
     Args:
-        live: where tables are drawn; None where lines are written as they come.
+        live: where tables are drawn; None to write lines as they come.
 
     Attributes:
         state: at the last look; None before the first one.
@@ -43,19 +43,19 @@ class Watching:
 
     def __init__(self, live: Live | None) -> None:
         self._live = live
-        self._log: deque[Entry] = deque(maxlen=KEPT)
+        self._log: deque[Entry] = deque(maxlen=LOG_LINES)
         self._kinds: Counter[str] = Counter()
         self.state: ControlState | None = None
 
     def note(self, entry: Entry) -> None:
-        """A line of the log."""
+        """Take a line of the log."""
         self._log.append(entry)
         self._kinds[entry.kind] += 1
         if self._live is None:
             console.say(f"{entry.kind}: {entry.text}")
 
     def show(self, controller: Controller) -> None:
-        """The controller has looked."""
+        """Show what the controller knows after a look."""
         self.state = state_of(controller, list(self._log), self._kinds.copy())
         if self._live is not None:
             self._live.update(drawn(self.state), refresh=True)
@@ -63,10 +63,10 @@ class Watching:
 
 @contextmanager
 def watching(*, lines: bool) -> Iterator[Watching]:
-    """Live in a terminal, as lines elsewhere.
+    """Show live tables in a terminal, and lines elsewhere.
 
     Args:
-        lines: also in a terminal.
+        lines: write lines in a terminal, too.
     """
     err = console.output(stderr=True)
     if lines or not err.is_terminal:

@@ -1,1 +1,1 @@
-"""A corpus of executed plans: random queries on random hardware, and what came of them."""
+"""A corpus of executed plans: random queries on random hardware, and their results."""

@@ -1,4 +1,4 @@
-"""Whether a corpus is fit to learn from: balance, ranges, noise of repetitions, leakage."""
+"""Check whether a corpus is fit for learning: balance, ranges, noise, leakage."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
     """How much two runs of one plan differ.
 
     Attributes:
-        pairs: of runs, both with a value.
-        q50: median of the q-error, the greater over the smaller; of classes, None.
+        pairs: pairs of runs that both have a value.
+        q50: median q-error, the greater value over the smaller; None for classes.
         q95: its 95th percentile.
-        agree: of classes, share of pairs with the same.
+        agree: for classes, share of pairs with equal values.
     """
 
     pairs: int
@@ -67,15 +67,15 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to say of a corpus.
+    """Findings about a corpus.
 
     Attributes:
-        files: traces in each.
+        files: number of traces by path.
         balance: by structure, and of ``all``.
         origins: traces by origin and engine.
         ranges: of rates, windows, hosts, links and labels.
         noise: by label.
-        problems: why it is not fit, for people; none where it is.
+        problems: why it is unfit, as text; empty for a fit corpus.
     """
 
     files: dict[str, int]
@@ -96,7 +96,7 @@ def check_corpus(paths: Sequence[Path]) -> Report:
     Raises:
         NovaError: naming the file that holds no traces.
     """
-    # A name need not be UTF-8, and is shown in a report that is.
+    # A path may not be valid UTF-8; the report is UTF-8.
     splits = {click.format_filename(path): read_traces([path]).to_pylist() for path in paths}
     rows = [row for split in splits.values() for row in split]
     documents = [_documents(row) for row in rows]
@@ -142,7 +142,7 @@ def _one_sided(balance: Balance) -> Iterator[str]:
 
 
 def _leaks(splits: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
-    """Queries in two splits, one id twice, and one plan in traces that repeat no other."""
+    """Queries in two splits, duplicate ids, and one plan in traces that are no repetitions."""
     home: dict[str, str] = {}
     ids, plans = set[str](), dict[tuple[str, str], str]()
     for name, rows in splits.items():
@@ -154,7 +154,7 @@ def _leaks(splits: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
             yield f"{len(shared)} queries are in {other} and in {name}, such as {shared[0]}"
         for row in rows:
             if row["id"] in ids:
-                yield f"trace {row['id']} is there twice"
+                yield f"trace {row['id']} occurs twice"
             ids.add(row["id"])
             if row["repeat_of"] is not None:
                 continue
@@ -170,7 +170,7 @@ def _doubtful(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         if row["success"] != positive or row["success"] != (row["results"] > 0):
             yield (
                 f"trace {row['id']}: success is {row['success']}, but it has {row['results']} "
-                "results and not all figures that follow"
+                "results and its other labels do not match"
             )
         elif row["success"] and row["processing_latency_ms"] > row["e2e_latency_ms"] + 1:
             yield f"trace {row['id']}: its processing latency is greater than end to end"
@@ -179,18 +179,18 @@ def _doubtful(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _noise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Noise]:
     known = {row["id"]: row for row in rows}
     pairs = [(known[row["repeat_of"]], row) for row in rows if row["repeat_of"] in known]
-    found = {}
+    noise = {}
     for name in REGRESSIONS:
         values = [(a[name], b[name]) for a, b in pairs if a[name] and b[name]]
         if values:
             errors = q_errors(name, *np.array(values, np.float64).T)
             q50, q95 = np.quantile(errors, [0.5, 0.95]).tolist()
-            found[name] = Noise(pairs=len(values), q50=q50, q95=q95)
+            noise[name] = Noise(pairs=len(values), q50=q50, q95=q95)
     if pairs:
         for name in CLASSES:
             same = [a[name] == b[name] for a, b in pairs]
-            found[name] = Noise(pairs=len(pairs), agree=sum(same) / len(same))
-    return found
+            noise[name] = Noise(pairs=len(pairs), agree=sum(same) / len(same))
+    return noise
 
 
 class _Node(msgspec.Struct):
@@ -237,7 +237,7 @@ class _Plan(msgspec.Struct):
 
 
 def _documents(row: Mapping[str, Any]) -> tuple[_Problem, _Plan] | str:
-    """What ranges need of a trace's documents, or what is wrong with them."""
+    """The parts of a trace's problem and plan that ranges use, or an error text."""
     try:
         return (
             msgspec.json.decode(row["problem"], type=_Problem),
@@ -255,9 +255,9 @@ def _ranges(
     def add(name: str, more: Sequence[Any]) -> None:
         values.setdefault(name, []).extend(float(one) for one in more if one is not None)
 
-    for row, found in zip(rows, documents, strict=True):
-        if not isinstance(found, str):
-            problem, plan = found
+    for row, document in zip(rows, documents, strict=True):
+        if not isinstance(document, str):
+            problem, plan = document
             add("event rate (tuples/s)", [one.rate for one in problem.sources])
             add("columns", [len(one.columns) for one in problem.streams])
             add("CPU (cores)", [one.cpu for one in problem.nodes])
@@ -284,7 +284,7 @@ def _hosts_in_use(problem: _Problem, plan: _Plan) -> set[str]:
 
 
 def tables(report: Report) -> list[Table]:
-    """The report for people."""
+    """The report as tables."""
     from nova_core import console
 
     def per_cent(share: float | None) -> str:

@@ -15,7 +15,7 @@ from nova_harness.corpus.ranges import NAMED, TRACES_PER_QUERY
 
 INVENTORY = "virtual-17"
 BATCH = 400
-# Of two, the rest is for the switch, idle hosts and the controller.
+# Of two cores; the rest is for the switch, idle hosts and the controller.
 CORES = 1.4
 
 
@@ -146,19 +146,20 @@ def run(
     from nova_testbed.inventory import read_inventory
 
     with shared.working(), console.progress() as progress:
-        found = read_inventory(inventory)
+        rack = read_inventory(inventory)
         settings = Settings(
-            seed=seed, batch=batch, inventory=found.name, hosts=hosts, warm_up_s=warm_up,
+            seed=seed, batch=batch, inventory=rack.name, hosts=hosts, warm_up_s=warm_up,
             duration_s=duration, drain_s=drain, cores=cores, plans=plans, strategies=strategies,
             model="" if model is None else str(model.absolute()),
         )  # fmt: skip
-        made = run_corpus(output, settings, traces, found, Watcher(progress.step, progress))
-    finished = len(made.finished())
+        corpus_run = run_corpus(output, settings, traces, rack, Watcher(progress.step, progress))
+    finished = len(corpus_run.finished())
     if as_json:
-        console.print_json({"output": str(output), "traces": finished, "left_out": made.dropped})
+        summary = {"output": str(output), "traces": finished, "left_out": corpus_run.dropped}
+        console.print_json(summary)
     else:
         console.say(f"{finished:,} traces in {output}; `nova corpus check {output}` looks at them")
-    click.get_current_context().exit(1 if made.dropped else 0)
+    click.get_current_context().exit(1 if corpus_run.dropped else 0)
 
 
 @corpus.command()
@@ -225,13 +226,13 @@ def compare(traces: tuple[Path, ...], as_json: bool) -> None:
     from nova_harness.corpus.compare import compared, summary_table
 
     with shared.working():
-        found = compared(traces)
+        comparisons = compared(traces)
     if as_json:
         import msgspec
 
-        console.print_json({"comparisons": msgspec.to_builtins(found)})
+        console.print_json({"comparisons": msgspec.to_builtins(comparisons)})
         return
-    console.show(summary_table(found))
+    console.show(summary_table(comparisons))
 
 
 @corpus.command()

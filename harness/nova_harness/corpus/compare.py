@@ -1,4 +1,4 @@
-"""What strategies' plans did beside the other plans of the same queries, on the same hosts."""
+"""Compare strategies' plans with the other plans of the same queries, on the same hosts."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ CANDIDATE = "candidate"
 METRIC = "processing_latency_ms"
 COLUMNS = ("id", "query", "structure", "plan", "repeat_of", "success", "back_pressure", METRIC)
 ALIKE = 1.02
-"""Two runs of one plan differ by less in 95 of 100 cases (docs/corpus.md): no worse than another is
-what takes at most this times as long."""
+"""Two runs of one plan differ by less in 95 of 100 cases (docs/corpus.md): a plan is no worse than
+another if it takes at most this times as long."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A strategy's plans, of one type of query.
+    """A strategy's plans for one type of query.
 
     Attributes:
         strategy: its name.
-        structure: of the queries; ``all``.
+        structure: of the queries, or ``all``.
         queries: how many.
-        failed: of how many the strategy's plan had no result, or back-pressure.
+        failed: queries whose plan by the strategy had no result, or back-pressure.
         speed_up: median of the first plan's processing latency over the strategy's.
         regret: median of the strategy's over the best plan's.
         no_worse: by name of other strategies, share of queries where this one takes no longer.
@@ -60,8 +60,8 @@ class _Query:
 def compared(paths: Sequence[Path]) -> list[Comparison]:
     """Compare the plans of every query.
 
-    Of a plan without results, or with back-pressure, the latency is infinite; queries none of whose
-    plans does better are left out.
+    The latency of a plan without results, or with back-pressure, is infinite. Queries without a
+    finite latency are left out.
 
     Args:
         paths: files or directories of traces.
@@ -73,7 +73,7 @@ def compared(paths: Sequence[Path]) -> list[Comparison]:
     names = sorted({name for one in queries for name in one.strategies})
     if not names:
         raise NovaError("no trace of a strategy's plan: `nova corpus run --strategy` makes some")
-    found = []
+    comparisons = []
     for name in names:
         for structure in ["all", *sorted({one.structure for one in queries})]:
             mine = [
@@ -82,8 +82,8 @@ def compared(paths: Sequence[Path]) -> list[Comparison]:
                 if name in one.strategies and structure in ("all", one.structure)
             ]
             if mine:
-                found.append(_comparison(name, structure, mine, names))
-    return found
+                comparisons.append(_comparison(name, structure, mine, names))
+    return comparisons
 
 
 def _queries(rows: Sequence[dict[str, Any]]) -> list[_Query]:
@@ -91,7 +91,7 @@ def _queries(rows: Sequence[dict[str, Any]]) -> list[_Query]:
     for row in sorted(rows, key=lambda row: row["id"]):
         if row["repeat_of"] is None:
             of_query[row["query"]].append(row)
-    found = []
+    queries = []
     for mine in of_query.values():
         one = _Query(mine[0]["structure"].removesuffix("-agg"), [], {})
         for row in mine:
@@ -103,8 +103,8 @@ def _queries(rows: Sequence[dict[str, Any]]) -> list[_Query]:
             else:
                 one.strategies[strategy] = latency
         if one.candidates and math.isfinite(min(one.candidates)):
-            found.append(one)
-    return found
+            queries.append(one)
+    return queries
 
 
 def _comparison(
@@ -113,7 +113,7 @@ def _comparison(
     own = np.array([one.strategies[name] for one in queries])
     first = np.array([one.candidates[0] for one in queries])
     best = np.array([min(one.candidates) for one in queries])
-    # Both infinite: it did not help.
+    # No speed-up where both are infinite.
     speed_up = [1.0 if a == b else a / b for a, b in zip(first.tolist(), own.tolist(), strict=True)]
     no_worse = {}
     for other in names:
@@ -132,7 +132,7 @@ def _comparison(
     )
 
 
-def summary_table(found: Sequence[Comparison]) -> Table:
+def summary_table(comparisons: Sequence[Comparison]) -> Table:
     """A row for each strategy and type of query."""
     table = console.table(
         "Processing latency of strategies' plans",
@@ -140,7 +140,7 @@ def summary_table(found: Sequence[Comparison]) -> Table:
         caption="speed-up: of the first plan's over the strategy's, median; ÷ best: over the best "
         "of all plans that are no strategy's, median",
     )
-    for one in found:
+    for one in comparisons:
         others = ", ".join(f"{name} {share:.0%}" for name, share in one.no_worse.items())
         table.add_row(
             one.strategy,

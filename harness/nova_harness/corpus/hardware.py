@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CROWDED = 1.25
 """Shares of a crowded machine are drawn with a weight of one over them to this power."""
 TUPLES_PER_CORE = 20_000
-"""Of a host's capacity C_a, tuples/s: the order of magnitude that Flink's operators reach."""
+"""A host's capacity C_a per core, tuples/s: the order of magnitude of Flink's operators."""
 # How often sources are on weak hosts and the sink is on a strong one, as in edge and cloud.
 EDGE_TO_CLOUD = 0.8
 MIB = 1 << 20
@@ -27,7 +27,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class HostLimits:
-    """What a host is given.
+    """Limits of a host.
 
     Attributes:
         name: of the host.
@@ -46,7 +46,7 @@ class HostLimits:
 
 @dataclass(frozen=True)
 class Hardware:
-    """Hosts that one query has to itself.
+    """Hosts reserved for one query.
 
     Attributes:
         hosts: in the order of the inventory.
@@ -59,7 +59,7 @@ class Hardware:
         return {host.name: host.cpu for host in self.hosts}
 
     def links(self) -> dict[tuple[str, str], Link]:
-        """The links of all pairs: both ends' latency there and back, the slower end's bandwidth."""
+        """Links of all pairs: round trip over both ends, bandwidth of the slower end."""
         return {
             (a.name, b.name): Link(a.latency_ms + b.latency_ms, 0.0, min(a.mbit, b.mbit))
             for i, a in enumerate(self.hosts)
@@ -90,7 +90,7 @@ def random_memory(
 def random_hardware(
     rng: np.random.Generator, memory: Mapping[str, int], ranges: Ranges = RACK
 ) -> Hardware:
-    """Shares and links of hosts whose memory is given."""
+    """Random CPU shares and links for hosts with this memory."""
     weights = np.array(ranges.cpu, np.float64) ** (-CROWDED if ranges.crowded else 0.0)
     return Hardware(
         tuple(
@@ -145,7 +145,7 @@ class RackLimits:
     """Limits and links of a virtual rack, changed from query to query.
 
     Attributes:
-        inventory: whose limits are in force at the end.
+        inventory: whose limits are restored at the end.
     """
 
     def __init__(self, inventory: Inventory, rack: VirtualRack) -> None:
@@ -164,7 +164,7 @@ class RackLimits:
         self._rack.set_limits(cpu=cores)
 
     def impose(self, cpu: Mapping[str, float]) -> None:
-        """Limit hosts to so many cores.
+        """Limit the cores of hosts.
 
         Raises:
             RackError: where the rack is not up.
@@ -172,7 +172,7 @@ class RackLimits:
         self._rack.set_limits(cpu=cpu)
 
     def connect(self, links: Mapping[tuple[str, str], Link]) -> None:
-        """Put links in force.
+        """Apply links.
 
         Raises:
             RackError: where the rack is not up.
@@ -181,7 +181,7 @@ class RackLimits:
 
     @contextmanager
     def changed(self, memory: Mapping[str, int]) -> Iterator[None]:
-        """Give hosts other memory for as long as the block lasts; everything is put back then."""
+        """Change hosts' memory inside the block; afterwards, restore all limits and links."""
         hosts = self.inventory.hosts
         try:
             self._rack.set_limits(memory=memory)

@@ -1,4 +1,4 @@
-"""What came of a plan that ran: Costream's labels, and what operators received and emitted."""
+"""Results of a plan that ran: Costream's labels, and what operators received and emitted."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def labels(
     *,
     failed: bool,
 ) -> Labels:
-    """What the paper's Definitions 1 to 5 say of a run.
+    """The labels of a run, by the paper's Definitions 1 to 5.
 
     Args:
         rows: what the sink received; None for nothing.
         readings: what the sources emitted.
         measured_us: begin and end of the measured time, us since the epoch.
-        behind_s: how far the slowest source was behind when it ended, s; None where none has said.
+        behind_s: how far the slowest source was behind when it ended, s; None where unknown.
         failed: whether the query ended with an error. Its sources then emit no more, which is
             back-pressure.
     """
@@ -65,8 +65,8 @@ def operator_counts(
 ) -> dict[str, dict[str, float | None]]:
     """Tuples that operators of a problem's graph received and emitted in a whole run.
 
-    An engine counts what runs together as one; of what lies inside, it says nothing that does not
-    follow.
+    An engine counts a chain of operators as one; the counts inside are given where they follow from
+    others.
 
     Args:
         flow: what ran, every operator in one piece.
@@ -106,7 +106,7 @@ def operator_counts(
 
 
 def _step_above(name: str, by_name: Mapping[str, Operator]) -> str:
-    """The operator whose output it is, which may be cut on the way."""
+    """The operator that emits this output, before any cuts."""
     while by_name[name].kind in (CUT, SELECT):
         (name,) = by_name[name].inputs
     return name
@@ -122,19 +122,19 @@ def _id(one: Operator) -> str:
 
 
 def cpu_times(text: str) -> tuple[float, float]:
-    """Time that was left to others, and all time, in ticks of all cores, by /proc/stat."""
+    """Idle and total time in ticks of all cores, by /proc/stat."""
     fields = [float(one) for one in text.split("\n", 1)[0].split()[1:]]
-    # What is niced gives way. Guests' time is in that of users as well.
+    # Niced processes give way, so they count as idle. User time includes guests' time.
     return fields[1] + fields[3] + fields[4], sum(fields[:8])
 
 
 def idle_share(before: str, after: str) -> float:
-    """Share of the time between two looks at /proc/stat that cores were idle."""
+    """Share of the time between two readings of /proc/stat that cores were idle."""
     (idle, all_), (later, all_later) = cpu_times(before), cpu_times(after)
     return (later - idle) / (all_later - all_) if all_later > all_ else 1.0
 
 
 def failing_share(traces: Mapping[str, Sequence[bool]]) -> float | None:
-    """Share of traces without success or with back-pressure; None of none."""
+    """Share of traces without success or with back-pressure; None without traces."""
     good, late = traces["success"], traces["back_pressure"]
     return float(np.mean(~np.array(good) | np.array(late))) if len(good) else None

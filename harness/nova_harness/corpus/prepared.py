@@ -1,4 +1,4 @@
-"""What a corpus runs: which traces there are, and of each its query, hardware, problem and plan."""
+"""What a corpus runs: its traces, each with its query, hardware, problem and plan."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 SETTINGS = "corpus.yaml"
 REPEATED = 10
-"""Every so many traces, one is run twice."""
+"""One of so many traces is run twice."""
 CANDIDATES = 16
 ANYWHERE = 0.15
-"""Share of plans whose operators are anywhere, as other strategies may place them; those of the
-others keep Costream's rules."""
+"""Share of plans with operators on any hosts, as other strategies may place them; the other plans
+keep Costream's rules."""
 LEAST_LOAD, MOST_LOAD = 0.1, 30.0
 DRAWS = 50
-KEPT = 32
-"""Choices of equally many queries that are looked into further."""
+CHOICES = 32
+"""Choices of equally many queries that `fill` keeps, at either end."""
 # What random numbers are for; each has a sequence of its own.
 _QUERY, _HARDWARE, _MEMORY, _PLAN, _WARM = range(5)
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """What makes a corpus, written beside it: a corpus goes on under the same settings only.
+    """Settings of a corpus, written beside it: a corpus is resumed with the same settings only.
 
     Attributes:
         corpus: version of this file.
@@ -44,14 +44,14 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
         inventory: its name.
         hosts: that a query has to itself.
         warm_up_s: before a query is measured; limits are in force in its second half.
-        duration_s: measured time, at least; as long as makes it a whole number of slides.
+        duration_s: least measured time; extended to a whole number of slides.
         drain_s: after it.
-        cores: that hosts with something to do may use together.
-        constants: of the simulator, as a digest; empty where hosts run it.
+        cores: that busy hosts may use together.
+        constants: of the simulator, as a digest; empty where hosts run the corpus.
         plans: traces of a query, each of another plan.
-        strategies: of which a query's last traces are plans. All plans of a query are on the same
-            hardware then, and the others keep Costream's rules.
-        model: file of Costream's model, where that is one of them.
+        strategies: that make the plans of a query's last traces. All plans of a query then have the
+            same hardware, and the others keep Costream's rules.
+        model: file of Costream's model, where that is one of the strategies.
     """
 
     corpus: Literal[1] = 1
@@ -75,7 +75,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
 
 
 def begin_corpus(path: Path, settings: Settings) -> None:
-    """Make the directory of a corpus, or go on with the one that is there.
+    """Create the directory of a corpus, or resume an existing one.
 
     Raises:
         NovaError: for a directory of another corpus, or of something else.
@@ -102,11 +102,11 @@ def begin_corpus(path: Path, settings: Settings) -> None:
 
 @dataclass(frozen=True)
 class Item:
-    """A trace that is to be.
+    """A trace to run.
 
     Attributes:
         number: from 0.
-        again: whether it is run once more.
+        again: whether it repeats the trace of this number.
         plans: traces of its query.
     """
 
@@ -138,12 +138,12 @@ def items_of(traces: int, batch: int, plans: int = TRACES_PER_QUERY) -> Iterator
         plans: of one query.
     """
     for first in range(0, traces, batch):
-        found = []
+        items = []
         for number in range(first, min(first + batch, traces)):
-            found.append(Item(number, plans=plans))
+            items.append(Item(number, plans=plans))
             if number % REPEATED == REPEATED - 1:
-                found.append(Item(number, again=True, plans=plans))
-        yield found
+                items.append(Item(number, again=True, plans=plans))
+        yield items
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class Prepared:
 
     @property
     def busy(self) -> set[str]:
-        """Hosts with something to do."""
+        """Hosts that run something."""
         from nova_harness.experiment.engine_run import busy_hosts
 
         return busy_hosts(self.plan)
@@ -189,7 +189,7 @@ def measured_s(slides_s: set[float], least_s: float, most_s: float) -> float:
     Args:
         slides_s: of a query's windows.
         least_s: how long it is at least.
-        most_s: and at most; where none of up to 8 s more fits, it is as short as may be.
+        most_s: and at most; where none of up to 8 s more fits, it is ``least_s``.
     """
     for more in range(9):
         seconds = least_s + more
@@ -208,7 +208,7 @@ class Preparing:
         batch: number of the batch.
         groups: of hosts, for a query each.
         load: times the usual rates.
-        scratch: directory for a document on the way.
+        scratch: directory for a temporary document.
         ranges: that everything is drawn from.
 
     Attributes:
@@ -237,8 +237,8 @@ class Preparing:
         """One trace.
 
         Raises:
-            NovaError: where no draw of hardware fits the cores there are, or, with strategies to be
-                tried, where the query has no other plan.
+            NovaError: where no drawn hardware fits the cores, or, with strategies, where the query
+                has no other plan.
         """
         query = random_query((self._settings.seed, _QUERY, item.query), self._load, self._ranges)
         group = self.groups[item.query % len(self.groups)]
@@ -258,28 +258,28 @@ class Preparing:
         return Prepared(item, query, hardware, plan, seconds)
 
     def warming(self, turn: int) -> list[Prepared]:
-        """A query with everything in it for each group, its operators on all hosts in turn."""
-        found: list[Prepared] = []
+        """For each group, a query with every operator kind, its operators on all hosts in turn."""
+        warm_ups: list[Prepared] = []
         number, calm = 0, replace(self._ranges, loads=(1.0, 1.0))
-        while len(found) < len(self.groups):
+        while len(warm_ups) < len(self.groups):
             number += 1
             query = random_query((self._settings.seed, _WARM, number), 0.5, calm)
             if query.structure != "three-way-agg":
                 continue
-            group = self.groups[len(found)]
+            group = self.groups[len(warm_ups)]
             rng = self._random(_WARM, number)
             hardware = random_hardware(rng, {name: self.memory[name] for name in group})
             still = tuple(replace(one, latency_ms=1.0, mbit=800.0) for one in hardware.hosts)
             nodes = [group[(turn + i) % len(group)] for i in range(3)]
             problem = self._problem(query, Hardware(still), nodes, nodes[-1], "warming up")
             plan = _in_turn(problem, turn)
-            found.append(Prepared(Item(number), query, Hardware(still), plan, 2.0))
-        return found
+            warm_ups.append(Prepared(Item(number), query, Hardware(still), plan, 2.0))
+        return warm_ups
 
     def _plans(
         self, query: RandomQuery, group: Sequence[str], item: Item, turn: int
     ) -> tuple[Hardware, list[QueryPlan]]:
-        """Hardware, and different plans that it has room for, up to one per trace of the query."""
+        """Hardware, and different plans that fit on it, up to one per trace of the query."""
         s, name = self._settings, f"{self._settings.seed}-q{item.query:06d}"
         for draw in range(DRAWS):
             rng = self._random(_HARDWARE, item.query, turn, draw)
@@ -295,19 +295,19 @@ class Preparing:
                 continue
             anywhere = 0.0 if s.strategies else ANYWHERE
             for plan in _random_plans(problem, rng, max(CANDIDATES, 2 * s.plans), anywhere):
-                made = Prepared(item, query, hardware, plan, 0.0)
-                if sum(cpu[name] for name in made.busy) <= s.cores:
+                prepared = Prepared(item, query, hardware, plan, 0.0)
+                if sum(cpu[name] for name in prepared.busy) <= s.cores:
                     fitting.append(plan)
             if fitting:
                 return hardware, fitting[: s.candidates]
         raise InfeasibleError(f"corpus: {s.cores:g} cores are too few for a query's hosts", 0.0)
 
     def _by_strategy(self, problem: Problem, name: str) -> QueryPlan:
-        """What a strategy makes of a problem."""
+        """A strategy's plan for a problem."""
         from nova_core.model.query_plan import QueryPlan
         from nova_core.strategies.base import create
 
-        # Other plans overload hosts as well.
+        # Random plans may overload hosts, so Nova may, too.
         own = {"costream": {"model": self._settings.model}, "nova": {"on_full": "spread"}}
         plan = create(name, **own.get(name, {})).solve(problem)
         assert isinstance(plan, QueryPlan)
@@ -331,8 +331,8 @@ def _random_plans(
     from nova_core.model.query_plan import QueryPlan
 
     graph = operators_of(problem)
-    found = candidates(problem, count, int(rng.integers(2**31)))
-    placed = [found.nodes(row) for row in rng.permutation(len(found)).tolist()]
+    options = candidates(problem, count, int(rng.integers(2**31)))
+    placed = [options.nodes(row) for row in rng.permutation(len(options)).tolist()]
     pinned = graph.graph.pinned()
     if rng.random() < anywhere_share:
         anywhere = rng.integers(0, len(problem.nodes), len(pinned))
@@ -362,30 +362,30 @@ def _in_turn(problem: Problem, turn: int) -> QueryPlan:
     return plan
 
 
-def next_load(load: float, failing: float, wanted: tuple[float, float]) -> float:
+def next_load(load: float, failing: float, target: tuple[float, float]) -> float:
     """The load of the next batch.
 
     Args:
         load: of this one.
         failing: share of its traces that failed or had back-pressure.
-        wanted: least and greatest share that is wanted.
+        target: least and greatest share to aim for.
     """
-    step = 1.5 if failing < wanted[0] else 1 / 1.5 if failing > wanted[1] else 1.0
+    step = 1.5 if failing < target[0] else 1 / 1.5 if failing > target[1] else 1.0
     return min(max(load * step, LEAST_LOAD), MOST_LOAD)
 
 
-def _ends(found: list[tuple[float, list[Prepared]]]) -> list[tuple[float, list[Prepared]]]:
-    """Those that use least, beside which most others fit, and those that use most."""
-    if len(found) <= 2 * KEPT:
-        return found
-    found.sort(key=lambda one: one[0])
-    return found[:KEPT] + found[-KEPT:]
+def _ends(choices: list[tuple[float, list[Prepared]]]) -> list[tuple[float, list[Prepared]]]:
+    """Choices that use the fewest cores, which leave the most room, and those that use the most."""
+    if len(choices) <= 2 * CHOICES:
+        return choices
+    choices.sort(key=lambda one: one[0])
+    return choices[:CHOICES] + choices[-CHOICES:]
 
 
 def fill(waiting: Sequence[Prepared], cores: float, group_of: Mapping[str, int]) -> list[Prepared]:
-    """Those that run at once: the first, and as many as fit beside it on other hosts.
+    """Traces to run at once: the first, and as many others as fit beside it on other hosts.
 
-    All are measured equally long. Of equally many, those are taken that use most of the cores.
+    All are measured equally long. Ties go to those that use the most cores.
 
     Args:
         waiting: in order.
@@ -401,14 +401,14 @@ def fill(waiting: Sequence[Prepared], cores: float, group_of: Mapping[str, int])
     # Group by group: the cores each number of queries uses, and which queries these are.
     best: dict[int, list[tuple[float, list[Prepared]]]] = {1: [(first.cores, [first])]}
     for members in groups.values():
-        grown = {count: list(found) for count, found in best.items()}
-        for count, found in best.items():
+        grown = {count: list(choices) for count, choices in best.items()}
+        for count, choices in best.items():
             grown.setdefault(count + 1, []).extend(
                 (used + one.cores, [*chosen, one])
-                for used, chosen in found
+                for used, chosen in choices
                 for one in members
                 if used + one.cores <= cores + 1e-9
             )
-        best = {count: _ends(found) for count, found in grown.items()}
-    most = max(count for count, found in best.items() if found)
-    return max(best[most], key=lambda found: found[0])[1]
+        best = {count: _ends(choices) for count, choices in grown.items()}
+    most = max(count for count, choices in best.items() if choices)
+    return max(best[most], key=lambda choice: choice[0])[1]

@@ -1,7 +1,7 @@
-"""Random whole queries whose selectivities are known, with the readings that make them so.
+"""Random whole queries with known selectivities, and readings that produce these.
 
 Queries are those of Costream's benchmark (section VI, Table II) as far as Nova's language goes: a
-stream with filters, or two or three joined ones, half of them with an aggregate behind. Windows are
+stream with filters, or two or three joined ones, half of them with a final aggregate. Windows are
 by time; ``!=`` is ``<>``, ``startswith`` is a range of texts, and there is no ``endswith``.
 
 Every column has uniform values, independent of all others. So a condition passes the share of
@@ -29,21 +29,21 @@ FILTER_SHARES = (0.35, 0.34, 0.24, 0.07)
 FILTERED = (0.05, 0.95)
 """Least and greatest selectivity that a filter's constant is chosen for."""
 AFTER_JOIN = 0.2
-"""Share of filters that stand behind the last join."""
+"""Share of filters that follow the last join."""
 WIDTH = (3, 10)
 """Fewest and most columns of a stream."""
 SLIDES = (0.4, 0.5)
-"""Of a sliding window's length. Few, so that one measured time can hold a whole number of slides;
-of windows of more than 1 s only the second is used."""
+"""Slides as shares of the window's length. Few, so that one measured time can hold a whole number
+of slides; windows of more than 1 s use only the second."""
 GROUPS = (2, 5, 10, 50, 200)
 OWN_WINDOW = 0.3
-"""Share of aggregates behind joins that have other windows than these."""
+"""Share of aggregates after joins whose windows differ from the joins'."""
 VALUES = 1000
-"""Different values of a column that no join or group looks at."""
+"""Different values of a column that is neither a join key nor a group."""
 TEXT = (4, 12)
 """Shortest and longest texts."""
 USUAL_BYTES = 45
-"""Of a tuple's columns that a query looks at; rates are such that readings of them fit."""
+"""Bytes of the columns that a query reads; rates are limited such that their readings fit."""
 FIRST_MS = 1_600_000_000_000
 """Event time of the first readings: a window of every length begins then."""
 QUERY = "q"
@@ -57,8 +57,8 @@ class RandomColumn:
     Attributes:
         name: of it.
         type: ``int``, ``float`` or ``text``.
-        values: how many there are: 0, 1, ... as a number; divided by how many there are, as a
-            float; with leading zeros and behind them ``x``, as a text.
+        values: number of different values: 0, 1, ... as an int; divided by their number as a float;
+            with leading zeros and trailing ``x`` as a text.
         width: of texts, characters.
     """
 
@@ -69,11 +69,11 @@ class RandomColumn:
 
     @property
     def digits(self) -> int:
-        """Of the number in a text."""
+        """Number of digits in a text."""
         return len(str(self.values - 1))
 
     def literal(self, number: int) -> str:
-        """A value, as conditions write it; of texts the part without ``x``."""
+        """A value as a literal in a condition; a text without its ``x``."""
         if self.type == "int":
             return str(number)
         if self.type == "float":
@@ -128,12 +128,12 @@ class RandomStream:
 
 @dataclass(frozen=True)
 class RandomQuery:
-    """A query, its streams, and what is expected of it.
+    """A query, its streams and its expected rates.
 
     Attributes:
         structure: one of `nova_learn.traces.STRUCTURES`.
         streams: that it reads.
-        operators: of the query document.
+        operators: as in the query document.
         rates: tuples/s that each operator is expected to emit.
         seed: of the values of its readings.
     """
@@ -146,7 +146,7 @@ class RandomQuery:
 
     @property
     def slides_s(self) -> set[float]:
-        """How far apart windows are that it has."""
+        """Distances between the starts of its windows."""
         windowed = [one for one in self.operators if "window" in one]
         return {float(one.get("slide", one["window"])) for one in windowed}
 
@@ -158,7 +158,7 @@ class RandomQuery:
         )
 
     def document(self, nodes: Sequence[str], sink: str) -> dict[str, Any]:
-        """The part of a problem document that is the query's.
+        """The query's part of a problem document.
 
         Args:
             nodes: of the sources.
@@ -180,20 +180,24 @@ class RandomQuery:
         return {"streams": [{"id": one.id, "columns": types} for one, types in pairs]}
 
     def _values(self, seconds: float) -> list[tuple[RandomStream, dict[str, NDArray[Any]]]]:
-        found = []
+        streams = []
         for number, stream in enumerate(self.streams):
             rng = np.random.default_rng([*self.seed, number])
             times = stream.times_ms(seconds)
             drawn = {one.name: one.draw(rng, len(times)) for one in stream.columns}
-            found.append((stream, {"time": times, **drawn}))
-        return found
+            streams.append((stream, {"time": times, **drawn}))
+        return streams
 
     def emitted(self, seconds: float) -> dict[str, int]:
-        """How many readings each source has in so many seconds."""
+        """Readings of each source in so many seconds."""
         return {one.source: len(one.times_ms(seconds)) for one in self.streams}
 
     def write_encoded(self, directory: Path, seconds: float) -> dict[str, str]:
-        """Write readings as engines' sources take them; the file of each source."""
+        """Write readings in the format of engines' sources.
+
+        Returns:
+            The file of each source.
+        """
         files = {}
         for number, (stream, values) in enumerate(self._values(seconds)):
             path = directory / f"{number}.readings"
@@ -202,7 +206,11 @@ class RandomQuery:
         return files
 
     def write_workload(self, directory: Path, seconds: float) -> dict[str, Any]:
-        """Write queries and readings for experiments; what these have under ``workload``."""
+        """Write queries and readings for experiments.
+
+        Returns:
+            The ``workload`` entry of an experiment.
+        """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -224,7 +232,7 @@ class RandomQuery:
 
 
 def _encoded(stream: RandomStream, values: Mapping[str, NDArray[Any]]) -> bytes:
-    """Tuples one behind the other, as `nova_workloads.queries.readings.encode` makes them."""
+    """Concatenated tuples, as `nova_workloads.queries.readings.encode` makes them."""
     layout: list[tuple[str, str]] = [("time", "<i8")]
     for one in stream.columns:
         if one.type == "text":
@@ -240,15 +248,15 @@ def _encoded(stream: RandomStream, values: Mapping[str, NDArray[Any]]) -> bytes:
     return rows.tobytes()
 
 
-# --- how queries grow ---------------------------------------------------------------------------
+# --- random queries -----------------------------------------------------------------------------
 
 
 def random_query(seed: Sequence[int], load: float = 1.0, ranges: Ranges = RACK) -> RandomQuery:
-    """A query.
+    """Draw a query.
 
     Args:
         seed: one seed gives one query.
-        load: its rates are those of the ranges times this, and times one of their loads.
+        load: factor of its rates, beside one of the ranges' loads.
         ranges: that it is drawn from.
     """
     return _Growing(tuple(seed), load, ranges).query()
@@ -256,15 +264,15 @@ def random_query(seed: Sequence[int], load: float = 1.0, ranges: Ranges = RACK) 
 
 @dataclass
 class _Draft:
-    """A stream while columns are added to it, and what has become of it so far.
+    """A stream under construction, and the operators on it so far.
 
     Attributes:
         id: of the stream.
         rate: of its source, tuples/s.
-        flow: operator or stream that emits it now.
+        flow: operator or stream that currently emits its tuples.
         emitted: tuples/s of that.
         columns: so far.
-        needed: how many of them the query looks at.
+        needed: how many of them the query reads.
     """
 
     id: str
@@ -302,10 +310,10 @@ class _Growing:
         for _ in range(behind):
             flow, emitted = self._filter(drafts[int(rng.integers(streams))], flow, emitted)
         if structure.endswith("-agg"):
-            kept = streams > 1
-            if kept and rng.random() < OWN_WINDOW:
-                window, kept = self._window(), False
-            self._aggregate(drafts[int(rng.integers(streams))], flow, emitted, window, kept)
+            shared = streams > 1
+            if shared and rng.random() < OWN_WINDOW:
+                window, shared = self._window(), False
+            self._aggregate(drafts[int(rng.integers(streams))], flow, emitted, window, shared)
         for draft in drafts:
             draft.needed = len(draft.columns)
         return RandomQuery(
@@ -328,9 +336,9 @@ class _Growing:
         for _ in range(int(self._rng.integers(WIDTH[0], WIDTH[1] + 1)) - len(draft.columns)):
             self._column(draft)
         while True:
-            made = RandomStream(draft.id, draft.rate, tuple(draft.columns), phase)
-            if made.tuple_bytes <= room or len(draft.columns) <= draft.needed:
-                return made
+            stream = RandomStream(draft.id, draft.rate, tuple(draft.columns), phase)
+            if stream.tuple_bytes <= room or len(draft.columns) <= draft.needed:
+                return stream
             del draft.columns[-1]
 
     def _column(self, draft: _Draft, kind: str = "", values: int = VALUES) -> RandomColumn:
@@ -338,9 +346,9 @@ class _Growing:
         width = 0
         if kind == "text":
             width = max(int(self._rng.integers(TEXT[0], TEXT[1] + 1)), len(str(values - 1)))
-        made = RandomColumn(f"c{len(draft.columns)}", kind, values, width)
-        draft.columns.append(made)
-        return made
+        column = RandomColumn(f"c{len(draft.columns)}", kind, values, width)
+        draft.columns.append(column)
+        return column
 
     def _window(self) -> dict[str, float]:
         rng = self._rng
@@ -368,11 +376,11 @@ class _Growing:
         function = str(self._rng.choice(functions))
         many = column.values
         if function == "startswith":
-            # Of ten digits, the first is one of nine; the next sign ends the range.
+            # The first digit is one of 0 to 8; the next character ends the range.
             first = int(self._rng.integers(0, 9))
             return f"{name} >= '{first}' AND {name} < '{first + 1}'", 0.1
         number = min(max(round(float(self._rng.uniform(*FILTERED)) * many), 1), many - 2)
-        # A text goes on behind its number, so it is greater than the number alone.
+        # A text continues after its number, so it is greater than the number alone.
         at_most = number + (column.type != "text")
         share = {
             "<": number / many,
@@ -394,11 +402,11 @@ class _Growing:
     ) -> tuple[str, float]:
         size = window["window"]
         slide = window.get("slide", size)
-        # What a first join takes is in all windows that overlap; its results stay in theirs.
+        # Inputs of the first join are in all overlapping windows; its results stay in their own.
         pairs = rate * right.emitted * (size * size / slide if number == 1 else size)
         low, high = np.log(self._ranges.results)
-        wanted = float(np.exp(self._rng.uniform(low, high)))
-        keys = min(max(round(pairs / wanted), 1), 100_000)
+        target = float(np.exp(self._rng.uniform(low, high)))
+        keys = min(max(round(pairs / target), 1), 100_000)
         kind = str(self._rng.choice(("int", "text")))
         one = self._column(left, kind, keys)
         other = RandomColumn(f"c{len(right.columns)}", kind, keys, one.width)
@@ -416,12 +424,12 @@ class _Growing:
         return self._add(operator, emitted)
 
     def _aggregate(
-        self, draft: _Draft, flow: str, rate: float, window: Mapping[str, float], kept: bool
+        self, draft: _Draft, flow: str, rate: float, window: Mapping[str, float], shared: bool
     ) -> None:
         rng, size = self._rng, window["window"]
         slide = window.get("slide", size)
         # Tuples of a window.
-        many = rate * (slide if kept else size)
+        many = rate * (slide if shared else size)
         kind = str(rng.choice((*TYPES[::2], "none")))
         group, groups = None, 1
         if kind != "none":

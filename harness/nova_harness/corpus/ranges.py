@@ -1,4 +1,4 @@
-"""What queries, hosts and links are drawn from: Costream's Table II, and a rack's part of it."""
+"""Ranges of random queries, hosts and links: Costream's Table II, and a part of it for a rack."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from dataclasses import dataclass
 
 MOST_BYTES = 16 << 20
 """Readings of a query, which travel with its job and are in the memory of its hosts."""
+FIRST_LOAD = 8.0
+"""Load of a rack's first batch; later batches adapt to the share of traces that fail."""
 MOST_SECONDS = 10
 """How long readings of a run may have to last."""
 TRACES_PER_QUERY = 2
-"""Where nothing else is said. A query's second trace has another plan of the same problem, or other
-hardware where there is no other plan."""
+"""By default. A query's second trace has another plan of the same problem, or other hardware if
+there is no other plan."""
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """Values that are drawn from, all alike where nothing else is said.
+    """Values to draw from, equally likely unless stated otherwise.
 
     Attributes:
         cpu: cores of a host; with ``crowded``, small ones are likelier.
@@ -30,7 +32,7 @@ class Ranges:
             paper's Storm took.
         windows_s: length of windows.
         window_shares: how often each.
-        results: least and greatest results/s that a join is made to have, by logarithm.
+        results: least and greatest target results/s of a join, by logarithm.
         most_bytes: of the readings of `MOST_SECONDS`.
         crowded: whether several queries share a machine.
     """
@@ -79,7 +81,7 @@ RACK = Ranges(
     latency_ms=LATENCY_MS,
     rates={1: (100, 200, 400, 800, 1600, 3200, 6400), 2: TWO_WAY, 3: THREE_WAY},
     loads=(1.0, 10.0),
-    # None longer ends often enough in a run of seconds.
+    # Longer ones end too rarely in a run of seconds.
     windows_s=(0.25, 0.5, 1.0, 2.0, 4.0),
     window_shares=(0.2, 0.2, 0.25, 0.2, 0.15),
     results=(0.02, 2000.0),

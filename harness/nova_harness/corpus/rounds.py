@@ -1,4 +1,4 @@
-"""One round: a few queries at once on an engine, each on hosts of its own."""
+"""One round: a few queries at once on an engine, each on its own hosts."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from nova_core.model.query_plan import QueryPlan
     from nova_testbed.inventory import Link
 
-# From submitting the first job to the first reading: of a first round, and at least.
+# From submitting the first job to the first reading, s: in the first round, and at least.
 FIRST_LEAD_S, LEAST_LEAD_S = 20.0, 2.0
-# So much later than the measured time's begin may limits come to be in force, s.
+# Limits may take effect so much after the begin of the measured time, s.
 OVERDUE_S = 0.2
-# With less of the machine idle, hosts may have had less than their limits.
+# Below this idle share of the machine, hosts may have had less than their limits.
 LEAST_IDLE = 0.04
 STAT = Path("/proc/stat")
 
 
 class ReadingsJob(Job, Protocol):
-    """A job of an engine that says how far its sources were behind."""
+    """A job of an engine that reports how far its sources were behind."""
 
     def behind_s(self) -> float | None:
-        """How far the slowest source was behind when it ended, s; None where none has said so."""
+        """How far the slowest source was behind when it ended, s; None where unknown."""
         ...
 
     def discard(self) -> None:
-        """Remove its files of results."""
+        """Remove its result files."""
         ...
 
 
@@ -50,13 +50,13 @@ class SharedEngine(Protocol):
     def start_queries(
         self, plan: QueryPlan, readings: Callable[[int], Readings], name: str, results: str
     ) -> ReadingsJob:
-        """Have a plan run; see `nova_harness.engines.base.QueryEngine`.
+        """Run a plan; see `nova_harness.engines.base.QueryEngine`.
 
         Args:
             plan: what runs where.
             readings: what sources replay.
             name: of the job.
-            results: name of its file of results.
+            results: name of its result file.
         """
         ...
 
@@ -69,11 +69,11 @@ class Limiting(Protocol):
         ...
 
     def impose(self, cpu: Mapping[str, float]) -> None:
-        """Limit hosts to so many cores."""
+        """Limit the cores of hosts."""
         ...
 
     def connect(self, links: Mapping[tuple[str, str], Link]) -> None:
-        """Put links in force."""
+        """Apply links."""
         ...
 
 
@@ -91,9 +91,9 @@ class Ran:
 
     Attributes:
         prepared: what ran.
-        labels: what came of it.
-        operators: see `operator_counts`; None where the engine does not tell.
-        idle: share of the machine's time that nobody used while it was measured.
+        labels: of its results.
+        operators: see `operator_counts`; None where the engine does not report them.
+        idle: idle share of the machine while it was measured.
     """
 
     prepared: Prepared
@@ -107,7 +107,7 @@ class Rounds:
     """Runs rounds on one engine.
 
     Attributes:
-        engine: that is up.
+        engine: running.
         limits: of its hosts.
         settings: of the corpus.
         scratch: directory for readings and results.
@@ -187,10 +187,10 @@ class Rounds:
     def _started(
         self, together: Sequence[Prepared], files: Sequence[dict[str, str]]
     ) -> Iterator[tuple[list[ReadingsJob], int]]:
-        """Jobs that run, and when their sources begin, ms since the epoch; they are ended."""
+        """Running jobs, and when their sources begin, ms since the epoch; ends the jobs."""
         jobs: list[ReadingsJob] = []
         submitted = time.time()
-        # What more jobs took is enough for these.
+        # The lead of more jobs is enough for these.
         known = max(self.leads_s.values(), default=FIRST_LEAD_S)
         lead_s = self.leads_s.setdefault(len(together), known)
         start_ms = round(1000 * (submitted + lead_s))
@@ -221,9 +221,9 @@ class Rounds:
         measured_us: tuple[int, int],
         idle: float,
     ) -> Ran:
-        # Asked afterwards: there is no time to lose before.
-        if not failed and not (found := job.verify()).ok:
-            row = next(row for row in found.rows if not row.ok)
+        # Verified after the measurement, to save time before it.
+        if not failed and not (verification := job.verify()).ok:
+            row = next(row for row in verification.rows if not row.ok)
             raise RunError(f"{row.operator} ran on {row.actual or 'no host'}, not on {row.node}")
         rows: Any = job.results(self.scratch).records
         readings = job.workload
@@ -231,17 +231,17 @@ class Rounds:
         behind_s = job.behind_s()
         if behind_s is None and not failed:
             raise RunError(f"{job.name}: no source has said how far it was behind")
-        made = labels(rows, readings, measured_us, behind_s, failed=failed)
+        run_labels = labels(rows, readings, measured_us, behind_s, failed=failed)
         counts = [] if failed else job.operators(before, job.counters())
         complete = behind_s is not None and behind_s < self.settings.drain_s
         length_s = self.settings.warm_up_s + one.seconds
         emitted = one.query.emitted(length_s) if complete else {}
         operators = operator_counts(flow, counts, len(rows), emitted) if counts else None
-        return Ran(one, made, operators, idle)
+        return Ran(one, run_labels, operators, idle)
 
 
 def _always(readings: Readings) -> Callable[[int], Readings]:
-    """Readings that begin when they say, whatever the engine would like."""
+    """Readings with their own start time, whatever the engine proposes."""
     return lambda start_ms: readings
 
 

@@ -1,7 +1,7 @@
 """A corpus from beginning to end: batches of hosts' memory, rounds of queries, rows of Parquet.
 
-Everything is written round by round and depends on the seed alone, or on batches that are finished:
-whatever interrupts a run loses the round that runs, and the same command goes on.
+Rows are written round by round and depend only on the seed and on finished batches: an interrupted
+run loses only its current round, and the same command resumes it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from nova_harness.corpus.prepared import (
     items_of,
     next_load,
 )
+from nova_harness.corpus.ranges import FIRST_LOAD
 from nova_harness.corpus.rounds import (
     ContendedError,
     LateError,
@@ -44,12 +45,10 @@ if TYPE_CHECKING:
     from nova_testbed.inventory import Inventory
 
 ENGINE = "flink"
-WANTED = (0.25, 0.5)
+TARGET = (0.25, 0.5)
 """Least and greatest share of traces that fail or have back-pressure."""
-FIRST_LOAD = 8.0
-"""Of the first batch: at a third of it, 13 % of 60 traces failed or had back-pressure."""
 WARM_UP_ROUNDS = 4
-"""Before a batch, so that all classes are loaded on all hosts, and what they do is compiled."""
+"""Before a batch, so that all hosts have loaded all classes and compiled their code."""
 LOOKAHEAD = 6
 """Traces per group that a round is chosen from."""
 ATTEMPTS = 3
@@ -60,26 +59,26 @@ MOST_FAILURES = 6
 
 @dataclass
 class Watcher:
-    """Progress callbacks; they do nothing unless something is put in.
+    """Progress callbacks; by default, they do nothing.
 
     Attributes:
-        phase: what is being done.
-        done: traces that are finished, and how many there will be.
+        phase: the current activity.
+        finished: number of finished traces, and their total.
     """
 
     phase: Callable[[str], None] = lambda text: None
-    done: Callable[[int, int], None] = lambda done, total: None
+    finished: Callable[[int, int], None] = lambda count, total: None
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What is up for one batch.
+    """The running engine of one batch.
 
     Attributes:
         engine: with its processes.
         limits: of its hosts.
         version: of the engine.
-        heal: brings up what has ended; whether anything had.
+        heal: restarts ended processes; returns whether there were any.
     """
 
     engine: SharedEngine
@@ -89,19 +88,19 @@ class Batch:
 
 
 OpenBatch = Callable[[Mapping[str, int]], Any]
-"""Gives a context manager of a `Batch`, for bytes of memory by host."""
+"""Returns a context manager of a `Batch`, for bytes of memory by host."""
 
 
 @dataclass
 class CorpusRun:
-    """The directory of a corpus, and how far it is.
+    """The directory of a corpus, and its progress.
 
     Attributes:
         path: of the directory.
         settings: of the corpus.
-        traces: how many there are to be, without repetitions.
+        traces: how many to run in all, without repetitions.
         watcher: progress callbacks.
-        dropped: traces that were given up in this run, and why.
+        dropped: traces that this run left out, and why.
     """
 
     path: Path
@@ -111,11 +110,11 @@ class CorpusRun:
     dropped: dict[str, str] = field(default_factory=dict)
 
     def finished(self) -> set[str]:
-        """Ids of the traces that are there."""
+        """Ids of the finished traces."""
         return set(read_traces([self.path], ["id"], begun=True).column("id").to_pylist())
 
     def load(self, batch: int) -> float:
-        """Of a batch, as the shares of failures in those before it ask for."""
+        """The load of a batch, by the shares of failures in earlier batches."""
         table = read_traces([self.path], ["batch", "success", "back_pressure"], begun=True)
         rows = table.to_pydict()
         load = FIRST_LOAD
@@ -124,18 +123,18 @@ class CorpusRun:
             share = failing_share(
                 {name: [rows[name][row] for row in mine] for name in ("success", "back_pressure")}
             )
-            load = load if share is None else next_load(load, share, WANTED)
+            load = load if share is None else next_load(load, share, TARGET)
         return load
 
     def run(self, groups: Sequence[Sequence[str]], open_batch: OpenBatch) -> None:
-        """Run what is not there yet.
+        """Run the missing traces.
 
         Args:
             groups: of hosts, for a query each.
-            open_batch: brings an engine up on them.
+            open_batch: starts an engine on them.
 
         Raises:
-            NovaError: naming what failed, again and again; what is finished is kept.
+            NovaError: after repeated failures, naming the last; finished traces are kept.
         """
         s = self.settings
         batches = list(items_of(self.traces, s.batch, s.plans))
@@ -143,7 +142,7 @@ class CorpusRun:
         with tempfile.TemporaryDirectory(prefix="nova-corpus-") as scratch:
             for number, items in enumerate(batches):
                 finished = self.finished()
-                self.watcher.done(len(finished), total)
+                self.watcher.finished(len(finished), total)
                 missing = [item for item in items if item.id(s.seed) not in finished]
                 if not missing:
                     continue
@@ -153,7 +152,7 @@ class CorpusRun:
                     _Running(self, number, preparing, batch, total, Path(scratch)).run(missing)
 
     def note(self, item: Item, reason: str) -> None:
-        """A trace is given up."""
+        """Leave a trace out."""
         self.dropped[item.id(self.settings.seed)] = reason
         self.watcher.phase(f"{item.id(self.settings.seed)} is left out: {reason}")
 
@@ -177,8 +176,8 @@ class _Running:
         group_of = {name: i for i, group in enumerate(groups) for name in group}
         self._warm(rounds)
         todo, waiting = deque(missing), deque[tuple[Prepared, int]]()
-        began, had = time.monotonic(), len(self.corpus.finished())
-        done = had
+        began, before = time.monotonic(), len(self.corpus.finished())
+        finished = before
         while todo or waiting:
             while todo and len(waiting) < LOOKAHEAD * len(groups):
                 item = todo.popleft()
@@ -190,20 +189,20 @@ class _Running:
                 break
             tries = {id(one): count for one, count in waiting}
             together = fill([one for one, _ in waiting], s.cores, group_of)
-            # Whatever was the matter with it, the others need not suffer from it.
+            # A trace that failed before runs alone, so that it cannot fail the others.
             together = together[:1] if tries[id(together[0])] else together
             chosen = {id(one) for one in together}
             waiting = deque(pair for pair in waiting if id(pair[0]) not in chosen)
-            pace = 3600 * (done - had) / max(time.monotonic() - began, 1.0)
+            pace = 3600 * (finished - before) / max(time.monotonic() - began, 1.0)
             watcher.phase(
-                f"batch {self.number + 1}, {done:,} of {self.total:,} traces, {pace:.0f} an hour: "
-                f"{len(together)} at once"
+                f"batch {self.number + 1}, {finished:,} of {self.total:,} traces, "
+                f"{pace:.0f} an hour: {len(together)} at once"
             )
             try:
                 ran = rounds.run(together)
             except NovaError as error:
                 watcher.phase(str(error))
-                # Being late is no query's fault: they run together again.
+                # No query is to blame for lateness: all run together again.
                 blamed = 0 if isinstance(error, LateError) else 1
                 again = [(one, tries[id(one)] + blamed) for one in together]
                 for one, count in again:
@@ -214,8 +213,8 @@ class _Running:
                 continue
             self.failures = 0
             append(self.corpus.path, self.number, [self._trace(one) for one in ran])
-            done += len(ran)
-            watcher.done(done, self.total)
+            finished += len(ran)
+            watcher.finished(finished, self.total)
             if any(one.labels.behind_s is None for one in ran):
                 # A worker process may have ended with its query.
                 self._heal(rounds)
@@ -267,17 +266,17 @@ class _Running:
 def run_corpus(
     path: Path, settings: Settings, traces: int, inventory: Inventory, watcher: Watcher
 ) -> CorpusRun:
-    """Run what is missing of a corpus on a virtual rack with Flink.
+    """Run the missing traces of a corpus on a virtual rack with Flink.
 
     Args:
-        path: directory of the corpus; an interrupted one is gone on with.
-        settings: of it.
-        traces: how many there are to be, without repetitions.
+        path: directory of the corpus; an interrupted corpus is resumed.
+        settings: of the corpus.
+        traces: how many to run in all, without repetitions.
         inventory: of the rack.
         watcher: progress callbacks.
 
     Raises:
-        NovaError: naming what failed; what is finished is kept.
+        NovaError: naming what failed; finished traces are kept.
     """
     from nova_harness.engines.base import DIRECT, runner
     from nova_harness.experiment.bed import hosts_up, reserved
@@ -287,11 +286,10 @@ def run_corpus(
     with reserved(inventory):
         begin_corpus(path, settings)
         batches = items_of(traces, settings.batch, settings.plans)
-        wanted = {one.id(settings.seed) for of in batches for one in of}
-        if wanted <= corpus.finished():
+        required = {one.id(settings.seed) for of in batches for one in of}
+        if required <= corpus.finished():
             return corpus
-        found = runner(ENGINE)
-        found.prepare(watcher.phase, DIRECT)
+        runner(ENGINE).prepare(watcher.phase, DIRECT)
         with hosts_up(inventory, watcher.phase) as reachable:
             corpus.run(groups, lambda memory: _rack_batch(reachable, memory, watcher))
     return corpus
@@ -301,7 +299,7 @@ def run_corpus(
 def _rack_batch(
     inventory: Inventory, memory: Mapping[str, int], watcher: Watcher
 ) -> Iterator[Batch]:
-    """Flink on a rack whose hosts have other memory; its limits are put back at the end."""
+    """Flink on a rack whose hosts have other memory; all limits are restored at the end."""
     from nova_harness.engines.base import DIRECT, runner
     from nova_harness.engines.flink import FlinkEngine
     from nova_testbed.hosts import connect
@@ -318,7 +316,7 @@ def _rack_batch(
         stack.enter_context(running(engine, watcher.phase, keep=False))
 
         def heal() -> bool:
-            with suppress(NovaError):  # of a coordinator that is gone
+            with suppress(NovaError):  # raised where the coordinator has ended
                 if all(engine.hosts().values()):
                     return False
             limits.lift({host.name for host in inventory.hosts})

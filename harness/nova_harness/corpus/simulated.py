@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from nova_harness.corpus.prepared import (
     begin_corpus,
     items_of,
 )
-from nova_harness.corpus.ranges import NAMED, Ranges
+from nova_harness.corpus.ranges import FIRST_LOAD, NAMED, RACK, Ranges
 from nova_learn.traces import (
     MEASURED_S,
     WARM_UP_S,
@@ -43,18 +43,18 @@ def simulate_corpus(
     progress: Callable[[int, int], Any],
     drawn: Ranges | None = None,
 ) -> int:
-    """Simulate what is missing of a corpus.
+    """Simulate the missing traces of a corpus.
 
     Args:
-        path: directory of it; an interrupted one is gone on with.
-        traces: how many there are to be.
+        path: its directory; an interrupted corpus is resumed.
+        traces: how many it gets in all.
         seed: one seed gives one corpus.
-        ranges: one of `nova_harness.corpus.ranges.NAMED`, or a name for what is drawn from.
-        progress: is told traces done, and in all.
-        drawn: what is drawn from, where the name is not one of those.
+        ranges: one of `nova_harness.corpus.ranges.NAMED`, or a name for ``drawn``.
+        progress: callback with finished traces and their total.
+        drawn: ranges to draw from, where the name is not one of those.
 
     Returns:
-        How many there are.
+        Number of traces in the corpus.
 
     Raises:
         NovaError: for a directory of another corpus, or of something else.
@@ -69,24 +69,24 @@ def simulate_corpus(
     begin_corpus(path, settings)
     names = [f"host{number}" for number in range(GROUPS * HOSTS)]
     groups = [names[i : i + HOSTS] for i in range(0, len(names), HOSTS)]
-    made = set(read_traces([path], ["id"], begun=True).column("id").to_pylist())
-    done = len(made)
+    finished = set(read_traces([path], ["id"], begun=True).column("id").to_pylist())
+    count = len(finished)
     with tempfile.TemporaryDirectory(prefix="nova-corpus-") as scratch:
         for number, items in enumerate(items_of(traces, BATCH)):
-            # Nothing travels, so readings may be as large as they are.
-            of = replace(drawn or NAMED[ranges], most_bytes=math.inf)
-            preparing = Preparing(settings, number, groups, 1.0, Path(scratch), of)
-            found = []
+            of = drawn or NAMED[ranges]
+            load = FIRST_LOAD if of is RACK else 1.0
+            preparing = Preparing(settings, number, groups, load, Path(scratch), of)
+            rows = []
             # One seed gives one result: nothing is run twice.
             for item in [
-                one for one in items if not one.again and _id(one, seed, ranges) not in made
+                one for one in items if not one.again and _id(one, seed, ranges) not in finished
             ]:
-                found.append(_simulated(preparing.trace(item), seed, number, ranges))
-                progress(done + len(found), traces)
-            if found:
-                append(path, number, found)
-            done += len(found)
-    return done
+                rows.append(_simulated(preparing.trace(item), seed, number, ranges))
+                progress(count + len(rows), traces)
+            if rows:
+                append(path, number, rows)
+            count += len(rows)
+    return count
 
 
 def _id(item: Item, seed: int, ranges: str) -> str:
@@ -102,7 +102,7 @@ def _simulated(prepared: Prepared, seed: int, batch: int, ranges: str) -> Trace:
     return trace_of(
         prepared.plan,
         id=_id(prepared.item, seed, ranges),
-        # That of a rack with the same seed: it is the same query.
+        # The same name as on a rack with the same seed: it is the same query.
         query=("" if ranges == "rack" else f"{ranges}-") + prepared.problem.name,
         structure=prepared.query.structure,
         operators=compact(counts),

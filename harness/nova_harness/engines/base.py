@@ -1,4 +1,4 @@
-"""What Nova asks of an engine on hosts: to run plans, and to say where and how they run.
+"""The interface of an engine on hosts: run plans, and report where and how they run.
 
 An engine is found through the entry points ``nova.runners``; docs/new-engine.md adds one.
 """
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 GROUP = "nova.runners"
 DIRECT, KAFKA = "direct", "kafka"
-# How an operator is to come to run, before a run is given up.
+# Time for all operators to run, before a run is given up, s.
 RUNNING_SECONDS = 90.0
 # From submitting the first job to its first tuple: time to deploy it on hosts without limits, with
-# classes that are loaded for the first time. Later jobs get what the last one took, and some more.
+# classes that are loaded for the first time. Later jobs get the last one's time, and some more.
 LEAST_LEAD_SECONDS = 5.0
 
 
 class RunError(NovaError):
-    """A run that was ended by a fault; says by which."""
+    """A run that a fault ended; the message names the fault."""
 
 
 class Job(Protocol):
@@ -50,33 +50,33 @@ class Job(Protocol):
 
     @property
     def name(self) -> str:
-        """What the engine knows it by."""
+        """Its name or id in the engine."""
         ...
 
     @property
     def workload(self) -> Workload | Readings:
-        """What flows, from when on."""
+        """What flows, with its start time."""
         ...
 
     @property
     def document(self) -> str:
-        """What the plan has become, as JSON."""
+        """The plan as the engine runs it, as JSON."""
         ...
 
     def await_running(self) -> None:
         """Wait until every operator runs.
 
         Raises:
-            NovaError: when one does not in time.
+            NovaError: when one does not run in time.
         """
         ...
 
     def verify(self) -> Verification:
-        """Ask the engine where operators run, or ran last."""
+        """Ask the engine where operators run, or last ran."""
         ...
 
     def look(self) -> bool:
-        """Whether the job has come to its end by itself.
+        """Whether the job has ended by itself.
 
         Raises:
             RunError: for a job that failed.
@@ -85,22 +85,22 @@ class Job(Protocol):
         ...
 
     def counters(self) -> Any:
-        """What operators have done so far, for `operators`."""
+        """Counts of operators so far, for `operators`."""
         ...
 
     def operators(self, before: Any, after: Any) -> list[OperatorCounts]:
-        """What each operator did between two answers of `counters`."""
+        """Counts of each operator between two results of `counters`."""
         ...
 
     def end(self) -> None:
-        """End it, where it has not ended; nothing of it runs afterwards."""
+        """End it unless it has ended; nothing of it runs afterwards."""
         ...
 
     def results(self, scratch: Path) -> ResultRecords:
-        """What has arrived at the sink.
+        """Results that have arrived at the sink.
 
         Args:
-            scratch: directory for a copy on the way.
+            scratch: directory for a temporary copy.
         """
         ...
 
@@ -111,8 +111,8 @@ class JobState:
 
     Attributes:
         job: its id.
-        name: what it is called.
-        state: in the engine's words.
+        name: its name.
+        state: as the engine calls it.
         own: whether Nova started it.
         runs: whether it has not ended.
     """
@@ -125,7 +125,7 @@ class JobState:
 
 
 class Cluster(Protocol):
-    """A running engine, as far as its coordinator tells of it; who started it does not matter."""
+    """A running engine, as its coordinator reports it; anybody may have started it."""
 
     @property
     def address(self) -> str:
@@ -133,18 +133,18 @@ class Cluster(Protocol):
         ...
 
     def document(self, plan: Plan) -> str:
-        """What a plan becomes, as JSON: `Job.document` of a job that runs it."""
+        """A plan as the engine runs it, as JSON: the `Job.document` of its job."""
         ...
 
     def verify(self, job: str, document: str) -> Verification:
-        """Where a job runs, beside where it should.
+        """Compare where a job runs with where it should.
 
         Args:
             job: its id.
-            document: what it is held against.
+            document: the expected operators, see `document`.
 
         Raises:
-            NovaError: for a job that it does not know, or where it does not answer.
+            NovaError: for an unknown job, or without an answer.
         """
         ...
 
@@ -152,7 +152,7 @@ class Cluster(Protocol):
         """Hosts, and whether their worker process has registered with the coordinator.
 
         Raises:
-            NovaError: where it does not answer.
+            NovaError: without an answer.
         """
         ...
 
@@ -160,15 +160,15 @@ class Cluster(Protocol):
         """The jobs it knows.
 
         Raises:
-            NovaError: where it does not answer.
+            NovaError: without an answer.
         """
         ...
 
     def stop(self, job: str) -> str:
-        """End a job, whoever started it; its state afterwards.
+        """End a job, whoever started it; returns its state afterwards.
 
         Raises:
-            NovaError: for a job that it does not know.
+            NovaError: for an unknown job.
         """
         ...
 
@@ -178,7 +178,7 @@ class Engine(Cluster, Protocol):
 
     @property
     def name(self) -> str:
-        """As experiments call it."""
+        """Its name in experiments."""
         ...
 
     @property
@@ -188,16 +188,16 @@ class Engine(Cluster, Protocol):
 
     @property
     def engine_bytes(self) -> int:
-        """What its processes take on a host at most."""
+        """Memory that its processes need on a host at most, bytes."""
         ...
 
     @property
     def stays_warm(self) -> bool:
-        """Whether the processes of a job go on with the next one, so that they can be warmed up."""
+        """Whether processes outlive a job, so that they can be warmed up for the next one."""
         ...
 
     def up(self, tell: Tell) -> None:
-        """Bring it up, or use the one that runs with the same configuration.
+        """Start it, or use one that already runs with the same configuration.
 
         Raises:
             NovaError: naming the host that cannot run it, or what does not answer.
@@ -205,23 +205,23 @@ class Engine(Cluster, Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what `up` opened on this machine; the engine goes on running."""
+        """Close what `up` opened on this machine; the engine keeps running."""
         ...
 
     def down(self) -> list[str]:
-        """End its processes; the hosts that had any."""
+        """End its processes; returns the hosts that had any."""
         ...
 
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> Job:
-        """Have a plan run.
+        """Run a plan.
 
         Args:
             plan: what runs where.
-            workload: what flows, of sources that begin at that time, ms since the epoch.
+            workload: what flows, for a start time of the sources, ms since the epoch.
             name: of the job.
 
         Raises:
-            NovaError: when the engine refuses it; nothing of it runs then.
+            NovaError: when the engine refuses it; then nothing of it runs.
         """
         ...
 
@@ -231,10 +231,10 @@ class JobSeen:
     """A controlled job at a moment.
 
     Attributes:
-        state: as of `nova_engines.handover`.
-        workers: nodes whose workers the coordinator has; None where it was not asked.
-        silence_s: then, a host that tells nothing for so long counts as lost.
-        saturated: nodes whose joins work all the time, and the tuples/s that these received.
+        state: as in `nova_engines.handover`.
+        workers: nodes whose workers the coordinator has; None where unknown.
+        silence_s: where ``workers`` is None, a host that is silent for so long counts as lost.
+        saturated: nodes whose joins are busy all the time, and the tuples/s that these received.
     """
 
     state: str
@@ -244,10 +244,10 @@ class JobSeen:
 
 
 class JobWatch(Protocol):
-    """Looks at one controlled job, again and again."""
+    """Observes one controlled job."""
 
     def look(self, now: float) -> JobSeen:
-        """How it is.
+        """Its current state.
 
         Args:
             now: `time.monotonic`.
@@ -259,11 +259,11 @@ class JobWatch(Protocol):
 
 
 class SubmittedJob(Protocol):
-    """A job whose sources wait to be told when to begin."""
+    """A job whose sources wait for the order to begin."""
 
     @property
     def name(self) -> str:
-        """What the engine knows it by."""
+        """Its name or id in the engine."""
         ...
 
     @property
@@ -291,7 +291,7 @@ class ControlledEngine(Engine, Protocol):
         ...
 
     def submit(self, plan: Plan, workload: Workload, name: str, results: str) -> SubmittedJob:
-        """Submit a job of joins with a file of results of its own.
+        """Submit a job of joins with its own result file.
 
         Args:
             plan: what runs.
@@ -305,15 +305,15 @@ class ControlledEngine(Engine, Protocol):
         ...
 
     def miss_after(self, seconds: float) -> None:
-        """Have hosts that hang or are cut off count as lost after so long; before `up`."""
+        """Set when hosts that hang or are cut off count as lost; call it before `up`."""
         ...
 
     def job(self, name: str, dataflow: Dataflow, workload: Workload) -> Job:
-        """One that runs already."""
+        """A job that already runs."""
         ...
 
     def watch(self, job: ControlledJob, dataflow: Dataflow) -> JobWatch:
-        """Of a job that runs."""
+        """A watch of a running job."""
         ...
 
     def processes(self, job: ControlledJob, nodes: Sequence[str]) -> Mapping[str, set[int]]:
@@ -321,11 +321,11 @@ class ControlledEngine(Engine, Protocol):
         ...
 
     def misses(self, node: str) -> bool:
-        """Whether a worker that is started again on a node is taken for a new one."""
+        """Whether the engine accepts a restarted worker on a node as a new one."""
         ...
 
     def why(self, job: ControlledJob) -> str:
-        """Why a job has failed, as far as the engine says."""
+        """Why a job has failed, as far as the engine reports it."""
         ...
 
 
@@ -333,20 +333,20 @@ class QueryEngine(Engine, Protocol):
     """An engine that also runs queries with columns."""
 
     def start_queries(self, plan: QueryPlan, readings: Callable[[int], Readings], name: str) -> Job:
-        """Have a plan of queries run.
+        """Run a plan of queries.
 
         Args:
             plan: what runs where.
-            readings: what sources replay, that begin at that time, ms since the epoch.
+            readings: what sources replay, for their start time, ms since the epoch.
             name: of the job.
 
         Raises:
-            NovaError: when the engine refuses it; nothing of it runs then.
+            NovaError: when the engine refuses it; then nothing of it runs.
         """
         ...
 
     def query_results(self, flow: QueryFlow, scratch: Path) -> dict[str, Path]:
-        """What the sinks of a job have written, by query (`nova_engines.query_results`).
+        """Results of a job's sinks, by query (`nova_engines.query_results`).
 
         Args:
             flow: what it runs.
@@ -356,16 +356,16 @@ class QueryEngine(Engine, Protocol):
 
 
 class Runner(Protocol):
-    """An engine that plans can be run with: what an entry point of ``nova.runners`` names."""
+    """An engine that can run plans, named by an entry point of ``nova.runners``."""
 
     @property
     def name(self) -> str:
-        """As people choose it."""
+        """Its name in commands."""
         ...
 
     @property
     def transports(self) -> Sequence[str]:
-        """How readings may come to it: ``direct``, from its own sources, and others."""
+        """How it may receive readings: ``direct``, from its own sources, and others."""
         ...
 
     @property
@@ -377,14 +377,14 @@ class Runner(Protocol):
     def controlled(self) -> bool:
         """Whether its jobs can be controlled: its engine is a `ControlledEngine`.
 
-        Its sources can change their rates then, and scripts can end its workers.
+        Then its sources can change their rates, and scripts can end its workers.
         """
         ...
 
     def prepare(self, tell: Tell, transport: str) -> None:
-        """Have everything of it ready on this machine, with Nova's own classes as they are now.
+        """Install it on this machine, with the current classes of Nova.
 
-        To be asked for before virtual hosts come up, which do not see what changes later.
+        To be called before virtual hosts start, which do not see later changes.
 
         Raises:
             NovaError: when something is not installed, or classes cannot be compiled.
@@ -392,7 +392,7 @@ class Runner(Protocol):
         ...
 
     def cluster(self, address: str, problem: Problem | None) -> Cluster:
-        """A cluster that runs already, on whatever hosts.
+        """A cluster that already runs, on any hosts.
 
         Args:
             address: of its coordinator.
@@ -416,7 +416,7 @@ def _entry_points() -> dict[str, EntryPoint]:
 
 
 def names() -> list[str]:
-    """Names of all engines that plans can be run with, sorted."""
+    """Names of all engines that can run plans, sorted."""
     return sorted(_entry_points())
 
 
@@ -424,21 +424,21 @@ def runner(name: str) -> Runner:
     """The engine of that name.
 
     Raises:
-        NovaError: for a name that no package brings, or a package that cannot be loaded.
+        NovaError: for an unknown name, or a package that cannot be loaded.
     """
-    found = _entry_points().get(name)
-    if found is None:
+    entry = _entry_points().get(name)
+    if entry is None:
         raise NovaError(f"engine: unknown {name!r}; there are {', '.join(names())}")
     try:
-        loaded: Runner = found.load()
+        loaded: Runner = entry.load()
     except (ImportError, AttributeError) as error:
-        raise NovaError(f"engine {name}: cannot load {found.value}: {error}") from error
+        raise NovaError(f"engine {name}: cannot load {entry.value}: {error}") from error
     return loaded
 
 
 @contextmanager
 def running(engine: Engine, tell: Tell, *, keep: bool) -> Iterator[Engine]:
-    """The engine, up; it is ended with the block, unless it is to be kept.
+    """Run the engine inside the block; end it afterwards unless ``keep``.
 
     Raises:
         NovaError: as `Engine.up`.
@@ -456,12 +456,11 @@ def running(engine: Engine, tell: Tell, *, keep: bool) -> Iterator[Engine]:
 
 
 class Lead:
-    """How long before its first tuple a job is submitted: what the last one took, and some more.
+    """How long before its first tuple a job is submitted: the last job's time, and some more.
 
     Args:
         first_s: of the first job.
-        second_s: of the second, whose classes are loaded already; None where that is no reason to
-            take less than the first has taken.
+        second_s: of the second, whose classes are already loaded; None to use the first job's time.
     """
 
     def __init__(self, first_s: float, second_s: float | None = None) -> None:
@@ -475,8 +474,8 @@ class Lead:
         return 1000 * math.ceil(self._submitted + self.seconds)
 
     def runs(self) -> None:
-        """That job runs."""
+        """Adapt to the time until that job runs."""
         took = time.time() - self._submitted
-        found = max(LEAST_LEAD_SECONDS, 1.3 * took + 1)
-        self.seconds = self._second if self._second and took <= self.seconds else found
+        usual = max(LEAST_LEAD_SECONDS, 1.3 * took + 1)
+        self.seconds = self._second if self._second and took <= self.seconds else usual
         self._second = None

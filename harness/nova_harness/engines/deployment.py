@@ -1,7 +1,7 @@
-"""An engine's processes on the hosts of a test bed: brought up, found again, taken down.
+"""An engine's processes on the hosts of a test bed: started, found again, stopped.
 
-They are background jobs of the test bed's, so that any later command finds them. The coordinator
-is on the sink's host.
+They are background jobs of the test bed, so that any later command finds them. The coordinator is
+on the sink's host.
 """
 
 from __future__ import annotations
@@ -33,28 +33,27 @@ if TYPE_CHECKING:
     from nova_testbed.jobs import BackgroundJob
 
 STAMP = "stamp.json"
-# Where hosts have directories of those who log in.
+# Parents of users' directories on hosts.
 TEMPORARY, LASTING = "/tmp", "/var/tmp"
 
 Tell = Callable[[str], None]
 
 
 class EngineDeployment(ABC):
-    """What is the same for every engine.
+    """The common part of all engines.
 
     Args:
         hosts: connected; the inventory's with addresses.
 
     Attributes:
-        ENGINE: what people call it.
-        NAME: what its directories on hosts are called.
+        ENGINE: its name in messages.
+        NAME: name of its directories on hosts.
         PROCESSES: names of its background jobs.
         NEEDS: programs that hosts need.
         hosts: as given.
         sink: name of the host of the sink and coordinator.
         reused: whether `up` found it running.
-        up_seconds: how long `up` took to start it, from the first process until all had found each
-            other.
+        up_seconds: how long `up` took to start it, from the first process until all were connected.
     """
 
     ENGINE: ClassVar[str]
@@ -69,23 +68,23 @@ class EngineDeployment(ABC):
         self.up_seconds: float | None = None
         self._begun = 0.0
 
-    # --- where it is on hosts -------------------------------------------------------------------
+    # --- directories on hosts -------------------------------------------------------------------
 
     def work(self, name: str) -> str:
-        """Where it has its files on a host: in a directory of whoever logs in there, see `own`."""
+        """Its working directory on a host, below that of the user who logs in, see `own`."""
         return f"{_own(TEMPORARY, self.hosts.inventory.host(name))}/{self.NAME}"
 
     def place(self, name: str) -> str:
-        """Where a host sees what it needs of the engine: real ones get it, also for later."""
+        """The engine home on a host: this machine's on virtual hosts, a copy on real ones."""
         if self.hosts.inventory.virtual:
             return str(self.home_path)
         return f"{_own(LASTING, self.hosts.inventory.host(name))}/{self.NAME}"
 
     def own(self, host: Host) -> None:
-        """Make a host's directories, which nobody else can have made or can write to.
+        """Create a host's directories, which belong to its user, and only the user can write to.
 
         Raises:
-            HostError: where one is another's, or open to others.
+            HostError: where one belongs to another user, or is open to others.
         """
         for parent in [TEMPORARY] if self.hosts.inventory.virtual else [TEMPORARY, LASTING]:
             own_directory(host, _own(parent, host.spec))
@@ -95,12 +94,12 @@ class EngineDeployment(ABC):
     @property
     @abstractmethod
     def version(self) -> str:
-        """Of the engine."""
+        """The engine's version."""
 
     @property
     @abstractmethod
     def home_path(self) -> Path:
-        """What hosts need of this machine is below it."""
+        """The directory on this machine with all that hosts need."""
 
     @property
     @abstractmethod
@@ -113,14 +112,14 @@ class EngineDeployment(ABC):
 
     @abstractmethod
     def commands(self, name: str) -> dict[str, str]:
-        """What runs on a host: a command for every process, in the order they are started."""
+        """Commands of a host's processes, in the order of their start."""
 
     @abstractmethod
     def wait(self, timeout_s: float) -> None:
-        """Wait until all processes have found each other.
+        """Wait until all processes are connected.
 
         Raises:
-            NovaError: when they have not in time.
+            NovaError: when they are not in time.
         """
 
     @abstractmethod
@@ -137,11 +136,11 @@ class EngineDeployment(ABC):
     # --- up -------------------------------------------------------------------------------------
 
     def up(self, tell: Tell = lambda message: None, *, wait: bool = True) -> None:
-        """Bring the engine up, or use the one that runs with the same configuration.
+        """Start the engine, or use one that already runs with the same configuration.
 
         Args:
-            tell: is told what is being done, one line at a time.
-            wait: until it is there; otherwise `await_up` is still to be called.
+            tell: progress callback, called with one line at a time.
+            wait: wait until it is up; otherwise call `await_up` later.
 
         Raises:
             NovaError: naming the host that cannot run it, or what does not answer.
@@ -168,7 +167,7 @@ class EngineDeployment(ABC):
             self.await_up(tell)
 
     def await_up(self, tell: Tell = lambda message: None) -> None:
-        """Wait for what `up` has started, if it has.
+        """Wait for an engine that `up` has started.
 
         Raises:
             NovaError: naming what does not answer.
@@ -187,12 +186,12 @@ class EngineDeployment(ABC):
         """Ids of the processes on a host that run parts of jobs.
 
         Raises:
-            NovaError: for an engine of which that is not known.
+            NovaError: for an engine where they are unknown.
         """
         raise NovaError(f"{self.ENGINE}: its workers cannot be ended or stopped")
 
     def start_worker(self, name: str) -> None:
-        """Start those of a host's processes that have ended."""
+        """Restart a host's processes that have ended."""
         running = {job.name for job in self.hosts[name].jobs()}
         for process, command in self.commands(name).items():
             if process not in running:
@@ -215,37 +214,37 @@ class EngineDeployment(ABC):
             raise NovaError(f"{error}{self.last_words()}") from None
 
     def last_words(self) -> str:
-        """What processes said that have ended, for an error; nothing where all run."""
+        """Last output of a process that has ended, for an error message; empty where all run."""
         running = self.hosts.map(lambda host: {job.name for job in host.jobs()})
         for host in self.hosts:
-            for gone in sorted(set(self.commands(host.name)) - running[host.name]):
+            for process in sorted(set(self.commands(host.name)) - running[host.name]):
                 work = self.work(host.name)
-                files = f"{work}/{gone}.out"
-                if gone in self.LOGS:
-                    files += f" {work}/{self.LOGS[gone]}"
-                said = host.run(f"tail -q -n 2 {files}", check=False).stdout.split("\n")
-                last = " / ".join(line.strip() for line in said if line.strip())
-                return f"; {gone} on {host.name} has ended: {last or 'it said nothing'}"
+                files = f"{work}/{process}.out"
+                if process in self.LOGS:
+                    files += f" {work}/{self.LOGS[process]}"
+                lines = host.run(f"tail -q -n 2 {files}", check=False).stdout.split("\n")
+                last = " / ".join(line.strip() for line in lines if line.strip())
+                return f"; {process} on {host.name} has ended: {last or 'without output'}"
         return ""
 
     def footprint(self) -> dict[str, Any]:
-        """How long it took to come up (``seconds``, None where it was running), and its memory.
+        """How long it took to start (``seconds``, None where it was running), and its memory.
 
-        ``processes`` has the number of each kind and the memory they have together, bytes; what
-        several share counts once (PSS).
+        ``processes`` has the number of each kind and their total memory, bytes; shared memory
+        counts once (PSS).
         """
 
-        def taken(host: Host) -> dict[str, int]:
-            found = {}
+        def memory(host: Host) -> dict[str, int]:
+            by_process = {}
             for job in host.jobs():
                 if job.name in self.PROCESSES:
                     files = " ".join(f"/proc/{pid}/smaps_rollup" for pid in job.processes())
                     command = f"awk '/^Pss:/ {{ kb += $2 }} END {{ print kb + 0 }}' {files}"
                     words = host.run(command, check=False).stdout.split()
-                    found[job.name] = 1024 * int(words[0]) if words else 0
-            return found
+                    by_process[job.name] = 1024 * int(words[0]) if words else 0
+            return by_process
 
-        by_host = self.hosts.map(taken).values()
+        by_host = self.hosts.map(memory).values()
         processes = {}
         for name in self.PROCESSES:
             sizes = [one[name] for one in by_host if name in one]
@@ -268,7 +267,7 @@ class EngineDeployment(ABC):
         return True
 
     def _stamp(self) -> str:
-        """What the engine was made from; another one needs another."""
+        """Digest of the engine's files and configuration; another one needs a restart."""
         digest = hashlib.sha256()
         for host in self.hosts:
             for name, text in sorted((self.files(host.name) | self.commands(host.name)).items()):
@@ -277,11 +276,11 @@ class EngineDeployment(ABC):
         return digest.hexdigest()
 
     def _files(self) -> list[tuple[str, int, int]]:
-        status = [(path.name, path.stat()) for path in self.runtime_files]
-        return [(name, found.st_size, int(found.st_mtime)) for name, found in status]
+        stats = [(path.name, path.stat()) for path in self.runtime_files]
+        return [(name, stat.st_size, int(stat.st_mtime)) for name, stat in stats]
 
     def _distribute(self, tell: Tell) -> None:
-        """Real hosts get the engine's files; virtual ones see this machine's."""
+        """Copy the engine's files to real hosts; virtual ones see this machine's."""
         if self.hosts.inventory.virtual:
             self.hosts.map(self._sees_home)
             return
@@ -310,9 +309,9 @@ class EngineDeployment(ABC):
             self.hosts.map(lambda host: copy(host) if host.name in missing else None)
 
     def _sees_home(self, host: Host) -> None:
-        """Refuse a virtual host that came up before the engine was there, or may not read it."""
+        """Refuse a virtual host that started before the engine was installed, or cannot read it."""
         names = " ".join(shlex.quote(str(path)) for path in self.runtime_files)
-        # `[` is part of the shell: there may be hundreds of files, and little CPU.
+        # The shell's own `[`: there may be hundreds of files, and little CPU.
         look = f'for f in {names}; do [ -r "$f" ] || exit 1; done; stat -L -c %s {names}'
         sizes = host.run(f"{look} 2>/dev/null", check=False).stdout.split()
         if sizes != [str(path.stat().st_size) for path in self.runtime_files]:
@@ -342,8 +341,8 @@ class EngineDeployment(ABC):
 
     def jobs(self) -> dict[str, list[BackgroundJob]]:
         """The engine's processes by host."""
-        wanted = self.PROCESSES
-        return self.hosts.map(lambda host: [job for job in host.jobs() if job.name in wanted])
+        names = self.PROCESSES
+        return self.hosts.map(lambda host: [job for job in host.jobs() if job.name in names])
 
     def down(self) -> list[str]:
         """End the engine's processes on all hosts.
@@ -358,21 +357,21 @@ class EngineDeployment(ABC):
         def end(host: Host) -> bool:
             jobs = [job for job in host.jobs() if job.name in self.PROCESSES]
             for job in jobs:
-                # There is nothing to save.
+                # No state needs saving.
                 job.stop(grace=0)
                 job.discard()
             return bool(jobs)
 
         return [name for name, had in self.hosts.map(end).items() if had]
 
-    # --- files of results -----------------------------------------------------------------------
+    # --- result files ---------------------------------------------------------------------------
 
     def result_file(self, name: str) -> str:
         """Where the sink writes a job's results, on the sink's host."""
         return f"{self.work(self.sink)}/results/{name}"
 
     def prepare_results(self) -> None:
-        """An empty directory for results on the sink's host."""
+        """Create an empty directory for results on the sink's host."""
         directory = shlex.quote(f"{self.work(self.sink)}/results")
         self.hosts[self.sink].run(f"rm -rf {directory} && mkdir -p {directory}")
 
@@ -381,7 +380,7 @@ class EngineDeployment(ABC):
 
         Args:
             name: of the file there.
-            scratch: directory for a copy on the way, of which nothing stays.
+            scratch: directory for a temporary copy, which is removed.
         """
         with tempfile.TemporaryDirectory(dir=scratch) as directory:
             local = Path(directory) / "results"
@@ -389,7 +388,7 @@ class EngineDeployment(ABC):
             return results.read(local)
 
     def query_results(self, flow: QueryFlow, name: str, scratch: Path) -> dict[str, Path]:
-        """Copies of what the sinks of a job of queries have written on their hosts, by query.
+        """Copy the result files of a job of queries from its sinks' hosts, by query.
 
         Args:
             flow: what the job runs.
@@ -397,24 +396,24 @@ class EngineDeployment(ABC):
             scratch: directory for the copies.
         """
         files = flow.result_files(self.result_file(name))
-        found: dict[str, Path] = {}
+        copies: dict[str, Path] = {}
         for one in flow.of_kind("sink"):
-            found[one.query] = local = scratch / f"{len(found)}.rows"
+            copies[one.query] = local = scratch / f"{len(copies)}.rows"
             _fetch(self.hosts[one.node], files[one.name], local)
-        return found
+        return copies
 
     def fetch_results(self, name: str, local: Path) -> None:
-        """Copy a job's results from the sink's host, with the files beside; an empty file for none.
+        """Copy a job's results from the sink's host, with their side files; an empty file for none.
 
         Args:
             name: of the file there.
-            local: what it is called here.
+            local: the copy's path here.
         """
         _fetch(self.hosts[self.sink], self.result_file(name), local)
 
 
 def _fetch(host: Host, remote: str, local: Path) -> None:
-    """Copy a file of results and those beside it; an empty one for none."""
+    """Copy a result file and its side files; an empty one for none."""
     name = Path(remote).name
     local.write_bytes(b"")
     files = host.run(f"cd {shlex.quote(str(Path(remote).parent))} && ls", check=False).stdout

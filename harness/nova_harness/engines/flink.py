@@ -52,21 +52,21 @@ if TYPE_CHECKING:
     from nova_testbed.hosts import Hosts
 
 COORDINATOR, TASK_MANAGER = "nova_flink_coordinator", "nova_flink_task_manager"
-# The first job warms up: its sources may as well begin before it runs.
+# The first job warms up: its sources may begin before it runs.
 FIRST_LEAD_SECONDS = 5.0
 BUSY = "accumulated-busy-time"
 # Through Kafka nothing warms up before the first job.
 FIRST_READING_SECONDS = 20.0
 RESULTS = "results"
 FAILING = ("FAILING", "RESTARTING")
-# A job fails before Flink says why.
+# A job fails before Flink reports the cause.
 REASON_SECONDS = 5.0
 # As RowSource.java calls it.
 BEHIND_US = "nova behind us"
 
 
 def ready_home(tell: Tell) -> FlinkHome:
-    """The engine home, with Nova's own classes as they are now.
+    """The engine home, with the current classes of Nova.
 
     Raises:
         NovaError: when Flink is not installed, or the classes cannot be compiled.
@@ -88,7 +88,7 @@ class FlinkRunner:
     controlled = True
 
     def prepare(self, tell: Tell, transport: str) -> None:
-        """Flink, and Kafka where readings come through it."""
+        """Prepare Flink, and Kafka for that transport."""
         ready_home(tell)
         if transport == KAFKA:
             from nova_kafka.home import broker_home, connectors_home
@@ -97,11 +97,11 @@ class FlinkRunner:
             broker_home().check()
 
     def cluster(self, address: str, problem: Problem | None) -> FlinkCluster:
-        """The one whose REST interface has that URL."""
+        """The cluster whose REST interface has that URL."""
         return FlinkCluster(Rest.at(address))
 
     def engine(self, hosts: Hosts, transport: str, broker: str) -> Engine:
-        """Flink whose sources make readings, or take them from Kafka."""
+        """Flink whose sources generate readings, or read them from Kafka."""
         from nova_flink.home import FlinkHome
 
         home = FlinkHome.default()
@@ -110,9 +110,9 @@ class FlinkRunner:
         from nova_harness.engines.kafka import KafkaDeployment, through_kafka
         from nova_kafka.home import connectors_home
 
-        found = FlinkEngine(FlinkDeployment(hosts, home, extra_jars=connectors_home().jars))
-        found.lead = Lead(FIRST_READING_SECONDS)
-        return through_kafka(found, KafkaDeployment(hosts, broker))
+        engine = FlinkEngine(FlinkDeployment(hosts, home, extra_jars=connectors_home().jars))
+        engine.lead = Lead(FIRST_READING_SECONDS)
+        return through_kafka(engine, KafkaDeployment(hosts, broker))
 
 
 RUNNER = FlinkRunner()
@@ -122,7 +122,7 @@ class FlinkDeployment(EngineDeployment):
     """A Flink cluster on the hosts of an inventory.
 
     Attributes:
-        home: what Flink is taken from.
+        home: Flink's installation.
         nodes: as Flink is configured for them, by name.
         configuration: of the cluster.
         rest: its coordinator's REST interface.
@@ -147,9 +147,9 @@ class FlinkDeployment(EngineDeployment):
 
         Args:
             hosts: connected; the inventory's with addresses.
-            home: what Flink is taken from.
+            home: Flink's installation.
             settings: of Flink, beside those of `nova_flink.configuration`.
-            extra_jars: of connectors; for virtual hosts only, which see them where they are.
+            extra_jars: of connectors; for virtual hosts only, which see this machine's files.
         """
         super().__init__(hosts)
         self.home, self.extra_jars = home, extra_jars
@@ -178,7 +178,7 @@ class FlinkDeployment(EngineDeployment):
         self.rest = Rest(self.configuration.rest_url)
 
     def miss_after(self, seconds: float) -> None:
-        """Have hosts that hang or are cut off count as lost after so long; before `up`."""
+        """Set when hosts that hang or are cut off count as lost; call it before `up`."""
         heartbeat = {
             "heartbeat.interval": f"{round(200 * seconds)} ms",
             "heartbeat.timeout": f"{round(1000 * seconds)} ms",
@@ -187,7 +187,7 @@ class FlinkDeployment(EngineDeployment):
         self.configuration = replace(self.configuration, settings=settings)
 
     def take_memory(self) -> None:
-        """Have processes take all that hosts have, not what is usual; before `up`."""
+        """Let processes use all memory of their hosts; call it before `up`."""
         usual, inventory = self.configuration, self.hosts.inventory
         most = max((host.memory or 0 for host in inventory.hosts), default=0) // MB
         heap = max((host.memory or 0 for host in inventory.with_role("sink")), default=0) // MB // 2
@@ -239,7 +239,7 @@ class FlinkDeployment(EngineDeployment):
         return {pid for job in self.hosts[name].jobs(TASK_MANAGER) for pid in job.processes()}
 
     def dead_letters(self, job: str) -> int:
-        """How much came for sources of a job that was no tuple of theirs, see DeadLetters.java."""
+        """Number of invalid tuples at the sources of a job, see DeadLetters.java."""
 
         def lines(host: Host) -> int:
             files = f"{self.work(host.name)}/log/dead-letters/{job}.*"
@@ -277,7 +277,7 @@ class FlinkCluster:
         return {node_of_task_manager(one) or one: True for one in self.rest.task_managers()}
 
     def jobs(self) -> list[JobState]:
-        """Those that Flink tells of."""
+        """All jobs that Flink lists."""
         return [
             JobState(
                 job,
@@ -309,7 +309,7 @@ class FlinkEngine(FlinkCluster):
 
     @property
     def client(self) -> Client:
-        """What submits jobs: a process of this machine."""
+        """The process on this machine that submits jobs."""
         from nova_flink.client import Client
 
         if self._client is None:
@@ -318,7 +318,7 @@ class FlinkEngine(FlinkCluster):
         return self._client
 
     def up(self, tell: Tell) -> None:
-        """Bring Flink up."""
+        """Start Flink."""
         self.deployment.up(tell)
         _ = self.client
 
@@ -339,20 +339,20 @@ class FlinkEngine(FlinkCluster):
     def start_unpinned(
         self, plan: Plan, workload: Callable[[int], Workload], name: str
     ) -> FlinkJob:
-        """Submit a plan's job, and leave to Flink where its joins run; as `start` otherwise."""
+        """Submit a plan's job whose joins Flink places; otherwise as `start`."""
         return self.submit(plan, workload(self.lead.start_ms()), name, RESULTS, pinned=False)
 
     def submit(
         self, plan: Plan, workload: Workload, name: str, results: str, *, pinned: bool = True
     ) -> FlinkJob:
-        """Submit a job of joins with a file of results of its own.
+        """Submit a job of joins with its own result file.
 
         Args:
             plan: what runs.
             workload: what flows.
             name: of the job.
             results: name of the file.
-            pinned: whether joins run where the plan says, or where Flink's scheduler has them.
+            pinned: run joins where the plan says, not where Flink's scheduler places them.
 
         Raises:
             NovaError: when Flink refuses it.
@@ -373,7 +373,7 @@ class FlinkEngine(FlinkCluster):
         return FlinkJobs(self.rest)
 
     def job(self, name: str, dataflow: Dataflow, workload: Workload) -> FlinkJob:
-        """One of that id."""
+        """The job of that id."""
         return FlinkJob(self, name, dataflow, workload)
 
     def watch(self, job: ControlledJob, dataflow: Dataflow) -> FlinkWatch:
@@ -385,11 +385,11 @@ class FlinkEngine(FlinkCluster):
         return {}
 
     def misses(self, node: str) -> bool:
-        """One that comes back before Flink has missed it is not used for minutes."""
+        """Flink does not use a worker for minutes that returns before its loss was noticed."""
         return task_manager(node) not in self.rest.task_managers()
 
     def why(self, job: ControlledJob) -> str:
-        """The last cause that Flink tells of."""
+        """The last cause that Flink reports."""
         return (self.rest.exceptions(job.job) or ["Flink gives no reason"])[-1]
 
     def start_queries(
@@ -399,22 +399,22 @@ class FlinkEngine(FlinkCluster):
         name: str,
         results: str = RESULTS,
     ) -> FlinkJob:
-        """Submit a job of queries with columns; jobs at once have files of results of their own."""
-        made = readings(self.lead.start_ms())
+        """Submit a job of queries with columns; concurrent jobs need separate result files."""
+        replay = readings(self.lead.start_ms())
         flow = query_flow.from_plan(plan)
-        job = self.client.submit_queries(flow, made, self.deployment.result_file(results), name)
-        return FlinkJob(self, job, flow, made, results)
+        job = self.client.submit_queries(flow, replay, self.deployment.result_file(results), name)
+        return FlinkJob(self, job, flow, replay, results)
 
     def query_results(
         self, flow: QueryFlow, scratch: Path, results: str = RESULTS
     ) -> dict[str, Path]:
-        """Copies of what the sinks of a job have written, by query."""
+        """Copies of the result files of a job's sinks, by query."""
         return self.deployment.query_results(flow, results, scratch)
 
     def hosts(self) -> dict[str, bool]:
         """Hosts by their TaskManagers."""
-        there = self.rest.task_managers()
-        return {name: task_manager(name) in there for name in self.deployment.nodes}
+        registered = self.rest.task_managers()
+        return {name: task_manager(name) in registered for name in self.deployment.nodes}
 
 
 class FlinkJob:
@@ -465,36 +465,36 @@ class FlinkJob:
 
     def _why(self, state: str) -> str:
         reasons, until = self.rest.exceptions(self.name), time.monotonic() + REASON_SECONDS
-        # Somebody has cancelled it: there is no reason to wait for.
+        # A cancelled job has no cause to wait for.
         failed = state in (*FAILING, "FAILED")
         while failed and not reasons and time.monotonic() < until:
             time.sleep(0.2)
             reasons = self.rest.exceptions(self.name)
-        # The first line says what Flink did about it, the last cause what happened.
+        # The first line is Flink's reaction, the last the cause.
         return reasons[-1] if reasons else "Flink does not say why"
 
     def counters(self) -> dict[str, Any]:
-        """The job, as REST tells it."""
+        """The job, as REST reports it."""
         return self.rest.job(self.name)
 
     def operators(self, before: dict[str, Any], after: dict[str, Any]) -> list[OperatorCounts]:
-        """What each vertex did between two answers of REST about the job."""
+        """Counts of each vertex between two REST answers about the job."""
         seen = self._seen or self.verify()
         nodes = {row.operator: row.actual for row in seen.rows}
         was = {vertex["id"]: vertex["metrics"] for vertex in before["vertices"]}
-        found = []
+        counts = []
         for vertex in after["vertices"]:
             old, new = was[vertex["id"]], vertex["metrics"]
             if new["read-records"] < old["read-records"]:
-                return []  # it was started again in between
+                return []  # restarted in between
             first = next((n for name, n in nodes.items() if name in vertex["name"]), None)
-            found.append(
+            counts.append(
                 OperatorCounts(
                     name=vertex["name"],
                     node=first,
                     records_in=new["read-records"] - old["read-records"],
                     records_out=new["write-records"] - old["write-records"],
-                    # Flink does not measure it of legacy sources.
+                    # Flink does not measure it for legacy sources.
                     busy_ms=None
                     if "NaN" in (str(new[BUSY]), str(old[BUSY]))
                     else new[BUSY] - old[BUSY],
@@ -502,18 +502,18 @@ class FlinkJob:
                     - old["accumulated-backpressured-time"],
                 )
             )
-        return found
+        return counts
 
     def behind_s(self) -> float | None:
         """How far the slowest source of readings was behind when it ended (RowSource.java), s.
 
-        None where no source has said so: the job has not ended, or a worker process has.
+        None where no source has reported it: the job has not ended, or a worker process has.
         """
-        found = self.rest.accumulators(self.name).get(BEHIND_US)
-        return None if found is None else int(found) / 1e6
+        behind_us = self.rest.accumulators(self.name).get(BEHIND_US)
+        return None if behind_us is None else int(behind_us) / 1e6
 
     def discard(self) -> None:
-        """Remove what the sinks of a job of queries have written."""
+        """Remove the result files of a job of queries."""
         assert isinstance(self.flow, QueryFlow)
         d = self.engine.deployment
         files = self.flow.result_files(d.result_file(self.file))
@@ -522,11 +522,11 @@ class FlinkJob:
             d.hosts[one.node].run(f"rm -f {path} {path}.end")
 
     def read_offsets(self) -> dict[tuple[str, int], int]:
-        """Per topic and partition, how much it has read."""
+        """Messages read per topic and partition."""
         return self.rest.read_offsets(self.name)
 
     def end(self) -> None:
-        """Cancel it; a coordinator that is gone has no job any more."""
+        """Cancel it; without a coordinator, there is no job."""
         try:
             if self.rest.job(self.name)["state"] in ENDED:
                 return
@@ -535,9 +535,9 @@ class FlinkJob:
             return
 
     def results(self, scratch: Path) -> ResultRecords:
-        """What its sinks have written."""
+        """Results that its sinks have written."""
         if isinstance(self.flow, QueryFlow):
             flow, file = self.flow, self.file
             return query_records(lambda d: self.engine.query_results(flow, d, file), scratch)
-        found = self.engine.deployment.read_results(self.file, scratch)
-        return replace(found, dead_letters=self.engine.deployment.dead_letters(self.name))
+        records = self.engine.deployment.read_results(self.file, scratch)
+        return replace(records, dead_letters=self.engine.deployment.dead_letters(self.name))

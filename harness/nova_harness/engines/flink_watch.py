@@ -1,4 +1,4 @@
-"""What Flink tells of a controlled job: its state, its workers, and joins that fall behind."""
+"""Flink's reports of a controlled job: its state, its workers, and joins that fall behind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nova_flink.rest import Rest
 
 BUSY, RECEIVED = "accumulated-busy-time", "read-records"
-# A join that works for such a share of the time, for so long, has more than it can do.
+# A join that is busy for such a share of the time, for so long, is overloaded.
 SATURATED = 0.97
 LEAST_S = 5.0
 
@@ -35,7 +35,7 @@ class FlinkWatch:
         self._rest, self._job, self._joins = rest, job, JoinsWatch(dataflow)
 
     def look(self, now: float) -> JobSeen:
-        """As Flink tells of it."""
+        """As Flink reports it."""
         job, listed = self._rest.job(self._job), self._rest.task_managers()
         slow = self._joins.look(job, now) if job["state"] == "RUNNING" else {}
         workers = {node_of_task_manager(one) or one for one in listed}
@@ -43,7 +43,7 @@ class FlinkWatch:
 
 
 class JoinsWatch:
-    """Joins of one job that work all the time and fall behind: what their hosts can do.
+    """Finds joins of one job that are busy all the time, and the rate that their hosts reach.
 
     Args:
         dataflow: what runs where.
@@ -52,13 +52,13 @@ class JoinsWatch:
     def __init__(self, dataflow: Dataflow) -> None:
         self._nodes = {one.name: one.node for one in dataflow.operators if one.kind == JOIN}
         self._before: dict[str, tuple[float, float, int]] = {}
-        self._found: dict[str, float] = {}
+        self._slow: dict[str, float] = {}
 
     def look(self, job: Mapping[str, Any], now: float | None = None) -> dict[str, float]:
-        """Hosts whose joins work all the time, and the tuples/s that these received.
+        """Hosts whose joins are busy all the time, and the tuples/s that these received.
 
         Args:
-            job: as Flink's REST interface tells of it.
+            job: as in Flink's REST interface.
             now: `time.monotonic`; None for now.
         """
         at = time.monotonic() if now is None else now
@@ -81,5 +81,5 @@ class JoinsWatch:
             if busy - busy_then > SATURATED * 1000 * (at - then):
                 slow.add(node)
         if whole:
-            self._found = {node: rate for node, rate in received.items() if node in slow}
-        return self._found
+            self._slow = {node: rate for node, rate in received.items() if node in slow}
+        return self._slow

@@ -1,4 +1,4 @@
-"""Small files on connected hosts: orders to sources, and what sinks have noted."""
+"""Small files on connected hosts: orders to sources, and notes of sinks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nova_testbed.hosts import Hosts
 
-# Of one file. A host that takes longer does not answer.
+# Of one file. A slower host counts as silent.
 TIMEOUT_S = 10.0
 
 
@@ -24,7 +24,7 @@ class HostFiles:
         self.hosts = hosts
 
     def write(self, node: str, path: str, text: str) -> None:
-        """Put a file there, whole or not at all.
+        """Write a file on a host atomically.
 
         Raises:
             HostError: naming the host.
@@ -35,13 +35,13 @@ class HostFiles:
         self.hosts[node].run(command, stdin=text.encode(), timeout=TIMEOUT_S)
 
     def read(self, node: str, path: str) -> str | None:
-        """What a file holds; None where it is not there.
+        """Content of a file; None where it does not exist.
 
         Raises:
             HostError: naming the host.
         """
         file = shlex.quote(path)
-        # A file may be replaced between two looks, but not be half there.
+        # A file may be replaced at any time, but is never incomplete.
         command = f"if [ -e {file} ]; then cat {file}; else exit 3; fi"
         answer = self.hosts[node].run(command, check=False, timeout=TIMEOUT_S)
         return answer.stdout if answer.returncode == 0 else None

@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 BROKER, PRODUCER = "nova_kafka_broker", "nova_kafka_producer"
 COMPLAINT = "nova_kafka.produce: "
-# Looks at the broker are so far apart at least; each costs broker and coordinator some CPU.
+# Least time between two looks at the broker; each costs broker and coordinator some CPU.
 SAMPLE_SECONDS = 2.0
 
 
 class KafkaDeployment(EngineDeployment):
-    """A broker, and what sends to it.
+    """A broker, and the producers that send to it.
 
     Attributes:
-        broker: as it is configured.
+        broker: its configuration.
         on: name of its host.
     """
 
@@ -59,7 +59,7 @@ class KafkaDeployment(EngineDeployment):
             on: name of the broker's host; the sink's by default.
 
         Raises:
-            NovaError: for real hosts, or a host that is not there.
+            NovaError: for real hosts, or an unknown host.
         """
         super().__init__(hosts)
         inventory = hosts.inventory
@@ -88,7 +88,7 @@ class KafkaDeployment(EngineDeployment):
 
     @property
     def runtime_files(self) -> Sequence[Path]:
-        """The jars, and what producers run."""
+        """The jars, and the producers' Python packages."""
         import kafka
 
         import nova_kafka
@@ -116,7 +116,7 @@ class KafkaDeployment(EngineDeployment):
     # --- producers ------------------------------------------------------------------------------
 
     def produce(self, workload: Workload, sources: Mapping[str, Sequence[str]]) -> None:
-        """Have sources replayed into the broker.
+        """Replay sources into the broker.
 
         Args:
             workload: sources of kind ``kafka``.
@@ -127,9 +127,9 @@ class KafkaDeployment(EngineDeployment):
             file.write_text(workload.to_json())
 
             def start(name: str) -> None:
-                host, there = self.hosts[name], f"{self.work(name)}/workload.json"
-                host.put(file, there)
-                words = [sys.executable, "-m", "nova_kafka.produce", there, *sources[name]]
+                host, remote = self.hosts[name], f"{self.work(name)}/workload.json"
+                host.put(file, remote)
+                words = [sys.executable, "-m", "nova_kafka.produce", remote, *sources[name]]
                 command = f"exec {shlex.join(words)}"
                 host.start(
                     command, name=PRODUCER, log=f"{self.work(name)}/{PRODUCER}.out", keep=True
@@ -148,7 +148,7 @@ class KafkaDeployment(EngineDeployment):
         self.hosts.map(lambda host: end(host.name))
 
     def complaints(self) -> list[str]:
-        """What producers could not do, a line each; empty where all was well."""
+        """Errors of producers, a line each."""
         outputs = self.hosts.map(
             lambda host: (
                 host.run(
@@ -169,11 +169,11 @@ class ReadingJob(Job, Protocol):
 
     @property
     def workload(self) -> Workload:
-        """What flows, from when on."""
+        """What flows, with its start time."""
         ...
 
     def read_offsets(self) -> Mapping[tuple[str, int], int]:
-        """Per topic and partition, how many messages it has read."""
+        """Messages read per topic and partition."""
         ...
 
 
@@ -188,9 +188,9 @@ def through_kafka(engine: Engine, kafka: KafkaDeployment) -> Engine:
 
 
 class _KafkaEngine:
-    """Everything that is not here is the engine's."""
+    """Delegates everything else to the engine."""
 
-    # Producers would have to send, too.
+    # A warm-up would need producers, too.
     stays_warm = False
 
     def __init__(self, engine: Engine, kafka: KafkaDeployment) -> None:
@@ -200,13 +200,13 @@ class _KafkaEngine:
         return getattr(self._engine, name)
 
     def up(self, tell: Tell) -> None:
-        """Bring the engine and the broker up side by side."""
+        """Start the engine and the broker in parallel."""
         self.kafka.up(tell, wait=False)
         self._engine.up(tell)
         self.kafka.await_up(tell)
 
     def close(self) -> None:
-        """Let go of the engine, and end producers that still send."""
+        """Close the engine, and end producers that still send."""
         self._engine.close()
         self.kafka.end_producers()
 
@@ -215,7 +215,7 @@ class _KafkaEngine:
         return sorted({*self._engine.down(), *self.kafka.down()})
 
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> Job:
-        """Make topics of its own, start a job and then producers."""
+        """Create the job's topics, start the job and then the producers."""
         servers, suffix = self.kafka.broker.servers, f"-{time.time_ns() // 1_000_000}"
 
         def read(start_ms: int) -> Workload:
@@ -238,10 +238,10 @@ class _KafkaEngine:
 
 
 class _KafkaJob:
-    """A job that reads from Kafka; everything that is not here is the engine's.
+    """A job that reads from Kafka; delegates everything else to the engine's job.
 
     Attributes:
-        samples: looks at the broker while producers send, on the clock of the epoch.
+        samples: looks at the broker while producers send, by time since the epoch.
     """
 
     def __init__(self, job: ReadingJob, kafka: KafkaDeployment) -> None:
@@ -254,7 +254,7 @@ class _KafkaJob:
         return getattr(self._job, name)
 
     def watch(self) -> None:
-        """Look at the broker from now on, until producers are done or the job is ended."""
+        """Sample the broker from now on, until producers have finished or the job has ended."""
         self._watching.start()
 
     def _watch(self) -> None:
@@ -269,7 +269,7 @@ class _KafkaJob:
                 read = self._job.read_offsets()
                 had = end_offsets(self._kafka.broker.servers, partitions)
             except NovaError:
-                continue  # whoever waits for the job is told
+                continue  # reported where the job is awaited
             self.samples.append(Sample(time.time(), had, read))
 
     def end(self) -> None:
@@ -291,10 +291,10 @@ class _KafkaJob:
             topics.delete(self._kafka.broker.servers, names)
 
     def results(self, scratch: Path) -> ResultRecords:
-        """What its sink has written.
+        """Results that its sink has written.
 
         Raises:
-            RunError: when a producer could not send all.
+            RunError: when a producer could not send everything.
         """
         complaints = self._kafka.complaints()
         if complaints:

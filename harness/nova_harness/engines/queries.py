@@ -21,10 +21,10 @@ POLL_S = 0.5
 
 
 def query_engine(engine: Engine) -> QueryEngine:
-    """An engine that runs queries.
+    """The engine, if it runs queries.
 
     Raises:
-        NovaError: for one that does not.
+        NovaError: for an engine that does not.
     """
     if not hasattr(engine, "start_queries"):
         raise NovaError(f"engine {engine.name}: runs joins of pairs only, no queries with columns")
@@ -32,16 +32,16 @@ def query_engine(engine: Engine) -> QueryEngine:
 
 
 def start_job(engine: Engine, plan: Plan, flow: Callable[[int], Any], name: str) -> Job:
-    """Have a plan run, of joins or of queries.
+    """Run a plan of joins or of queries.
 
     Args:
-        engine: that is up.
+        engine: running.
         plan: what runs where.
-        flow: what flows from a time on: a workload, or readings of queries.
+        flow: what flows, for a start time: a workload, or readings of queries.
         name: of the job.
 
     Raises:
-        NovaError: when the engine refuses it; nothing of it runs then.
+        NovaError: when the engine refuses it; then nothing of it runs.
     """
     if plan.problem.queries:
         return query_engine(engine).start_queries(cast("QueryPlan", plan), flow, name)
@@ -49,11 +49,11 @@ def start_job(engine: Engine, plan: Plan, flow: Callable[[int], Any], name: str)
 
 
 def query_records(fetch: Callable[[Path], Mapping[str, Path]], scratch: Path) -> ResultRecords:
-    """What the sinks of a job have written, as results of an experiment.
+    """Results of a job's sinks, as results of an experiment.
 
     Args:
-        fetch: copies the sinks' files into a directory; the copies by query.
-        scratch: directory for the copies, of which nothing stays.
+        fetch: copies the sinks' files into a directory; returns the copies by query.
+        scratch: directory for the copies, which are removed.
     """
     with tempfile.TemporaryDirectory(dir=scratch) as directory:
         files = fetch(Path(directory))
@@ -62,7 +62,7 @@ def query_records(fetch: Callable[[Path], Mapping[str, Path]], scratch: Path) ->
 
 
 def await_end(job: Job) -> None:
-    """Wait until a job of readings that end has come to its end.
+    """Wait for the end of a job with finite readings.
 
     Raises:
         RunError: for a job that failed.

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from nova_testbed.hosts import Hosts
 
 MASTER, WORKER, DRIVER = "nova_spark_master", "nova_spark_worker", "nova_spark_driver"
-# The driver's heap, the least Spark takes, and all it has on its host: Java and Python.
+# The driver's heap, the least that Spark allows, and its total memory with Java and Python, MB.
 DRIVER_HEAP = 512
 DRIVER_MB = 1000
 UI_PORT = 4040
@@ -51,7 +51,7 @@ REGISTER_SECONDS = 90.0
 READY_SECONDS = 170.0
 # The quick compiler alone: hosts have part of a core, and runs take a minute.
 QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-# Until a plan's first batch is through: classes are loaded, code is made and compiled.
+# Until a plan's first batch has finished: classes are loaded, code is generated and compiled.
 PREPARE_SECONDS = 200.0
 END_SECONDS = 60.0
 RESULTS = "results"
@@ -66,22 +66,22 @@ class SparkRunner:
     controlled = False
 
     def prepare(self, tell: Tell, transport: str) -> None:
-        """PySpark, with Nova's classes."""
+        """Prepare PySpark, with Nova's classes."""
         check()
         build(tell, kafka_client() if transport == KAFKA else None)
 
     def cluster(self, address: str, problem: Problem | None) -> SparkRecords:
-        """The application that a job's record tells of."""
+        """The application of a job's record."""
         return SparkRecords("" if address == "record" else address)
 
     def engine(self, hosts: Hosts, transport: str, broker: str) -> Engine:
-        """Spark whose sources make readings, or take them from Kafka."""
+        """Spark whose sources generate readings, or read them from Kafka."""
         if transport != KAFKA:
             return SparkEngine(SparkDeployment(hosts))
         from nova_harness.engines.kafka import KafkaDeployment, through_kafka
 
-        found = SparkEngine(SparkDeployment(hosts, kafka=True))
-        return through_kafka(found, KafkaDeployment(hosts, broker))
+        engine = SparkEngine(SparkDeployment(hosts, kafka=True))
+        return through_kafka(engine, KafkaDeployment(hosts, broker))
 
 
 RUNNER = SparkRunner()
@@ -136,7 +136,7 @@ class SparkDeployment(EngineDeployment):
 
     @property
     def orders(self) -> str:
-        """Where the driver looks for orders, on the sink's host."""
+        """Directory of the driver's orders, on the sink's host."""
         return f"{self.configuration.work_directory}/orders"
 
     @property
@@ -153,7 +153,7 @@ class SparkDeployment(EngineDeployment):
 
     @property
     def runtime_files(self) -> Sequence[Path]:
-        """What hosts have to see, for example."""
+        """Examples of files that hosts have to see."""
         import nova_spark
 
         return [
@@ -196,7 +196,7 @@ class SparkDeployment(EngineDeployment):
             "spark.executor.extraJavaOptions": QUICK,
             "spark.ui.port": str(UI_PORT),
             "spark.ui.killEnabled": "false",
-            # A run on hosts with part of a core is slow, not dead.
+            # Hosts with part of a core are slow, not dead.
             "spark.network.timeout": "300s",
         }
         # All executors are alike.
@@ -217,7 +217,7 @@ class SparkDeployment(EngineDeployment):
         return f"mkdir -p {self.orders} {work}/tmp && cd {work} && exec env {shlex.join(words)}"
 
     def launch(self) -> None:
-        """The driver when all Workers have registered, so that it finds what it asks for."""
+        """Start the driver after all Workers have registered, so that it gets its executors."""
 
         def start(name: str, jobs: Sequence[str]) -> None:
             for job, command in self.commands(name).items():
@@ -245,7 +245,7 @@ class SparkDeployment(EngineDeployment):
             time.sleep(POLL_SECONDS)
 
     def wait(self, timeout_s: float) -> None:
-        """Until the driver has an executor on every host."""
+        """Wait until the driver has an executor on every host."""
         until = time.monotonic() + timeout_s
         while True:
             state = self.state("driver.json")
@@ -258,7 +258,7 @@ class SparkDeployment(EngineDeployment):
             time.sleep(POLL_SECONDS)
 
     def state(self, name: str) -> State | None:
-        """What the driver has written into a file; None where there is none."""
+        """The driver's state in a file; None without the file."""
         file = f"{self.orders}/{name}"
         text = self.hosts[self.sink].run(f"cat {file} 2>/dev/null", check=False).stdout
         try:
@@ -268,10 +268,10 @@ class SparkDeployment(EngineDeployment):
 
 
 class SparkRecords:
-    """See `nova_harness.engines.base.Cluster`: applications, by the records that their jobs keep.
+    """See `nova_harness.engines.base.Cluster`: applications, by the records of their jobs.
 
     Args:
-        address: of the application's pages, or a history server; empty for what a record says.
+        address: of the application's pages, or a history server; empty for the record's address.
     """
 
     def __init__(self, address: str) -> None:
@@ -282,7 +282,7 @@ class SparkRecords:
         return from_plan(plan, plan.problem).to_json()
 
     def verify(self, job: str, document: str) -> Verification:
-        """Where the tasks of the job whose record is that file ran in its last batches."""
+        """Where tasks ran in the last batches of the job whose record is the file ``job``."""
         record = Record.read(Path(job))
         planned = None
         if document:
@@ -300,7 +300,7 @@ class SparkRecords:
         raise NovaError("Spark tells of a job by its record: nova cluster verify RECORD")
 
     def stop(self, job: str) -> str:
-        """Whoever submitted a job ends it."""
+        """Refused: the program that submitted a job has to end it."""
         raise NovaError(f"job {job}: end the program that submitted it; Spark ends its tasks")
 
 
@@ -321,18 +321,18 @@ class SparkEngine:
         return self.deployment.configuration.master_ui
 
     def up(self, tell: Tell) -> None:
-        """Bring Spark up, with its driver."""
+        """Start Spark, with its driver."""
         self.deployment.up(tell)
 
     def close(self) -> None:
-        """Nothing of it is on this machine."""
+        """Nothing to close on this machine."""
 
     def down(self) -> list[str]:
         """End Spark."""
         return self.deployment.down()
 
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> SparkJob:
-        """Give the driver an order, and wait until its first batch is through."""
+        """Give the driver an order, and wait until its first batch has finished."""
         d = self.deployment
         number = 1 + max((int(job.job) for job in self.jobs()), default=-1)
         dataflow = from_plan(plan, plan.problem, workload(0))
@@ -370,13 +370,13 @@ class SparkEngine:
         d = self.deployment
         names = d.hosts[d.sink].run(f"ls {d.orders} 2>/dev/null", check=False).stdout.split()
         numbers = sorted(int(one.split(".")[0]) for one in names if one.endswith(".order.json"))
-        found = []
+        states = []
         for number in numbers:
             state = d.state(f"{number}.state.json")
             word = "waiting" if state is None else state.state
             runs = word not in (FINISHED, ENDED, FAILED)
-            found.append(JobState(str(number), f"order {number}", word, own=True, runs=runs))
-        return found
+            states.append(JobState(str(number), f"order {number}", word, own=True, runs=runs))
+        return states
 
     def _known(self, job: str) -> JobState:
         for one in self.jobs():
@@ -391,8 +391,8 @@ class SparkEngine:
 
     def hosts(self) -> dict[str, bool]:
         """Hosts by their Workers."""
-        there = registered(self.deployment.configuration.master_ui)
-        return {one.name: one.address in there for one in self.deployment.configuration.nodes}
+        workers = registered(self.deployment.configuration.master_ui)
+        return {one.name: one.address in workers for one in self.deployment.configuration.nodes}
 
 
 class SparkJob:
@@ -412,13 +412,13 @@ class SparkJob:
 
     @property
     def dataflow(self) -> Dataflow:
-        """What it is held against."""
+        """The planned operators."""
         assert self._dataflow is not None
         return self._dataflow
 
     @property
     def workload(self) -> Workload:
-        """What flows through it, where it was started from here."""
+        """What flows through it; only for a job that this process started."""
         assert self._workload is not None
         return self._workload
 
@@ -443,81 +443,81 @@ class SparkJob:
         return self._rest
 
     def state(self) -> State | None:
-        """What the driver says of the order; None before it says anything.
+        """The driver's state of the order; None before there is any.
 
         Raises:
-            RunError: for one that failed, or when a process of Spark's has ended.
+            RunError: for a failed order.
         """
-        found = self.deployment.state(f"{self.number}.state.json")
-        if found is not None and found.state == FAILED:
-            raise RunError(f"Spark: {found.why}")
-        return found
+        state = self.deployment.state(f"{self.number}.state.json")
+        if state is not None and state.state == FAILED:
+            raise RunError(f"Spark: {state.why}")
+        return state
 
     def await_state(self) -> State:
         """Wait until tuples are about to flow."""
         until = time.monotonic() + PREPARE_SECONDS
-        while (found := self.state()) is None:
+        while (state := self.state()) is None:
             self._all_run()
             if time.monotonic() > until:
                 raise RunError(f"Spark: no batch within {PREPARE_SECONDS:g} s")
             time.sleep(POLL_SECONDS)
-        return found
+        return state
 
     def _all_run(self) -> None:
-        gone = self.deployment.last_words()
-        if gone:
-            raise RunError(f"Spark{gone}")
+        ended = self.deployment.last_words()
+        if ended:
+            raise RunError(f"Spark{ended}")
 
     def await_running(self) -> None:
         """All stages run before any tuple flows."""
         self.await_state()
 
     def verify(self) -> Verification:
-        """Where the tasks of its last batches ran, as Spark tells it."""
+        """Where the tasks of its last batches ran, as Spark reports it."""
         state = self.await_state()
         planned = {one.name: one.node for one in self.dataflow.operators}
         return verify(self.rest, state.steps, planned, self.deployment.configuration.addresses)
 
     def look(self) -> bool:
-        """Whether all that was due is through."""
+        """Whether all due readings are processed."""
         self._all_run()
         state = self.state()
         return state is not None and state.state == FINISHED
 
     def counters(self) -> None:
-        """Nothing: Spark counts by stage, which holds several operators and lasts for a batch."""
+        """None: Spark counts by stage, which has several operators and lasts for a batch."""
 
     def operators(self, before: None, after: None) -> list[OperatorCounts]:
-        """Where operators run; what they did is not known."""
+        """Where operators run; their counts are unknown."""
         return [OperatorCounts(name=one.name, node=one.node) for one in self.dataflow.operators]
 
     def read_offsets(self) -> dict[tuple[str, int], int]:
-        """Per topic and partition, how much the batches that have ended have read."""
+        """Messages that finished batches have read, per topic and partition."""
         read = self.await_state().read
         return {
             (one.topic, one.partition): read.get(one.source, 0) for one in self.workload.sources
         }
 
     def end(self) -> None:
-        """Have the driver stop its queries."""
+        """Stop its queries through the driver."""
         d = self.deployment
         d.hosts[d.sink].run(f"touch {d.orders}/{self.number}.end")
         until = time.monotonic() + END_SECONDS
-        while (found := self.state()) is None or found.state not in (FINISHED, ENDED):
+        while (state := self.state()) is None or state.state not in (FINISHED, ENDED):
             self._all_run()
             if time.monotonic() > until:
                 raise RunError(f"Spark: queries do not stop within {END_SECONDS:g} s")
             time.sleep(POLL_SECONDS)
 
     def results(self, scratch: Path) -> ResultRecords:
-        """What its sink has written: a file for every batch."""
+        """Results that its sink has written, in a file for every batch."""
         local = scratch / "results"
         d = self.deployment
         d.hosts[d.sink].run(f"mkdir -p {d.result_file(RESULTS)}/0")
         d.hosts[d.sink].get(d.result_file(RESULTS), local)
         try:
-            found = results.read(local / "0")
+            records = results.read(local / "0")
             # A batch whose file cannot be written fails, and its job with it.
-            return ResultRecords(found, 0, announced=len(found))
+            return ResultRecords(records, 0, announced=len(records))
         finally:
             shutil.rmtree(local)

@@ -60,8 +60,8 @@ JOBS = {
 }
 # A worker's heap, MB; what the tuples of a few windows need.
 WORKER_HEAP = 128
-# How soon nimbus schedules a topology and knows of executors that they run; Storm's own values are
-# for clusters that live long.
+# How soon nimbus schedules a topology and learns that executors run; Storm's own values are for
+# long-lived clusters.
 SETTINGS = {"nimbus.monitor.freq.secs": 2, "executor.metrics.frequency.secs": 2}
 ZOOKEEPER_SECONDS = 60.0
 POLL_SECONDS = 1.0
@@ -69,8 +69,8 @@ POLL_SECONDS = 1.0
 FIRST_LEAD_SECONDS = 30.0
 SECOND_LEAD_SECONDS = 15.0
 RESULTS = "results"
-# The workers of a topology that have their files in a directory, and what writes their logs; asked
-# on a host. The brackets keep the command from finding itself.
+# On a host: workers of a topology with files in a directory, and the processes that write their
+# logs. The brackets keep the command from matching itself.
 WORKERS = """\
 for command in $(grep -ls 'daemon[.]worker[.]Worker' /proc/[0-9]*/cmdline); do
   if grep -qsF {work}/ "$command" && tr '\\0' '\\n' <"$command" | grep -qxE {topology}; then
@@ -78,7 +78,7 @@ for command in $(grep -ls 'daemon[.]worker[.]Worker' /proc/[0-9]*/cmdline); do
   fi
 done 2>/dev/null
 """
-# Until there is none of them.
+# Wait until none of them runs.
 NO_WORKER = f"""\
 for i in $(seq 150); do
   left=$({WORKERS})
@@ -99,13 +99,13 @@ class StormRunner:
     controlled = True
 
     def prepare(self, tell: Tell, transport: str) -> None:
-        """Storm, with Nova's classes."""
+        """Prepare Storm, with Nova's classes."""
         home = StormHome.default()
         home.check()
         home.install(tell)
 
     def cluster(self, address: str, problem: Problem | None) -> StormCluster:
-        """The one whose nimbus answers at HOST[:PORT]."""
+        """The cluster whose nimbus answers at HOST[:PORT]."""
         from nova_engines.nodes import addresses
 
         host, _, port = address.partition(":")
@@ -135,7 +135,7 @@ class StormDeployment(EngineDeployment):
     """A Storm cluster on the hosts of an inventory.
 
     Attributes:
-        home: what Storm is taken from.
+        home: Storm's installation.
         configuration: of the cluster.
         addresses: of every host.
         nimbus: a client, on this machine.
@@ -150,11 +150,11 @@ class StormDeployment(EngineDeployment):
 
         Args:
             hosts: connected; the inventory's with addresses.
-            home: what Storm is taken from.
+            home: Storm's installation.
         """
         super().__init__(hosts)
         self.home = home
-        # Before `miss_after`: as soon as the controller counts it as silent.
+        # Before `miss_after`, hosts count as lost as soon as the controller counts them as silent.
         self.missed_after_s = 0.0
         inventory = hosts.inventory
         self.addresses = {host.name: host.address for host in inventory.hosts}
@@ -182,7 +182,7 @@ class StormDeployment(EngineDeployment):
 
     @cached_property
     def runtime_files(self) -> Sequence[Path]:
-        """All of it."""
+        """All files of the engine home."""
         return sorted(path for path in self.home.path.rglob("*") if path.is_file())
 
     def check(self) -> None:
@@ -216,7 +216,7 @@ class StormDeployment(EngineDeployment):
         return replace(self.configuration, home=self.place(name), work=self.work(name))
 
     def launch(self) -> None:
-        """ZooKeeper first, which the others cannot do without."""
+        """Start ZooKeeper before the processes that need it."""
         hub, job = self.hosts[self.sink], JOBS["zookeeper"]
         command = self.commands(self.sink)[job]
         hub.start(command, name=job, log=f"{self.work(hub.name)}/{job}.out", keep=True)
@@ -253,7 +253,7 @@ class StormDeployment(EngineDeployment):
                 status = self.nimbus.status(until - time.monotonic(), len(missing))
                 missing -= {str(one["host"]) for one in status["supervisors"]}
             except StormError:
-                # Nimbus listens before it is leader.
+                # Nimbus listens before it is the leader.
                 if time.monotonic() > until:
                     raise
             if not missing:
@@ -267,7 +267,7 @@ class StormDeployment(EngineDeployment):
             time.sleep(POLL_SECONDS)
 
     def miss_after(self, seconds: float) -> None:
-        """Supervisors end workers that hang; nobody but Nova misses a host."""
+        """Set when supervisors end workers that hang; only Nova notices a lost host."""
         self.missed_after_s = seconds
         timeouts = {"supervisor.worker.timeout.secs": math.ceil(seconds)}
         settings = {**self.configuration.settings, **timeouts}
@@ -275,19 +275,19 @@ class StormDeployment(EngineDeployment):
 
     def worker_processes(self, name: str, topology: str = "") -> set[int]:
         """Its workers', of one topology or of all."""
-        found = self.hosts[name].run(self._asked(WORKERS, name, topology)).stdout.split()
-        return {int(path.split("/")[2]) for path in found}
+        paths = self.hosts[name].run(self._on_host(WORKERS, name, topology)).stdout.split()
+        return {int(path.split("/")[2]) for path in paths}
 
     def await_no_worker(self, topology: str, names: Sequence[str] | None = None) -> None:
-        """Until the workers of a topology that was killed have ended, on some hosts or all."""
+        """Wait until the workers of a killed topology have ended, on some hosts or all."""
 
         def end(host: Host) -> None:
             if names is None or host.name in names:
-                host.run(self._asked(NO_WORKER, host.name, topology))
+                host.run(self._on_host(NO_WORKER, host.name, topology))
 
         self.hosts.map(end)
 
-    def _asked(self, command: str, name: str, topology: str) -> str:
+    def _on_host(self, command: str, name: str, topology: str) -> str:
         # Storm adds a number and the time to a topology's name.
         pattern = f"{re.escape(topology)}-[0-9]+-[0-9]+" if topology else ".*"
         return command.format(work=self.work(name), topology=shlex.quote(pattern))
@@ -298,7 +298,7 @@ class StormCluster:
 
     Args:
         nimbus: a client.
-        addresses: of the supervisors of given nodes, with which Storm was configured.
+        addresses: returns the configured addresses of nodes' supervisors.
     """
 
     def __init__(
@@ -325,7 +325,7 @@ class StormCluster:
         return {str(one["host"]): True for one in self.nimbus.status()["supervisors"]}
 
     def jobs(self) -> list[JobState]:
-        """Topologies; nimbus forgets those that were killed."""
+        """Topologies; nimbus forgets killed ones."""
         return [
             JobState(
                 str(one["name"]),
@@ -347,7 +347,7 @@ class StormEngine(StormCluster):
     """See `nova_harness.engines.base.Engine`."""
 
     name = "storm"
-    # A supervisor, a worker and what writes its log.
+    # A supervisor, a worker and the process that writes its log.
     engine_bytes = 480 << 20
     stays_warm = False
 
@@ -357,11 +357,11 @@ class StormEngine(StormCluster):
         self.lead = Lead(FIRST_LEAD_SECONDS, SECOND_LEAD_SECONDS)
 
     def up(self, tell: Tell) -> None:
-        """Bring Storm up."""
+        """Start Storm."""
         self.deployment.up(tell)
 
     def close(self) -> None:
-        """Every question to nimbus is a process of its own."""
+        """Nothing to close: every request to nimbus is a separate process."""
 
     def down(self) -> list[str]:
         """End Storm."""
@@ -369,14 +369,14 @@ class StormEngine(StormCluster):
 
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> StormJob:
         """Submit a topology."""
-        made = workload(self.lead.start_ms())
-        dataflow = from_plan(plan, plan.problem, made)
+        replay = workload(self.lead.start_ms())
+        dataflow = from_plan(plan, plan.problem, replay)
         called = _called(name)
-        self._submit(topology(dataflow, made, self.deployment.result_file(RESULTS), called))
-        return StormJob(self, called, dataflow, made)
+        self._submit(topology(dataflow, replay, self.deployment.result_file(RESULTS), called))
+        return StormJob(self, called, dataflow, replay)
 
     def miss_after(self, seconds: float) -> None:
-        """Of workers; nobody but Nova misses a host."""
+        """Set the timeout of workers; only Nova notices a lost host."""
         self.deployment.miss_after(seconds)
 
     @property
@@ -385,9 +385,9 @@ class StormEngine(StormCluster):
         return StormJobs(self)
 
     def submit(self, plan: Plan, workload: Workload, name: str, results: str) -> StormJob:
-        """Submit a topology of joins with a file of results of its own.
+        """Submit a topology of joins with its own result file.
 
-        Its name is no other's, as its orders and results are called like it.
+        Its name is unique, as it also names its orders and results.
         """
         dataflow = from_plan(plan, plan.problem, workload)
         called = f"{_called(name)}-{time.time_ns() // 1_000_000}"
@@ -399,40 +399,40 @@ class StormEngine(StormCluster):
         return StormJob(self, name, dataflow, workload)
 
     def watch(self, job: ControlledJob, dataflow: Dataflow) -> StormWatch:
-        """By its sinks' files: every question to nimbus starts a JVM."""
+        """By its sinks' files: every request to nimbus starts a JVM."""
         return StormWatch(self.controlled_jobs, job, self.deployment.missed_after_s)
 
     def processes(self, job: ControlledJob, nodes: Sequence[str]) -> dict[str, set[int]]:
-        """Its workers and what writes their logs."""
-        found = self.deployment.hosts.map(
+        """Its workers and the processes that write their logs."""
+        workers = self.deployment.hosts.map(
             lambda host: (
                 self.deployment.worker_processes(host.name, job.job)
                 if host.name in nodes
                 else set()
             )
         )
-        return {name: pids for name, pids in found.items() if pids}
+        return {name: pids for name, pids in workers.items() if pids}
 
     def misses(self, node: str) -> bool:
-        """A supervisor that comes back goes on where it was."""
+        """A supervisor that returns resumes its work."""
         return True
 
     def why(self, job: ControlledJob) -> str:
-        """Storm does not say; Nova has noticed it."""
+        """Storm reports no cause; Nova noticed the loss."""
         return "a worker of its topology, or its host, is lost"
 
     def start_queries(
         self, plan: QueryPlan, readings: Callable[[int], Readings], name: str
     ) -> StormJob:
         """Submit a topology of queries with columns."""
-        made = readings(self.lead.start_ms())
+        replay = readings(self.lead.start_ms())
         flow, called = query_flow.from_plan(plan), _called(name)
         file = self.deployment.result_file(RESULTS)
-        self._submit(query_flux.topology(flow, made, file, called))
-        return StormJob(self, called, flow, made)
+        self._submit(query_flux.topology(flow, replay, file, called))
+        return StormJob(self, called, flow, replay)
 
     def query_results(self, flow: QueryFlow, scratch: Path) -> dict[str, Path]:
-        """Copies of what the sinks of a topology have written, by query."""
+        """Copies of the result files of a topology's sinks, by query."""
         return self.deployment.query_results(flow, RESULTS, scratch)
 
     def _submit(self, document: dict[str, Any]) -> None:
@@ -449,8 +449,8 @@ class StormEngine(StormCluster):
 
     def hosts(self) -> dict[str, bool]:
         """Hosts by their supervisors."""
-        there = super().hosts()
-        return {name: at in there for name, at in self.deployment.addresses.items()}
+        supervisors = super().hosts()
+        return {name: at in supervisors for name, at in self.deployment.addresses.items()}
 
 
 class StormJobs:
@@ -467,24 +467,24 @@ class StormJobs:
         self._files = HostFiles(engine.deployment.hosts)
 
     def finished(self, job: ControlledJob) -> bool:
-        """Whether all its sinks have said that nothing more will come."""
+        """Whether all its sinks have noted the end of their results."""
         return all(self._files.read(node, path + results.END) for node, path in job.results)
 
     def state(self, job: ControlledJob) -> str:
-        """By its sinks' files, and what nimbus lists."""
+        """By its sinks' files, and nimbus's list."""
         if self.finished(job):
             return FINISHED
         return RUNNING if self._listed(job) else FAILED
 
     def cancel(self, job: ControlledJob) -> None:
-        """Have nimbus kill it; until it runs no more on its sinks' hosts. Others may be cut off."""
+        """Kill it, and wait until it has ended on its sinks' hosts; others may be cut off."""
         if self._listed(job):
             self._engine.nimbus.kill(job.job)
         sinks = [node for node, _ in job.results]
         self._engine.deployment.await_no_worker(job.job, sinks)
 
     def wait_ended(self, job: ControlledJob, timeout_s: float) -> str:
-        """By its sinks' files; one that does not come to its end has lost a worker."""
+        """By its sinks' files; a job that does not end in time has lost a worker."""
         until = time.monotonic() + timeout_s
         while not self.finished(job):
             if time.monotonic() > until:
@@ -504,7 +504,7 @@ class StormWatch:
         self._jobs, self._job, self._silence_s = jobs, job, silence_s
 
     def look(self, now: float) -> JobSeen:
-        """Whether it has finished; only hosts tell whether it has failed."""
+        """Whether it has finished; only readings of hosts show a failure."""
         state = FINISHED if self._jobs.finished(self._job) else RUNNING
         return JobSeen(state, silence_s=self._silence_s)
 
@@ -536,27 +536,27 @@ class StormJob:
         return self.flow.to_json()
 
     def await_running(self) -> None:
-        """Until every executor runs."""
+        """Wait until every executor runs."""
         d = self.deployment
         self._seen = await_running(d.nimbus, self.name, self.flow, d.addresses, RUNNING_SECONDS)
         self.engine.lead.runs()
 
     def verify(self) -> Verification:
-        """Where nimbus had its executors when it was asked last: a JVM is started for each time."""
+        """Where nimbus last reported its executors: every request starts a JVM."""
         if self._seen is None:
             self.counters()
             assert self._seen is not None
         return self._seen
 
     def look(self) -> bool:
-        """Whether its sink has said that nothing more will come.
+        """Whether its sinks have noted the end of their results.
 
-        Nimbus, who would need a JVM to be asked, takes no notice of that; a worker that has ended
-        is started again by its supervisor.
+        Nimbus does not know of that end, and every request to it starts a JVM. Supervisors restart
+        workers that have ended.
         """
-        gone = self.deployment.last_words()
-        if gone:
-            raise RunError(f"Storm{gone}")
+        ended = self.deployment.last_words()
+        if ended:
+            raise RunError(f"Storm{ended}")
         files = self.flow.result_files(self.deployment.result_file(RESULTS))
         return all(self._ended(one.node, files[one.name]) for one in self.flow.of_kind("sink"))
 
@@ -569,7 +569,7 @@ class StormJob:
         return answer.returncode == 0
 
     def counters(self) -> Mapping[str, Any]:
-        """Its executors, as nimbus tells them; counted from one tuple in twenty."""
+        """Its executors, as nimbus reports them; counted from one tuple in twenty."""
         status = self.deployment.nimbus.status()
         self._seen = verify(status, self.name, self.flow, self.deployment.addresses)
         return {one["component"]: one for one in of_name(status, self.name)["executors"]}
@@ -577,7 +577,7 @@ class StormJob:
     def operators(
         self, before: Mapping[str, Any], after: Mapping[str, Any]
     ) -> list[OperatorCounts]:
-        """What each executor did between two answers of nimbus."""
+        """Counts of each executor between two answers of nimbus."""
         node_at = {address: name for name, address in self.deployment.addresses.items()}
         spouts = {one.name for one in self.flow.of_kind("source")}
 
@@ -601,12 +601,12 @@ class StormJob:
         self.engine.stop(self.name)
 
     def results(self, scratch: Path) -> ResultRecords:
-        """What its sinks have written."""
+        """Results that its sinks have written."""
         if isinstance(self.flow, QueryFlow):
             return query_records(partial(self.engine.query_results, self.flow), scratch)
         return self.deployment.read_results(RESULTS, scratch)
 
 
 def _called(name: str) -> str:
-    """A job's name as Storm takes it."""
+    """A job's name in characters that Storm allows."""
     return name.replace(" ", "-").replace(".", "-")

@@ -1,4 +1,4 @@
-"""What an experiment runs on: its hosts, reachable, and its engine on them."""
+"""The test bed of an experiment: its reachable hosts, and its engine on them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from nova_harness.experiment.engine_run import Bed
     from nova_testbed.inventory import Inventory
 
-# In a rack's state directory: an experiment brought it up, and left it.
-KEPT = "kept"
+# Mark in a rack's state directory: an experiment started the rack, and left it running.
+LEFT_UP = "kept"
 
 
 def find_inventory(experiment: Experiment, base: Path) -> Inventory:
     """The experiment's inventory: beside its file, or one that comes with Nova.
 
-    What the experiment says of hosts and readings is checked as well, before any host is touched.
+    Also checks the experiment's hosts and readings, before it uses any host.
 
     Raises:
-        NovaError: where there is none, or it cannot be used; for a broker that is none of its
-            hosts, and for readings that are not there.
+        NovaError: for a missing or unusable inventory, a broker that is none of its hosts, or
+            missing readings.
     """
     from nova_testbed.inventory import InventoryError, read_inventory
 
@@ -44,10 +44,10 @@ def find_inventory(experiment: Experiment, base: Path) -> Inventory:
 
 
 def reserved(inventory: Inventory) -> AbstractContextManager[None]:
-    """Keep other programs from the hosts, as far as that can be: from those of a virtual rack.
+    """Reserve the hosts of a virtual rack; real hosts cannot be reserved.
 
     Raises:
-        NovaError: that tells which program uses them.
+        NovaError: naming the program that uses them.
     """
     if not inventory.virtual:
         return nullcontext()
@@ -60,17 +60,17 @@ def reserved(inventory: Inventory) -> AbstractContextManager[None]:
 def hosts_up(
     inventory: Inventory, tell: Callable[[str], None], *, keep: bool = False
 ) -> Iterator[Inventory]:
-    """The inventory's hosts, reachable and reserved; a rack that was down is taken down again.
+    """Start and reserve the inventory's hosts; afterwards, stop a rack that was down before.
 
-    So is one that an earlier run was to keep.
+    A rack that an earlier run left up is stopped, too.
 
     Args:
         inventory: of the hosts.
-        tell: is told what is being done.
-        keep: leave a rack up in any case.
+        tell: progress callback.
+        keep: leave the rack up in any case.
 
     Raises:
-        NovaError: naming what is in the way.
+        NovaError: naming what prevents the start.
     """
     if not inventory.virtual:
         yield inventory
@@ -78,7 +78,7 @@ def hosts_up(
     from nova_testbed.rack import VirtualRack
 
     rack = VirtualRack(inventory)
-    mark = rack.state.path / KEPT
+    mark = rack.state.path / LEFT_UP
     with rack.reserved():
         own = rack.status().state == "down" or mark.exists()
         tell("bringing hosts up")
@@ -94,37 +94,37 @@ def hosts_up(
 
 
 def prepare_engine(experiment: Experiment, tell: Callable[[str], None]) -> Runner:
-    """The experiment's engine, with everything of it ready on this machine.
+    """Prepare the experiment's engine on this machine.
 
     Args:
         experiment: what is run.
-        tell: is told what is being done.
+        tell: progress callback.
 
     Raises:
-        NovaError: when something of it is not installed.
+        NovaError: when a part of it is not installed.
     """
-    found = runner(experiment.engine)
-    found.prepare(tell, experiment.transport)
-    return found
+    engine = runner(experiment.engine)
+    engine.prepare(tell, experiment.transport)
+    return engine
 
 
 @contextmanager
 def engine_bed(
     experiment: Experiment,
     inventory: Inventory,
-    found: Runner,
+    chosen: Runner,
     tell: Callable[[str], None],
     *,
     keep: bool,
 ) -> Iterator[Bed]:
-    """The engine on the hosts; limits are back in force at the end, however it ends.
+    """Run the engine on the hosts; limits are restored at the end in any case.
 
     Args:
         experiment: what is run.
         inventory: of reachable hosts.
-        found: what `prepare_engine` returned.
-        tell: is told what is being done.
-        keep: whether the engine goes on running.
+        chosen: the result of `prepare_engine`.
+        tell: progress callback.
+        keep: leave the engine running.
 
     Raises:
         NovaError: naming what failed.
@@ -138,13 +138,13 @@ def engine_bed(
         stack.enter_context(limits.off())
         hosts = stack.enter_context(connect(inventory))
         check_events(experiment.disturbances, inventory, experiment.name)
-        engine = found.engine(hosts, experiment.transport, experiment.broker)
+        engine = chosen.engine(hosts, experiment.transport, experiment.broker)
         stack.enter_context(running(engine, tell, keep=keep))
         yield Bed(engine, limits, experiment.settings)
 
 
 def cores_of(bed: Bed) -> dict[str, float]:
-    """Cores each host may use: its limit, or those of the machine."""
+    """Cores that each host may use: its limit, or the machine's cores."""
     hosts = bed.deployment.hosts
     output = hosts.run("nproc")
     return {host.spec.name: host.spec.cpu or float(output[host.spec.name].stdout) for host in hosts}

@@ -1,12 +1,12 @@
-"""What hosts can take of a workload on an engine: C_a from CPU time per tuple.
+"""Hosts' capacities C_a for a workload on an engine, from CPU time per tuple.
 
-A short run at the experiment's own rate puts every operator on a worker of its own, so that each
-host runs one kind of operator. The hosts' CPU time then gives what it costs. At 1 kHz most of that
-is waking up, not the tuples: a cost per tuple holds for joins of about that rate, is too high for
-several on one host, and too low for small pieces of one.
+A short run at the experiment's own rate puts every operator on its own worker, so that each host
+runs one kind of operator. The hosts' CPU time then gives the operators' costs. At 1 kHz, most of
+that is wake-ups, not tuples: a cost per tuple holds for joins of about that rate, is too high for
+several joins on one host, and too low for small pieces of a join.
 
-Hosts under artificial load are calibrated with that load in force: what it leaves the engine there
-is what the engine gets while it wants more.
+Hosts under artificial load are calibrated under that load: the engine's share there is the CPU that
+it gets while it could use more.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ if TYPE_CHECKING:
     from nova_workloads.base import Streams, Traffic, Workload
 
 DRAIN_SECONDS = 4.0
-# A join that takes in less than this share of what it is sent would use more CPU if it got it.
+# A join that takes in less than this share of its input would use more CPU if it got it.
 HUNGRY = 0.97
-# Where none under load is, it is sent so many times what its host could take without load.
+# Where no join under load does, joins are sent so many times the capacity without load.
 HUNGER = 1.5
-# A join that is cut has its sources send their tuples more than once. Beside a source, hosts are
-# taken to send them twice, the second time at the price of the first. On Flink, sending to four
-# pieces, every tuple twice, took 1.4 times what sending to one took (docs/results.md); engines
-# with a filter for each piece need more.
+# Sources of a cut join send their tuples more than once. Capacities assume that hosts with a source
+# send them twice, each time at the same cost. On Flink, sending to four pieces, every tuple twice,
+# took 1.4 times the cost of sending to one (docs/results.md); engines with a filter for each piece
+# need more.
 COPIES = 2
-# Of each source, tuples/s, while the engine warms up.
+# Rate of each source while the engine warms up, tuples/s.
 WARMING_RATE = 1000.0
-# A rate is found when the next calibration would be made at one that differs by less.
+# The search ends when the next calibration's rate would differ by less than this share.
 CLOSE = 0.05
 MOST_CALIBRATIONS = 3
-# Rates found are multiples of this, tuples/s.
+# The search's rates are multiples of this, tuples/s.
 STEP = 100.0
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What hosts are calibrated for.
+    """Conditions of a calibration.
 
     Attributes:
         rate: of each source, tuples/s.
@@ -74,20 +74,20 @@ class Setting:
 
 
 def settings_of(experiment: Experiment) -> list[Setting]:
-    """The settings an experiment's hosts are calibrated for, the first rate's first."""
+    """The settings of an experiment's calibrations; those of the first rate come first."""
     loads = loads_of(experiment) if experiment.capacity.stress_known else (False,)
     return [Setting(rate, stress) for rate in experiment.rates for stress in loads]
 
 
 def known_setting(experiment: Experiment, rate: float, stress: bool) -> Setting:
-    """The setting whose capacities strategies get for a cell with that rate and load."""
+    """The setting whose capacities strategies use for a cell with that rate and load."""
     return Setting(rate, stress and experiment.capacity.stress_known)
 
 
 def costliest(workload: Workload, windows_ms: Sequence[int], rate: float) -> Traffic:
-    """What flows with the windows that cost most.
+    """The traffic with the costliest windows.
 
-    Those are the ones with most results per tuple, and of them the shortest.
+    Those have the most results per tuple; of several, the shortest.
 
     Args:
         workload: of an experiment.
@@ -98,7 +98,7 @@ def costliest(workload: Workload, windows_ms: Sequence[int], rate: float) -> Tra
     return max(windows, key=lambda one: (round(one.matches), -one.window_ms))
 
 
-# --- plans that are run for a calibration ---------------------------------------------------------
+# --- plans of calibrations ------------------------------------------------------------------------
 
 
 def _plan(
@@ -109,8 +109,8 @@ def _plan(
     Args:
         problem: of the experiment.
         name: of the strategy.
-        instances: nodes by operator in turn, for so many operators; and how many pieces each left
-            input is cut into, or None for whole operators.
+        instances: for a number of operators, the nodes of each operator in turn, and the number of
+            pieces of each left input, or None for whole operators.
     """
     from nova_core.model.plan import Instances, Partitions, Plan
     from nova_core.model.query_graph import expand
@@ -123,16 +123,16 @@ def _plan(
     if pieces is None:
         pieces = np.ones(count, np.int64)
     elif graph is not None:
-        # Only joins are cut here: what aggregates need to be cut is more than a range.
+        # Only joins are cut here: to cut aggregates takes more than a range.
         joins = np.array([graph.graph[body].kind == "join" for body in graph.bodies.tolist()])
         first = np.cumsum(pieces) - pieces
-        kept = np.concatenate(
+        rows = np.concatenate(
             [
                 np.arange(b, b + (k if j else 1))
                 for b, k, j in zip(first, pieces, joins, strict=True)
             ]
         )
-        node, pieces = node[kept], np.where(joins, pieces, 1)
+        node, pieces = node[rows], np.where(joins, pieces, 1)
     cuts = np.ones(2 * count, np.int64)
     cuts[0::2] = pieces
     left = np.concatenate([np.arange(k) for k in pieces])
@@ -157,12 +157,12 @@ def _plan(
 
 
 def calibration_plan(problem: Problem, loaded: Collection[str] = ()) -> Plan:
-    """Each operator whole on a worker of its own, the most capable first.
+    """Each whole operator on its own worker, the most capable first.
 
     Args:
         problem: of the experiment.
-        loaded: hosts under load; they and the others are taken in turn then, those with a source
-            where no others are under load.
+        loaded: hosts under load, which alternate with the others; where only hosts with a source
+            are under load, these.
 
     Raises:
         ExperimentError: with fewer workers than operators and none idle.
@@ -186,7 +186,7 @@ def calibration_plan(problem: Problem, loaded: Collection[str] = ()) -> Plan:
         ]
     if not free:
         raise ExperimentError("calibration: every host has a source or the sink; add a worker")
-    # With few workers some operators share one: what it costs counts by what it receives.
+    # With few workers, operators share one: its cost counts by the tuples that it receives.
     return _plan(
         problem,
         "calibration",
@@ -195,10 +195,10 @@ def calibration_plan(problem: Problem, loaded: Collection[str] = ()) -> Plan:
 
 
 def warming_plan(problem: Problem) -> Plan:
-    """Joins on every host, so that each has seen all operators before anything is measured.
+    """Joins on every host, so that each has run all operators before a measurement.
 
-    Hosts are dealt to the joins in turn; a join's left input is cut into as many pieces as it has
-    hosts, and each of them gets the whole right input.
+    Hosts are assigned to the joins in turn; a join's left input is cut into as many pieces as it
+    has hosts, and each piece gets the whole right input.
     """
     nodes = len(problem.nodes.ids)
 
@@ -209,7 +209,7 @@ def warming_plan(problem: Problem) -> Plan:
     return _plan(problem, "warming up", dealt)
 
 
-# --- what operators cost --------------------------------------------------------------------------
+# --- costs of operators ---------------------------------------------------------------------------
 
 
 def costs(
@@ -222,18 +222,18 @@ def costs(
 ) -> Calibration:
     """Costs from a run of the calibration plan.
 
-    Joins that do not keep up count by what they have taken in, judged by the results that came.
+    Joins that do not keep up count by the tuples that they took in, estimated from their results.
 
     Args:
         plan: that was run.
         outcome: of the run.
         streams: that flowed.
-        setting: that it was run in.
+        setting: of the run.
         window_ms: of the run.
         limits: cores that each host under load may use.
 
     Raises:
-        ExperimentError: where hosts did not say what they used, or joins cost nothing.
+        ExperimentError: where hosts' CPU use is unknown, or joins cost nothing.
     """
     p = plan.problem
     names = [str(name) for name in p.nodes.ids]
@@ -249,7 +249,7 @@ def costs(
         for node, name in enumerate(names)
         if not joins[node] and node not in sources and node != sink
     ]
-    # Where every host has something to do, engines' own use counts with the join's.
+    # Without an idle host, the engine's own use counts as the joins'.
     base = float(np.mean(idle)) if idle else 0.0
     free_sources = [used[names[node]] for node in sources if not joins[node]]
     source = float(np.mean(free_sources)) if free_sources else base
@@ -293,12 +293,12 @@ def costs(
 
 
 def source_hosts(problem: Problem) -> list[str]:
-    """Names of the hosts that have a source, each once."""
+    """Names of the hosts with a source, each once."""
     return [str(problem.nodes.ids[node]) for node in np.unique(problem.sources.node)]
 
 
 def capacities(
-    found: Calibration,
+    calibration: Calibration,
     inventory: Inventory,
     cores: Mapping[str, float],
     sources: Collection[str],
@@ -310,40 +310,40 @@ def capacities(
     """C_a of each host, tuples/s of this workload's operators.
 
     Args:
-        found: what operators cost.
+        calibration: costs of operators.
         inventory: of the hosts.
-        cores: each host may use.
-        sources: hosts that have one.
+        cores: that each host may use.
+        sources: hosts with a source.
         rate: of each source, tuples/s.
-        safety: share of them that may be planned with.
-        output_rate: of all joins, tuples/s, which the sink takes beside joins of its own.
+        safety: share of the cores that plans may use.
+        output_rate: of all joins, tuples/s, which the sink takes beside its own joins.
     """
-    capacity, available = {}, found.available(inventory, cores)
+    capacity, available = {}, calibration.available(inventory, cores)
     for host in inventory.hosts:
-        needed = found.idle_cores
+        needed = calibration.idle_cores
         if host.role == "sink":
-            needed = found.sink_cores
+            needed = calibration.sink_cores
         elif host.name in sources:
-            needed = found.source_at(COPIES * rate)
+            needed = calibration.source_at(COPIES * rate)
         left = safety * available[host.name] - needed
-        capacity[host.name] = max(0.0, left) / (found.join_us * 1e-6)
+        capacity[host.name] = max(0.0, left) / (calibration.join_us * 1e-6)
         if host.role == "sink":
-            # What it needs to take the results is no longer free for joins.
+            # Its cores for the results are already subtracted.
             capacity[host.name] += output_rate
     return capacity
 
 
 def bottlenecks(
-    found: Calibration,
+    calibration: Calibration,
     inventory: Inventory,
     cores: Mapping[str, float],
     sources: Collection[str],
     rate: float,
 ) -> list[str]:
-    """Hosts that need more than they get for what every strategy has there, a line each."""
-    pinned = [(name, "source", found.source_at(rate)) for name in sources]
-    pinned += [(host.name, "sink", found.sink_cores) for host in inventory.with_role("sink")]
-    available = found.available(inventory, cores)
+    """Hosts whose pinned sources or sink need more CPU than they have, a line each."""
+    pinned = [(name, "source", calibration.source_at(rate)) for name in sources]
+    pinned += [(host.name, "sink", calibration.sink_cores) for host in inventory.with_role("sink")]
+    available = calibration.available(inventory, cores)
     return [
         f"{name}: its {what} takes {needed:.3f} cores of {available[name]:.3g}, whatever the "
         "placement"
@@ -356,16 +356,28 @@ def bottlenecks(
 
 
 def strongest(
-    found: Calibration, inventory: Inventory, cores: Mapping[str, float], sources: Collection[str]
+    calibration: Calibration,
+    inventory: Inventory,
+    cores: Mapping[str, float],
+    sources: Collection[str],
 ) -> tuple[str, float]:
-    """The host with neither a source nor the sink that takes most, and what it takes, tuples/s.
+    """The host with the greatest capacity, except those with a source or the sink.
+
+    Returns:
+        Its name and capacity, tuples/s.
 
     Raises:
-        ExperimentError: where every host has a source or the sink, or none is left any CPU.
+        ExperimentError: where every host has a source or the sink, or the others have no CPU left.
     """
     taken = {host.name for host in inventory.with_role("sink")} | set(sources)
     most = capacities(
-        found, inventory, cores, sources, rate=found.rate, safety=1.0, output_rate=0.0
+        calibration,
+        inventory,
+        cores,
+        sources,
+        rate=calibration.rate,
+        safety=1.0,
+        output_rate=0.0,
     )
     takes = {name: amount for name, amount in most.items() if name not in taken}
     if not any(takes.values()):
@@ -380,20 +392,19 @@ def find_rate(
     measure: Callable[[float], Calibration],
     takes: Callable[[Calibration], tuple[str, float]],
 ) -> FoundRate:
-    """The rate at which a region's join asks a multiple of what the strongest host takes.
+    """The rate at which a region's join receives a multiple of the strongest host's capacity.
 
-    What a host takes decides on the rate, and the rate on what a tuple costs: a few calibrations
-    find it.
+    The rate depends on the capacity, and the capacity on the rate: a few calibrations find both.
 
     Args:
         load: the multiple.
         start: rate of the first calibration, of each source, tuples/s.
-        measure: a calibration at a rate.
-        takes: the strongest host by a calibration, and what it can take, tuples/s.
+        measure: calibrates at a rate.
+        takes: the strongest host by a calibration, and its capacity, tuples/s.
 
     Returns:
-        The rate by the last calibration: the first that was made within `CLOSE` of the rate it
-        leads to, or the last of `MOST_CALIBRATIONS`.
+        The rate by the last calibration: the first within `CLOSE` of the rate that it leads to, or
+        the last of `MOST_CALIBRATIONS`.
     """
     calibrations: list[Calibration] = []
     rate = start
@@ -406,29 +417,29 @@ def find_rate(
             return FoundRate(load, rate, host, most, 2 * rate / most, calibrations)
 
 
-def found_line(found: FoundRate) -> str:
-    """A rate that was found, in a line."""
-    tried = ", ".join(f"{one.rate:g}" for one in found.calibrations)
-    under = "under load " if found.calibrations[-1].stress else ""
+def found_line(result: FoundRate) -> str:
+    """The result of a rate search, in a line."""
+    tried = ", ".join(f"{one.rate:g}" for one in result.calibrations)
+    under = "under load " if result.calibrations[-1].stress else ""
     return (
-        f"load {found.asked:g}: {found.rate:g} tuples/s of each source, whose join asks "
-        f"{found.load:.2f} times the {found.takes:,.0f} tuples/s that {found.host} takes "
+        f"load {result.asked:g}: {result.rate:g} tuples/s of each source, whose join asks "
+        f"{result.load:.2f} times the {result.takes:,.0f} tuples/s that {result.host} takes "
         f"({under}calibrated at {tried})"
     )
 
 
-# --- all of an experiment -------------------------------------------------------------------------
+# --- calibrations of an experiment ----------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Calibrating:
-    """Measures an experiment's calibrations on an engine, and makes its problems of them.
+    """Measures an experiment's calibrations on an engine, and makes problems from them.
 
     Attributes:
         bed: what it runs on.
         experiment: what is run.
         workload: of the experiment.
-        scratch: directory for files on the way, and for what is written.
+        scratch: directory for temporary files and results.
         tell: progress callback.
     """
 
@@ -446,16 +457,16 @@ class Calibrating:
         return costliest(self.workload, self.experiment.windows_ms, rate)
 
     def _at(self, rate: float, sent: float | None = None) -> tuple[Problem, Streams, int]:
-        """A problem to calibrate with, what flows, and its windows.
+        """A problem to calibrate with, its streams, and the length of its windows, ms.
 
         Args:
-            rate: of each source, which decides on the results per tuple.
-            sent: rate in its place.
+            rate: of each source, which determines the results per tuple.
+            sent: rate to send at instead.
         """
         traffic = self._traffic(rate)
         if sent is not None:
             traffic = traffic.at(sent)
-        # Only the order of the workers' capacities matters here, and that all results fit the sink.
+        # Only the order of capacities matters here; all results have to fit the sink.
         guess = {name: 1e9 * value for name, value in cores_of(self.bed).items()}
         file = self.scratch / "calibration-problem.yaml"
         problem = problem_of(problem_document(self._inventory, guess, self.workload, traffic), file)
@@ -464,7 +475,7 @@ class Calibrating:
         return problem, streams, traffic.window_ms
 
     def warm(self, rate: float) -> None:
-        """Run joins on every host, without measuring anything."""
+        """Run joins on every host, without a measurement."""
         from nova_harness.experiment.engine_run import warm_up
 
         problem, streams, _ = self._at(rate)
@@ -472,11 +483,11 @@ class Calibrating:
         warm_up(self.bed, warming_plan(problem), streams, seconds, self.tell)
 
     def measure(self, setting: Setting) -> Calibration:
-        """What operators cost in a setting.
+        """Measure the costs of operators in a setting.
 
-        The hosts' limits are off meanwhile, so that joins keep up; with a load that is asked for
-        they are in force, as what joins cost when there is too much of them is what matters then;
-        likewise under artificial load, which takes its share of what the limit allows.
+        Without the hosts' limits, joins keep up. With the experiment's ``load``, limits are in
+        force: the cost of overloaded joins matters then. So they are under artificial load, which
+        takes its share of the limit.
 
         Raises:
             NovaError: naming what failed.
@@ -484,13 +495,13 @@ class Calibrating:
         inventory = self._inventory
         loaded = inventory.stress.hosts if setting.stress else ()
         limits = {name: inventory.host(name).cpu or 1.0 for name in loaded}
-        found = self._measured(setting, limits)
-        if limits and found.left is None and not self._at(setting.rate)[0].queries:
-            # Joins kept up: more is sent to see what they could have got.
-            most = max(limits.values()) / (2 * found.join_us * 1e-6)
+        calibration = self._measured(setting, limits)
+        if limits and calibration.left is None and not self._at(setting.rate)[0].queries:
+            # Joins kept up: send more to find the CPU that they can get.
+            most = max(limits.values()) / (2 * calibration.join_us * 1e-6)
             more = self._measured(setting, limits, sent=round(HUNGER * most))
-            found = replace(found, left=more.left)
-        return found
+            calibration = replace(calibration, left=more.left)
+        return calibration
 
     def _measured(
         self, setting: Setting, limits: Mapping[str, float], sent: float | None = None
@@ -518,23 +529,23 @@ class Calibrating:
     def run(
         self, known: Mapping[Setting, Calibration] = MappingProxyType({})
     ) -> tuple[dict[Setting, Calibration], FoundRate | None]:
-        """What operators cost in each setting of the experiment, once the engine is warm.
+        """Warm the engine up, and measure the costs of operators in each setting.
 
         Args:
             known: settings that need no calibration, of a resumed run.
 
         Returns:
-            Calibrations by setting; with a load that is asked for, of the rate that was found,
-            which is the other value then.
+            Calibrations by setting; with the experiment's ``load``, at the rate of the search, and
+            the result of that search.
 
         Raises:
             NovaError: naming what failed.
         """
         experiment = self.experiment
         if self.bed.engine.stays_warm:
-            # Slowly, as every host gets all of a source.
+            # Slowly, as every host gets all tuples of a source.
             self.warm(min(WARMING_RATE, *experiment.rates))
-        settings, found, load = settings_of(experiment), dict(known), None
+        settings, calibrations, load = settings_of(experiment), dict(known), None
         if experiment.load is not None and not known:
             stress, cores = settings[0].stress, cores_of(self.bed)
             sources = source_hosts(self._at(experiment.rates[0])[0])
@@ -545,19 +556,19 @@ class Calibrating:
                 lambda one: strongest(one, self._inventory, cores, sources),
             )
             settings = [Setting(load.rate, setting.stress) for setting in settings]
-            found = {settings[0]: load.calibrations[-1]}
-        found |= {one: self.measure(one) for one in settings if one not in found}
+            calibrations = {settings[0]: load.calibrations[-1]}
+        calibrations |= {one: self.measure(one) for one in settings if one not in calibrations}
         most = max(setting.rate for setting in settings)
         if self.bed.engine.stays_warm and most > WARMING_RATE:
-            # What hosts see for the first time, Java makes room and code for: not within a cell.
+            # Java compiles and allocates for a new rate here, not within a cell.
             self.warm(most)
-        return found, load
+        return calibrations, load
 
-    def capacities(self, setting: Setting, found: Calibration) -> dict[str, float]:
+    def capacities(self, setting: Setting, calibration: Calibration) -> dict[str, float]:
         """C_a of each host in a setting, tuples/s."""
         problem, streams, _ = self._at(setting.rate)
         return capacities(
-            found,
+            calibration,
             self._inventory,
             cores_of(self.bed),
             source_hosts(problem),
@@ -567,16 +578,16 @@ class Calibrating:
         )
 
     def write_problems(
-        self, found: Mapping[Setting, Calibration], load: FoundRate | None = None
+        self, by_setting: Mapping[Setting, Calibration], load: FoundRate | None = None
     ) -> dict[Setting, Problem]:
-        """Problems by setting, written with what they come from.
+        """Make and write problems by setting, with their calibrations.
 
         Args:
-            found: calibrations by setting.
-            load: where the rate was found for one.
+            by_setting: calibrations.
+            load: result of the rate search, if any.
 
         Raises:
-            NovaError: for an inventory that does not suit, or when something cannot be written.
+            NovaError: for an unsuitable inventory, or a file that cannot be written.
         """
         from nova_core.model.files import write_text
 
@@ -584,7 +595,7 @@ class Calibrating:
         cores = cores_of(self.bed)
         problems, rows = {}, []
         for setting in settings_of(experiment):
-            rate, one = setting.rate, found[setting]
+            rate, one = setting.rate, by_setting[setting]
             capacity = self.capacities(setting, one)
             further = "" if rate == experiment.rates[0] else f"-r{rate:g}"
             further += "-stress" if setting.stress else ""

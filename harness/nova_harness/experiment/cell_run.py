@@ -1,4 +1,4 @@
-"""One cell: planned, run, checked, written."""
+"""Plan, run, check and write one cell."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def place(cell: Cell, problem: Problem) -> Plan:
 
 
 def starter(bed: Bed, cell: Cell, folder: CellFolder) -> Starter | None:
-    """What has a plan run where not the plan alone decides, but a controller or the engine."""
+    """Starts a plan whose joins the engine or a controller places; None for the plan itself."""
     by = cell.strategy.scheduled_by
     if by == "plan":
         return None
@@ -59,7 +59,7 @@ def run_cell(
     folder: CellFolder,
     tell: Callable[[str], None],
 ) -> None:
-    """Run a cell and write its directory; what was there is replaced.
+    """Run a cell and write its directory, which replaces an existing one.
 
     Raises:
         NovaError: naming what failed; its directory then holds the verdict.
@@ -122,7 +122,7 @@ def write_outcome(
         facts,
         start_ms=outcome.start_ms,
         measured_us=outcome.measured_us,
-        # Longer than asked for, where the machine was busy.
+        # Longer than requested, where the machine was busy.
         warm_up_s=round(outcome.measured_us[0] / 1e6 - outcome.start_ms / 1e3, 3),
         late_s=outcome.late_s,
         counted_s=outcome.counted_s,

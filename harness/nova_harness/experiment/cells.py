@@ -1,4 +1,4 @@
-"""The cells of an experiment: one run each, in random order, kept in a directory once finished."""
+"""The cells of an experiment: one run each, in random order, each with its own directory."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Of its directory."""
+        """Name of its directory."""
         load = "stress" if self.stress else "calm"
         return f"{self.strategy.called}-w{self.window_ms}ms-r{self.rate:g}-{load}-{self.repetition}"
 
     def facts(self, experiment: Experiment) -> CellFacts:
-        """What it is, for its directory."""
+        """Its settings, for its directory."""
         traffic = experiment.workload_in().traffic(self.window_ms, self.rate)
         return CellFacts(
             strategy=self.strategy.called,
@@ -72,8 +72,8 @@ def loads_of(experiment: Experiment) -> tuple[bool, ...]:
 def cells_of(experiment: Experiment) -> list[Cell]:
     """All cells, in the order they are run.
 
-    Repetitions follow each other, so that an interrupted run has whole ones; within one the order
-    is random, so that what changes on the hosts meanwhile does not favour a strategy.
+    Repetitions follow each other, so that an interrupted run has complete ones; within a repetition
+    the order is random, so that changes on the hosts do not favour a strategy.
     """
     loads = loads_of(experiment)
     order = random.Random(experiment.seed)
@@ -92,7 +92,7 @@ def cells_of(experiment: Experiment) -> list[Cell]:
 
 
 def same_experiment(a: Experiment, b: Experiment) -> bool:
-    """Whether two experiments have comparable cells: all but which of them are to be run is equal.
+    """Whether two experiments have comparable cells: equal except for the choice of cells.
 
     More strategies, windows, rates, loads or repetitions can be added to a run later.
     """

@@ -1,4 +1,4 @@
-"""A cell whose plan follows the live optimizer: one job after the other in the place of one."""
+"""A cell whose plan follows the live optimizer: consecutive jobs instead of one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Control:
     Attributes:
         engine: that runs them.
         directory: of the controller's log and plans; replaced with each job.
-        note: is called with the kind and text of each line of the log.
+        note: callback with the kind and text of each line of the log.
     """
 
     engine: ControlledEngine
@@ -46,8 +46,8 @@ class Control:
     note: Callable[[str, str], None]
 
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> ControlledRun:
-        """The first of its jobs; see `Engine.start`."""
-        # Of a job that was late or overdue.
+        """Start the first job; see `Engine.start`."""
+        # State of a job that was late or overdue.
         shutil.rmtree(self.directory, ignore_errors=True)
         controller = Controller(
             self.engine, self.directory, Tuning(), lambda entry: self.note(entry.kind, entry.text)
@@ -61,10 +61,10 @@ class Control:
 
 
 class ControlledRun:
-    """See `nova_harness.engines.base.Job`: one job after the other, of which one runs.
+    """See `nova_harness.engines.base.Job`: consecutive jobs, of which one runs.
 
     Args:
-        controller: that has begun.
+        controller: after its `begin`.
         engine: that runs them.
         plan: of the first one.
     """
@@ -78,7 +78,7 @@ class ControlledRun:
 
     @property
     def name(self) -> str:
-        """The job that runs now."""
+        """The running job."""
         return self._controller.running.job.job
 
     @property
@@ -87,7 +87,7 @@ class ControlledRun:
         return self._engine.job(running.job.job, running.dataflow, self.workload)
 
     def await_running(self) -> None:
-        """It runs; from now on it is controlled."""
+        """Begin to control the first job, which runs."""
         self._engine.lead.runs()
         self._thread.start()
 
@@ -96,7 +96,7 @@ class ControlledRun:
             self._controller.run(1.0, lambda controller: None)
 
     def verify(self) -> Verification:
-        """Where the operators of the job that runs now are; soon, where there is none now."""
+        """Where operators of the running job run; waits for a job if none runs."""
         until = time.monotonic() + RUNNING_SECONDS
         while True:
             try:
@@ -107,13 +107,13 @@ class ControlledRun:
             time.sleep(1.0)
 
     def look(self) -> bool:
-        """Whether the last job has come to its end by itself."""
+        """Whether the last job has ended by itself."""
         if not self._thread.is_alive() and not self._controller.finished:
             raise RunError("the controller has ended; its log says why")
         return self._controller.finished
 
     def counters(self) -> tuple[str, dict[str, Any]]:
-        """Of the job that runs now; none where it has just been lost."""
+        """Counts of the running job; empty where it was just lost."""
         try:
             return self.name, self._job.counters()
         except NovaError:
@@ -122,7 +122,7 @@ class ControlledRun:
     def operators(
         self, before: tuple[str, dict[str, Any]], after: tuple[str, dict[str, Any]]
     ) -> list[OperatorCounts]:
-        """What operators did; nothing is known of a job that began in between."""
+        """Counts of operators; empty for a job that began in between."""
         same = before[0] == after[0] and before[1] and after[1]
         return self._job.operators(before[1], after[1]) if same else []
 
@@ -130,28 +130,28 @@ class ControlledRun:
         """End the controller, and the job that runs."""
         self._ended.set()
         if self._thread.ident is not None:
-            # What it is doing comes to its end first, or it could deploy a job after this one.
+            # Wait for its current step, which may deploy another job.
             self._thread.join()
         self._controller.close()
         with suppress(NovaError):
             self._job.end()
 
     def results(self, scratch: Path) -> ResultRecords:
-        """Of every window the results of the job that they count of.
+        """Results of each window from the job that the ledger assigns to it.
 
-        Instances are those of the first plan, for tuples that came from the right instance of their
-        own plan; -1 for the others.
+        Instances are those of the first plan, for results of the right instance of their own plan;
+        -1 for the others.
         """
         controller = self._controller
         ledger = Ledger.read(controller.directory / LEDGER)
         came = delivered(ledger, controller.hosts)
-        kept = []
+        parts = []
         for share, part in zip(ledger.shares, ledger.own(came), strict=True):
             records = part.records.copy()
             records["instance"] = self._first_instance(controller.plan_of(share), records)
-            kept.append(records)
+            parts.append(records)
         failures = [part.failure for part in came if part.failure is not None]
-        records = np.concatenate(kept)
+        records = np.concatenate(parts)
         last = came[-1]
         return ResultRecords(
             records,
@@ -166,15 +166,15 @@ class ControlledRun:
 
 
 def _due(plan: Plan, workload: Workload, records: Any) -> Ints:
-    """(k,) instance of a plan that has to deliver a result; -1 for a pair that it has not."""
+    """(k,) instance of a plan that has to deliver each result; -1 for a pair of no instance."""
     problem = plan.problem
     index = np.array([workload.index(name) for name in problem.sources.ids.tolist()])
-    found = np.full(len(records), -1, np.int64)
+    instance = np.full(len(records), -1, np.int64)
     left, right = index[problem.matrix.left], index[problem.matrix.right]
     for pair in range(len(left)):
         mine = np.flatnonzero(
             (records["left_source"] == left[pair]) & (records["right_source"] == right[pair])
         )
         part = records[mine]
-        found[mine] = instances_of(plan, pair, part["left_sequence"], part["right_sequence"])
-    return found
+        instance[mine] = instances_of(plan, pair, part["left_sequence"], part["right_sequence"])
+    return instance

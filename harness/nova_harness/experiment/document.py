@@ -1,4 +1,4 @@
-"""An experiment as people write it: what is run, where, under which strategies, for how long."""
+"""The document of an experiment: what runs, where, under which strategies, for how long."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERSION = 1
 HERE = Path(__file__).parents[1]
 # In a checkout beside the package, in an installation inside it.
 EXPERIMENTS = (HERE / "experiments", HERE.parent / "experiments")
-# What the engine's own scheduler and restarts need.
+# Conditions of the engine's own scheduler and restarts.
 OWN_FLINK = f"for joins with engine flink and transport {DIRECT}"
 SUFFIXES = (".yaml", ".yml", ".json")
 # Strategies' labels become names of directories.
@@ -32,7 +32,7 @@ Rate = Annotated[float, Meta(gt=0, le=1_000_000)]
 
 
 class ExperimentError(NovaError):
-    """An experiment that cannot be run as it stands."""
+    """An invalid experiment."""
 
 
 class StrategyPart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -41,10 +41,10 @@ class StrategyPart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     Attributes:
         name: of the strategy.
         parameters: those that are not its defaults.
-        label: what it is called in results; its name by default.
+        label: its name in results; the strategy's name by default.
         scheduled_by: what decides where joins run: the ``plan`` from beginning to end; the
             ``controller``, which re-places them while they run (docs/control.md); or the
-            ``engine``'s own scheduler, to which only sources and sinks are given by the plan.
+            ``engine``'s own scheduler; then the plan places only sources and sinks.
     """
 
     name: str
@@ -62,11 +62,11 @@ class CapacityPart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """How hosts' capacities C_a come from their CPU limits.
 
     Attributes:
-        safety: share of its CPU limit that a host may be planned to use.
+        safety: share of a host's CPU limit that plans may use.
         seconds: how long a calibration measures, once for each rate.
         warm_up_s: time before it, in which the engine compiles what it runs.
         stress_known: whether cells under load are planned with capacities under load, or with
-            those of calm hosts: load that nobody has told of.
+            those of calm hosts, as if the load were unknown.
     """
 
     safety: Annotated[float, Meta(gt=0, le=1)] = 0.7
@@ -79,11 +79,11 @@ class EnginePart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Settings of the engine that decide between latency and CPU time.
 
     Attributes:
-        watermark_ms: how often sources tell how far event time has come.
-        buffer_timeout_ms: how long tuples may wait for company at most before they are sent;
-            whatever waits goes with the next watermark.
-        checkpoint_s: with it, the engine starts a job that has failed again by itself, from the
-            state it keeps so often; the controller's jobs need neither. 0: a failed job ends.
+        watermark_ms: how often sources send a watermark, the progress of event time.
+        buffer_timeout_ms: how long tuples may wait in a buffer at most before they are sent; a
+            watermark sends them, too.
+        checkpoint_s: interval of checkpoints, from which the engine restarts a failed job; the
+            controller's jobs need neither. 0: a failed job ends.
     """
 
     watermark_ms: Annotated[int, Meta(ge=1, le=10_000)] = 10
@@ -96,29 +96,29 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
 
     Attributes:
         experiment: version of this format.
-        name: what people call it.
+        name: of the experiment.
         workload: what flows: ``kind``, one of the entry points ``nova.workloads`` (debs where it is
             missing), and its parameters.
         inventory: file, relative to the experiment's, or name of one that comes with Nova.
         engine: what runs the plans.
-        transport: how readings come to the engine: its own sources make them (``direct``), or
+        transport: how the engine gets readings: its own sources make them (``direct``), or
             producers on the sources' hosts send them to a broker (``kafka``; Flink and Spark).
         broker: name of the broker's host; the sink's by default.
         settings: of the engine.
         strategies: names, or names with parameters.
-        windows_ms: tumbling windows, ms; by default what the workload says.
-        rates: of each source, tuples/s; by default what the workload says.
-        load: what a region's join is to ask of the strongest host without source or sink, as a
-            multiple of all it can take; the rate is found by calibrations that begin with the one
-            in ``rates``. None for ``rates`` as they are.
+        windows_ms: tumbling windows, ms; by default those of the workload.
+        rates: of each source, tuples/s; by default those of the workload.
+        load: input of a region's join, as a multiple of the capacity of the strongest host without
+            source or sink; calibrations, the first at the rate in ``rates``, find its rate. None
+            for ``rates`` as they are.
         stress: without (false) or with (true) the inventory's load on its hosts, or ``both``.
         duration_s: measured time of a cell.
         warm_up_s: time before it, under the same conditions for its second half.
-        drain_s: time after it in which what is on its way may still arrive.
+        drain_s: time after it for late results.
         repetitions: of each cell.
-        capacity: how hosts' capacities are told.
-        disturbances: what happens to hosts, its times from the begin of the measured time on.
-        seed: of the order of cells, and of made-up values.
+        capacity: how hosts' capacities are determined.
+        disturbances: of hosts; their times count from the begin of the measured time.
+        seed: of the order of cells, and of generated values.
     """
 
     experiment: Literal[1] = 1
@@ -144,7 +144,7 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
 
     @property
     def chosen(self) -> list[StrategyPart]:
-        """All strategies, each as a mapping."""
+        """All strategies, each with parameters."""
         return [StrategyPart(name=s) if isinstance(s, str) else s for s in self.strategies]
 
     def workload_in(self, base: Path = Path()) -> Workload:
@@ -156,18 +156,18 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
         return workload(self.workload).at(base)
 
     def filled(self, base: Path) -> Experiment:
-        """The same with windows and rates where it has none: those of its workload.
+        """The same, with its workload's windows and rates where it has none.
 
         Raises:
             NovaError: for a workload that cannot be run.
         """
         if self.windows_ms and self.rates:
             return self
-        found = self.workload_in(base)
+        flowing = self.workload_in(base)
         return msgspec.structs.replace(
             self,
-            windows_ms=self.windows_ms or found.windows_ms(),
-            rates=self.rates or found.rates(),
+            windows_ms=self.windows_ms or flowing.windows_ms(),
+            rates=self.rates or flowing.rates(),
         )
 
 
@@ -196,24 +196,24 @@ def read_experiment(
 
     Args:
         path: the file.
-        change: what is changed of it.
+        change: changes the experiment before the check.
 
     Raises:
         ExperimentError: naming the file, the field, the value and what would be accepted.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise ExperimentError(f"{path}: an experiment is a .yaml or .json file")
-    found = change(read_typed(path, Experiment, "experiment", VERSION, ExperimentError))
-    check_experiment(found, str(path))
-    return found.filled(path.parent)
+    experiment = change(read_typed(path, Experiment, "experiment", VERSION, ExperimentError))
+    check_experiment(experiment, str(path))
+    return experiment.filled(path.parent)
 
 
 def check_experiment(experiment: Experiment, where: str) -> None:
-    """What the types of fields do not say.
+    """Check what the types of fields do not express.
 
     Args:
         experiment: read from a file, perhaps changed by options.
-        where: what errors name as the place.
+        where: the place that errors name.
 
     Raises:
         ExperimentError: naming the field, the value and what would be accepted.
@@ -259,12 +259,12 @@ def check_experiment(experiment: Experiment, where: str) -> None:
         if part.scheduled_by == "controller" and not controlled:
             raise ExperimentError(f"{place}: scheduled_by: controller: only {own_controlled}")
         try:
-            made = create(part.name, **part.parameters)
+            strategy = create(part.name, **part.parameters)
         except NovaError as error:
             raise ExperimentError(f"{place}: {error}") from None
         except TypeError as error:
             raise ExperimentError(f"{place}: parameters of {part.name}: {error}") from None
-        if flowing.queries and not takes_queries(type(made)):
+        if flowing.queries and not takes_queries(type(strategy)):
             raise ExperimentError(f"{place}: {part.name}: places joins of pairs only")
         if not _LABEL.fullmatch(part.called):
             raise ExperimentError(
@@ -286,7 +286,7 @@ def check_experiment(experiment: Experiment, where: str) -> None:
             raise ExperimentError(
                 f"{where}: disturbances[{i}]: what: {event.what}: only with engine {those}"
             )
-        # Storm starts what was killed again by itself.
+        # Storm restarts killed workers by itself.
         if others and experiment.engine == "flink" and not experiment.settings.checkpoint_s:
             raise ExperimentError(
                 f"{where}: disturbances[{i}]: what: {event.what}: would end the jobs of "

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from nova_kafka.measures import Sample
     from nova_workloads.base import Streams
 
-# A job's state is asked for so often; each time costs the coordinator a few ms of CPU.
+# Time between two looks at a job; each costs the coordinator a few ms of CPU.
 LOOK_SECONDS = 5.0
-# Share of the measured time after whose beginning limits and load may come to be in force.
+# Limits and load may take effect up to this share of the measured time after its begin.
 SHARE_OVERDUE = 0.05
-# How often a job is deployed that is not ready when it is to be measured.
+# How often a job is deployed that is not ready in time.
 ATTEMPTS = 3
 
 Tell = Callable[[str], None]
@@ -52,7 +52,7 @@ class Timing:
     Attributes:
         warm_up_s: before it is measured; limits and load are in force in its second half.
         duration_s: measured.
-        drain_s: what is on its way may still arrive.
+        drain_s: after it, for late results.
     """
 
     warm_up_s: float
@@ -62,15 +62,15 @@ class Timing:
 
 @dataclass
 class Bed:
-    """What lasts over many runs.
+    """The hosts and engine of many runs.
 
     Attributes:
         engine: on connected hosts.
         limits: the hosts' CPU limits.
         settings: of the engine.
-        disturbances: what happens to hosts in the measured time.
-        starter: has a plan run, instead of `Engine.start`.
-        events: what has happened since the job was started.
+        disturbances: of hosts in the measured time.
+        starter: starts a plan, instead of `Engine.start`.
+        events: since the job was started.
     """
 
     engine: Engine
@@ -86,14 +86,14 @@ class Bed:
         return self.engine.deployment
 
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> Job:
-        """Have a plan run; see `Engine.start`."""
+        """Run a plan; see `Engine.start`."""
         self.events.clear()
         if self.starter is not None:
             return self.starter(plan, workload, name)
         return start_job(self.engine, plan, workload, name)
 
     def flowing(self, streams: Streams, seconds: float | None) -> Callable[[int], Workload]:
-        """What the engine is given of streams that begin at a time, for so many seconds."""
+        """The engine's workload of streams by their start time, for so many seconds."""
         settings = msgspec.structs.asdict(self.settings)
         checkpoint_ms = round(1000 * settings.pop("checkpoint_s"))
 
@@ -104,7 +104,7 @@ class Bed:
         return flow
 
     def disturbed(self, plan: Plan, streams: Streams, timing: Timing) -> Callable[[int], Workload]:
-        """The same for a run, with the rates that its disturbances say.
+        """The same for a run, with the rates of its disturbances.
 
         Raises:
             ScriptError: for a host without sources.
@@ -116,17 +116,17 @@ class Bed:
         return lambda start_ms: with_surges(flow(start_ms), plan.problem, events, begin_s)
 
     def note(self, kind: str, text: str) -> None:
-        """Something has happened."""
+        """Log an event."""
         self.events.append(CellEvent(time.time(), kind, text))
 
     def disturbing(self) -> Disturbing:
-        """Have disturbances happen from now on, until it is closed."""
+        """Start the disturbances; closing the result ends them."""
         begun = Disturbing(self.disturbances, self.deployment, self.note)
         begun.start()
         return begun
 
     def recorder(self, *, stress: bool) -> UsageRecorder:
-        """What notes the hosts' use of CPU, and of it that of the inventory's load."""
+        """A recorder of the hosts' CPU use, with the part of the inventory's load."""
         from nova_harness.experiment.usage import NotedUsage
 
         hosts = self.deployment.hosts
@@ -145,18 +145,18 @@ class Outcome:
         job: its id.
         verification: where operators ran.
         records: results that arrived (`nova_engines.results`).
-        truncated_bytes: of a record that was not written in full.
-        series: what hosts used.
+        truncated_bytes: of an incomplete record.
+        series: resources that hosts used.
         operators: counters per operator.
         start_ms: when sources began, ms since the epoch.
         measured_us: begin and end of the measured time, us since the epoch.
-        finished: whether the job came to its end by itself.
-        counted_s: how long operators' counters were counted for.
+        finished: whether the job ended by itself.
+        counted_s: time that operators' counters cover.
         late_s: how long after the sources' start the job was running; 0 when it was in time.
-        samples: looks at the broker that carried the streams; None where none did.
-        restarts: how often the engine started the sink again.
-        dead_letters: what came for sources and was no tuple of theirs.
-        events: what happened meanwhile.
+        samples: looks at the streams' broker; None without one.
+        restarts: how often the engine restarted the sink.
+        dead_letters: invalid tuples at the sources.
+        events: during the run.
     """
 
     dataflow: str
@@ -179,7 +179,7 @@ class Outcome:
 
 
 def busy_hosts(plan: Plan) -> set[str]:
-    """Hosts that a plan gives something to do."""
+    """Hosts where a plan runs something."""
     import numpy as np
 
     p = plan.problem
@@ -190,17 +190,17 @@ def busy_hosts(plan: Plan) -> set[str]:
 
 
 def warm_up(bed: Bed, plan: Plan, streams: Streams, seconds: float, tell: Tell) -> None:
-    """Run a plan that nothing is asked of, with limits lifted: Java loads and compiles meanwhile.
+    """Run a plan without a measurement, with limits lifted: Java loads and compiles meanwhile.
 
     Args:
         bed: what it runs on.
         plan: what is run.
         streams: what its sources emit.
         seconds: how long it runs.
-        tell: is told what is being done.
+        tell: progress callback.
 
     Raises:
-        NovaError: naming what failed; the job is cancelled then.
+        NovaError: naming what failed; then the job is cancelled.
     """
     bed.limits.lift(busy_hosts(plan))
     bed.deployment.prepare_results()
@@ -233,14 +233,14 @@ def run_plan(
         plan: what is run.
         streams: what its sources emit.
         timing: for how long.
-        stress: whether hosts are put under the inventory's load.
+        stress: whether hosts are under the inventory's load.
         limited: whether the hosts' CPU limits are in force while it is measured.
         name: of the job.
-        scratch: directory for the file of results.
-        tell: is told what is being done.
+        scratch: directory for the result file.
+        tell: progress callback.
 
     Raises:
-        NovaError: naming what failed; the job is cancelled then, and load ended.
+        NovaError: naming what failed; then the job is cancelled, and load ends.
     """
     busy = busy_hosts(plan)
     for attempt in range(ATTEMPTS):
@@ -259,8 +259,8 @@ def run_plan(
         finally:
             _end(bed, job)
     tell("collecting")
-    found = job.results(scratch)
-    if (loss := found.loss(finished=run.finished)) is not None:
+    arrived = job.results(scratch)
+    if (loss := arrived.loss(finished=run.finished)) is not None:
         raise RunError(loss)
     start_ms = job.workload.start_ms
     begin_us = start_ms * 1000 + round(timing.warm_up_s * 1e6)
@@ -269,8 +269,8 @@ def run_plan(
         workload=job.workload,
         job=job.name,
         verification=run.verification,
-        records=found.records,
-        truncated_bytes=found.truncated_bytes,
+        records=arrived.records,
+        truncated_bytes=arrived.truncated_bytes,
         series=run.series,
         operators=job.operators(run.before, run.after),
         start_ms=start_ms,
@@ -278,21 +278,21 @@ def run_plan(
         finished=run.finished,
         counted_s=run.counted_s,
         late_s=late,
-        # Of jobs that read from a broker.
+        # Only jobs that read from a broker have samples.
         samples=getattr(job, "samples", None),
-        restarts=found.starts - 1,
-        dead_letters=found.dead_letters,
+        restarts=arrived.starts - 1,
+        dead_letters=arrived.dead_letters,
         events=tuple(bed.events),
     )
 
 
 class _OverdueError(RunError):
-    """The measured time had begun before everything was ready for it."""
+    """The measured time began before everything was ready."""
 
 
 @dataclass(frozen=True)
 class _Run:
-    """What was seen of a job while it ran; the names are those of `Outcome`."""
+    """Observations of a running job; the names are those of `Outcome`."""
 
     verification: Verification
     before: Any
@@ -312,7 +312,7 @@ def _measured(
     limited: bool,
     tell: Tell,
 ) -> _Run:
-    """Watch a job that runs through its warm-up, the measured time and what comes after."""
+    """Watch a running job during its warm-up, measured time and drain."""
     start = job.workload.start_ms / 1000
     tightened, begin = start + timing.warm_up_s / 2, start + timing.warm_up_s
     end = begin + timing.duration_s
@@ -357,9 +357,9 @@ def _running(
     most_late_s: float,
     tell: Tell,
 ) -> tuple[Job, float]:
-    """A job that runs, and how many s after its sources' start; one that is too late is repeated.
+    """Start a job; returns how late it ran after its sources' start, s. Late jobs are repeated.
 
-    A job takes longer to deploy where the machine is busy; the next one is given that time.
+    A busy machine takes longer to deploy a job; the next job gets that time.
     """
     for attempt in range(ATTEMPTS):
         if attempt:
@@ -380,14 +380,14 @@ def _running(
 
 
 class _Watch:
-    """Looks after a job while time passes."""
+    """Watches a job while time passes."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self._next = 0.0
 
     def until(self, moment: float) -> None:
-        """Let time pass."""
+        """Wait until a time."""
         while (rest := moment - time.time()) > 0:
             if time.monotonic() >= self._next:
                 self.job.look()
@@ -395,7 +395,7 @@ class _Watch:
             time.sleep(min(rest, 0.25))
 
     def ended_by(self, moment: float) -> bool:
-        """Whether the job comes to its end by itself before a time."""
+        """Whether the job ends by itself before a time."""
         while True:
             if self.job.look():
                 return True
@@ -406,7 +406,7 @@ class _Watch:
 
 
 def _end(bed: Bed, job: Job) -> None:
-    """End a job, whatever state hosts are in."""
+    """End a job, whatever the state of hosts."""
     with suppress(NovaError):
         bed.limits.lift()
     with suppress(NovaError):

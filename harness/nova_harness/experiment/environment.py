@@ -1,4 +1,4 @@
-"""What an experiment ran on: versions, kernel, cores, load."""
+"""The environment of an experiment: versions, kernel, cores, load."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKAGES = ("nova-placement", "numpy", "pyarrow", "paramiko")
 
 
 def environment() -> dict[str, Any]:
-    """Facts about this machine and what is installed, as JSON takes them."""
+    """Facts about this machine and installed packages, for JSON."""
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": platform.machine(),
@@ -26,7 +26,7 @@ def environment() -> dict[str, Any]:
         "load_average": list(os.getloadavg()),
         "python": platform.python_version(),
         "java": _java(),
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "packages": {name: known for name in PACKAGES if (known := _version(name))},
     }
 
 
@@ -35,7 +35,7 @@ def _cpu_model() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    # ARM kernels tell "Model" or "Hardware" instead.
+    # ARM kernels have "Model" or "Hardware" instead.
     for field in ("model name", "Model", "Hardware"):
         for line in lines:
             name, _, value = line.partition(":")
@@ -46,10 +46,10 @@ def _cpu_model() -> str:
 
 def _java() -> str | None:
     try:
-        done = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=30)
+        process = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    lines = done.stderr.splitlines()
+    lines = process.stderr.splitlines()
     return lines[0] if lines else None
 
 

@@ -1,4 +1,4 @@
-"""Lifting the hosts' CPU limits for a while, and putting them back whatever happens."""
+"""Lift the hosts' CPU limits for a while, and restore them in any case."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nova_testbed.inventory import Inventory
 
-# A rack weighs more than all else on the machine: what is left for whoever controls it, cores.
+# Cores left for the program that controls a rack, whose weight exceeds all else on the machine.
 LEFT_CORES = 0.2
-# Of the rest, what the coordinator's host may use while limits are lifted.
+# Share of the rest that the coordinator's host may use while limits are lifted.
 SINK_SHARE = 0.25
 
 
 class Limits:
     """The CPU limits of a virtual rack; real hosts keep theirs.
 
-    Processes start, and classes load, in a fraction of the time without limits. Lifted, the hosts
-    that have something to do share all of the machine's cores but a few tenths: without any limit
-    their processes would starve the program that controls them. What is measured runs under the
-    inventory's limits.
+    Without limits, processes start and classes load in a fraction of the time. While limits are
+    lifted, busy hosts share all of the machine's cores but a few tenths: without any limit, their
+    processes would starve the program that controls them. Measurements run under the inventory's
+    limits.
     """
 
     def __init__(self, inventory: Inventory) -> None:
@@ -30,7 +30,7 @@ class Limits:
 
         self.inventory = inventory
         self._rack = VirtualRack(inventory) if inventory.virtual else None
-        # What is in force now; the inventory's where nothing is said.
+        # Limits in force that differ from the inventory's.
         self._changed: dict[str, float] = {}
 
     @property
@@ -42,23 +42,23 @@ class Limits:
         """Cores each host may use while limits are lifted: never less than the inventory's.
 
         Args:
-            busy: hosts with something to do, which share the machine; None for all.
+            busy: hosts that share the machine; None for all.
         """
         total = max((os.cpu_count() or 1) - LEFT_CORES, 0.5)
         limited = [host for host in self.inventory.hosts if host.cpu is not None]
         sharing = [host for host in limited if busy is None or host.name in busy]
         others = max(sum(host.role != "sink" for host in sharing), 1)
-        found = {host.name: host.cpu or 0.0 for host in limited}
+        cores = {host.name: host.cpu or 0.0 for host in limited}
         for host in sharing:
             share = SINK_SHARE if host.role == "sink" else (1 - SINK_SHARE) / others
-            found[host.name] = max(found[host.name], total * share)
-        return found
+            cores[host.name] = max(cores[host.name], total * share)
+        return cores
 
     def lift(self, busy: Collection[str] | None = None) -> None:
         """Let hosts use their share of the machine.
 
         Args:
-            busy: hosts with something to do; the others keep their limits. None for all.
+            busy: hosts that share the machine; the others keep their limits. None for all.
 
         Raises:
             RackError: where the rack is not up.
@@ -66,7 +66,7 @@ class Limits:
         self._set(self.generous(busy))
 
     def impose(self) -> None:
-        """Put the inventory's limits in force.
+        """Restore the inventory's limits.
 
         Raises:
             RackError: where the rack is not up.
@@ -74,7 +74,7 @@ class Limits:
         self._set({name: self.inventory.host(name).cpu or 0.0 for name in self._changed})
 
     def _set(self, cores: Mapping[str, float]) -> None:
-        """Change hosts' limits, but those that are in force already."""
+        """Change hosts' limits where others are in force."""
         own = {name: self.inventory.host(name).cpu for name in cores}
         changes = {
             name: limit
@@ -83,7 +83,7 @@ class Limits:
         }
         if self._rack is None or not changes:
             return
-        # Noted first: what fails half-way is put back as well.
+        # Noted first, so that a partial failure is restored, too.
         self._changed |= changes
         self._rack.set_limits(cpu=changes)
         for name in [name for name, limit in changes.items() if limit == own[name]]:
@@ -91,7 +91,7 @@ class Limits:
 
     @contextmanager
     def off(self) -> Iterator[None]:
-        """Lifted for as long as the block lasts, however it ends."""
+        """Lift limits inside the block; restore them in any case."""
         try:
             self.lift()
             yield

@@ -1,4 +1,4 @@
-"""What a run does right now: results per second, their latency, the busiest host."""
+"""Live figures of a run: results per second, their latency, the busiest host."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from nova_engines.results import FIELDS, RECORD_BYTES
 if TYPE_CHECKING:
     from nova_harness.engines.deployment import EngineDeployment
 
-# The end of the file that latencies are told from.
+# Newest records of the file, for latencies.
 TAIL_RECORDS = 1000
-# Real hosts are asked less often: it costs them something.
+# Real hosts are read less often, as each look costs them CPU.
 VIRTUAL_SECONDS, REAL_SECONDS = 1.0, 5.0
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Of the last second or few.
+    """Figures of the last seconds.
 
     Attributes:
         results_per_s: arriving at the sink.
-        latency_ms: median of the last results, arrival minus the later emission; None of none.
-        busiest: host whose CPU is used most, of its limit, and that share; None where unknown.
+        latency_ms: median of the last results, arrival minus the later emission; None without any.
+        busiest: host with the highest share of its CPU limit in use, and that share; None where
+            unknown.
     """
 
     results_per_s: float
@@ -45,7 +46,7 @@ class Figures:
 
 
 class LiveFigures:
-    """Looks at the sink's file and the hosts' counters, from outside where that is possible."""
+    """Reads the sink's file and the hosts' counters, from outside where possible."""
 
     def __init__(self, deployment: EngineDeployment) -> None:
         from nova_harness.experiment.usage import RackUsage
@@ -59,11 +60,11 @@ class LiveFigures:
         self._cpu: dict[str, tuple[float, float]] = {}
 
     def read(self) -> Figures | None:
-        """Figures since the last call; None while there is nothing to tell."""
-        found = self._tail()
-        if found is None:
+        """Figures since the last call; None while there are none."""
+        newest = self._tail()
+        if newest is None:
             return None
-        size, tail = found
+        size, tail = newest
         grown, self._size = max(0, size - self._size), size
         records = np.frombuffer(tail, np.dtype(list(FIELDS)))
         latency = None
@@ -111,7 +112,7 @@ class LiveFigures:
 
 
 def _outside(deployment: EngineDeployment) -> Path | None:
-    """The sink's file of results as this machine sees it; None where it may not."""
+    """The path of the sink's result file on this machine; None where unknown."""
     from nova_testbed.rack.state import StateDirectory, default_state_root
 
     record = StateDirectory(default_state_root() / deployment.hosts.inventory.name).read()
@@ -124,7 +125,7 @@ def _outside(deployment: EngineDeployment) -> Path | None:
 
 
 class Ticker:
-    """Calls something every few seconds, in a thread, until it is stopped."""
+    """Reports live figures every few seconds, in a thread, until the block ends."""
 
     def __init__(self, figures: LiveFigures, tell: object) -> None:
         self.figures, self._tell = figures, tell
@@ -145,9 +146,9 @@ class Ticker:
         assert callable(self._tell)
         while not self._end.wait(self.figures.every):
             try:
-                found = self.figures.read()
+                figures = self.figures.read()
             except NovaError:
-                # The run itself notices what is wrong, and says so.
+                # The run itself notices and reports the error.
                 continue
-            if found is not None:
-                self._tell(str(found))
+            if figures is not None:
+                self._tell(str(figures))

@@ -1,4 +1,4 @@
-"""A cell's results in a few figures: latency, throughput, and what the wait in a broker costs."""
+"""Summary figures of a cell: latency, throughput, and the wait in a broker."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ LEAST_SAMPLES = 2
 def summary(samples: pa.Table, tuples_per_s: float, measured_us: tuple[int, int]) -> Summary:
     """Latency and throughput of a cell.
 
-    Latency is arrival minus the later *due* time: what a reading's age is, also when its source
-    could not keep to its schedule. ``from_emit_ms`` starts at the later real emission. Both are of
-    the results whose tuples were due in the measured time; throughput counts what arrived in it.
+    Latency is arrival minus the later *due* time: the age of a reading, even when its source is
+    behind its schedule. ``from_emit_ms`` starts at the later real emission. Both cover results
+    whose tuples were due in the measured time; throughput counts results that arrived in it.
 
     Args:
-        samples: of `nova_workloads.base.Streams.samples`.
+        samples: as of `nova_workloads.base.Streams.samples`.
         tuples_per_s: that took part in results.
         measured_us: begin and end of the measured time, us since the epoch.
     """
@@ -50,7 +50,7 @@ def summary(samples: pa.Table, tuples_per_s: float, measured_us: tuple[int, int]
 def kafka_figures(
     records: NDArray[np.void], samples: Sequence[Sample], measured_us: tuple[int, int]
 ) -> KafkaFigures:
-    """L_p, L_e and back-pressure of a cell whose streams came through Kafka.
+    """L_p, L_e and back-pressure of a cell whose streams pass through Kafka.
 
     See Costream, Definitions 2 to 4.
 

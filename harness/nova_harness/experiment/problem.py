@@ -1,4 +1,4 @@
-"""The placement problem of an inventory: its hosts, its links, and what they can take."""
+"""The placement problem of an inventory: its hosts, their capacities, and its links."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 def problem_document(
     inventory: Inventory, capacity: Mapping[str, float], workload: Workload, traffic: Traffic
 ) -> dict[str, Any]:
-    """The plain content of a problem document: hosts and links, and what a workload does on them.
+    """The plain content of a problem document: hosts, links and a workload on them.
 
     Latencies are one-way: half of the links' round trips.
 
     Args:
         inventory: of the hosts.
         capacity: C_a by host, tuples/s.
-        workload: that gives sources and what is computed.
+        workload: with sources and computation.
         traffic: what flows.
 
     Raises:
@@ -43,7 +43,7 @@ def problem_document(
 
 
 def problem_of(document: Mapping[str, Any], path: Path) -> Problem:
-    """Write a problem document and read it as everybody else does.
+    """Write a problem document, and read it back as a problem.
 
     Raises:
         NovaError: when it cannot be written.
@@ -56,13 +56,13 @@ def problem_of(document: Mapping[str, Any], path: Path) -> Problem:
 
     write_text(path, dump(document, path.suffix))
     with warnings.catch_warnings():
-        # That positions are worked out from latencies is no surprise here.
+        # Positions computed from latencies need no warning here.
         warnings.simplefilter("ignore", ProblemWarning)
         return read_problem(path)
 
 
 def rtt_csv(inventory: Inventory) -> str:
-    """Round trips asked for, ms: a header of names, then a row per host."""
+    """The inventory's round trips, ms: a header of names, then a row per host."""
     lines = [",".join(host.name for host in inventory.hosts)]
     lines += [",".join(f"{value:g}" for value in row) for row in inventory.rtt().tolist()]
     return "\n".join(lines) + "\n"

@@ -43,24 +43,24 @@ if TYPE_CHECKING:
 
 @dataclass
 class Watcher:
-    """Progress callbacks of an experiment; they do nothing unless something is put in.
+    """Progress callbacks of an experiment; by default, they do nothing.
 
     Attributes:
-        phase: what is being done, and in which cell.
+        phase: the current activity, and its cell.
         live: figures of the run.
-        cell: a finished cell: its folder, its number from 1, and how many there are.
-        total: how many cells there are, and how many are done already.
+        cell: a finished cell: its folder, its number from 1, and the number of cells.
+        total: the number of cells, and how many are already finished.
     """
 
     phase: Callable[[str], None] = lambda text: None
     live: Callable[[str], None] = lambda text: None
     cell: Callable[[CellFolder, int, int], None] = lambda folder, number, total: None
-    total: Callable[[int, int], None] = lambda total, done: None
+    total: Callable[[int, int], None] = lambda total, finished: None
 
 
 @dataclass
 class Run:
-    """The folder of a run and what is said of it.
+    """The folder and state of a run.
 
     Attributes:
         path: the folder.
@@ -68,7 +68,7 @@ class Run:
         base: directory that paths in the experiment are relative to.
         cells: state by name.
         started: s since the epoch.
-        up: how long the engine took to come up, and what it then takes; empty until it is up.
+        up: how long the engine took to start, and its memory; empty before.
     """
 
     path: Path
@@ -79,7 +79,7 @@ class Run:
     up: dict[str, Any] = field(default_factory=dict)
 
     def prepare(self) -> None:
-        """Make the folder, or go on with the one that is there.
+        """Create the folder, or resume an existing one.
 
         Raises:
             ExperimentError: for a folder of another experiment, or of something else.
@@ -102,7 +102,7 @@ class Run:
         write_text(file, dump(msgspec.to_builtins(self.experiment), ".yaml"))
 
     def open_cells(self) -> list[Cell]:
-        """All cells; notes which of them are finished."""
+        """All cells; updates their states."""
         cells = cells_of(self.experiment)
         self.cells = {
             cell.name: "finished" if cell.folder(self.path).done else "open" for cell in cells
@@ -110,11 +110,11 @@ class Run:
         return cells
 
     def settle(self, rate: float) -> None:
-        """Take the rate that was found for the load that is asked for."""
+        """Set the rate that was found for the experiment's load."""
         self.experiment = msgspec.structs.replace(self.experiment, rates=[rate])
 
     def tell(self, state: str, verdict: str) -> None:
-        """Write how it stands."""
+        """Write the state of the run."""
         current = RunState(
             state=state,
             verdict=verdict,
@@ -134,7 +134,7 @@ def run_experiment(
     *,
     keep: bool = False,
 ) -> list[CellFolder]:
-    """Run what is not finished yet of an experiment.
+    """Run the unfinished cells of an experiment.
 
     Args:
         experiment: what to run.
@@ -144,14 +144,14 @@ def run_experiment(
         keep: leave the engine running on the hosts.
 
     Returns:
-        The folder of every cell that has finished, in the order of the cells.
+        The folders of finished cells, in the order of the cells.
 
     Raises:
         NovaError: naming what failed; finished cells are kept.
     """
     experiment = experiment.filled(base)
     inventory = find_inventory(experiment, base)
-    # Before anything is written: the folder may be that of the run that goes on there.
+    # Before writing: another running program may use the same folder.
     with reserved(inventory):
         return _run(Run(path, experiment, base), inventory, watcher, keep)
 
@@ -159,23 +159,22 @@ def run_experiment(
 def _run(run: Run, inventory: Inventory, watcher: Watcher, keep: bool) -> list[CellFolder]:
     path, experiment = run.path, run.experiment
     run.prepare()
-    # A resumed run keeps the rate it found at first.
-    found = read_calibrations(path).load
-    if found is not None:
-        run.settle(found.rate)
-    # Of a rate that is yet to be found there are no cells.
+    # A resumed run keeps the rate that it found at first.
+    load = read_calibrations(path).load
+    if load is not None:
+        run.settle(load.rate)
     cells = run.open_cells()
-    done = sum(state == "finished" for state in run.cells.values())
-    watcher.total(len(cells), done)
+    finished = sum(state == "finished" for state in run.cells.values())
+    watcher.total(len(cells), finished)
     run.tell("running", "")
     try:
-        if done < len(cells):
+        if finished < len(cells):
             engine = prepare_engine(experiment, watcher.phase)
             with (
                 hosts_up(inventory, watcher.phase, keep=keep) as reachable,
                 engine_bed(experiment, reachable, engine, watcher.phase, keep=keep) as bed,
             ):
-                _run_cells(run, bed, found, watcher)
+                _run_cells(run, bed, load, watcher)
     except KeyboardInterrupt:
         run.tell("interrupted", "interrupted; run the same command again to go on")
         raise
@@ -188,7 +187,7 @@ def _run(run: Run, inventory: Inventory, watcher: Watcher, keep: bool) -> list[C
     return [folder for cell in cells if (folder := cell.folder(path)).done]
 
 
-def _run_cells(run: Run, bed: Bed, found: FoundRate | None, watcher: Watcher) -> None:
+def _run_cells(run: Run, bed: Bed, load: FoundRate | None, watcher: Watcher) -> None:
     inventory = bed.deployment.hosts.inventory
     run.up = bed.deployment.footprint()
     watcher.phase(f"{bed.deployment.ENGINE} {footprint_line(run.up)}")
@@ -202,18 +201,18 @@ def _run_cells(run: Run, bed: Bed, found: FoundRate | None, watcher: Watcher) ->
         },
     }
     write_json(run.path / "environment.json", facts)
-    # A resumed run keeps the capacities it began with, but is warmed up as well.
+    # A resumed run keeps its first capacities, but is warmed up, too.
     before = {Setting(one.rate, one.stress): one.costs for one in read_calibrations(run.path).rates}
     workload = run.experiment.workload_in(run.base)
     costs, new = Calibrating(bed, run.experiment, workload, run.path, watcher.phase).run(before)
     if new is not None:
-        found = new
+        load = new
         run.settle(new.rate)
-    if found is not None:
-        watcher.phase(found_line(found))
+    if load is not None:
+        watcher.phase(found_line(load))
     experiment, cells = run.experiment, run.open_cells()
     calibrating = Calibrating(bed, experiment, workload, run.path, watcher.phase)
-    problems = calibrating.write_problems(costs, found)
+    problems = calibrating.write_problems(costs, load)
     for number, cell in enumerate(cells, 1):
         folder = cell.folder(run.path)
         if folder.done:
@@ -226,11 +225,11 @@ def _run_cells(run: Run, bed: Bed, found: FoundRate | None, watcher: Watcher) ->
             watcher.phase(f"{number}/{len(cells)} {name}: {what}")
 
         try:
-            # Of rows of queries there are no figures while they come.
+            # Queries have no live figures.
             with nullcontext() if problem.queries else _live(bed, watcher):
                 run_cell(bed, experiment, cell, problem, streams, folder, tell)
         except InfeasibleError as error:
-            # Of this strategy alone: the others can go on.
+            # Only this strategy fails: the others run.
             run.cells[cell.name] = "infeasible"
             folder.end("infeasible", str(error))
             continue
@@ -243,7 +242,7 @@ def _run_cells(run: Run, bed: Bed, found: FoundRate | None, watcher: Watcher) ->
 
 
 def footprint_line(up: Mapping[str, Any]) -> str:
-    """How soon the engine was there, and what it takes."""
+    """How long the engine took to start, and its memory, in a line."""
     came = "was running" if up["seconds"] is None else f"is up in {up['seconds']:.1f} s"
     parts = [
         f"{kind['number']} {name.removeprefix('nova_').replace('_', ' ')} "
@@ -262,7 +261,7 @@ def _live(bed: Bed, watcher: Watcher) -> Iterator[None]:
 
 
 def default_folder(experiment: Experiment) -> Path:
-    """Where results go unless something else is said."""
+    """The default folder of results."""
     engine = "" if experiment.engine == "flink" else f"-{experiment.engine}"
     engine += "" if experiment.transport == DIRECT else f"-{experiment.transport}"
     return Path("runs") / f"{experiment.name.replace(os.sep, '-')}{engine}"

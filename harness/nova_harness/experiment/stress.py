@@ -1,4 +1,4 @@
-"""The inventory's artificial load, beside an engine that needs memory of its own."""
+"""The inventory's artificial load, beside an engine that needs memory."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from nova_testbed.inventory import Inventory, StressProfile
 
 MIB = 1 << 20
-# What sshd, stress-ng itself and the kernel's tables take besides.
+# Memory for sshd, stress-ng itself and the kernel's tables.
 ROOM = 48 * MIB
 
 
 def profiles(inventory: Inventory, engine_bytes: int) -> list[StressProfile]:
-    """The inventory's load, with memory that leaves the engine's processes theirs.
+    """The inventory's load, with memory that leaves enough for the engine.
 
-    All of a host's memory would have the kernel end one or the other: a share of memory is taken of
-    what the engine leaves.
+    If load and engine used all of a host's memory, the kernel would end one of them: shares of
+    memory are shares of what the engine leaves.
 
     Args:
         inventory: of the hosts.
-        engine_bytes: what the engine takes on each host.
+        engine_bytes: memory of the engine on each host.
 
     Returns:
         One per size of hosts.
@@ -36,29 +36,29 @@ def profiles(inventory: Inventory, engine_bytes: int) -> list[StressProfile]:
     sizes: dict[int | None, list[str]] = {}
     for name in load.hosts:
         sizes.setdefault(inventory.host(name).memory, []).append(name)
-    found = []
+    load_profiles = []
     for size, names in sizes.items():
         percent = load.memory_percent
         if size is not None:
             percent *= max(0.0, 1 - (engine_bytes + ROOM) / size)
-        found.append(replace(load, hosts=tuple(names), memory_percent=percent))
-    return found
+        load_profiles.append(replace(load, hosts=tuple(names), memory_percent=percent))
+    return load_profiles
 
 
 @contextmanager
 def stressed(hosts: Hosts, engine_bytes: int, *, on: bool, at: float) -> Iterator[None]:
-    """Load on hosts from a time on, for as long as the block lasts, however it ends.
+    """Load hosts from a time on, until the block ends in any way.
 
-    Hosts are told before, while they have little to do: one that is busy takes seconds to answer.
+    Hosts get the order before, while they are idle: busy hosts take seconds to answer.
 
     Args:
         hosts: connected.
-        engine_bytes: what the engine takes on each host.
-        on: whether there is to be any.
+        engine_bytes: memory of the engine on each host.
+        on: whether to load hosts at all.
         at: when it begins, s since the epoch.
 
     Raises:
-        HostError: when a host cannot be loaded, or was not to the end.
+        HostError: when a host cannot be loaded, or its load ended early.
     """
     if not on:
         yield

@@ -1,4 +1,4 @@
-"""What hosts use, second by second: virtual ones seen from outside, real ones by themselves."""
+"""Hosts' use of CPU and memory by second: virtual ones read from outside, real ones on the host."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 EVERY_SECONDS = 1.0
 JOB = "nova_usage"
-# What processes of artificial load are called.
+# Name of the processes of artificial load.
 LOAD = "stress-ng"
 # One line per second: time, ticks of CPU by kind, memory total and available in kB, ticks of load.
 NOTE = r"""while sleep 1; do
@@ -40,9 +40,9 @@ class Reading:
     Attributes:
         time: s since the epoch.
         cpu_seconds: used so far.
-        throttled_seconds: held back by the CPU limit so far.
+        throttled_seconds: throttled by the CPU limit so far.
         memory_bytes: in use.
-        load_seconds: of the CPU time, what artificial load has used.
+        load_seconds: CPU time of artificial load so far.
     """
 
     time: float
@@ -58,7 +58,7 @@ COLUMNS = ("t_s", "host", "cpu_cores", "throttled_share", "memory_bytes", "load_
 
 
 class UsageRecorder(Protocol):
-    """Notes what hosts use between `start` and `stop`."""
+    """Records the resources that hosts use between `start` and `stop`."""
 
     series: Series
 
@@ -66,16 +66,16 @@ class UsageRecorder(Protocol):
         """Begin."""
 
     def stop(self) -> None:
-        """End; `series` is complete then."""
+        """End; then `series` is complete."""
 
 
 @dataclass
 class RackUsage:
-    """Counters of a virtual rack's control groups, read without the hosts' doing.
+    """Counters of a virtual rack's control groups, read from outside the hosts.
 
     Attributes:
         inventory: of the rack.
-        loaded: hosts whose load is told apart.
+        loaded: hosts whose load is counted separately.
         series: readings by host.
     """
 
@@ -97,27 +97,27 @@ class RackUsage:
         """Counters of all hosts now."""
         if self._groups is None or not self._prefix:
             return {}
-        found = {}
+        readings = {}
         for host in self.inventory.hosts:
             usage = self._groups.usage(self._prefix, host.name)
-            found[host.name] = Reading(
+            readings[host.name] = Reading(
                 time.time(),
                 usage.cpu_seconds or 0.0,
                 usage.throttled_seconds or 0.0,
                 usage.memory_bytes or 0,
                 self._load_seconds(host.name) if host.name in self.loaded else 0.0,
             )
-        return found
+        return readings
 
     def _load_seconds(self, host: str) -> float:
-        """CPU time of the processes of load that run on a host."""
+        """CPU time of artificial load on a host, s."""
         assert self._groups is not None
         total = 0.0
         for process in self._groups.processes(self._prefix, host):
             try:
                 text = Path(f"/proc/{process}/stat").read_text()
             except OSError:
-                continue  # has ended meanwhile
+                continue  # it has ended
             begin, _, rest = text.partition("(")[2].rpartition(")")
             if begin.startswith(LOAD):
                 words = rest.split()
@@ -141,7 +141,7 @@ class RackUsage:
                 return
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         if self._thread is not None:
             self._end.set()
             self._thread.join()
@@ -150,7 +150,7 @@ class RackUsage:
 
 @dataclass
 class NotedUsage:
-    """What real hosts note themselves, in the background; fetched at the end.
+    """Counters that real hosts record in the background; fetched at the end.
 
     Attributes:
         hosts: connected.
@@ -175,8 +175,8 @@ class NotedUsage:
 
 
 def noted(text: str) -> list[Reading]:
-    """Readings from what a host has noted; a line cut short does not count."""
-    found = []
+    """Readings from a host's notes; incomplete lines do not count."""
+    readings = []
     for line in text.splitlines():
         words = line.split()
         if len(words) < NOTED_WORDS or words[1] != "cpu":
@@ -185,7 +185,7 @@ def noted(text: str) -> list[Reading]:
         ticks = [int(word) for word in words[2:10]]
         busy = sum(ticks) - ticks[3] - ticks[4]
         total, available, load = (int(word) for word in words[-3:])
-        found.append(
+        readings.append(
             Reading(
                 float(words[0]),
                 busy / TICKS_PER_SECOND,
@@ -194,11 +194,11 @@ def noted(text: str) -> list[Reading]:
                 load / TICKS_PER_SECOND,
             )
         )
-    return found
+    return readings
 
 
 def usage_table(series: Series, origin: float) -> pa.Table:
-    """What hosts used between readings.
+    """Resources that hosts used between readings.
 
     Args:
         series: readings by host.
@@ -206,7 +206,7 @@ def usage_table(series: Series, origin: float) -> pa.Table:
 
     Returns:
         Columns t_s (end of the interval), host, cpu_cores, throttled_share, memory_bytes,
-        load_cores (of cpu_cores, that of artificial load).
+        load_cores (the part of cpu_cores that artificial load used).
     """
     import pyarrow as pa
 
@@ -234,22 +234,22 @@ def usage_table(series: Series, origin: float) -> pa.Table:
 
 
 def mean_cores(series: Series, begin: float, end: float) -> dict[str, float]:
-    """Cores each host used on average between two times, s since the epoch, as far as was read."""
+    """Mean cores that each host used between two times, s since the epoch, by its readings."""
     return _means(series, begin, end, lambda reading: reading.cpu_seconds)
 
 
 def engine_cores(series: Series, begin: float, end: float) -> dict[str, float]:
-    """Likewise without what artificial load used."""
+    """The same without artificial load."""
     return _means(series, begin, end, lambda reading: reading.cpu_seconds - reading.load_seconds)
 
 
 def _means(
     series: Series, begin: float, end: float, value: Callable[[Reading], float]
 ) -> dict[str, float]:
-    found = {}
+    means = {}
     for host, readings in series.items():
         inside = [r for r in readings if begin - EVERY_SECONDS / 2 <= r.time <= end + EVERY_SECONDS]
         if len(inside) >= 2 and inside[-1].time > inside[0].time:
             used = value(inside[-1]) - value(inside[0])
-            found[host] = used / (inside[-1].time - inside[0].time)
-    return found
+            means[host] = used / (inside[-1].time - inside[0].time)
+    return means

@@ -1,4 +1,4 @@
-"""Reports of runs: a page that needs no other file, and its figures as files."""
+"""Reports of runs: one self-contained page, and its figures as files."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ Advance = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Report:
-    """What a report is made of.
+    """The contents of a report.
 
     Attributes:
         runs: their folders.
         groups: what is compared.
-        subject: the strategy it is about, or None.
+        subject: the report's subject, a strategy, or None.
         ratios: the subject against the best of the others.
         courses: of cells whose hosts were disturbed, one per strategy.
     """
@@ -80,11 +80,11 @@ def make_report(
 
     Args:
         runs: folders of runs.
-        subject: the strategy the report is about; None for nova.
-        distribute: works out the pooled latencies of groups.
+        subject: the strategy that is compared with the others; None for nova.
+        distribute: computes the pooled latencies of groups.
 
     Raises:
-        NovaError: for folders that are none of runs, and for a subject that did not run.
+        NovaError: for folders without a run, and for a subject that did not run.
     """
     if len({path.resolve() for path in runs}) < len(runs):
         raise RunError(f"{', '.join(map(str, runs))}: a run is given twice")
@@ -95,8 +95,8 @@ def make_report(
         raise RunError(f"strategy {subject!r}: did not run; {', '.join(names) or 'none'} did")
     groups = groups_of(cells, distribute(cells))
     about = subject_of(names, subject)
-    found = ratios(groups, about) if about else []
-    return Report(folders, groups, about, found, _courses(folders, about))
+    comparisons = ratios(groups, about) if about else []
+    return Report(folders, groups, about, comparisons, _courses(folders, about))
 
 
 def _courses(runs: Sequence[RunFolder], subject: str | None) -> list[Course]:
@@ -117,7 +117,7 @@ def write_report(
     Args:
         report: of `make_report`.
         output: the HTML file.
-        figures: a directory for the figures' files, or None for none.
+        figures: a directory for the figures' files; None writes no such files.
         advance: called with figures drawn and figures in all.
 
     Returns:
@@ -265,7 +265,7 @@ class _Drawn:
         return {"rate": f"{rate:g}", "figures": figures, "maps": maps, "key": key}
 
     def _trends(self, groups: Sequence[Group]) -> dict[tuple[str, Setting], Trend]:
-        """Of the first repetition of each group."""
+        """Trends of the first repetition of each group."""
         shown = {(group.strategy, group.setting) for group in groups}
         trends: dict[tuple[str, Setting], Trend] = {}
         for key, members in finished_cells(self.report.runs).items():
@@ -309,8 +309,8 @@ class _Drawn:
             )
             if over:
                 text += f"; {count(over, 'host is', 'hosts are')} given more than it can take"
-            kept = {(c.path / "plan.json").read_bytes() for _, c in cells}
-            if len(kept) > 1:
+            plans = {(c.path / "plan.json").read_bytes() for _, c in cells}
+            if len(plans) > 1:
                 text += f". The plan of {name_of(key_of(cell)[1])}; others differ"
             if plan.problem.queries:
                 maps.append(entry | {"caption": f"{text}. Whole queries are not drawn."})

@@ -14,7 +14,7 @@ METRICS: tuple[Metric, ...] = ("mean", "p9999", "throughput")
 SUBJECT = "nova"
 # Ratios closer to 1 than this are called equal: repetitions differ by as much.
 EQUAL = 0.02
-# From this share of results that never arrived, a mean is told as a lower bound.
+# From this share of missing results on, a mean is a lower bound.
 MEAN_BOUND = 0.001
 
 
@@ -24,8 +24,8 @@ class Value:
 
     Attributes:
         amount: ms, or results/s; infinite for a latency when nothing arrived.
-        bound: whether a latency is but a lower bound, for what did not arrive is not in it.
-        due: results/s that keep up with the sources: more arrive only where some had been late.
+        bound: whether a latency is only a lower bound, because missing results are not in it.
+        due: results/s that keep up with the sources; more arrive only where some were late.
     """
 
     amount: float
@@ -34,7 +34,7 @@ class Value:
 
     @property
     def counted(self) -> float:
-        """The amount as comparisons take it: to catch up is no merit."""
+        """The amount for comparisons: no more than what is due."""
         return min(self.amount, self.due)
 
 
@@ -60,11 +60,11 @@ class Ratio:
     """How many times better the subject is than the best other strategy.
 
     Attributes:
-        setting: under which.
-        metric: of what.
+        setting: of both strategies.
+        metric: that is compared.
         factor: above 1 the subject is better: latency of the other over the subject's, throughput
             of the subject over the other's; infinite where the other delivers nothing.
-        sign: ``≥`` or ``≤`` where what never arrived makes the factor a bound, else empty.
+        sign: ``≥`` or ``≤`` where missing results make the factor a bound, else empty.
         subject: the subject's figure.
         other: the best other strategy's figure.
         best_other: its name.
@@ -80,7 +80,7 @@ class Ratio:
 
     @property
     def outcome(self) -> Literal["better", "equal", "worse"]:
-        """What the factor means."""
+        """The factor as a verdict."""
         if self.factor > 1 + EQUAL:
             return "better"
         return "worse" if self.factor < 1 - EQUAL else "equal"
@@ -91,7 +91,7 @@ def ratios(groups: Sequence[Group], subject: str) -> list[Ratio]:
 
     Settings in which the subject or all others did not run are left out.
     """
-    found = []
+    comparisons = []
     for setting in dict.fromkeys(group.setting for group in groups):
         here = [group for group in groups if group.setting == setting]
         mine = next((group for group in here if group.strategy == subject), None)
@@ -101,8 +101,8 @@ def ratios(groups: Sequence[Group], subject: str) -> list[Ratio]:
         for metric in METRICS:
             other = best(others, metric)
             if other is not None:
-                found.append(_ratio(mine, other, metric))
-    return found
+                comparisons.append(_ratio(mine, other, metric))
+    return comparisons
 
 
 def _ratio(mine: Group, other: Group, metric: Metric) -> Ratio:
@@ -117,7 +117,7 @@ def _ratio(mine: Group, other: Group, metric: Metric) -> Ratio:
 
 
 def relative(a: Value, b: Value) -> float:
-    """``a`` over ``b``; 1 where both are infinite or nothing."""
+    """``a`` over ``b``; 1 where both are infinite or zero."""
     if a.counted == b.counted:
         return 1.0
     if b.counted == 0 or math.isinf(a.counted):
@@ -126,7 +126,7 @@ def relative(a: Value, b: Value) -> float:
 
 
 def subject_of(strategies: Sequence[str], chosen: str | None = None) -> str | None:
-    """A report's subject: the chosen strategy, or nova, or the first whose label starts so."""
+    """A report's subject: the chosen strategy, or nova, or the first label that starts with it."""
     if chosen is not None:
         return chosen
     if SUBJECT in strategies:

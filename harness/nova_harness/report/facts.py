@@ -1,4 +1,4 @@
-"""What ran, on what: experiments, machines, hosts and strategies."""
+"""Facts of runs: experiments, machines, hosts and strategies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nova_harness.report.groups import Group
 from nova_harness.report.wording import count
 from nova_harness.results.run_folder import RunFolder
 
-# What a strategy's own description takes for granted.
+# Used in place of a strategy's docstring that assumes too much.
 DESCRIPTIONS = {
     "nova": "Run each join near the point from which its readings and results have the shortest "
     "ways, on hosts with room for it; cut it into pieces where no single host has enough.",
@@ -22,9 +22,9 @@ MOST_TEXT = 400
 def run_facts(run: RunFolder) -> list[tuple[str, str]]:
     """The experiment, the machine and the hosts of a run."""
     facts = [(name, _text(content)) for name, content in run.experiment.items()]
-    if (found := run.load) is not None:
-        text = f"{found.rate:g} tuples/s, {found.load:.2f} of {found.takes:g} ({found.host})"
-        at = ", ".join(f"{one.rate:g}" for one in found.calibrations)
+    if (search := run.load) is not None:
+        text = f"{search.rate:g} tuples/s, {search.load:.2f} of {search.takes:g} ({search.host})"
+        at = ", ".join(f"{one.rate:g}" for one in search.calibrations)
         facts.append(("rate found", f"{text}; calibrated at {at}"))
     facts += [(name, _text(content)) for name, content in run.environment.items()]
     if run.hosts:
@@ -52,7 +52,7 @@ def _text(content: Any) -> str:
 
 
 def descriptions(strategies: Sequence[str], runs: Sequence[RunFolder]) -> list[tuple[str, str]]:
-    """What each strategy does, in its own words where it is installed."""
+    """What each strategy does: its docstring's first line, where it is installed."""
     from inspect import getdoc
 
     from nova_core.strategies.base import create
@@ -62,22 +62,22 @@ def descriptions(strategies: Sequence[str], runs: Sequence[RunFolder]) -> list[t
         for part in run.experiment.get("strategies", []):
             if isinstance(part, Mapping):
                 names[str(part.get("label") or part.get("name"))] = str(part.get("name"))
-    made = []
+    texts = []
     for label in strategies:
         name = names.get(label, label)
         try:
             doc = DESCRIPTIONS.get(name) or getdoc(type(create(name))) or ""
         except NovaError:
             doc = "(not installed where this report was made)"
-        made.append((label, doc.partition("\n")[0]))
-    return made
+        texts.append((label, doc.partition("\n")[0]))
+    return texts
 
 
 def facts_line(runs: Sequence[RunFolder], groups: Sequence[Group]) -> str:
-    """When and how much was run, in a line."""
+    """Number of cells, their length, results, hosts, engines and time, in a line."""
     cells = [cell for run in runs for cell in run.cells]
-    done = sum(cell.done for cell in cells)
-    parts = [f"{done} finished {'cell' if done == 1 else 'cells'}"]
+    finished = sum(cell.done for cell in cells)
+    parts = [f"{finished} finished {'cell' if finished == 1 else 'cells'}"]
     lengths = sorted({cell.facts.duration_s for cell in cells})
     if lengths:
         parts.append("measured for " + " or ".join(f"{length:g} s" for length in lengths) + " each")
@@ -88,7 +88,7 @@ def facts_line(runs: Sequence[RunFolder], groups: Sequence[Group]) -> str:
         parts.append(count(hosts, "host"))
     engines = {str(run.experiment["engine"]) for run in runs if "engine" in run.experiment}
     parts += sorted(engines)
-    made = sorted(str(run.environment["time"]) for run in runs if run.environment.get("time"))
-    if made:
-        parts.append(made[0] if len(made) == 1 else f"{made[0]} to {made[-1]}")
+    times = sorted(str(run.environment["time"]) for run in runs if run.environment.get("time"))
+    if times:
+        parts.append(times[0] if len(times) == 1 else f"{times[0]} to {times[-1]}")
     return " · ".join(parts)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 LEAST_WIDTH, WIDTH = 7.4, 10.5
 COLUMNS = 4
 MOST_TICKS = 5
-# The rest of a distribution, beyond the 99.99th percentile, would stretch the axis for one result.
+# Beyond the 99.99th percentile, a distribution would stretch the axis for one result.
 MOST_SHARE = 0.9999
 STRETCHES = 80
 MOST_NAMED_HOSTS = 20
@@ -55,20 +55,20 @@ class Mark:
 def marks_of(strategies: Sequence[str], subject: str | None) -> dict[str, Mark]:
     """A look for each strategy; the subject stands out and comes first."""
     ordered = sorted(strategies, key=lambda name: name != subject)
-    found = {}
+    marks = {}
     for number, name in enumerate(ordered):
         if name == subject:
-            found[name] = Mark(BLUE, "-", 2.2, "")
+            marks[name] = Mark(BLUE, "-", 2.2, "")
         else:
             k = number - (subject in ordered)
             turn = k // len(_OTHERS)
-            found[name] = Mark(
+            marks[name] = Mark(
                 _OTHERS[k % len(_OTHERS)],
                 _DASHES[(k + turn) % len(_DASHES)],
                 1.5,
                 ("", "//")[turn % 2],
             )
-    return found
+    return marks
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Trend:
 
 
 def name_of(setting: Setting, *, rate: bool = False) -> str:
-    """A setting as a person would say it."""
+    """A setting in words."""
     load = "under stress" if setting.stress else "calm"
     at = f", {setting.rate:g} tuples/s" if rate else ""
     if setting.engine:
@@ -204,7 +204,7 @@ def _legend(figure: Figure, marks: Mapping[str, Mark], shown: Sequence[Group], b
 
 
 def draw_distributions(groups: Sequence[Group], marks: Mapping[str, Mark]) -> Figure:
-    """Latency CDFs; what never arrived keeps a curve below 100 %."""
+    """Latency CDFs; missing results keep a curve below 100 %."""
     figure, panels = _panels(groups, 2.5, 0.5, sharey=True)
     for axes, here in panels:
         axes.set_xscale("log")

@@ -1,4 +1,4 @@
-"""What is compared: cells of the same strategy and setting, taken together.
+"""Groups that are compared: cells of the same strategy and setting, pooled.
 
 Latencies of all repetitions, and of all runs that are reported together, are pooled. Percentiles
 are exact, with linear interpolation between neighbours.
@@ -69,7 +69,7 @@ class Setting(msgspec.Struct, frozen=True, order=True):
         rate: of each source, tuples/s.
         stress: whether hosts were under load.
         window_ms: tumbling windows, ms.
-        engine: what ran the plans; empty where runs do not tell.
+        engine: that ran the plans; empty where runs do not name it.
     """
 
     rate: float
@@ -84,19 +84,19 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         strategy: its label.
         setting: what it ran under.
-        cells: finished ones.
-        runs: they are from.
+        cells: number of finished cells.
+        runs: number of runs that they are from.
         results: measured ones that arrived.
         due: measured ones when everything keeps up.
         latency: from the later due time to arrival; None when nothing arrived.
         from_emit: from the later emission to arrival.
-        cell_means: mean latency of each cell, ms, as cells tell it.
+        cell_means: mean latency of each cell, ms, from its summary.
         results_per_s: throughput, mean over cells.
         tuples_per_s: input tuples that had joined, mean over cells.
         expected_per_s: results/s when everything keeps up.
         expected, delivered, lost, duplicated, wrong, cut_off: sums of the checks.
         misplaced: operators that did not run where the plan says.
-        verified: operators looked at.
+        verified: operators that were checked.
         hosts: their load.
     """
 
@@ -124,11 +124,11 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def missing_share(self) -> float:
-        """Share of all results that had to come and did not, be it lost or cut off."""
+        """Share of the expected results that are missing: lost or cut off."""
         return min(1.0, (self.lost + self.cut_off) / self.expected) if self.expected else 0.0
 
     def is_bound(self, share: float) -> bool:
-        """Whether a percentile is but a lower bound: what did not arrive would be above it."""
+        """Whether a percentile is only a lower bound: missing results would be above it."""
         return self.missing_share > 1 - share + 1e-12
 
 
@@ -137,20 +137,20 @@ Key = tuple[str, Setting]
 
 
 def key_of(cell: CellFolder) -> Key:
-    """Cells with equal keys are taken together."""
+    """Cells with equal keys are pooled."""
     f = cell.facts
     through = "" if f.transport == DIRECT else f" through {f.transport.capitalize()}"
     return f.strategy, Setting(f.rate, f.stress, f.window_ms, f"{f.engine}{through}")
 
 
 def finished_cells(runs: Sequence[RunFolder]) -> dict[Key, list[tuple[Path, CellFolder]]]:
-    """Finished cells by what they are, each with its run's directory."""
-    found: dict[Key, list[tuple[Path, CellFolder]]] = {}
+    """Finished cells by strategy and setting, each with its run's directory."""
+    cells_by_key: dict[Key, list[tuple[Path, CellFolder]]] = {}
     for run in runs:
         for cell in run.cells:
             if cell.done:
-                found.setdefault(key_of(cell), []).append((run.path, cell))
-    return dict(sorted(found.items(), key=lambda item: (item[0][1], item[0][0])))
+                cells_by_key.setdefault(key_of(cell), []).append((run.path, cell))
+    return dict(sorted(cells_by_key.items(), key=lambda item: (item[0][1], item[0][0])))
 
 
 def latency_of(latency_us: Ints) -> Latency | None:
@@ -165,26 +165,26 @@ def distributions(
     cells: Mapping[Key, Sequence[tuple[Path, CellFolder]]],
     advance: Callable[[int, int], None] = lambda *_: None,
 ) -> dict[Key, Distribution]:
-    """Pooled latencies of each group, worked out in this process.
+    """Pooled latencies of each group, computed in this process.
 
     Args:
         cells: of `finished_cells`.
-        advance: called with groups done and groups in all.
+        advance: called with groups finished and groups in all.
     """
-    found: dict[Key, Distribution] = {}
-    for done, (key, members) in enumerate(cells.items()):
-        advance(done, len(cells))
+    pooled: dict[Key, Distribution] = {}
+    for finished, (key, members) in enumerate(cells.items()):
+        advance(finished, len(cells))
         parts = [cell.latencies_us() for _, cell in members]
         due, emit = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
-        found[key] = len(due), latency_of(due), latency_of(emit)
-    return found
+        pooled[key] = len(due), latency_of(due), latency_of(emit)
+    return pooled
 
 
 def groups_of(
     cells: Mapping[Key, Sequence[tuple[Path, CellFolder]]],
     distribution: Mapping[Key, Distribution],
 ) -> list[Group]:
-    """All groups, with what their cells' documents add to the latencies."""
+    """All groups: pooled latencies, and figures from their cells' documents."""
     return [_group(key, members, distribution[key]) for key, members in cells.items()]
 
 
@@ -227,13 +227,13 @@ def _mean(values: Sequence[float]) -> float:
 
 def _hosts(cells: Sequence[CellFolder]) -> list[HostLoad]:
     names = list(dict.fromkeys(name for cell in cells for name in cell.summary.hosts))
-    found = []
+    loads = []
     for name in names:
         uses = [cell.summary.hosts[name] for cell in cells if name in cell.summary.hosts]
         cores = [use.cpu_cores_mean for use in uses if use.cpu_cores_mean is not None]
         limits = [use.limit_cores for use in uses if use.limit_cores is not None]
         if cores:
-            found.append(
+            loads.append(
                 HostLoad(host=name, cores=_mean(cores), limit=_mean(limits) if limits else None)
             )
-    return found
+    return loads

@@ -1,4 +1,4 @@
-"""Figures as SVG that is part of a page: in the page's colours, light, dark or on paper."""
+"""Figures as SVG inside a page, in the page's colours: light, dark or on paper."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nova_core.plotting import parts
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# What a figure's colours are called in the page's style sheet.
+# Names of a figure's colours in the page's style sheet.
 COLOURS = {
     parts.INK: "ink",
     parts.GREY: "grey",
@@ -49,7 +49,7 @@ def inline_svg(figure: Figure, prefix: str, label: str) -> str:
     svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
     svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
     svg = re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}-", svg)
-    svg = _COLOUR.sub(lambda found: f"var(--{_BY_COLOUR[found[0].lower()]})", svg)
+    svg = _COLOUR.sub(lambda match: f"var(--{_BY_COLOUR[match[0].lower()]})", svg)
     # Colours given as attributes take no variables; matplotlib writes styles.
     width = PIXELS_PER_INCH * figure.get_figwidth()
     opening = (

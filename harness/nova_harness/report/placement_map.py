@@ -1,4 +1,4 @@
-"""A map of a placement, as `nova plot` draws it, small enough to stand beside others."""
+"""A map of a placement, as `nova plot` draws it, but small enough for several side by side."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Cells whose hosts were disturbed: results over time, and how long each disturbance was felt.
+"""Cells whose hosts were disturbed: results over time, and the recovery from each disturbance.
 
-Each result counts once, when it came first: an engine that starts a job again may repeat some.
+Each result counts once, at its first arrival: an engine that restarts a job may repeat some.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from nova_harness.results.run_folder import CellFolder
     from nova_harness.results.schema import CellEvent
 
-# Disturbances that begin within so long count as one.
+# Disturbances that begin within this time count as one.
 TOGETHER_S = 1.0
-# A join that delivers nothing for longer has stopped.
+# A join that delivers nothing for longer than this has stopped.
 SILENT_S = 1.0
-# Latency is normal within so much of what it was before, for so many seconds.
+# Latency is normal if it exceeds the one before by at most this share, for this many seconds.
 NEAR, STEADY_S = 0.2, 5
-# What is compared before the first disturbance, and how long after the last one things settle.
+# Seconds compared before the first disturbance; time to settle after the last one, s.
 BEFORE_S, SETTLE_S = 10, 20.0
 LATE_MS = 1000.0
-# Lines of a controller's log that say that it has seen something.
+# Kinds of events in a controller's log: it has noticed a disturbance ...
 NOTICED = ("noticed", "failed", "refused", "waiting")
-# ... and that it has replaced the plan.
+# ... or replaced the plan.
 REPLACED = ("handed-over", "recovered")
 COLUMNS = (
     "pair",
@@ -43,17 +43,17 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Recovery:
-    """How one disturbance was felt; times in s from when it began.
+    """Effect of one disturbance; times in s from its begin.
 
     Attributes:
         text: what happened.
         at_s: when, from the begin of the measured time.
         noticed_s: until the controller noticed; None where there is none, or it did not.
-        results_s: until all joins delivered again; None where none had stopped, infinity where one
-            did not before the next disturbance or the end.
+        results_s: until all joins delivered again; None if none stopped, infinity if one did not
+            deliver before the next disturbance or the end.
         normal_s: until the median latency was near the one before the first disturbance; infinity
-            where it was not before the next one or the end.
-        worst_ms: longest latency of a result that was due in that time.
+            if it was not before the next disturbance or the end.
+        worst_ms: longest latency of a result due before the next disturbance or the end.
     """
 
     text: str
@@ -71,7 +71,7 @@ class Course:
     Attributes:
         cell: its folder.
         per_s: (t,) results that arrived in each second.
-        p50_ms: (t,) median latency of the results that were due in it; NaN where none came.
+        p50_ms: (t,) median latency of the results due in each second; NaN where none came.
         p99_ms: (t,) their 99th percentile.
         recoveries: of each disturbance.
         late: results that took longer than `LATE_MS`.
@@ -91,7 +91,7 @@ class Course:
 
     @property
     def events(self) -> list[tuple[float, CellEvent]]:
-        """What happened, and when, s from the begin of the measured time."""
+        """Events with their times, s from the begin of the measured time."""
         facts = self.cell.facts
         assert facts.measured_us is not None
         begin = facts.measured_us[0] / 1e6
@@ -100,7 +100,7 @@ class Course:
 
 @dataclass(frozen=True, eq=False)
 class _Results:
-    """Of the measured time, each once; (k,) arrays.
+    """Results of the measured time, each once; (k,) arrays.
 
     Attributes:
         pair: of the problem.
@@ -182,7 +182,7 @@ def course_of(cell: CellFolder) -> Course | None:
 
 
 def _together(disturbed: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
-    """Disturbances that begin at the same time as one, with the time of the first."""
+    """Merge disturbances that begin together; each has the time of its first."""
     grouped: list[tuple[float, str]] = []
     for at, text in sorted(disturbed):
         if grouped and at - grouped[-1][0] < TOGETHER_S:
@@ -206,7 +206,7 @@ def _by_second(results: _Results, seconds: int) -> tuple[Floats, Floats]:
 
 
 def _levels(latency_ms: Floats) -> tuple[float, float]:
-    """Median and 99.99th percentile; NaN of nothing."""
+    """Median and 99.99th percentile; NaN for no results."""
     if not len(latency_ms):
         return math.nan, math.nan
     middle, high = np.quantile(latency_ms, [0.5, 0.9999]).tolist()
@@ -214,8 +214,8 @@ def _levels(latency_ms: Floats) -> tuple[float, float]:
 
 
 def _silence_ended(results: _Results, at_s: float, end_s: float) -> float | None:
-    """When the last join delivered again of those that had stopped in a time, s after its begin."""
-    found: float | None = None
+    """When the last of the joins that stopped in a time delivered again, s after its begin."""
+    latest: float | None = None
     for pair in np.unique(results.pair).tolist():
         arrive = np.sort(results.arrive_s[results.pair == pair])
         inside = arrive[(arrive > at_s) & (arrive < end_s)]
@@ -224,17 +224,17 @@ def _silence_ended(results: _Results, at_s: float, end_s: float) -> float | None
         if gaps.max() > SILENT_S:
             after = int(gaps.argmax())
             again = math.inf if after == len(inside) else float(inside[after]) - at_s
-            found = again if found is None else max(found, again)
-    return found
+            latest = again if latest is None else max(latest, again)
+    return latest
 
 
 def _normal_after(p50_ms: Floats, usual_ms: float, at_s: float, end_s: float) -> float:
-    """When latency was near what it was before, s after the begin of a time."""
+    """When the median latency was near ``usual_ms`` again, s after the begin of a time."""
     begin = int(at_s)
     near = p50_ms[begin : math.ceil(end_s)] <= (1 + NEAR) * usual_ms
     steady = min(STEADY_S, len(near))
     for second in range(len(near) - steady + 1):
         if near[second : second + steady].all():
-            # It is felt by what was due before as well.
+            # Results due before the disturbance may be slow, too.
             return max(0.0, begin + second - at_s) if second else 0.0
     return math.inf

@@ -1,4 +1,4 @@
-"""The top of the report: the main figures, and what has to be known before any other."""
+"""The top of the report: the main figures, and notes on their validity."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ WHAT: dict[Metric, str] = {
 }
 
 
-# From which share of the time on an operator counts as held back, and from which share of its CPU
-# limit on a host counts as full.
+# An operator is held back from this share of the time on; a host is full from this share of its
+# CPU limit on.
 HELD_BACK = 0.1
 FULL = 0.85
 
@@ -34,11 +34,11 @@ class Note:
     text: str
 
 
-def tiles(found: Sequence[Ratio], subject: str) -> list[dict[str, str]]:
+def tiles(ratios: Sequence[Ratio], subject: str) -> list[dict[str, str]]:
     """How the subject compares, in one figure per metric."""
     tiles = []
     for metric in METRICS:
-        mine = [r for r in found if r.metric == metric]
+        mine = [r for r in ratios if r.metric == metric]
         if not mine:
             continue
         low, high = (pick(mine, key=lambda r: r.factor) for pick in (min, max))
@@ -62,38 +62,38 @@ def tiles(found: Sequence[Ratio], subject: str) -> list[dict[str, str]]:
 
 
 def notes(
-    runs: Sequence[RunFolder], groups: Sequence[Group], found: Sequence[Ratio], subject: str | None
+    runs: Sequence[RunFolder], groups: Sequence[Group], ratios: Sequence[Ratio], subject: str | None
 ) -> list[Note]:
-    """What a reader has to know before any figure: the bad first."""
-    made = [*_unfinished(runs), *_integrity(groups), *_aside(runs), *_not_best(found, subject)]
-    if subject is not None and groups and not found:
-        made.append(Note("bad", f"There is nothing to compare {subject} with."))
-    made += [*_held_back(runs), *_loads(runs), *_pooled(runs), *_engines(groups)]
-    return sorted(made, key=lambda note: ("bad", "good", "plain").index(note.kind))
+    """Notes that a reader needs before any figure; bad ones first."""
+    remarks = [*_unfinished(runs), *_integrity(groups), *_aside(runs), *_not_best(ratios, subject)]
+    if subject is not None and groups and not ratios:
+        remarks.append(Note("bad", f"There is nothing to compare {subject} with."))
+    remarks += [*_held_back(runs), *_loads(runs), *_pooled(runs), *_engines(groups)]
+    return sorted(remarks, key=lambda note: ("bad", "good", "plain").index(note.kind))
 
 
 def _unfinished(runs: Sequence[RunFolder]) -> list[Note]:
-    made = []
+    remarks = []
     for run in runs:
         where = f"{run.name}: " if len(runs) > 1 else ""
-        done = sum(cell.done for cell in run.cells)
+        finished = sum(cell.done for cell in run.cells)
         planned = max(run.planned or 0, len(run.cells))
-        if done < planned:
-            text = f"{where}{done} of {count(planned, 'planned cell')} finished."
+        if finished < planned:
+            text = f"{where}{finished} of {count(planned, 'planned cell')} finished."
             failed = [c.verdict.state for c in run.cells if not c.done and c.verdict.verdict]
             if failed:
                 text += f" {len(failed)} ended with a verdict: see below."
-            made.append(Note("bad", text))
+            remarks.append(Note("bad", text))
         if run.state.state not in ("finished", "unknown"):
             text = f"{where}The run is {run.state.state}. {run.state.verdict}".strip()
-            made.append(Note("bad", text))
-    return made
+            remarks.append(Note("bad", text))
+    return remarks
 
 
 def _aside(runs: Sequence[RunFolder]) -> list[Note]:
-    """What was not joined, or may have been twice, as the engine was given or did something odd."""
+    """Notes on dead letters, sinks that restarted, and results not written in full."""
     cells = [cell for run in runs for cell in run.cells if cell.done]
-    made = []
+    remarks = []
     for field, what, meaning in (
         (
             "dead_letters",
@@ -106,14 +106,14 @@ def _aside(runs: Sequence[RunFolder]) -> list[Note]:
         counted = {cell.path.name: getattr(cell.facts, field) for cell in cells}
         if total := sum(counted.values()):
             who = ", ".join(name for name, number in counted.items() if number)
-            made.append(Note("bad", f"{count(total, what)} {meaning} ({who})."))
-    return made
+            remarks.append(Note("bad", f"{count(total, what)} {meaning} ({who})."))
+    return remarks
 
 
 def _integrity(groups: Sequence[Group]) -> list[Note]:
     if not groups:
         return [Note("bad", "No cell was finished, so there are no figures.")]
-    made = []
+    remarks = []
     lost, twice, wrong, cut = (
         sum(getattr(g, name) for g in groups) for name in ("lost", "duplicated", "wrong", "cut_off")
     )
@@ -122,12 +122,12 @@ def _integrity(groups: Sequence[Group]) -> list[Note]:
     if lost or twice or wrong:
         who = _names(g for g in groups if g.lost or g.duplicated or g.wrong)
         text = f"{lost:,} lost, {twice:,} delivered twice and {wrong:,} wrong ({who})."
-        made.append(Note("bad", f"{delivered}: {text}"))
+        remarks.append(Note("bad", f"{delivered}: {text}"))
     else:
-        made.append(Note("good", f"{delivered}: none lost, none delivered twice, none wrong."))
+        remarks.append(Note("good", f"{delivered}: none lost, none delivered twice, none wrong."))
     if cut:
         who = _names(g for g in groups if g.cut_off)
-        made.append(
+        remarks.append(
             Note(
                 "plain",
                 f"{count(cut, 'result')} ({100 * cut / expected:.2g} % of those expected) had not "
@@ -137,20 +137,20 @@ def _integrity(groups: Sequence[Group]) -> list[Note]:
     misplaced, verified = (sum(getattr(g, n) for g in groups) for n in ("misplaced", "verified"))
     if misplaced:
         who = _names(g for g in groups if g.misplaced)
-        made.append(
+        remarks.append(
             Note("bad", f"{count(misplaced, 'operator')} did not run where the plan says ({who}).")
         )
     elif verified:
-        text = f"The engine ran every operator where the plan says ({verified:,} looked at)."
-        made.append(Note("good", text))
-    return made
+        text = f"The engine ran every operator where the plan says ({verified:,} checked)."
+        remarks.append(Note("good", text))
+    return remarks
 
 
 def _engines(groups: Sequence[Group]) -> list[Note]:
     engines = {group.setting.engine for group in groups}
-    made = []
+    remarks = []
     if len(engines) > 1:
-        made.append(
+        remarks.append(
             Note(
                 "plain",
                 f"{len(engines)} engines ran the plans; strategies are compared on each of them by "
@@ -158,24 +158,24 @@ def _engines(groups: Sequence[Group]) -> list[Note]:
             )
         )
     if "spark" in engines:
-        made.append(
+        remarks.append(
             Note(
                 "plain",
                 "Spark ends a batch every 5 s and keeps its state: readings that are due meanwhile "
                 "wait, wherever they are joined.",
             )
         )
-    return made
+    return remarks
 
 
 def _names(groups: Iterable[Group]) -> str:
     return ", ".join(dict.fromkeys(group.strategy for group in groups))
 
 
-def _not_best(found: Sequence[Ratio], subject: str | None) -> list[Note]:
-    if not found or subject is None:
+def _not_best(ratios: Sequence[Ratio], subject: str | None) -> list[Note]:
+    if not ratios or subject is None:
         return []
-    worse = [r for r in found if r.outcome == "worse"]
+    worse = [r for r in ratios if r.outcome == "worse"]
     if not worse:
         return [
             Note(
@@ -184,7 +184,7 @@ def _not_best(found: Sequence[Ratio], subject: str | None) -> list[Note]:
                 "figures.",
             )
         ]
-    made = []
+    remarks = []
     for metric in METRICS:
         mine = [r for r in worse if r.metric == metric]
         if not mine:
@@ -194,10 +194,10 @@ def _not_best(found: Sequence[Ratio], subject: str | None) -> list[Note]:
             f"{_of(r, r.other)} ({r.best_other})"
             for r in mine
         ]
-        made.append(
+        remarks.append(
             Note("bad", f"{subject} does not have the best {WHAT[metric]}: {'; '.join(cases)}.")
         )
-    return made
+    return remarks
 
 
 def _of(ratio: Ratio, figure: Value) -> str:
@@ -235,29 +235,29 @@ def _held_back(runs: Sequence[RunFolder]) -> list[Note]:
 
 
 def _loads(runs: Sequence[RunFolder]) -> list[Note]:
-    """How much a rate asks of hosts, where it was found, and what artificial load leaves them."""
-    made = []
+    """The load of a rate that was searched for, and the CPU that artificial load leaves."""
+    remarks = []
     for run in runs:
-        if (found := run.load) is not None:
+        if (search := run.load) is not None:
             where = f"{run.name}: " if len(runs) > 1 else ""
             text = (
-                f"{where}{number(found.rate, 0)} readings per second and sensor ask of a region's "
-                f"join {found.load:.2f} times what the strongest host without sensor and sink "
-                f"({found.host}) can take, {number(found.takes, 0)} per second; found by "
-                f"{count(len(found.calibrations), 'calibration')} before the first strategy ran."
+                f"{where}{number(search.rate, 0)} readings per second and sensor ask of a region's "
+                f"join {search.load:.2f} times what the strongest host without sensor and sink "
+                f"({search.host}) can take, {number(search.takes, 0)} per second; found by "
+                f"{count(len(search.calibrations), 'calibration')} before the first strategy ran."
             )
-            made.append(Note("plain", text))
+            remarks.append(Note("plain", text))
         if any(cell.facts.stress for cell in run.cells):
             where = f"{run.name}: " if len(runs) > 1 else ""
             left = run.calibrations.left
             meaning = (
-                "Strategies placed them as if hosts were calm."
+                "Strategies placed operators as if hosts were calm."
                 if left is None
                 else f"Load leaves the engine {100 * left:.0f} % of a host's CPU limit, measured "
-                "before the first strategy ran; every strategy was told."
+                "before the first strategy ran; every strategy got this figure."
             )
-            made.append(Note("plain", f"{where}Some runs were under artificial load. {meaning}"))
-    return made
+            remarks.append(Note("plain", f"{where}Some runs were under artificial load. {meaning}"))
+    return remarks
 
 
 def _pooled(runs: Sequence[RunFolder]) -> list[Note]:

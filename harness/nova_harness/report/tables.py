@@ -1,4 +1,4 @@
-"""The report's tables: strategies side by side, and what became of each cell."""
+"""The report's tables: strategies side by side, and the state of each cell."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ def table_note(groups: Sequence[Group]) -> str:
     span = f"{cells[0]}" if len(cells) == 1 else f"{cells[0]} to {cells[-1]}"
     text = f"Each line: {span} {'repetition' if cells[-1] == 1 else 'repetitions'}"
     if cells[-1] > 1:
-        text += ", taken together; ± is half of what lies between the repetitions’ means"
+        text += ", pooled; ± is half the range of the repetitions’ means"
     return text + "."
 
 
 def cell_rows(runs: Sequence[RunFolder]) -> list[dict[str, Any]]:
-    """What became of each cell."""
+    """State and checks of each cell."""
     cells = [cell for run in runs for cell in run.cells]
     order = sorted(cells, key=lambda c: (key_of(c)[1], key_of(c)[0], c.facts.repetition))
     return [_cell_row(cell) for cell in order]
@@ -114,7 +114,7 @@ def _cell_row(cell: CellFolder) -> dict[str, Any]:
 
 
 def recovery_rows(courses: Sequence[Course]) -> list[dict[str, Any]]:
-    """How each disturbance was felt under each strategy, and what came of it all."""
+    """Recovery from each disturbance under each strategy, and checks of the results."""
 
     def seconds(amount: float | None, never: str = "–") -> str:
         if amount is None:
@@ -164,27 +164,27 @@ def recovery_rows(courses: Sequence[Course]) -> list[dict[str, Any]]:
 
 
 def carried_rows(runs: Sequence[RunFolder]) -> list[dict[str, str]]:
-    """Cells whose streams came through Kafka: latencies without and with the wait in it."""
-    made = []
+    """Cells whose streams came through Kafka: latencies without and with the wait in the broker."""
+    rows = []
     for cell in (cell for run in runs for cell in run.cells if cell.done):
-        found = cell.summary.kafka
-        if found is None:
+        kafka = cell.summary.kafka
+        if kafka is None:
             continue
         strategy, setting = key_of(cell)
         row = {"strategy": strategy, "setting": name_of(setting, rate=True)}
-        for name, latency in (("p", found.processing_ms), ("e", found.end_to_end_ms)):
+        for name, latency in (("p", kafka.processing_ms), ("e", kafka.end_to_end_ms)):
             for percentile in ("p50", "p99"):
                 amount = getattr(latency, percentile)
                 row[f"{name}_{percentile}"] = "" if amount is None else milliseconds(amount)
-        pressure = found.back_pressure
+        pressure = kafka.back_pressure
         row["rate"] = "not measured" if pressure is None else f"{pressure.rate:,.1f}"
         row["most"] = "" if pressure is None else f"{pressure.most:,}"
-        made.append(row)
-    return made
+        rows.append(row)
+    return rows
 
 
 def busy_rows(runs: Sequence[RunFolder], strategies: Sequence[str]) -> list[dict[str, str]]:
-    """The busiest operator and the one most held up, by strategy and setting."""
+    """The busiest and the most back-pressured operator, by strategy and setting."""
     cells = {key_of(c): c for run in runs for c in run.cells if c.done and c.operators}
     rows = []
     for (strategy, setting), cell in sorted(

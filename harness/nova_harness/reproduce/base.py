@@ -1,4 +1,4 @@
-"""A published figure: what runs, what is printed and drawn, and what the paper has."""
+"""A published figure: its run, tables, drawing and published values."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ GROUP = "nova.figures"
 ParametersT = TypeVar("ParametersT", bound=msgspec.Struct)
 Result = TypeVar("Result")
 Row = TypeVar("Row")
-# A row's field, or that or a function of the row with digits after the point.
+# A field of the row, or a pair: a field or a function of the row, and digits after the point.
 Column = str | tuple[str | Callable[[Any], object], int]
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run is given beside its parameters.
+    """Inputs of a run beside its parameters.
 
     Attributes:
-        data: directory of measured data; None takes what is generated instead.
-        kept: directory for finished parts, so that an interrupted run goes on; None keeps nothing.
-        advance: called with steps done and steps in all.
+        data: directory of measured data; None takes generated data instead.
+        kept: directory for finished parts, to resume an interrupted run; None keeps nothing.
+        advance: called with steps finished and steps in all.
     """
 
     data: Path | None = None
@@ -44,7 +44,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows for a file, and as they are printed.
+    """Rows for a file, and the printed table.
 
     Attributes:
         name: of the CSV file.
@@ -92,9 +92,9 @@ def listed(
     Args:
         name: of its file.
         title: above it.
-        rows: what it shows.
-        columns: by heading, the row's field, or that or a function of the row with digits after
-            the point (else 1).
+        rows: its lines.
+        columns: by heading, a field of the row (1 digit after the point), or a pair: a field or a
+            function of the row, and digits after the point.
         caption: below it.
     """
     lines = []
@@ -129,7 +129,7 @@ class Figure(ABC, Generic[ParametersT, Result]):
         Parameters: class of the parameters.
         published: values that the source prints; tables show them beside ours.
         data: what it reads from ``--data``; empty where it reads nothing.
-        synthetic: what ``--synthetic`` takes instead; empty where nothing can.
+        synthetic: what ``--synthetic`` uses instead; empty where there is no such option.
         quick: parameters that ``--quick`` changes.
     """
 
@@ -158,7 +158,7 @@ class Figure(ABC, Generic[ParametersT, Result]):
         """The result as a drawing."""
 
     def words(self, result: Result) -> Sequence[str]:
-        """What tables do not say, a sentence each."""
+        """Sentences printed below the tables."""
         return ()
 
 
@@ -182,11 +182,11 @@ def load(name: str) -> Figure[Any, Any]:
     Raises:
         NovaError: for an unknown one, or one that cannot be loaded.
     """
-    found = _entry_points().get(name)
-    if found is None:
+    entry = _entry_points().get(name)
+    if entry is None:
         raise NovaError(f"figure: unknown {name!r}; known are {', '.join(names())}")
     try:
-        made: Figure[Any, Any] = found.load()()
+        figure: Figure[Any, Any] = entry.load()()
     except (ImportError, AttributeError) as error:
-        raise NovaError(f"figure {name}: cannot load {found.value}: {error}") from error
-    return made
+        raise NovaError(f"figure {name}: cannot load {entry.value}: {error}") from error
+    return figure

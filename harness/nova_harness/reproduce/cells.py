@@ -1,6 +1,6 @@
-"""Strategies on simulated problems: what figures 6, 7 and 10 of the paper are made from.
+"""Strategies on simulated problems, for figures 6, 7 and 10 of the paper.
 
-Every cell, a strategy on a problem, runs in a process of its own within a limit of time and memory.
+Every cell, a strategy on a problem, runs in its own process within limits of time and memory.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 INSTANCES = "instances"
 # Finished cells, in the directory of the numbers.
 CELLS = "cells.jsonl"
-# A strategy that took less, or made kernels be compiled, is run again, so that its time tells the
-# work and not the first load ...
+# A strategy that took less time, s, or compiled kernels, runs again, so that loading and compiling
+# are not timed ...
 SECOND_RUN_BELOW = 5.0
-# ... until that took so long, as processor time may come in ticks.
+# ... until the runs took this long, s, as processor time may come in ticks.
 MEASURED_FOR = 0.2
-# What the figures tell between the runs of two sizes.
+# Error of cells that a smaller size has ruled out.
 LARGER = "not tried"
 # The paper's strategies stand out.
 COLOURS = {
@@ -56,12 +56,12 @@ COLOURS = {
 MARKS = "os^v<>DPX*dph"
 
 
-# Of the paper, for a quick look; the others take most of the time.
+# Strategies of the paper, for --quick; the others take most of the time.
 OF_THE_PAPER = ("nova", "nova-paper", "sink", "source", "top-c", "tree", "cl-sf", "cl-tree-sf")
 
 
 class CellParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """Parameters of every figure that is made of cells: which strategies, within which limits."""
+    """Parameters of every figure made of cells: strategies and limits."""
 
     strategies: Annotated[
         tuple[str, ...],
@@ -75,12 +75,12 @@ class CellParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw
 
     @property
     def limits(self) -> Limits:
-        """Of each cell."""
+        """Limits of each cell."""
         return Limits(self.limit, self.memory)
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What a cell may take.
+    """Limits of a cell.
 
     Attributes:
         seconds: of processor time for placing, without making the problem and evaluating the plan.
@@ -99,7 +99,7 @@ class Placing:
         case: the problem.
         strategy: the strategy's name.
         parameters: those of its parameters that are not the default.
-        timed: whether the time that takes is measured.
+        timed: whether the placement is timed.
     """
 
     case: Case
@@ -109,31 +109,30 @@ class Placing:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What tells it from all others: problem, strategy and parameters."""
+        """Its identity: problem, strategy and parameters."""
         parameters = msgspec.json.encode(self.parameters, order="sorted").decode()
         return msgspec.json.encode(asdict(self.case)).decode(), self.strategy, parameters
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """A strategy on a problem, and what came of it.
+    """A strategy on a problem, and its result.
 
     Attributes:
         problem: the problem's description.
         strategy: the strategy's name.
-        parameters: its parameters as JSON, but for those that are the default.
+        parameters: its parameters as JSON, without default values.
         limits: within which it was tried.
-        nodes: of the problem; 0 where it was not even made.
+        nodes: of the problem; 0 where no problem was created.
         variation: coefficient of variation of the capacities of all nodes but sinks, where they
             are limited.
         seconds: of processor time that placing took, of all threads together; of further runs
-            where the first was quick or compiled kernels. None where it was not to be timed.
+            where the first was quick or compiled kernels. None where it was not timed.
         wall: seconds by the clock.
-        overloaded: overloaded nodes in percent of those that receive tuples, as published
-            percentages have it.
+        overloaded: overloaded nodes in percent of those that receive tuples, as published.
         p90: 90th percentile of the sources' latency, ms.
         direct_p90: the same of sending straight to the sink.
         error: why there are no figures.
-        limited: whether that is because of the limits.
+        limited: whether a limit is the cause.
     """
 
     problem: str
@@ -151,7 +150,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     limited: bool = False
 
     def is_reusable(self, limits: Limits, timed: bool) -> bool:
-        """Whether trying again within these limits would come to the same."""
+        """Whether another try within these limits would have the same result."""
         if timed and self.seconds is None and not self.error:
             return False
         return not self.limited or (
@@ -160,20 +159,20 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def place(placing: Placing, tell: Callable[[str], None]) -> dict[str, float | None]:
-    """The fields of a cell that it comes to; for `isolated`."""
+    """The result's fields of a cell; runs in `isolated`."""
     from numba.core.event import install_recorder
 
     from nova_core.evaluation import evaluate
 
     problem = placing.case.problem()
-    made = create(placing.strategy, **placing.parameters)
+    strategy = create(placing.strategy, **placing.parameters)
     tell(BEGIN)
     with install_recorder("numba:compile") as compiled:
-        plan, seconds, wall = _timed(made, problem, 0.0)
+        plan, seconds, wall = _timed(strategy, problem, 0.0)
     tell(END)
     if placing.timed and (seconds < SECOND_RUN_BELOW or compiled.buffer):
-        _, seconds, wall = _timed(made, problem, MEASURED_FOR)
-    found = evaluate(plan)
+        _, seconds, wall = _timed(strategy, problem, MEASURED_FOR)
+    evaluation = evaluate(plan)
     capacity = np.delete(problem.nodes.capacity, np.unique(problem.joins.sink))
     finite = np.isfinite(capacity).all()
     return {
@@ -181,9 +180,9 @@ def place(placing: Placing, tell: Callable[[str], None]) -> dict[str, float | No
         "variation": float(capacity.std() / capacity.mean()) if finite else None,
         "seconds": seconds if placing.timed else None,
         "wall": wall if placing.timed else None,
-        "overloaded": found.arriving.overloaded_percent,
-        "p90": found.estimated.p90,
-        "direct_p90": found.estimated.direct_p90,
+        "overloaded": evaluation.arriving.overloaded_percent,
+        "p90": evaluation.estimated.p90,
+        "direct_p90": evaluation.estimated.direct_p90,
     }
 
 
@@ -206,35 +205,35 @@ def run_cells(
     run: Run,
     growing: bool = False,
 ) -> list[Cell]:
-    """Every cell, in the order asked for; those that are kept are not run again.
+    """Every cell, in the order of ``placings``; finished ones do not run again.
 
     Args:
-        placings: what is placed with what.
+        placings: problems and strategies.
         limits: of each cell.
-        run: where cells are kept, and progress is reported.
-        growing: whether problems grow; then a strategy that a limit ended on one is not tried on
-            the next ones.
+        run: keeps finished cells, and reports progress.
+        growing: whether problems grow; then a strategy that hit a limit is not tried on larger
+            problems.
     """
     in_order = list(placings)
     runs = KeptRuns(run.kept and run.kept / CELLS, Cell, b'{"cells":2}')
-    done = {(one.problem, one.strategy, one.parameters): one for one in runs}
-    found: list[Cell] = []
+    finished = {(one.problem, one.strategy, one.parameters): one for one in runs}
+    cells: list[Cell] = []
     ended: dict[tuple[str, str], Cell] = {}
     for number, placing in enumerate(in_order):
         run.advance(number, len(in_order))
         key = placing.key
         if key[1:] in ended:
             why = f"{LARGER}: {ended[key[1:]].error} on fewer nodes"
-            found.append(_cell(key, limits, error=why, limited=True))
+            cells.append(_cell(key, limits, error=why, limited=True))
             continue
-        if key not in done or not done[key].is_reusable(limits, placing.timed):
-            done[key] = _cell_of(placing, limits)
-            runs.add(done[key])
-        found.append(done[key])
-        if growing and done[key].limited:
-            ended[key[1:]] = done[key]
+        if key not in finished or not finished[key].is_reusable(limits, placing.timed):
+            finished[key] = _cell_of(placing, limits)
+            runs.add(finished[key])
+        cells.append(finished[key])
+        if growing and finished[key].limited:
+            ended[key[1:]] = finished[key]
     run.advance(len(in_order), len(in_order))
-    return found
+    return cells
 
 
 def _cell_of(placing: Placing, limits: Limits) -> Cell:
@@ -275,9 +274,9 @@ def shown(strategies: Sequence[str], leave_out: Sequence[str]) -> list[str]:
 
 
 def seeded(strategy: str, count: int) -> list[dict[str, Any]]:
-    """Parameters of as many runs with a seed each; of one where a strategy draws nothing.
+    """Parameters of ``count`` runs with different seeds; of one run for a strategy without a seed.
 
-    The first run's are the default ones.
+    The first run has the default parameters.
     """
     if "seed" not in {one.name for one in fields(load(strategy).Parameters)}:
         return [{}]
@@ -288,40 +287,40 @@ def instance_directory(data: Path | None, instance: str, nodes: int | None) -> P
     """Where an instance is; None where it is to be generated instead.
 
     Args:
-        data: the directory asked for; the default one need not be there.
+        data: the requested directory; the default one may be missing.
         instance: its name.
-        nodes: of the topology that is asked for in its place.
+        nodes: of a generated topology that is requested instead.
 
     Raises:
-        NovaError: when the directory asked for does not have it, or nodes are asked for as well.
+        NovaError: when the requested directory does not have it, or nodes are requested as well.
     """
     if data is None or (nodes and data == DATA):
         return None
     if nodes:
         raise NovaError("--data and --nodes exclude each other")
-    found = data / INSTANCES / instance
-    if (found / "nodes.csv").is_file():
-        return found
+    directory = data / INSTANCES / instance
+    if (directory / "nodes.csv").is_file():
+        return directory
     if data != DATA:
-        raise NovaError(f"{found}: no such instance; expected nodes.csv and joins.csv there")
+        raise NovaError(f"{directory}: no such instance; expected nodes.csv and joins.csv there")
     return None
 
 
 def reasons(rows: Iterable[Any]) -> str:
-    """Why figures of rows with a strategy and an error are missing, once per strategy."""
+    """Errors of rows without figures, once per strategy."""
     return "\n".join(sorted({f"{row.strategy}: {row.error}" for row in rows if row.error}))
 
 
 def lines(axes: Axes, points: Iterable[tuple[str, float | None, float | None]]) -> None:
-    """Draw a line per strategy through those of its points that there are."""
+    """Draw a line per strategy through its points without None."""
     of_strategy: dict[str, list[tuple[float, float]]] = {}
     for strategy, x, y in points:
         if x is not None and y is not None:
             of_strategy.setdefault(strategy, []).append((x, y))
-    for number, (strategy, found) in enumerate(of_strategy.items()):
+    for number, (strategy, coordinates) in enumerate(of_strategy.items()):
         ours = strategy in COLOURS
         axes.plot(
-            *zip(*sorted(found), strict=True),
+            *zip(*sorted(coordinates), strict=True),
             color=COLOURS.get(strategy, "#999999"),
             marker=MARKS[number % len(MARKS)],
             markersize=4,

@@ -1,7 +1,7 @@
 """Tables III to VI of Costream: predictions for queries, hardware and structures never seen.
 
-The authors' traces are not to be had: published values stand beside those of traces of our own, by
-the fitted simulator in the paper's ranges, and of a rack where there are any.
+The authors' traces are not available: published values stand beside those of our own traces, from
+the fitted simulator in the paper's ranges and, if given, from a rack.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PAPER_MODEL, PAPER_FLAT = "Costream, published", "flat vector, published"
 MODEL = "network"
 FILTER = KINDS.index("filter")
 LONGEST_CHAIN = 4
-# What is drawn from in Tables IV and V; all else is as in Table II.
+# Ranges of Tables IV and V; all other values are as in Table II.
 BETWEEN = replace(
     PAPER,
     memory_mib=(1500, 3000, 6000, 12000, 20000, 28000),
@@ -46,13 +46,13 @@ BETWEEN = replace(
 
 @dataclass(frozen=True)
 class Beyond:
-    """Hardware behind the range that is trained with, in one respect (Table V).
+    """Hardware outside the range of training, in one feature (Table V).
 
     Attributes:
         feature: of hosts, see `nova_core.learned.features.HOST`.
-        stronger: whether hosts are stronger than those trained with.
-        bound: of the feature, which no host that is trained with is behind.
-        drawn: what evaluated hosts are drawn from.
+        stronger: whether hosts are stronger than those of training.
+        bound: of the feature; no host of training is beyond it.
+        drawn: ranges of the evaluated hosts.
     """
 
     feature: str
@@ -62,16 +62,16 @@ class Beyond:
 
     @property
     def name(self) -> str:
-        """Of the case."""
+        """The case's name."""
         return f"{'stronger' if self.stronger else 'weaker'} {self.feature}"
 
     def trained(self, graph: Graph) -> bool:
-        """Whether a plan uses no host of that kind."""
+        """Whether training may use a plan: none of its hosts is outside the bound."""
         value = 10 ** graph.hosts[:, HOST.index(self.feature)] - 1
         if self.feature in ("latency", "bandwidth"):
-            # A host that nothing leaves has no link.
+            # A host that sends nothing has no link.
             value = value[graph.hosts[:, HOST.index("latency")] > 0]
-        # What is stronger is more, but for latencies.
+        # A stronger host has a larger value, except for latency.
         below = self.stronger != (self.feature == "latency")
         slack = 1e-6 * self.bound
         behind = value > self.bound + slack if below else value < self.bound - slack
@@ -124,7 +124,7 @@ PUBLISHED: Mapping[str, Mapping[str, Values]] = {
 }
 
 
-# Values per metric of some graphs, by name of who predicts them.
+# Predicted values per metric of some graphs, by predictor.
 Predictors = dict[str, Callable[[Sequence[Graph]], Mapping[str, np.ndarray]]]
 
 
@@ -150,14 +150,14 @@ class CostreamParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True
 
 @dataclass(frozen=True)
 class Case:
-    """What is predicted, and what is learnt from for that.
+    """Traces to predict, and traces to learn from.
 
     Attributes:
         table: of the paper.
         origin: of the traces that are predicted: ``simulator`` or ``rack``.
         name: as in `PUBLISHED`.
-        learnt: what is trained and validated with; the queries of tests are left out.
-        tests: what is predicted.
+        learnt: traces of training and validation; the queries of tests are left out.
+        tests: traces that are predicted.
     """
 
     table: str
@@ -169,14 +169,14 @@ class Case:
 
 @dataclass(frozen=True)
 class Score:
-    """How good one predictor is in one case; q-errors, and accuracies on balanced data in percent.
+    """Score of one predictor in one case: q-errors, and accuracies on balanced data in percent.
 
     Attributes:
         table: of the paper.
-        case: what is predicted.
-        origin: of the traces; ``paper`` of published values.
-        predictor: which one.
-        traces: how many were predicted; None of published values.
+        case: its name.
+        origin: of the traces; ``paper`` for published values.
+        predictor: its name.
+        traces: how many were predicted; None for published values.
         throughput_q50: median of throughput's q-errors; the others likewise.
     """
 
@@ -199,7 +199,7 @@ class Costream(Figure[CostreamParameters, list[Score]]):
     """Predictions for queries, hardware and structures never seen, beside published ones.
 
     Without `rack` all traces are simulated, and a simulator that is scored by itself proves nothing
-    about engines. Corpora and what is trained are kept: the same command goes on.
+    about engines. Corpora and trained models are kept: the same command resumes.
     """
 
     name = "costream"
@@ -212,7 +212,7 @@ class Costream(Figure[CostreamParameters, list[Score]]):
         """Simulate, train a model for every case, and predict."""
         from nova_core.commands import shared
 
-        # What is missing is told before minutes of simulation.
+        # Report missing packages before minutes of simulation.
         with shared.extra("learn"):
             for module in ("baselines", "train"):
                 import_module(f"nova_learn.{module}")
@@ -242,12 +242,12 @@ class Costream(Figure[CostreamParameters, list[Score]]):
         return [listed("costream", "Costream's tables", result, columns, caption)]
 
     def words(self, result: list[Score]) -> list[str]:
-        """What the numbers are not."""
+        """Limits of the numbers."""
         if any(one.origin == "rack" for one in result):
-            return ["published values are of other traces; these cannot be had"]
+            return ["published values are of other traces, which are not available"]
         return [
-            "published values are of other traces, on an engine; these cannot be had. Ours are of "
-            "a simulator, and say nothing about engines: give traces of a rack with --rack"
+            "published values are of other traces, on an engine, which are not available. Ours are "
+            "of a simulator, and say nothing about engines: give traces of a rack with --rack"
         ]
 
     def draw(self, result: list[Score]) -> Drawing:
@@ -285,16 +285,16 @@ class Costream(Figure[CostreamParameters, list[Score]]):
 
 def _scores(parameters: CostreamParameters, run: Run) -> list[Score]:
     cases = _cases(parameters, run)
-    found = []
-    made: dict[int, Predictors] = {}
+    rows = []
+    predictors: dict[int, Predictors] = {}
     for number, case in enumerate(cases):
         run.advance(number, len(cases))
         # Some cases learn from the same traces.
-        if id(case.learnt) not in made:
-            made[id(case.learnt)] = _trained(case, parameters, run)
-        found += _scored(case, made[id(case.learnt)])
+        if id(case.learnt) not in predictors:
+            predictors[id(case.learnt)] = _trained(case, parameters, run)
+        rows += _scored(case, predictors[id(case.learnt)])
     run.advance(len(cases), len(cases))
-    return found
+    return rows
 
 
 def _cases(parameters: CostreamParameters, run: Run) -> list[Case]:
@@ -305,14 +305,14 @@ def _cases(parameters: CostreamParameters, run: Run) -> list[Case]:
 
         assert run.kept is not None
         directory = run.kept / f"{name.replace(' ', '-')}-{traces}-{seed}"
-        simulate_corpus(directory, traces, seed, name, lambda done, total: None, drawn)
+        simulate_corpus(directory, traces, seed, name, lambda finished, total: None, drawn)
         return read_dataset([directory])
 
     seed = parameters.seed
     base = simulated("paper", PAPER, parameters.traces, seed)
 
     def unseen(name: str, drawn: Ranges) -> Dataset:
-        # Of another seed, so of other queries.
+        # Another seed, so other queries.
         return simulated(name, drawn, parameters.tests, seed + 1)
 
     def learnt(keep: Callable[[Graph], bool]) -> Dataset:
@@ -342,7 +342,7 @@ def _cases(parameters: CostreamParameters, run: Run) -> list[Case]:
 
 
 def chain(graph: Graph) -> int:
-    """How many filters are one behind the other at most."""
+    """Length of the longest chain of filters."""
     producer, consumer = graph.ends
     filters = graph.kind == FILTER
     length = filters.astype(int)
@@ -374,38 +374,38 @@ def _trained(case: Case, parameters: CostreamParameters, run: Run) -> Predictors
 
     assert run.kept is not None
     settings = Settings(members=parameters.members, epochs=parameters.epochs, seed=parameters.seed)
-    # Other traces, or settings, are no reason to go on with what is there.
+    # Other traces or settings get another directory, so that no earlier training is resumed.
     learnt = "\n".join([repr(settings), *case.learnt.ids.tolist()])
     work = run.kept / hashlib.blake2b(learnt.encode(), digest_size=8).hexdigest()
     model = train(case.learnt, settings, work=work)
 
     def predicted(graphs: Sequence[Graph]) -> dict[str, np.ndarray]:
-        found = model.predict(graphs)
-        return {metric: found.value(metric) for metric in METRICS}
+        prediction = model.predict(graphs)
+        return {metric: prediction.value(metric) for metric in METRICS}
 
-    made: Predictors = {MODEL: predicted}
+    predictors: Predictors = {MODEL: predicted}
     same = case.learnt.take(case.learnt.origin == case.origin)
     taught, held = (same.take(rows_for(same, part)) for part in ("train", "validation"))
     for vector in VECTORS:
-        made[vector] = Trees.trained(vector, taught, held).values
-    return made
+        predictors[vector] = Trees.trained(vector, taught, held).values
+    return predictors
 
 
 def _scored(case: Case, predictors: Predictors) -> list[Score]:
     from nova_learn.evaluate import scores
 
-    found = [
+    rows = [
         _score(case, name, len(case.tests), _row(scores(values(case.tests.graphs), case.tests)))
         for name, values in predictors.items()
     ]
     published = PUBLISHED[case.name].items()
-    return found + [_score(replace(case, origin="paper"), name, None, v) for name, v in published]
+    return rows + [_score(replace(case, origin="paper"), name, None, v) for name, v in published]
 
 
-def _row(found: Mapping[str, Mapping[str, float]]) -> Values:
+def _row(by_metric: Mapping[str, Mapping[str, float]]) -> Values:
     row: list[float | None] = []
     for metric in METRICS:
-        one = found[metric]
+        one = by_metric[metric]
         values = [100 * one["accuracy"]] if metric in CLASSES else [one["q50"], one["q95"]]
         row += [None if value != value else value for value in values]
     return tuple(row)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 MILLION = 1_000_000
 NOVA = "nova"
-# Nova without and with the local search after the first assignment, which its default makes depend
-# on the number of joins.
+# Nova without and with the local search after the first assignment; by default, the number of joins
+# decides.
 VARIANTS: dict[str, dict[str, object]] = {
     "nova, not refined": {"refine": False},
     "nova, refined": {"refine": True},
@@ -83,14 +83,14 @@ class Result:
 class Fig10(Figure[Fig10Parameters, Result]):
     """Time of placing while topology and query grow together.
 
-    A strategy that runs out of time or memory on one size is not tried on larger ones. What is
-    finished in the output directory is not done again. `nova bench live` measures re-optimization.
+    A strategy that runs out of time or memory on one size is not tried on larger ones. Finished
+    cells in the output directory do not run again. `nova bench live` measures re-optimization.
     """
 
     name = "fig10"
     source = "Nova, section 4.6, Figure 10, optimization"
     Parameters = Fig10Parameters
-    # Seconds in section 4.6; of some it has bounds, and "beyond 20,000 nodes".
+    # Seconds in section 4.6; for some only bounds, and "beyond 20,000 nodes".
     published: ClassVar[Mapping[str, Mapping[int, str]]] = {
         "nova": {100: "0.015", MILLION: "135"},
         **{name: {MILLION: "< 2"} for name in ("sink", "source", "top-c")},

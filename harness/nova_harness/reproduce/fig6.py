@@ -90,7 +90,7 @@ class Fig6(Figure[Fig6Parameters, Result]):
     """Overloaded nodes while capacities become more unequal.
 
     Every strategy on six distributions of capacities, and means and standard deviations of those
-    that draw at random. What is finished in the output directory is not done again.
+    that draw at random. Finished cells in the output directory do not run again.
     """
 
     name = "fig6"
@@ -131,7 +131,7 @@ class Fig6(Figure[Fig6Parameters, Result]):
         return Result(problem, rows)
 
     def _row(self, problem: str, strategy: str, capacities: str, cells: Sequence[Cell]) -> Row:
-        """What runs with different seeds come to together; nothing if one of them failed."""
+        """Mean and spread of runs with different seeds; None if one of them failed."""
         published = None
         if (
             problem == PUBLISHED_INSTANCE
@@ -139,14 +139,14 @@ class Fig6(Figure[Fig6Parameters, Result]):
             and capacities in CAPACITIES
         ):
             published = self.published[strategy][CAPACITIES.index(capacities)]
-        found = [one.overloaded for one in cells if one.overloaded is not None]
-        whole = len(found) == len(cells)
+        shares = [one.overloaded for one in cells if one.overloaded is not None]
+        whole = len(shares) == len(cells)
         return Row(
             strategy,
             capacities,
             cells[0].variation,
-            mean(found) if whole else None,
-            stdev(found) if whole and len(found) > 1 else None,
+            mean(shares) if whole else None,
+            stdev(shares) if whole and len(shares) > 1 else None,
             len(cells),
             published,
             next((one.error for one in cells if one.error), ""),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 NODES = 1001
-# Strategies that place with limits of capacity as well, and what they are called then.
+# Strategies that also place with limits of capacity, and their labels then.
 LIMITED = {"nova": "nova(p)", "nova-paper": "nova-paper(p)"}
 
 
@@ -82,7 +82,7 @@ class Fig7(Figure[Fig7Parameters, Result]):
     """90th percentiles of latency against sending straight to the sink.
 
     Every strategy without limits of capacity, and Nova with the most heterogeneous ones as well.
-    What is finished in the output directory is not done again.
+    Finished cells in the output directory do not run again.
     """
 
     name = "fig7"
@@ -143,15 +143,23 @@ class Fig7(Figure[Fig7Parameters, Result]):
                 labels.append((problem, strategy))
                 placings.append(Placing(case, base.get(strategy, strategy)))
         rows = []
-        for (problem, strategy), found in zip(
+        for (problem, strategy), outcome in zip(
             labels, run_cells(placings, parameters.limits, run), strict=True
         ):
             delta = None
-            if found.p90 is not None and found.direct_p90 is not None:
-                delta = found.p90 - found.direct_p90
+            if outcome.p90 is not None and outcome.direct_p90 is not None:
+                delta = outcome.p90 - outcome.direct_p90
             published = self.published.get(problem, {}).get(strategy)
             rows.append(
-                Row(problem, strategy, found.p90, found.direct_p90, delta, published, found.error)
+                Row(
+                    problem,
+                    strategy,
+                    outcome.p90,
+                    outcome.direct_p90,
+                    delta,
+                    published,
+                    outcome.error,
+                )
             )
         return Result(rows)
 

@@ -1,4 +1,4 @@
-"""Figure 7's nova(p), by what Algorithm 1 leaves open: when joins are cut, and what replicas cost.
+"""Figure 7's nova(p) under readings of Algorithm 1: when joins are cut, and what replicas cost.
 
 The text cuts every join by p_max (Eq. 7) and places replicas one after the other, each where there
 is room for its inputs; its example places a join that fits as a whole, and merges replicas on a
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reading:
-    """What is read into Algorithm 1.
+    """One reading of what Algorithm 1's text leaves open.
 
     Attributes:
         label: its name.
-        whole_first: a join stays whole where its k nearest nodes have one with room for it.
-        merged: replicas of a join on one node take each part of an input once.
+        whole_first: a join stays whole if one of its k nearest nodes has room for it.
+        merged: replicas of a join on one node receive each part of an input once.
         sigma: of Eq. 7.
-        centroid: ideal places are where springs rest, not geometric medians.
+        centroid: ideal places are equilibria of springs, not geometric medians.
     """
 
     label: str
@@ -75,7 +75,8 @@ class Row:
         delta: 90th percentile of sources' latencies above that of direct transmission, ms.
         mean: mean latency over sources, ms.
         replicas: of all joins.
-        unplaced: replicas that no node had room for; they count on the node with most left.
+        unplaced: replicas that no node had room for; they run on the node with the most free
+            capacity.
         published: ``delta`` in the paper.
     """
 
@@ -162,9 +163,9 @@ def _row(problem: Problem, name: str, reading: Reading, published: float) -> Row
             (problem.matrix.left[pair], problem.left_node[pair]),
             (problem.matrix.right[pair], problem.right_node[pair]),
         ):
-            there = np.linalg.norm(nodes[on] - nodes[at], axis=1)
-            back = np.linalg.norm(nodes[on] - nodes[sink[pair]], axis=1)
-            latency.setdefault(int(source), []).append(float((there + back).mean()))
+            to_host = np.linalg.norm(nodes[on] - nodes[at], axis=1)
+            to_sink = np.linalg.norm(nodes[on] - nodes[sink[pair]], axis=1)
+            latency.setdefault(int(source), []).append(float((to_host + to_sink).mean()))
     mean = np.array([np.mean(values) for values in latency.values()])
     direct = problem.distance(
         problem.sources.node[list(latency)], np.full(len(latency), sink[0], np.int64)
@@ -207,12 +208,12 @@ def _place(problem: Problem, reading: Reading) -> tuple[list[list[int]], int]:
         held: dict[int, set[tuple[int, int]]] = {}
         for i, first in enumerate(parts[0]):
             for j, second in enumerate(parts[1]):
-                there = _nearest(near, free, held, ((0, i, first), (1, j, second)), reading.merged)
-                if there is None:
+                node = _nearest(near, free, held, ((0, i, first), (1, j, second)), reading.merged)
+                if node is None:
                     unplaced += 1
-                    there = int(workers[np.argmax(free[workers])])
-                    free[there] -= first + second
-                on.append(there)
+                    node = int(workers[np.argmax(free[workers])])
+                    free[node] -= first + second
+                on.append(node)
         hosts.append(on)
     return hosts, unplaced
 
@@ -229,7 +230,7 @@ def _nearest(
     inputs: tuple[tuple[int, int, float], ...],
     merged: bool,
 ) -> int | None:
-    """The nearest node with room for a replica's inputs, which are charged; None for none."""
+    """The nearest node with room for a replica's inputs, which it is charged; None if none has."""
     for node in near:
         has = held.get(node, set()) if merged else set()
         need = sum(rate for side, part, rate in inputs if (side, part) not in has)

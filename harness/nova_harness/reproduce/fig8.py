@@ -1,8 +1,8 @@
-"""Figure 8 of the paper: what estimated latencies are worth when measured ones are paid.
+"""Figure 8 of the paper: placements on estimated latencies, evaluated on measured ones.
 
-Every strategy places on coordinates that were estimated from some measurements; its plan is judged
-by those coordinates and by the whole matrix. Nova is shown with unlimited capacities and, as
-``nova(p)``, with the most heterogeneous ones.
+Every strategy places on coordinates that were estimated from some measurements; its plan is
+evaluated on those coordinates and on the whole matrix. Nova is shown with unlimited capacities
+and, as ``nova(p)``, with the most heterogeneous ones.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Fig8Parameters(EstimateParameters, frozen=True):
 
     Attributes:
         latencies: in the data directory; RIPE Atlas anchors, one snapshot.
-        spaces: other spaces in which nova(p) is placed, to tell what heights are worth.
+        spaces: other spaces in which nova(p) is placed, to measure the effect of heights.
         objectives: which it minimizes there.
-        strategies: shown besides Nova; all but those left out where empty.
-        leave_out: those that need more time than the figure is worth.
+        strategies: shown besides Nova; if empty, all but those left out.
+        leave_out: strategies that need too much time.
     """
 
     latencies: str = "latency/ripe-atlas-418.csv.gz"
@@ -100,7 +100,7 @@ class Row:
 
 @dataclass(frozen=True)
 class SpaceRow:
-    """What a cost space is worth to nova(p), means over the workloads.
+    """Results of nova(p) in a cost space, means over the workloads.
 
     Attributes:
         space: its name.
@@ -137,9 +137,9 @@ class Result:
 
 
 class Fig8(Figure[Fig8Parameters, Result]):
-    """Every strategy on estimated latencies, judged by estimated and measured ones.
+    """Every strategy on estimated latencies, evaluated on estimated and measured ones.
 
-    With what heights and more dimensions are worth to Nova.
+    Also the effect of heights and more dimensions on Nova.
     """
 
     name = "fig8"
@@ -163,7 +163,7 @@ class Fig8(Figure[Fig8Parameters, Result]):
     }
 
     def run(self, parameters: Fig8Parameters, run: Run) -> Result:
-        """Place on estimates, judge by measurements."""
+        """Place on estimates, evaluate on measurements."""
         source, ids, [latency] = latencies(
             run.data, [parameters.latencies], parameters.synthetic_nodes
         )
@@ -272,7 +272,7 @@ class Fig8(Figure[Fig8Parameters, Result]):
 def _runs(
     problems: list[Problem], space: CostSpace, others: list[str]
 ) -> list[tuple[str, str, list[Problem]]]:
-    """Label, strategy and what it places: Nova without and with limits of capacity, and others."""
+    """Label, strategy and problems: Nova without and with limits of capacity, and others."""
     located = [placed_in(problem, space, "honoured") for problem in problems]
     unlimited = [problem.with_capacity(np.full(len(space), np.inf)) for problem in located]
     runs = []
@@ -287,9 +287,9 @@ def _latencies(problems: list[Problem], strategy: str) -> Floats:
     """(w, 4) estimated and measured mean and 90P of each workload."""
     figures = []
     for problem in problems:
-        found = evaluate(create(strategy).place(problem))
-        assert found.measured is not None
-        e, m = found.estimated, found.measured
+        evaluation = evaluate(create(strategy).place(problem))
+        assert evaluation.measured is not None
+        e, m = evaluation.estimated, evaluation.measured
         figures.append((e.mean, m.mean, e.p90, m.p90))
     return np.array(figures)
 
@@ -308,8 +308,8 @@ def _space_rows(
             placed = create("nova", objective=objective).place(
                 placed_in(problem, space, of_space.heights)
             )
-            found = evaluate(placed).measured
-            assert found is not None
-            figures.append((found.mean, found.p90, found.network_usage))
+            measured = evaluate(placed).measured
+            assert measured is not None
+            figures.append((measured.mean, measured.p90, measured.network_usage))
         rows.append(SpaceRow(of_space.label, objective, mae, *np.mean(figures, axis=0).tolist()))
     return rows

@@ -1,4 +1,4 @@
-"""Figure 9 of the paper: a placement that stays while latencies change over the hours."""
+"""Figure 9 of the paper: a fixed placement while latencies change over the hours."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Fig9Parameters(EstimateParameters, frozen=True):
     """Parameters of Figure 9.
 
     Attributes:
-        latencies: in the data directory, in order of time; the first is what the placement knows.
+        latencies: in the data directory, in order of time; the placement uses the first.
         synthetic_hours: of the synthetic internet.
         threshold: changes of a pair's latency that count, ms.
     """
@@ -87,7 +87,7 @@ class Result:
 
 
 class Fig9(Figure[Fig9Parameters, Result]):
-    """A placement that stays while latencies change over the hours."""
+    """A fixed placement while latencies change over the hours."""
 
     name = "fig9"
     source = "Nova, section 4.5, Figure 9"
@@ -103,7 +103,7 @@ class Fig9(Figure[Fig9Parameters, Result]):
     quick: ClassVar = {"workloads": 2}
 
     def run(self, parameters: Fig9Parameters, run: Run) -> Result:
-        """Place on the first hour's estimates, judge by every hour's matrix."""
+        """Place on the first hour's estimates, evaluate on every hour's matrix."""
         source, ids, hours = latencies(
             run.data, parameters.latencies, parameters.synthetic_nodes, parameters.synthetic_hours
         )
@@ -114,9 +114,9 @@ class Fig9(Figure[Fig9Parameters, Result]):
             problem = workload(ids, hours[0], parameters.heterogeneity, seed)
             plan = create("nova").place(placed_in(problem, space, parameters.space.heights))
             for hour, latency in enumerate(hours):
-                found = evaluate(plan, latency).measured
-                assert found is not None
-                mean[seed, hour], p90[seed, hour] = found.mean, found.p90
+                measured = evaluate(plan, latency).measured
+                assert measured is not None
+                mean[seed, hour], p90[seed, hour] = measured.mean, measured.p90
         run.advance(parameters.workloads, parameters.workloads)
         return Result(
             source,
@@ -143,7 +143,7 @@ class Fig9(Figure[Fig9Parameters, Result]):
         return [listed("fig9", title, result.hours, columns, caption)]
 
     def words(self, result: Result) -> list[str]:
-        """How far the hours are apart, and what the paper has."""
+        """Differences between the hours, beside the published ones."""
         p90, mean = ([getattr(one, what) for one in result.hours] for what in ("p90", "mean"))
         shares = [100 * (max(v) - min(v)) / (max(v) + min(v)) for v in self.published.values()][:2]
         return [
@@ -188,11 +188,11 @@ def _range(values: Floats) -> float:
 
 def _hours(hours: list[Floats], mean: Floats, p90: Floats, threshold: float) -> list[Hour]:
     relative = p90 / p90.mean(axis=1, keepdims=True)
-    found = []
+    rows = []
     for hour, latency in enumerate(hours):
         change = np.abs(latency - hours[max(hour - 1, 0)])
         change = change[change > threshold]
-        found.append(
+        rows.append(
             Hour(
                 hour=hour,
                 mean=float(mean[:, hour].mean()),
@@ -203,4 +203,4 @@ def _hours(hours: list[Floats], mean: Floats, p90: Floats, threshold: float) -> 
                 median_change=float(np.median(change)) if len(change) else np.nan,
             )
         )
-    return found
+    return rows

@@ -1,4 +1,4 @@
-"""What figures start from: measured or synthetic latencies, workloads and cost spaces."""
+"""Inputs of figures: measured or synthetic latencies, workloads and cost spaces."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SpaceParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     Attributes:
         dimensions: d.
         height: whether nodes get heights.
-        heights: what placement makes of them: ``honoured``, ``ignored``, or an ``axis`` more.
+        heights: how placement uses them: ``honoured``, ``ignored``, or as one more ``axis``.
     """
 
     dimensions: int = 2
@@ -52,12 +52,12 @@ class SpaceParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class EstimateParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """Parameters of every figure that places on estimated latencies and judges by measured ones.
+    """Parameters of every figure that places on estimated latencies and evaluates on measured ones.
 
     Attributes:
         synthetic_nodes: hosts of the synthetic internet.
-        neighbours: what every node measures.
-        space: what coordinates are made of it.
+        neighbours: how many others every node measures.
+        space: embedded from these measurements.
         workloads: after section 4.1, one per seed; figures are means over them.
         heterogeneity: of the capacities; 1 is the most heterogeneous column, exponential.
     """
@@ -70,19 +70,19 @@ class EstimateParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True
 
 
 def measured_matrix(data: Path, name: str) -> tuple[Strings, Floats]:
-    """Node names and (n, n) symmetric latencies, ms, of the nodes all pairs of which were measured.
+    """Node names and (n, n) symmetric latencies, ms, of nodes whose pairs were all measured.
 
     Raises:
-        NovaError: when the file is not there, with what to do.
+        NovaError: when the file is missing, with what to do.
 
     Warns:
-        ProblemWarning: when nodes are left out for want of measurements.
+        ProblemWarning: when nodes are left out because measurements are missing.
     """
     path = data / name
     if not path.is_file():
         raise NovaError(
             f"{path}: no such file; --data names a directory with measured latencies (CSV, a "
-            "column per node), --synthetic makes do without"
+            "column per node), --synthetic needs none"
         )
     names, read = read_latency(path)
     ids, latency = np.array(names, np.str_), symmetric(read)
@@ -103,7 +103,7 @@ def measured_matrix(data: Path, name: str) -> tuple[Strings, Floats]:
 def latencies(
     data: Path | None, names: Sequence[str], synthetic_nodes: int, synthetic_hours: int = 1
 ) -> tuple[str, Strings, list[Floats]]:
-    """Where latencies come from, names of nodes, and (n, n) latencies of consecutive hours, ms.
+    """Name of the source, names of nodes, and (n, n) latencies of consecutive hours, ms.
 
     Args:
         data: directory of the measured ones; None takes a synthetic internet.
@@ -134,24 +134,24 @@ def synthetic_matrix(nodes: int, seed: int = 0) -> tuple[Strings, Floats]:
 
 
 def drifted(latency: Floats, hours: int, seed: int = 0) -> list[Floats]:
-    """A matrix and what it becomes: every hour some pairs take another route, the others jitter."""
+    """A matrix per hour: each hour some pairs take another route, the others jitter."""
     random = np.random.default_rng(seed)
-    found = [latency]
+    matrices = [latency]
     for _ in range(hours - 1):
         factor = np.exp(0.01 * random.standard_normal(latency.shape))
         rerouted = random.random(latency.shape) < HOURLY_CHANGES
         factor[rerouted] *= np.exp(HOURLY_FACTOR * random.standard_normal(int(rerouted.sum())))
         half = np.triu(latency * factor, 1)
-        found.append(half + half.T)
-    return found
+        matrices.append(half + half.T)
+    return matrices
 
 
 def workload(ids: Strings, latency: Floats, heterogeneity: float, seed: int) -> Problem:
-    """A workload of the paper's section 4.1 on measured nodes, whose positions are to come."""
+    """A workload of the paper's section 4.1 on measured nodes, not yet in a cost space."""
     from nova_workloads.topology import generate
 
-    made = generate(len(ids), heterogeneity=heterogeneity, seed=seed)
-    return replace(made, nodes=replace(made.nodes, ids=ids), latency=latency)
+    problem = generate(len(ids), heterogeneity=heterogeneity, seed=seed)
+    return replace(problem, nodes=replace(problem.nodes, ids=ids), latency=latency)
 
 
 def space_for(

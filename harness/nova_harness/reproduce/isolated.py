@@ -1,4 +1,4 @@
-"""Work in a process of its own, so that time or memory running out ends nothing else."""
+"""Work in its own process, so that only this process ends when time or memory runs out."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ PRELOAD = [
     "scipy.optimize",
     "scipy.spatial",
 ]
-# What a worker says before the work whose time is limited, and after it.
+# Stages that a worker reports before and after the work whose time is limited.
 BEGIN, END = "begin", "end"
-# Work that sleeps ends as well, after so many times its processor time.
+# Work that sleeps ends as well, after this many times its limit of processor time.
 PATIENCE = 10.0
 
 
@@ -35,14 +35,14 @@ class Limited(Exception):  # noqa: N818 - an outcome, not a mistake
 def isolated(
     work: Callable[[Any, Callable[[str], None]], Any], task: object, limit: float, memory: float
 ) -> Any:
-    """Run ``work(task, tell)`` in a process of its own.
+    """Run ``work(task, tell)`` in its own process.
 
     Args:
-        work: a function of a module. It calls ``tell(BEGIN)`` and ``tell(END)`` around what is
-            limited in time, or neither.
-        task: what it works on; pickled, as its result is.
-        limit: seconds of processor time between the two, so that what else the machine does
-            matters little.
+        work: a function of a module. It calls ``tell(BEGIN)`` and ``tell(END)`` around the part
+            that is limited in time, or neither.
+        task: its input; pickled, as its result is.
+        limit: seconds of processor time between the two, which other load on the machine hardly
+            affects.
         memory: GB that the process may take beyond what it has when it begins.
 
     Returns:
@@ -120,7 +120,7 @@ def _run(
 
 
 def _limit_memory(memory: float) -> None:
-    """Let the process take so many GB more; where the system cannot tell, it is not limited."""
+    """Let the process take this many GB more; no limit where memory in use cannot be read."""
     status = Path("/proc/self/statm")
     if sys.platform != "linux" or not status.exists():
         return
@@ -129,6 +129,6 @@ def _limit_memory(memory: float) -> None:
     pages = int(status.read_text().split()[0])
     most = pages * resource.getpagesize() + int(memory * GB)
     allowed = resource.getrlimit(resource.RLIMIT_AS)[1]
-    # A limit that is there already, by `ulimit -v`, cannot be raised.
+    # An existing limit, by `ulimit -v`, cannot be raised.
     if allowed == resource.RLIM_INFINITY or most < allowed:
         resource.setrlimit(resource.RLIMIT_AS, (most, most))

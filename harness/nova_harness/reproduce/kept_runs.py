@@ -1,4 +1,4 @@
-"""Runs that are kept in a file, one JSON object a line, so that they are not done again."""
+"""Finished runs in a file, one JSON object per line, so that they do not run again."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Run = TypeVar("Run")
 
 
 class KeptRuns(Generic[Run]):
-    """A file of runs after a line that tells what they have in common.
+    """A file of runs; its first line has the parameters that they share.
 
     Args:
-        path: the file, made when there is none; None keeps nothing.
+        path: the file, created if missing; None keeps nothing.
         kind: of its runs.
-        common: what runs must have in common with those in the file, as JSON.
+        common: the shared parameters, as JSON.
 
     Raises:
-        NovaError: when the file's runs have something else in common.
+        NovaError: when the file's runs have other parameters.
     """
 
     def __init__(self, path: Path | None, kind: type[Run], common: bytes) -> None:
@@ -41,7 +41,7 @@ class KeptRuns(Generic[Run]):
                 f"{path}: holds runs of other parameters; delete it, or name another --output"
             )
         if not content.endswith(b"\n"):
-            # A run that an interruption cut short: the next one has a line of its own.
+            # The last run was cut short by an interruption: begin a new line.
             with path.open("ab") as file:
                 file.write(b"\n")
 

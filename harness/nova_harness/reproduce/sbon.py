@@ -1,4 +1,4 @@
-"""SBON's simulation again: Table 1, Figures 8 and 9, and what operator reuse saves.
+"""SBON's simulation again: Table 1, Figures 8 and 9, and savings by operator reuse.
 
 P. Pietzuch et al., *Network-Aware Operator Placement for Stream-Processing Systems*, ICDE 2006,
 sections 4.1 and 4.2.2.
@@ -46,7 +46,7 @@ PUBLISHED = {
     "consumer": (60.0, 0.0),
     "random": (81.0, 76.0),
 }
-# Of network usage, %, by reuse among four queries (section 4.2.2).
+# Saving of network usage, %, by reuse among four queries (section 4.2.2).
 PUBLISHED_SAVING = 21.0
 COLOURS = ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#999999")
 
@@ -55,12 +55,13 @@ class Reuse(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Parameters of the part on reuse: producers in one region, consumers in another, far away.
 
     Attributes:
-        queries: how many ask for the same, one part of the experiment each.
-        groups: of so many queries, on each topology.
+        queries: numbers of identical queries; each is one part of the experiment.
+        groups: number of such groups of queries on each topology.
         rate: of each of the two producers.
         output_rate: of an aggregator.
         radius: how far away an operator that is reused may run, ms.
-        k: instead of a radius, so many nodes near by are asked what they run; one part each.
+        k: instead of a radius, numbers of nearest nodes whose operators may be reused; each is one
+            part.
     """
 
     queries: tuple[int, ...] = (2, 4, 8, 16)
@@ -72,7 +73,7 @@ class Reuse(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     @property
     def regions(self) -> dict[str, tuple[float, int | None]]:
-        """Radius and k by what the table calls them."""
+        """Radius and k by their labels in the table."""
         nearest = {f"k = {k}": (np.inf, k) for k in self.k}
         return {f"{self.radius:g} ms": (self.radius, None), **nearest}
 
@@ -86,11 +87,11 @@ class SbonParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw
         producers: of a query.
         rate: what each sends, KB/s.
         selectivity: how many times less an aggregator emits.
-        topology: what is not as in the text; see `nova_workloads.transit_stub`.
+        topology: parameters that differ from the text; see `nova_workloads.transit_stub`.
         neighbours: others that every node measures.
-        space: what Vivaldi makes of it: three latency dimensions, as the text's prototype has, and
-            a height, which is one more dimension for the mapping.
-        spaces: others that RELAXATION is run in.
+        space: embedded by Vivaldi: three latency dimensions, as in the text's prototype, and a
+            height, which is one more dimension for the mapping.
+        spaces: other spaces that RELAXATION runs in.
         reuse: of section 4.2.2.
     """
 
@@ -116,7 +117,7 @@ class SbonParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw
         """The topologies' parameters.
 
         Raises:
-            NovaError: for one that is not there, or out of range.
+            NovaError: for an unknown parameter, or one out of range.
         """
         known = {field.name: field.type for field in fields(TransitStubParameters)}
         for name in self.topology:
@@ -128,7 +129,7 @@ class SbonParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw
 
 @dataclass(frozen=True, eq=False)
 class _Measured:
-    """Of one topology: (q,) network usage and relative increase of delay of each algorithm."""
+    """One topology: (q,) network usage and relative increase of delay of each algorithm."""
 
     usage: dict[str, Floats]
     delay: dict[str, Floats]
@@ -142,10 +143,10 @@ class Row:
         algorithm: its name.
         usage: increase of the network usage of all queries over the optimum.
         usage_spread: its spread.
-        published_usage: what the text has.
+        published_usage: the text's value.
         delay: mean over queries of the increase of delay over the longest route.
         delay_spread: its spread.
-        published_delay: what the text has.
+        published_delay: the text's value.
         usage_p80: increase of the 80th percentile of queries' network usage over the optimum's.
         faster: share of queries with less delay than the longest route has.
     """
@@ -201,7 +202,7 @@ class SpaceRow:
 
 @dataclass(frozen=True)
 class ReuseRow:
-    """What reuse saves, %, means over groups of queries.
+    """Savings by reuse, %, means over groups of queries.
 
     Attributes:
         region: in which an operator that is reused may run: a radius, or the k nearest nodes.
@@ -211,7 +212,7 @@ class ReuseRow:
         saving_unicast: the same without multicast operators.
         least_saving: the least of a single group.
         shared: operators left of a group's aggregators, mean.
-        published: what the text has, NaN where nothing.
+        published: the text's value, or NaN.
     """
 
     region: str
@@ -271,8 +272,8 @@ class Sbon(Figure[SbonParameters, Result]):
         nodes = 0
         for seed in range(parameters.seeds):
             run.advance(seed, parameters.seeds)
-            made = transit_stub(seed, network)
-            nodes = len(made)
+            topology = transit_stub(seed, network)
+            nodes = len(topology)
             graph = aggregations(
                 nodes,
                 parameters.queries,
@@ -281,14 +282,14 @@ class Sbon(Figure[SbonParameters, Result]):
                 parameters.selectivity,
                 seed,
             )
-            space = _space(made, parameters.space, parameters, seed)
-            measured.append(_compare(made, graph, space, seed))
-            spaces.append([_in_space(made, graph, space, measured[-1])])
+            space = _space(topology, parameters.space, parameters, seed)
+            measured.append(_compare(topology, graph, space, seed))
+            spaces.append([_in_space(topology, graph, space, measured[-1])])
             spaces[-1] += [
-                _in_space(made, graph, _space(made, other, parameters, seed), measured[-1])
+                _in_space(topology, graph, _space(topology, other, parameters, seed), measured[-1])
                 for other in parameters.spaces
             ]
-            savings.append(_savings(made, space, parameters.reuse, seed))
+            savings.append(_savings(topology, space, parameters.reuse, seed))
         run.advance(parameters.seeds, parameters.seeds)
         labels = [one.label for one in (parameters.space, *parameters.spaces)]
         return Result(
@@ -299,7 +300,7 @@ class Sbon(Figure[SbonParameters, Result]):
             distributions=_distributions(measured),
             spaces=[_space_row(name, [s[i] for s in spaces]) for i, name in enumerate(labels)],
             reuse=[
-                _reuse_row(region, count, np.array([topology[i] for topology in savings]))
+                _reuse_row(region, count, np.array([of_topology[i] for of_topology in savings]))
                 for i, (region, count) in enumerate(
                     product(parameters.reuse.regions, parameters.reuse.queries)
                 )
@@ -427,11 +428,11 @@ class Sbon(Figure[SbonParameters, Result]):
 
 
 def _space(
-    made: TransitStub, space: SpaceParameters, parameters: SbonParameters, seed: int
+    topology: TransitStub, space: SpaceParameters, parameters: SbonParameters, seed: int
 ) -> CostSpace:
     return embed(
-        sample_pairs(made.latency, parameters.neighbours, seed=seed),
-        len(made),
+        sample_pairs(topology.latency, parameters.neighbours, seed=seed),
+        len(topology),
         dimensions=space.dimensions,
         height=space.height,
         method="vivaldi",
@@ -440,68 +441,68 @@ def _space(
 
 
 def _mapper(space: CostSpace) -> Mapper:
-    """Heights are one more dimension, in which operators wish for 0 as for load."""
+    """Heights are one more dimension, whose ideal value is 0, as for load."""
     return Mapper(space.position, axes=None if space.height is None else space.height[:, None])
 
 
-def _compare(made: TransitStub, graph: OperatorGraph, space: CostSpace, seed: int) -> _Measured:
+def _compare(topology: TransitStub, graph: OperatorGraph, space: CostSpace, seed: int) -> _Measured:
     """All algorithms on the same queries."""
 
     def routes(sink: int) -> RootedTree:
-        return RootedTree(made.towards[sink], made.hops[sink])
+        return RootedTree(topology.towards[sink], topology.hops[sink])
 
     placed: dict[str, Ints] = {
-        "optimal": comparators.optimal(graph, made.latency),
+        "optimal": comparators.optimal(graph, topology.latency),
         "relaxation": relaxation(graph, _mapper(space)).nodes,
         "ip-multicast": comparators.ip_multicast(graph, routes),
         "producer": comparators.producer(graph, seed),
         "consumer": comparators.consumer(graph),
-        "random": comparators.random_nodes(graph, len(made), seed),
+        "random": comparators.random_nodes(graph, len(topology), seed),
     }
-    usage = {name: usage_by_query(graph, at, made.latency) for name, at in placed.items()}
-    return _Measured(usage, {name: _penalty(graph, at, made) for name, at in placed.items()})
+    usage = {name: usage_by_query(graph, at, topology.latency) for name, at in placed.items()}
+    return _Measured(usage, {name: _penalty(graph, at, topology) for name, at in placed.items()})
 
 
-def _penalty(graph: OperatorGraph, nodes: Ints, made: TransitStub) -> Floats:
-    delay, direct = delays(graph, nodes, made.latency)
+def _penalty(graph: OperatorGraph, nodes: Ints, topology: TransitStub) -> Floats:
+    delay, direct = delays(graph, nodes, topology.latency)
     return delay / direct - 1
 
 
 def _in_space(
-    made: TransitStub, graph: OperatorGraph, space: CostSpace, measured: _Measured
+    topology: TransitStub, graph: OperatorGraph, space: CostSpace, measured: _Measured
 ) -> tuple[float, float, float]:
     """Median error of a space, and RELAXATION's penalties in it, as shares."""
-    found = relaxation(graph, _mapper(space)).nodes
-    usage = graph.network_usage(found, made.latency)
-    delay = _penalty(graph, found, made).mean()
-    error = errors(space, made.latency).median_relative
+    nodes = relaxation(graph, _mapper(space)).nodes
+    usage = graph.network_usage(nodes, topology.latency)
+    delay = _penalty(graph, nodes, topology).mean()
+    error = errors(space, topology.latency).median_relative
     return error, usage / measured.usage["optimal"].sum() - 1, float(delay)
 
 
 def _savings(
-    made: TransitStub, space: CostSpace, parameters: Reuse, seed: int
+    topology: TransitStub, space: CostSpace, parameters: Reuse, seed: int
 ) -> list[list[tuple[float, float, int]]]:
-    """Of every region and number of queries, by group: shares saved with and without multicast.
+    """Shares saved with and without multicast, and operators left.
 
-    And the operators left.
+    By region and number of queries, then by group.
     """
-    found = []
+    savings = []
     for (radius, k), count in product(parameters.regions.values(), parameters.queries):
         groups = []
         for group in range(parameters.groups):
             graph = same_aggregation(
-                made, count, parameters.rate, parameters.output_rate, [seed, 2, count, group]
+                topology, count, parameters.rate, parameters.output_rate, [seed, 2, count, group]
             )
-            alone = graph.network_usage(relaxation(graph, _mapper(space)).nodes, made.latency)
+            alone = graph.network_usage(relaxation(graph, _mapper(space)).nodes, topology.latency)
             shared = [
                 share(graph, _mapper(space), ReuseParameters(radius, k, multicast))
                 for multicast in (True, False)
             ]
-            cost = [s.graph.network_usage(s.placement.nodes, made.latency) for s in shared]
+            cost = [s.graph.network_usage(s.placement.nodes, topology.latency) for s in shared]
             saved = [1 - one / alone if alone > 0 else 0.0 for one in cost]
             groups.append((saved[0], saved[1], count - shared[0].reused))
-        found.append(groups)
-    return found
+        savings.append(groups)
+    return savings
 
 
 def _table(measured: list[_Measured]) -> list[Row]:
@@ -532,17 +533,17 @@ def _all(measured: list[_Measured], what: str, algorithm: str) -> Floats:
 
 def _distributions(measured: list[_Measured]) -> list[Percentile]:
     percent = np.arange(101)
-    found = []
+    points = []
     for name in PUBLISHED:
         usage, delay = (np.percentile(_all(measured, w, name), percent) for w in ("usage", "delay"))
         # KB/s times ms are bytes.
         rows = zip(percent.tolist(), (usage / 1000).tolist(), (100 * delay).tolist(), strict=True)
-        found += [Percentile(name, *row) for row in rows]
-    return found
+        points += [Percentile(name, *row) for row in rows]
+    return points
 
 
-def _space_row(name: str, found: list[tuple[float, float, float]]) -> SpaceRow:
-    error, usage, delay = 100 * np.array(found).T
+def _space_row(name: str, penalties: list[tuple[float, float, float]]) -> SpaceRow:
+    error, usage, delay = 100 * np.array(penalties).T
     return SpaceRow(
         name,
         float(error.mean()),
@@ -553,16 +554,16 @@ def _space_row(name: str, found: list[tuple[float, float, float]]) -> SpaceRow:
     )
 
 
-def _reuse_row(region: str, queries: int, found: Floats) -> ReuseRow:
-    """Of (topologies, groups, 3) savings."""
-    saving = 100 * found[..., 0]
+def _reuse_row(region: str, queries: int, savings: Floats) -> ReuseRow:
+    """A row from (topologies, groups, 3) savings."""
+    saving = 100 * savings[..., 0]
     return ReuseRow(
         region=region,
         queries=queries,
         saving=float(saving.mean()),
         saving_spread=float(saving.mean(axis=1).std()),
-        saving_unicast=float(100 * found[..., 1].mean()),
+        saving_unicast=float(100 * savings[..., 1].mean()),
         least_saving=float(saving.min()),
-        shared=float(found[..., 2].mean()),
+        shared=float(savings[..., 2].mean()),
         published=PUBLISHED_SAVING if queries == 4 else np.nan,
     )

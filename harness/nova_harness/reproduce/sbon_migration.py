@@ -1,8 +1,8 @@
-"""SBON's migration: queries whose operators follow the network, beside the same ones that stay.
+"""SBON's migration: queries whose operators migrate with the network, beside fixed ones.
 
 P. Pietzuch et al., *Network-Aware Operator Placement for Stream-Processing Systems*, ICDE 2006,
 section 4.2.1. The text's run was on PlanetLab for five hours; this one is on measured latencies of
-consecutive hours, with load drawn at random, as that of PlanetLab's nodes is not known.
+consecutive hours, with random load, because the load of PlanetLab's nodes is not known.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Variant(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     Attributes:
         label: its name.
         load: weight of load in the cost space, ms per unit of load; 0 is a pure latency space.
-        displacement: what a virtual position must move before a node is looked for, ms.
+        displacement: least movement of a virtual position that starts a search for a node, ms.
         migration: network usage that a migration must save, tuples/s * ms.
         measured: whether savings are calculated from measured latencies, or from the space's.
         first_neighbours: others that nodes have measured when queries are first placed; None for
-            as many as later.
+            the same number as later.
     """
 
     label: str
@@ -63,10 +63,10 @@ class SbonMigrationParameters(
         latencies: in the data directory, in order of time.
         synthetic_nodes: hosts of the synthetic internet.
         synthetic_hours: its hours.
-        nodes: drawn from those measured, as many as the text has.
+        nodes: drawn from those measured; the default is the text's number.
         pairs: of queries with the same ends, one of which may migrate.
         groups: repetitions with other nodes, ends and loads.
-        selectivity: input over output of an aggregator: of two tuples/s a quarter of one is left.
+        selectivity: input over output of an aggregator: 2 tuples/s become 0.25 tuples/s.
         neighbours: others that every node measures.
         dimensions: of the latency space.
         load_mean: of nodes, the text's 40.
@@ -102,7 +102,7 @@ class SbonMigrationParameters(
 
 @dataclass(frozen=True)
 class Row:
-    """Queries that may migrate against the same ones that may not, over the hours; means of groups.
+    """Queries that may migrate, against the same fixed ones, over the hours; means of groups.
 
     Attributes:
         variant: its name.
@@ -159,7 +159,7 @@ class Result:
 
 @dataclass(frozen=True, eq=False)
 class _Network:
-    """A group: of every hour (n, n) latencies, a space and (n,) loads; and the queries."""
+    """A group: (n, n) latencies, a space and (n,) loads of every hour; and the queries."""
 
     latency: Sequence[Floats]
     spaces: Sequence[CostSpace]
@@ -168,7 +168,7 @@ class _Network:
 
 
 class SbonMigration(Figure[SbonMigrationParameters, Result]):
-    """Operators that follow the network, hour by hour, beside the same queries that stay."""
+    """Operators that migrate with the network, hour by hour, beside the same fixed queries."""
 
     name = "sbon-migration"
     source = "SBON, section 4.2.1, Figure 12"
@@ -184,7 +184,7 @@ class SbonMigration(Figure[SbonMigrationParameters, Result]):
     quick: ClassVar = {"groups": 4}
 
     def run(self, parameters: SbonMigrationParameters, run: Run) -> Result:
-        """Place the queries in the first hour, and let some follow through the others."""
+        """Place the queries in the first hour, and let some migrate in the others."""
         if len(parameters.latencies) < 2:
             raise NovaError("sbon-migration: latencies: one hour; expected two or more")
         if not parameters.variants:
@@ -196,17 +196,17 @@ class SbonMigration(Figure[SbonMigrationParameters, Result]):
             raise NovaError(
                 f"sbon-migration: nodes is {parameters.nodes}; {len(ids)} were measured"
             )
-        # [variant][group]: (3, q) share saved, moves and share of delay saved.
-        found: list[list[Floats]] = [[] for _ in parameters.variants]
+        # [variant][group]: (5, q) totals, see `_follow`.
+        totals: list[list[Floats]] = [[] for _ in parameters.variants]
         for group in range(parameters.groups):
             run.advance(group, parameters.groups)
             network = _network(hours, parameters, group)
-            for variant, results in zip(parameters.variants, found, strict=True):
+            for variant, results in zip(parameters.variants, totals, strict=True):
                 results.append(_follow(network, variant, parameters, group))
         run.advance(parameters.groups, parameters.groups)
         pairs = [
             Pair(group, 100 * float(after / before - 1), int(moves))
-            for group, one in enumerate(found[0])
+            for group, one in enumerate(totals[0])
             for before, after, moves in one[:3].T
         ]
         return Result(
@@ -215,7 +215,7 @@ class SbonMigration(Figure[SbonMigrationParameters, Result]):
             len(hours) - 1,
             [
                 _row(v.label, np.array(one))
-                for v, one in zip(parameters.variants, found, strict=True)
+                for v, one in zip(parameters.variants, totals, strict=True)
             ],
             sorted(pairs, key=lambda pair: pair.usage),
         )
@@ -340,9 +340,9 @@ def _follow(
     return totals
 
 
-def _row(label: str, found: Floats) -> Row:
-    """Of (groups, 5, q) totals."""
-    before, after, moves, slow, slower = found.transpose(1, 0, 2)
+def _row(label: str, by_group: Floats) -> Row:
+    """A row from (groups, 5, q) totals."""
+    before, after, moves, slow, slower = by_group.transpose(1, 0, 2)
     change = after / before - 1
     totals = 100 * (after.sum(axis=1) / before.sum(axis=1) - 1)
     return Row(

@@ -65,9 +65,9 @@ def same_aggregation(
     regions = np.unique(network.region)
     here = int(random.choice(regions))
     mean = [network.latency[network.region == here][:, network.region == r].mean() for r in regions]
-    there = int(regions[int(np.argmax(mean))])
-    ends = [np.flatnonzero((network.region == r) & ~network.transit) for r in (here, there)]
-    if here == there or len(ends[0]) < 2 or len(ends[1]) < queries:
+    farthest = int(regions[int(np.argmax(mean))])
+    ends = [np.flatnonzero((network.region == r) & ~network.transit) for r in (here, farthest)]
+    if here == farthest or len(ends[0]) < 2 or len(ends[1]) < queries:
         raise NovaError(f"sbon: reuse: no two regions with stub nodes enough for {queries} queries")
     producers = random.choice(ends[0], 2, replace=False).tolist()
     consumers = random.choice(ends[1], queries, replace=False).tolist()
@@ -95,7 +95,7 @@ def usage_by_query(graph: OperatorGraph, nodes: Ints, latency: Floats) -> Floats
 def delays(graph: OperatorGraph, nodes: Ints, latency: Floats) -> tuple[Floats, Floats]:
     """((q,), (q,)) delay of each query, and of the longest route from its producers to its sink.
 
-    Queries are numbered from 0 and have a sink and sources of their own. In ms.
+    Queries are numbered from 0 and have their own sink and sources. In ms.
     """
     kind = np.array([operator.kind for operator in graph.operators])
     query = np.array([operator.query for operator in graph.operators], np.int64)

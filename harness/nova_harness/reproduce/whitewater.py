@@ -32,7 +32,7 @@ SAME = 1e-6
 OPTIMUM = "exhaustive"
 REFERENCE = "reactive-tabu"
 TWO_PHASES = " 2-phase"
-# How much worse a found configuration is than the optimum, in the histogram.
+# Bounds of the histogram: how many times worse than the optimum.
 WORSE = (1.0, 1.5, 2.0, 4.0, np.inf)
 
 
@@ -40,7 +40,7 @@ class WhitewaterParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=Tr
     """Parameters of the experiment; ``2-phase`` follows the names of searches in two phases.
 
     Attributes:
-        small: queries of section 6.1: how many, seeds 0 and up.
+        small: number of queries of section 6.1, with seeds from 0 on.
         large: queries of section 6.2.
         small_shape: their size, as `nova_workloads.operator_queries.QueryShape`.
         large_shape: likewise; the paper does not say how many nodes there are.
@@ -75,9 +75,9 @@ class SearchRun(msgspec.Struct, frozen=True):
         part: ``small`` or ``large``.
         query: its seed.
         search: the search's name.
-        throughput: Q^p found; 0 or less where nothing feasible was.
+        throughput: Q^p found; 0 or less where nothing feasible was found.
         time: ms of CPU.
-        evaluations: configurations looked at.
+        evaluations: configurations evaluated.
     """
 
     part: str
@@ -225,8 +225,8 @@ class Whitewater(Figure[WhitewaterParameters, Result]):
     """WhiteWater's searches: how often they find the best configuration, and how fast.
 
     Small random queries are searched exhaustively as well (its Fig. 6); on large ones searches are
-    compared with reactive tabu (Fig. 7) and timed (Fig. 8). What is finished in the output
-    directory is not done again.
+    compared with reactive tabu (Fig. 7) and timed (Fig. 8). Finished searches in the output
+    directory do not run again.
     """
 
     name = "whitewater"
@@ -252,17 +252,17 @@ class Whitewater(Figure[WhitewaterParameters, Result]):
         ]
         same = msgspec.json.encode(msgspec.structs.replace(parameters, small=1, large=1))
         keeper = KeptRuns(run.kept and run.kept / "runs.jsonl", SearchRun, same)
-        done = {(one.part, one.query, one.search): one for one in keeper}
+        finished = {(one.part, one.query, one.search): one for one in keeper}
         runs = []
         for number, (name, query, search) in enumerate(everything):
             run.advance(number, len(everything))
-            if (name, query, search) not in done:
+            if (name, query, search) not in finished:
                 shape = parts[name][1]
-                if not any(one[2] == search for one in done):
-                    search_query(shape, 0, search)  # compiles, so that times do not tell
-                done[name, query, search] = made = measured(name, shape, query, search)
-                keeper.add(made)
-            runs.append(done[name, query, search])
+                if not any(one[2] == search for one in finished):
+                    search_query(shape, 0, search)  # compiles, which is not timed
+                finished[name, query, search] = search_run = measured(name, shape, query, search)
+                keeper.add(search_run)
+            runs.append(finished[name, query, search])
         run.advance(len(everything), len(everything))
         return summary(parameters, runs)
 
@@ -314,7 +314,7 @@ class Whitewater(Figure[WhitewaterParameters, Result]):
         return [small, large, ratios]
 
     def words(self, result: Result) -> list[str]:
-        """What the figures come to."""
+        """Annealing against tabu, beside the published figures."""
         annealing = next(row for row in result.large if row.search == "annealing")
         return [
             f"annealing is {result.speedup:.0f} times as fast as tabu (published: 23) with "
@@ -376,15 +376,15 @@ def _require_searches(name: str, searches: Sequence[str]) -> None:
 
 
 def search_query(shape: QueryShape, query: int, search: str) -> tuple[float, int]:
-    """Throughput found and configurations looked at."""
+    """Throughput found, and number of configurations evaluated."""
     method = search.removesuffix(TWO_PHASES)
     parameters = SearchParameters(phases=1 if method == search else 2, seed=query)
-    found = optimize(*random_query(shape, query), method, parameters)
-    return found.value, found.evaluations
+    best = optimize(*random_query(shape, query), method, parameters)
+    return best.value, best.evaluations
 
 
 def measured(part: str, shape: QueryShape, query: int, search: str) -> SearchRun:
-    """One search, timed: making the query included, which takes less than a millisecond."""
+    """One search, timed; includes creating the query, which takes less than a millisecond."""
     start = time.process_time()
     value, evaluations = search_query(shape, query, search)
     return SearchRun(part, query, search, value, 1000 * (time.process_time() - start), evaluations)
@@ -406,14 +406,14 @@ def summary(parameters: WhitewaterParameters, runs: Sequence[SearchRun]) -> Resu
     return Result(
         small_queries=int((optimum > 0).sum()),
         large_queries=int((reference > 0).sum()),
-        small=[_small(name, found, optimum) for name, found in tables["small"].items()],
+        small=[_small(name, of_search, optimum) for name, of_search in tables["small"].items()],
         large=[
-            _large(name, found, reference, _mean_time(tabu))
-            for name, found in tables["large"].items()
+            _large(name, of_search, reference, _mean_time(tabu))
+            for name, of_search in tables["large"].items()
         ],
         ratios=[
-            _histogram(name, _ratio(_values(found), reference))
-            for name, found in tables["large"].items()
+            _histogram(name, _ratio(_values(of_search), reference))
+            for name, of_search in tables["large"].items()
         ],
         speedup=_mean_time(tabu) / _mean_time(annealing),
         annealing_to_tabu=float(ratio.mean()),

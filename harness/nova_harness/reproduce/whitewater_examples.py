@@ -1,6 +1,6 @@
 """WhiteWater's examples and settings: Table 2, Figure 5, section 6.4, alpha, exhaustive search.
 
-The text's own numbers are taken where it gives them; what it leaves open is a parameter here.
+Numbers are the text's where it gives them; others are parameters.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from nova_workloads.operator_queries import COSTS, LARGE, WINDOW, QueryShape, ra
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
-# The query that takes the text up to 16 hours: 15 operators, five of them joins, 11 nodes.
+# The text's query of up to 16 hours: 15 operators, five of them joins, 11 nodes.
 SIXTEEN_HOURS = QueryShape(sources=(6, 6), operators=15, nodes=11, options=2, others=9)
-NO_SEARCH = "random"  # begins where it is told to, and stays
+NO_SEARCH = "random"  # keeps the configuration that it starts with
 
 
 class ExamplesParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -59,7 +59,7 @@ class Example:
     Attributes:
         example: which example of the text.
         configuration: its name.
-        throughput: what the model gives, tuples/s of a stream.
+        throughput: by the model, tuples/s of a stream.
         expected: by the text's formula or figure; NaN where it has none.
     """
 
@@ -76,10 +76,10 @@ class Section64:
     Attributes:
         joined: output of the join on C, relative to a stream's rate.
         before: throughput of C1, tuples/s of a stream, which sets the nodes' speed.
-        after: throughput of what annealing finds.
+        after: throughput of the configuration that annealing finds.
         optimum: throughput of the best configuration, by exhaustive search.
         pushed: whether both selections are at the streams, as in the text's C2.
-        apart: whether the joins are on different nodes, as there.
+        apart: whether the joins are on different nodes, as in C2.
         published: throughput of C2 in the text.
     """
 
@@ -115,7 +115,7 @@ class Exhaustive:
 
     Attributes:
         query: its seed.
-        configurations: looked at.
+        configurations: number evaluated.
         seconds: of processor time.
         annealing: throughput that annealing finds, relative to the optimum.
     """
@@ -168,7 +168,7 @@ class WhitewaterExamples(Figure[ExamplesParameters, Result]):
         )
 
     def _figure5(self) -> list[Example]:
-        """One phase finds what filtering first on a single machine hides.
+        """One phase finds a configuration that two phases miss by filtering first on one machine.
 
         The figure's speeds are not in the text: here the emitter's links have room for 500 tuples/s
         to N1 and 100 to N2.
@@ -186,12 +186,12 @@ class WhitewaterExamples(Figure[ExamplesParameters, Result]):
         )
         links = Links(np.array([2, 2]), np.array([0, 1]), np.array([500.0, 100.0]))
         network = Network(np.full(3, 1e9), links=links)
-        found = []
+        examples = []
         for phases, name in ((1, "one phase"), (2, "two phases")):
             best = optimize(query, network, "exhaustive", SearchParameters(phases=phases))
             expected = self.published[name]
-            found.append(Example("Figure 5", name, best.value, expected))
-        return found
+            examples.append(Example("Figure 5", name, best.value, expected))
+        return examples
 
     def tables(self, result: Result) -> list[Table]:
         """A table per part."""
@@ -284,11 +284,13 @@ def _table2() -> list[Example]:
     ]  # fmt: skip
     query = ProfiledQuery(operators)
     network = Network(np.array([*speed, np.inf]))
-    found = []
+    examples = []
     for name, (first, second) in (("C1", (0, 1)), ("C2", (1, 0))):
         expected = min(speed[first] / cost[0], speed[second] / (selectivity[0] * cost[1]))
-        found.append(Example("Table 2", name, _value(query, network, [2, first, second]), expected))
-    return found
+        examples.append(
+            Example("Table 2", name, _value(query, network, [2, first, second]), expected)
+        )
+    return examples
 
 
 def _section64(rate: float, joined: float, published: float) -> Section64:

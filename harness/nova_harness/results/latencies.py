@@ -15,9 +15,9 @@ PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p999": 99.9, "p9999": 99.99}
 
 
 def percentiles(latency_us: Ints) -> Percentiles:
-    """Mean, percentiles and maximum of some latencies, ms; None of nothing.
+    """Mean, percentiles and maximum of latencies, ms; None for empty input.
 
-    A percentile is the least latency that so many percent of all do not exceed.
+    A percentile is the least latency that so many percent of all latencies do not exceed.
 
     Args:
         latency_us: (k,) us.

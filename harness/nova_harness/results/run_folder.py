@@ -1,7 +1,7 @@
-"""The folder of a run of an experiment: what writes it, and how it is read again.
+"""Write and read the folder of an experiment's run.
 
-A cell's directory is begun, filled file by file, and marked as finished last. What a file holds is
-in `nova_harness.results.schema`.
+A cell's directory is created, filled file by file, and marked as finished last. The files' contents
+are described in `nova_harness.results.schema`.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class CellFolder:
     # --- writing ------------------------------------------------------------------------------
 
     def begin(self, facts: CellFacts) -> None:
-        """Make it, empty of what an unfinished run has left."""
+        """Create it, without files of an unfinished run."""
         if self.path.exists():
             shutil.rmtree(self.path)
         self.path.mkdir(parents=True)
@@ -112,7 +112,7 @@ class CellFolder:
             pq.write_table(table, file, compression="zstd")
 
     def end(self, state: str, verdict: str) -> None:
-        """Say why it is not finished."""
+        """Write why it is not finished."""
         self.write("verdict", Verdict(state, verdict))
 
     def finish(self) -> None:
@@ -123,22 +123,22 @@ class CellFolder:
 
     @property
     def done(self) -> bool:
-        """Whether it was finished; the mark is written last."""
+        """Whether the cell is finished; the mark is written last."""
         return (self.path / DONE).exists()
 
     @property
     def name(self) -> str:
-        """Of the cell."""
+        """Name of the cell."""
         return self.path.name
 
     @cached_property
     def facts(self) -> CellFacts:
-        """What it is."""
+        """Its settings and facts."""
         return read_json(self.path / "cell.json", CellFacts)
 
     @cached_property
     def verdict(self) -> Verdict:
-        """How it ended; ``finished`` or why not."""
+        """``finished``, or why not."""
         if self.done:
             return Verdict("finished")
         return _optional(self.path / "verdict.json", Verdict, Verdict())
@@ -155,7 +155,7 @@ class CellFolder:
 
     @cached_property
     def check(self) -> Comparison:
-        """Results held against the reference join."""
+        """Comparison of the results with the reference join."""
         return read_json(self.path / "check.json", Comparison)
 
     @cached_property
@@ -169,13 +169,13 @@ class CellFolder:
         return self.verification.ok and self.check.ok
 
     def to_dict(self) -> dict[str, Any]:
-        """Its figures, as an answer in JSON."""
+        """Its figures, for JSON."""
         answer = {"name": self.name, "placed": self.verification.ok, "check": self.check}
         return {**msgspec.to_builtins(answer), **msgspec.to_builtins(self.summary)}
 
     @cached_property
     def operators(self) -> list[OperatorCounts]:
-        """What operators did; empty where the engine did not say."""
+        """Counts of operators; empty where the engine did not report them."""
         return _optional(self.path / "operators.json", list[OperatorCounts], [])
 
     def columns(self, *names: str) -> dict[str, Any]:
@@ -199,7 +199,7 @@ class CellFolder:
         return {name: table.column(name).to_numpy() for name in names}
 
     def latencies_us(self) -> tuple[Floats, Floats, Floats]:
-        """Of the measured results in the order they arrived, us.
+        """Latencies of the measured results by arrival, us.
 
         Returns:
             (k,) arrival, (k,) latency from the later due time, (k,) from the later emission.
@@ -227,7 +227,7 @@ SAMPLE_COLUMNS = [
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says."""
+    """The first line of an error's message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
@@ -237,13 +237,13 @@ class RunFolder:
 
     Attributes:
         path: its directory.
-        cells: all that were begun, by name.
-        state: how it stands, or ended.
-        experiment: as written.
-        environment: what it ran on.
-        hosts: that took part.
-        planned: cells it was to have, None where that is not known.
-        calibrations: what strategies were told of the hosts.
+        cells: all started cells, by name.
+        state: of the run.
+        experiment: its document.
+        environment: machine and versions.
+        hosts: of the run.
+        planned: number of planned cells, None where unknown.
+        calibrations: of the hosts, for strategies.
     """
 
     path: Path
@@ -257,16 +257,16 @@ class RunFolder:
 
     @property
     def load(self) -> FoundRate | None:
-        """The rate that was found, where a load was asked for."""
+        """Result of the rate search, for an experiment with a load."""
         return self.calibrations.load
 
     @property
     def name(self) -> str:
-        """Of the experiment, or of the folder."""
+        """Name of the experiment, or of the folder."""
         return str(self.experiment.get("name") or self.path.resolve().name)
 
     def plan(self, cell: CellFolder) -> Plan:
-        """The plan a cell ran; of other rates than the first, and of load, problems have own files.
+        """The plan of a cell; problems of load, and of rates after the first, have their own files.
 
         Raises:
             NovaError: when the plan or its problem cannot be read, or do not fit each other.
@@ -278,11 +278,11 @@ class RunFolder:
 
         names = [f"problem-r{cell.facts.rate:g}", "problem"]
         if cell.facts.stress:
-            # Where strategies were not told of the load, there are none.
+            # Without ``stress_known``, there are none.
             names = [*(f"{name}-stress" for name in names), *names]
         files = [self.path / f"{name}.yaml" for name in names]
         with warnings.catch_warnings():
-            # That positions are worked out from latencies is no surprise here.
+            # Positions computed from latencies need no warning here.
             warnings.simplefilter("ignore", ProblemWarning)
             problem = read_problem(next((file for file in files if file.is_file()), files[-1]))
         return read_plan(cell.path / "plan.json", problem)
@@ -292,15 +292,14 @@ def read_run(path: Path) -> RunFolder:
     """Read the folder of a run, finished or not.
 
     Raises:
-        RunError: for a directory that is none, for one of another version, and for files in it that
-            cannot be read.
+        RunError: for a directory that is no run's folder, another version, or unreadable files.
     """
     if not (path / "cells").is_dir():
         raise RunError(f"{path}: no folder of a run; it has no directory 'cells'")
     state = read_state(path)
     cells = [CellFolder(file.parent) for file in sorted((path / "cells").glob("*/cell.json"))]
     for cell in cells:
-        # Reports read these of every cell; what is wrong with them is said first.
+        # Reports read these of every cell: fail early.
         _ = cell.facts, cell.verdict
     experiment = _experiment(path / EXPERIMENT)
     return RunFolder(
@@ -316,7 +315,7 @@ def read_run(path: Path) -> RunFolder:
 
 
 def read_state(path: Path) -> RunState:
-    """How a run stands; ``unknown`` where it does not say.
+    """The state of a run; ``unknown`` without its file.
 
     Raises:
         RunError: for a folder of another version, or a file that cannot be read.
@@ -329,7 +328,7 @@ def read_state(path: Path) -> RunState:
 
 
 def read_calibrations(path: Path) -> Calibrations:
-    """What was calibrated when a run was begun; nothing where nothing was.
+    """The calibrations of a run; empty without any.
 
     Raises:
         RunError: for a file that cannot be read.

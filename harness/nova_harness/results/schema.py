@@ -1,4 +1,4 @@
-"""What the files of a run's folder hold: one type per file, for who writes and who reads it."""
+"""Contents of the files in a run's folder: one type per file, for its writers and readers."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ VERSION = 1  # of the format of the folder, in run.json
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """How a cell that is not finished ended (``verdict.json``)."""
+    """How an unfinished cell ended (``verdict.json``)."""
 
     state: str = "unfinished"
     verdict: str = ""
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run stands (``run.json``).
+    """The state of a run (``run.json``).
 
     Attributes:
         nova_run: version of the folder's format.
         state: ``running``, ``finished``, ``failed`` or ``interrupted``.
-        verdict: why, for people.
+        verdict: the reason, as text.
         started: s since the epoch.
-        ended: s since the epoch; of a running one, when this was written.
-        engine_up: how long the engine took to come up, and what it then takes.
+        ended: s since the epoch; for a running one, when this was written.
+        engine_up: how long the engine took to start, and its memory.
         cells: state by name.
     """
 
@@ -52,7 +52,7 @@ class HostRow(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: in the inventory.
         role: in the inventory.
-        cpu: cores it may use; None where that is not known.
+        cpu: cores it may use; None where unknown.
         memory: bytes it may use; None without a limit.
         position: coordinates in the cost space, ms.
     """
@@ -64,26 +64,26 @@ class HostRow(msgspec.Struct, frozen=True, kw_only=True):
     position: list[float] = []
 
 
-# --- what strategies are told of the hosts --------------------------------------------------------
+# --- calibrations ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What operators cost on an engine, at one rate; cores and CPU time are the engine's alone.
+    """Costs of operators on an engine, at one rate; cores and CPU time are the engine's alone.
 
     Attributes:
         idle_cores: of a host that runs the engine's process and no operator.
         source_cores: of a host with a source.
         sink_cores: of the sink's host, the coordinator included.
-        join_us: CPU time per tuple a join takes in.
+        join_us: CPU time per tuple that a join takes in.
         rate: of each source, tuples/s.
         results_per_s: that arrived at the sink.
         window_ms: length of the windows.
         cores: of every host, as measured.
         kept_up: share of its tuples that joins took in; 1 where they kept up.
         stress: whether the inventory's load was in force.
-        left: share of its CPU limit that the engine gets of a host under load; None where no join
-            needed all it could get.
+        left: share of a loaded host's CPU limit that the engine gets; None where no join needed all
+            of it.
     """
 
     idle_cores: float
@@ -101,14 +101,14 @@ class Calibration:
     def source_at(self, rate: float) -> float:
         """Cores of a host with a source of that rate, tuples/s.
 
-        Sources that were held up, because joins did not keep up, have sent less than was due.
+        Where joins did not keep up, their sources were slowed, and sent less than was due.
         """
         return self.idle_cores + (self.source_cores - self.idle_cores) * rate / (
             self.rate * self.kept_up
         )
 
     def available(self, inventory: Inventory, cores: Mapping[str, float]) -> dict[str, float]:
-        """Of the cores that hosts may use, what load leaves the engine."""
+        """Cores that load leaves the engine on each host."""
         if not self.stress or self.left is None:
             return dict(cores)
         loaded = set(inventory.stress.hosts)
@@ -117,16 +117,16 @@ class Calibration:
 
 @dataclass(frozen=True)
 class FoundRate:
-    """The rate at which joins ask of hosts what an experiment asks for with ``load``.
+    """The rate that results in an experiment's ``load``.
 
     Attributes:
-        asked: the load: what a region's join receives, as a multiple of what the strongest host
-            can take.
+        asked: the requested load: input of a region's join, as a multiple of the strongest host's
+            capacity.
         rate: of each source, tuples/s.
         host: the strongest one that has neither a source nor the sink.
-        takes: what it can, with all of its CPU limit, tuples/s of this join.
-        load: that the rate stands for.
-        calibrations: made on the way, the last of which counts.
+        takes: its capacity, with all of its CPU limit, tuples/s of this join.
+        load: at this rate.
+        calibrations: of the search; the last one counts.
     """
 
     asked: float
@@ -138,14 +138,14 @@ class FoundRate:
 
 
 class CalibratedSetting(msgspec.Struct, frozen=True, kw_only=True):
-    """What was calibrated for a rate, without or under load.
+    """A calibration for a rate, without or under load.
 
     Attributes:
         rate: of each source, tuples/s.
         stress: whether hosts were under load.
         costs: of operators.
-        capacity: of hosts, tuples/s, as strategies are told.
-        bottlenecks: hosts that cannot do their part at this rate, a line each.
+        capacity: of hosts, tuples/s, for strategies.
+        bottlenecks: hosts that cannot keep up at this rate, a line each.
     """
 
     rate: float
@@ -156,14 +156,14 @@ class CalibratedSetting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Calibrations(msgspec.Struct, frozen=True, kw_only=True):
-    """What was calibrated at first (``calibration.json``).
+    """All calibrations of a run (``calibration.json``).
 
     Attributes:
         engine: its name.
         version: the engine's.
-        safety: share of what hosts can take that strategies are told of.
+        safety: share of hosts' CPU limits that plans may use.
         cores: that hosts may use.
-        load: the rate that was found, where a load was asked for.
+        load: result of the rate search, for an experiment with a load.
         rates: by rate, without and under load.
     """
 
@@ -176,7 +176,7 @@ class Calibrations(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def left(self) -> float | None:
-        """Of the CPU limits, the least share that load leaves the engine; None without load."""
+        """The least share of a CPU limit that load leaves the engine; None without load."""
         return min((one.costs.left for one in self.rates if one.costs.left), default=None)
 
 
@@ -184,12 +184,12 @@ class Calibrations(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CellEvent(msgspec.Struct, frozen=True):
-    """Something that happened while a cell ran.
+    """An event while a cell ran.
 
     Attributes:
         at: s since the epoch.
         kind: ``disturbed`` and ``over``, or as in a controller's log.
-        text: what, for people.
+        text: what happened.
     """
 
     at: float
@@ -198,12 +198,12 @@ class CellEvent(msgspec.Struct, frozen=True):
 
 
 class CellFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cell is, and of one that ran, how that went (``cell.json``).
+    """Settings of a cell, and facts of its run (``cell.json``).
 
     Attributes:
         strategy: its label.
         engine: what runs its plan.
-        transport: how readings come to the engine, ``direct`` or ``kafka``.
+        transport: how the engine gets readings, ``direct`` or ``kafka``.
         parameters: of the strategy.
         window_ms: tumbling windows, ms.
         rate: of each source, tuples/s.
@@ -214,18 +214,18 @@ class CellFacts(msgspec.Struct, frozen=True, kw_only=True):
         warm_up_s: time before it.
         drain_s: time after it.
         keys: sequence numbers are compared modulo this.
-        every: and that key is a multiple of this.
-        sources: how many; 0 before its plan was made, as the next one.
-        expected_rate: results/s when everything keeps up.
-        start_ms: when the sources began, ms since the epoch; None before it ran, as the next two.
+        every: and the resulting key is a multiple of this.
+        sources: how many; 0 before planning.
+        expected_rate: results/s when everything keeps up; 0 before planning.
+        start_ms: when the sources began, ms since the epoch; None before the run, as the next two.
         measured_us: begin and end of the measured time, us since the epoch.
-        counted_s: how long operators' counters were counted for.
+        counted_s: time that operators' counters cover.
         late_s: by how much the sources began late.
-        restarts: how often the engine started the sink again.
-        dead_letters: what came for sources and was no tuple of theirs.
-        truncated_bytes: of a result that was not written in full.
+        restarts: how often the engine restarted the sink.
+        dead_letters: invalid tuples at the sources.
+        truncated_bytes: of an incomplete result.
         scheduled_by: what decided where joins ran: ``plan``, ``controller`` or ``engine``.
-        events: what happened to hosts and plan meanwhile, by time.
+        events: of hosts and plan, by time.
     """
 
     strategy: str
@@ -256,17 +256,17 @@ class CellFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def counted(self) -> float:
-        """How long operators' counters were counted for, s."""
+        """Time that operators' counters cover, s."""
         return self.counted_s or self.duration_s
 
 
 class VerifiedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an operator was to run, and where it ran.
+    """Where an operator should run, and where it ran.
 
     Attributes:
         operator: its name in the dataflow.
-        node: where the dataflow has it; None for what the dataflow does not know.
-        actual: where it runs; None while it does not.
+        node: its node in the dataflow; None for an operator outside the dataflow.
+        actual: where it runs; None while it does not run.
         status: as the engine calls it.
     """
 
@@ -285,7 +285,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Latencies, ms; None where there was nothing to measure."""
+    """Latencies, ms; None without samples."""
 
     mean: float | None = None
     p50: float | None = None
@@ -304,7 +304,7 @@ class BackPressureFigures(msgspec.Struct, frozen=True, kw_only=True):
         occurred: whether there was back-pressure.
         backlog: at the end, tuples.
         most: at most, tuples.
-        samples: looks at the broker it is made of.
+        samples: number of looks at the broker.
     """
 
     rate: float
@@ -315,7 +315,7 @@ class BackPressureFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KafkaFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What came through a broker: latencies from its reading (L_p) and from its writing (L_e) on.
+    """Latencies through a broker: from reading it (L_p) and from writing to it (L_e).
 
     Attributes:
         processing_ms: L_p (Costream, Definition 2).
@@ -329,7 +329,7 @@ class KafkaFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostUse(msgspec.Struct, frozen=True, kw_only=True):
-    """CPU a host used on average and may use, cores; None where it is not known or unlimited."""
+    """Mean CPU use and limit of a host, cores; None where unknown or unlimited."""
 
     cpu_cores_mean: float | None = None
     limit_cores: float | None = None
@@ -345,7 +345,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         throughput_results_per_s: that arrived in the measured time.
         throughput_tuples_per_s: that were joined in it.
         results: whose tuples were due in the measured time.
-        kafka: of a cell whose streams came through Kafka.
+        kafka: of a cell whose streams pass through Kafka.
         hosts: CPU by host.
     """
 
@@ -360,7 +360,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperatorCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator did (``operators.json``); None where the engine does not tell.
+    """Counts of an operator (``operators.json``); None where the engine does not report them.
 
     Attributes:
         name: as the engine calls it.
@@ -368,7 +368,7 @@ class OperatorCounts(msgspec.Struct, frozen=True, kw_only=True):
         records_in: tuples received.
         records_out: tuples sent.
         busy_ms: time at work.
-        back_pressured_ms: time it waited for whom it sends to.
+        back_pressured_ms: time it waited for its receivers.
     """
 
     name: str

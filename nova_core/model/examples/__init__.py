@@ -20,7 +20,7 @@ def load_example(name: str) -> Problem:
     """A packaged problem by name, e.g. ``running-example``.
 
     Raises:
-        ProblemError: for a name there is none of.
+        ProblemError: for an unknown name.
     """
     from nova_core.model.files import read_problem
 

@@ -1,4 +1,4 @@
-"""Live placement: a placed problem that follows events and tells what changes (paper, section 3.5).
+"""Live placement: a placed problem that follows events and reports changes (paper, section 3.5).
 
 ``LivePlacement(problem, plan)`` takes a plan over; ``apply(event)`` returns a `PlanDelta`.
 """

@@ -1,4 +1,4 @@
-"""From the state before and after an event to the delta between them."""
+"""The delta between the states before and after an event."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _compare(
     start: list[InstanceRow],
     move: list[MoveRow],
 ) -> tuple[int, ...]:
-    """Write the rows of one pair; the nodes of pieces that stay, in ascending order."""
+    """Append the rows of one pair; returns the nodes of pieces that stay, in ascending order."""
     if same_grid:
         unchanged = set(old) & set(new)
         rest_new = {piece[1:]: piece for piece in new if piece not in unchanged}

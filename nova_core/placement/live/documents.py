@@ -1,4 +1,4 @@
-"""The problem and the plan that a live placement has reached."""
+"""The present problem and plan of a live placement."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from nova_core.placement.live.tables import IN_PIECES
 
 
 def problem_of(state: LiveState) -> Problem:
-    """The problem as events have left it; rows keep their order, new ones come last.
+    """The present problem; rows keep their order, new ones come last.
 
-    A dense latency matrix keeps what was measured; nodes that came or moved since have the
+    A dense latency matrix keeps measured values; nodes that were added or moved since have
     distances of the cost space in it.
     """
     n, s, p, base = state.nodes, state.sources, state.pairs, state.base
-    j, there = state.joins, np.array(state.joins.alive, bool)
-    join, new_join = np.flatnonzero(there), _renumbered(there)
+    j, alive = state.joins, np.array(state.joins.alive, bool)
+    join, new_join = np.flatnonzero(alive), _renumbered(alive)
     node, source, pair = (np.flatnonzero(t.alive[: t.used]) for t in (n, s, p))
     new_node, new_source = _renumbered(n.alive[: n.used]), _renumbered(s.alive[: s.used])
     height, penalty = n.extra[node, 0], n.extra[node, 1]
@@ -90,10 +90,10 @@ def problem_of(state: LiveState) -> Problem:
 
 
 def plan_of(state: LiveState, problem: Problem) -> Plan:
-    """The plan as events have left it.
+    """The present plan.
 
     Args:
-        state: what runs where.
+        state: the state.
         problem: from `problem_of`.
     """
     p, n = state.pairs, state.nodes
@@ -126,7 +126,7 @@ def plan_of(state: LiveState, problem: Problem) -> Plan:
 
 
 def _renumbered(alive: Bools) -> Ints:
-    """New index of each row that is left; those of removed rows mean nothing."""
+    """New index of each remaining row; values of removed rows have no meaning."""
     return np.cumsum(alive) - 1
 
 
@@ -146,16 +146,16 @@ def _labels(values: list[str], rows: Ints, known: bool) -> Strings | None:
 
 
 def _measured(state: LiveState, new_node: Ints) -> PairLatencies | None:
-    """Measured pairs of nodes that are left and where they were measured."""
+    """Measured pairs of remaining nodes that have not moved."""
     measured = state.base.measured
     if measured is None:
         return None
     lasting = state.nodes.alive[: state.nodes.used].copy()
     lasting[list(state.strayed)] = False
-    kept = lasting[measured.source] & lasting[measured.target]
-    source, target = new_node[measured.source[kept]], new_node[measured.target[kept]]
-    mbit = None if measured.mbit is None else measured.mbit[kept]
-    return PairLatencies(source, target, measured.latency[kept], mbit)
+    valid = lasting[measured.source] & lasting[measured.target]
+    source, target = new_node[measured.source[valid]], new_node[measured.target[valid]]
+    mbit = None if measured.mbit is None else measured.mbit[valid]
+    return PairLatencies(source, target, measured.latency[valid], mbit)
 
 
 def _latency(problem: Problem, base: Problem, state: LiveState, node: Ints) -> Floats:
@@ -163,6 +163,6 @@ def _latency(problem: Problem, base: Problem, state: LiveState, node: Ints) -> F
     rows = np.arange(len(node))
     old = (node < len(base.nodes)) & ~np.isin(node, list(state.strayed))
     latency = problem.distance(rows[:, None], rows[None, :])
-    kept = np.flatnonzero(old)
-    latency[np.ix_(kept, kept)] = base.latency[np.ix_(node[kept], node[kept])]
+    unmoved = np.flatnonzero(old)
+    latency[np.ix_(unmoved, unmoved)] = base.latency[np.ix_(node[unmoved], node[unmoved])]
     return latency

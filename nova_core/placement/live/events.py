@@ -1,4 +1,4 @@
-"""What may happen to a placed problem, as documents: one JSON object per event."""
+"""Events of a placed problem, as documents: one JSON object each."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def convert_event(raw: Any, where: str = "event") -> Event:
 
 
 def _check_text(row: msgspec.Struct, where: str) -> None:
-    """What a problem would not hold, a journal could not read back."""
+    """Refuse texts that no problem may hold: a journal could not read them back."""
     for field, value in msgspec.structs.asdict(row).items():
         if isinstance(value, msgspec.Struct):
             _check_text(value, f"{where}: {field}")

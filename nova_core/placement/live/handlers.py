@@ -1,8 +1,8 @@
 """What each event does: to nodes and links, to sources, rates and sinks, and to the whole plan.
 
 See the paper, section 3.5. Handlers take the placer, the event, and whether nodes may be
-overloaded; they raise `NoRoomError` where something fits nowhere, and `ProblemError` for events
-that name what does not exist. What they changed by then is taken back by the caller.
+overloaded; they raise `NoRoomError` when a join fits nowhere, and `ProblemError` for events with
+unknown names. The caller then undoes their changes.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ T = TypeVar("T")
 
 
 def _row(index: Mapping[str, int], kind: str, name: str, where: str = "") -> int:
-    """Row of what is called so.
+    """Row of a name.
 
     Raises:
-        ProblemError: when there is nothing of that name.
+        ProblemError: when the name is unknown.
     """
     row = index.get(name)
     if row is None:
@@ -76,7 +76,7 @@ def _may_host(state: LiveState, node: int) -> bool:
 
 
 def _update_index(state: LiveState, node: int) -> None:
-    """Bring the index up to date with whether a node may host, and where it is."""
+    """Update the index after a change of a node's position, capacity or role."""
     n, index = state.nodes, state.index
     old, new = index.row_of(node), None
     if _may_host(state, node):
@@ -89,20 +89,20 @@ def _update_index(state: LiveState, node: int) -> None:
     state.on_undo(index.replace, node, old, offer)
 
 
-def _position(state: LiveState, given: list[float], where: str) -> Floats:
+def _position(state: LiveState, coordinates: list[float], where: str) -> Floats:
     d = state.nodes.position.shape[1]
-    if len(given) != d or not all(abs(x) <= GREATEST_LATENCY for x in given):
+    if len(coordinates) != d or not all(abs(x) <= GREATEST_LATENCY for x in coordinates):
         raise ProblemError(
-            f"{where}: position {given}; {d} numbers of ms are needed, from {-GREATEST_LATENCY:g} "
-            f"to {GREATEST_LATENCY:g}"
+            f"{where}: position {coordinates}; {d} numbers of ms are needed, from "
+            f"{-GREATEST_LATENCY:g} to {GREATEST_LATENCY:g}"
         )
-    return np.array(given)
+    return np.array(coordinates)
 
 
 def _located(
     state: LiveState, latency: Mapping[str, float | list[float]], where: str
 ) -> tuple[Floats, float]:
-    """Position and height that fit measured latencies to other nodes, which stay where they are."""
+    """Position and height that fit measured latencies to other nodes, which do not move."""
     from nova_core.costspace.incremental import located
 
     metrics = state.base.metrics
@@ -131,14 +131,14 @@ def _located(
 
 def add_worker(placer: Placer, event: AddWorker, overload: bool) -> None:
     """A node joins; nothing moves to it yet."""
-    s, given = placer.state, event.node
-    n, where = s.nodes, f"add-worker {given.id!r}"
-    if given.id in s.node_index:
+    s, new_node = placer.state, event.node
+    n, where = s.nodes, f"add-worker {new_node.id!r}"
+    if new_node.id in s.node_index:
         raise ProblemError(f"{where}: there is a node of that name")
-    if given.position is not UNSET and event.latency is UNSET:
-        position, height = _position(s, given.position, where), _or(given.height, 0.0)
-    elif given.position is UNSET and event.latency is not UNSET:
-        if _or(given.height, None) is not None:
+    if new_node.position is not UNSET and event.latency is UNSET:
+        position, height = _position(s, new_node.position, where), _or(new_node.height, 0.0)
+    elif new_node.position is UNSET and event.latency is not UNSET:
+        if _or(new_node.height, None) is not None:
             raise ProblemError(f"{where}: height: latencies give the height; leave one of them out")
         position, height = _located(s, event.latency, where)
     else:
@@ -146,18 +146,18 @@ def add_worker(placer: Placer, event: AddWorker, overload: bool) -> None:
     row = n.used
     s.on_undo(setattr, n, "used", row)
     n.used = row + 1
-    labels = ",".join(_or(given.tags, []))
-    for column, value in ((n.ids, given.id), (n.tags, labels), (n.host, _or(given.host, ""))):
+    labels = ",".join(_or(new_node.tags, []))
+    for column, value in ((n.ids, new_node.id), (n.tags, labels), (n.host, _or(new_node.host, ""))):
         column.append(value)
         s.on_undo(column.pop)
     n.position[row] = position
-    n.extra[row] = [height, _or(given.penalty, 0.0)]
-    n.capacity[row] = n.free[row] = finite(given.capacity, where)
-    n.worker[row] = True if given.worker is UNSET else given.worker
-    n.memory[row], n.cost[row] = _or(given.memory, math.nan), _or(given.cost, math.nan)
-    n.cpu[row] = _or(given.cpu, math.nan)
+    n.extra[row] = [height, _or(new_node.penalty, 0.0)]
+    n.capacity[row] = n.free[row] = finite(new_node.capacity, where)
+    n.worker[row] = True if new_node.worker is UNSET else new_node.worker
+    n.memory[row], n.cost[row] = _or(new_node.memory, math.nan), _or(new_node.cost, math.nan)
+    n.cpu[row] = _or(new_node.cpu, math.nan)
     n.alive[row], n.first[row], n.pieces[row] = True, NOWHERE, 0
-    s.put(s.node_index, given.id, row)
+    s.put(s.node_index, new_node.id, row)
     _update_index(s, row)
 
 
@@ -166,7 +166,7 @@ def _or(value: T | UnsetType | None, default: T) -> T:
 
 
 def _retire(placer: Placer, node: int, overload: bool) -> None:
-    """Take a node without sources and sinks out; what it hosts is placed elsewhere."""
+    """Remove a node without sources and sinks; its joins are placed elsewhere."""
     s, n = placer.state, placer.state.nodes
     s.set(n.alive, node, False)
     s.drop(s.node_index, n.ids[node])
@@ -197,7 +197,7 @@ def remove_worker(placer: Placer, event: RemoveWorker, overload: bool) -> None:
 
 
 def fail_node(placer: Placer, event: FailNode, overload: bool) -> None:
-    """A node is gone, and its sources with it."""
+    """A node fails, and its sources with it."""
     s = placer.state
     node = _row(s.node_index, "node", event.node)
     _refuse_sink(s, node, "fail-node")
@@ -220,7 +220,7 @@ def _some(names: list[str]) -> str:
 
 
 def change_capacity(placer: Placer, event: ChangeCapacity, overload: bool) -> None:
-    """A node can receive more or fewer tuples; what no longer fits moves, as little as will do."""
+    """A node can receive more or fewer tuples; as few joins as possible move away."""
     s, n = placer.state, placer.state.nodes
     node = _row(s.node_index, "node", event.node)
     capacity = finite(event.capacity, "change-capacity: capacity")
@@ -241,7 +241,7 @@ def change_capacity(placer: Placer, event: ChangeCapacity, overload: bool) -> No
 
 
 def _evict(placer: Placer, pairs: Iterable[int], overload: bool, node: int) -> None:
-    """Place pairs elsewhere that a node may no longer host."""
+    """Move pairs away from a node that may no longer host them."""
     s = placer.state
     leaving = _largest_first(s, pairs)
     for pair in leaving:
@@ -253,7 +253,7 @@ def _evict(placer: Placer, pairs: Iterable[int], overload: bool, node: int) -> N
 
 
 def _relieve(placer: Placer, node: int, overload: bool) -> None:
-    """Move residents away until a node lacks nothing: the smallest that suffices, if any."""
+    """Move residents off a node until its lack is 0: the smallest that suffices, or the largest."""
     s, n = placer.state, placer.state.nodes
     while (over := s.lack(node)) > TOLERANCE * n.capacity.item(node):
         residents = placer.movable(node)
@@ -266,7 +266,7 @@ def _relieve(placer: Placer, node: int, overload: bool) -> None:
             )
         greatest = s.greatest(node)
         if greatest < s.c_min and len(residents) > 1:
-            # What is free beside the greatest instance counts, so that it leaves last.
+            # The greatest instance leaves last, as free capacity beside it counts.
             residents.remove(max(residents, key=lambda pair: s.instance(pair, node)))
         enough = [p for p in residents if s.shares(p)[node].size >= over * (1 - TOLERANCE)]
         pair = enough[-1] if enough else residents[0]
@@ -339,9 +339,9 @@ def change_link(placer: Placer, event: ChangeLink, overload: bool) -> None:
 def _users(state: LiveState, link: Link) -> list[int]:
     """Pairs that send over a link."""
     source, target, ends = *link, state.pairs.ends
-    found = {p for p in state.residents.of(target) if source in ends[p, :2].tolist()}
-    found |= {p for p in state.residents.of(source) if ends[p, 2] == target}
-    return sorted(found)
+    users = {p for p in state.residents.of(target) if source in ends[p, :2].tolist()}
+    users |= {p for p in state.residents.of(source) if ends[p, 2] == target}
+    return sorted(users)
 
 
 def _use_of(state: LiveState, pair: int, link: Link) -> float:
@@ -381,23 +381,23 @@ def _positive(value: float, what: str) -> float:
 
 def add_source(placer: Placer, event: AddSource, overload: bool) -> None:
     """A source starts, with its joins."""
-    s, given = placer.state, event.source
-    rows, where = s.sources, f"add-source {given.id!r}"
-    if given.id in s.source_index:
+    s, new_source = placer.state, event.source
+    rows, where = s.sources, f"add-source {new_source.id!r}"
+    if new_source.id in s.source_index:
         raise ProblemError(f"{where}: there is a source of that name")
-    node = _row(s.node_index, "node", given.node, f"{where}: ")
-    rate = _positive(given.rate, f"{where}: rate")
+    node = _row(s.node_index, "node", new_source.node, f"{where}: ")
+    rate = _positive(new_source.rate, f"{where}: rate")
     row = rows.used
     rows.used = row + 1
-    rows.ids.append(given.id)
-    rows.stream.append(given.stream)
-    rows.key.append(_or(given.key, ""))
+    rows.ids.append(new_source.id)
+    rows.stream.append(new_source.stream)
+    rows.key.append(_or(new_source.key, ""))
     s.on_undo(_forget_source, rows, row)
     rows.node[row], rows.rate[row], rows.alive[row] = node, rate, True
-    rows.tuple_bytes[row] = _or(given.tuple_bytes, math.nan)
-    s.put(s.source_index, given.id, row)
-    s.put(s.stream_sources, given.stream, s.stream_sources.get(given.stream, 0) + 1)
-    s.drop(s.emptied, given.stream)
+    rows.tuple_bytes[row] = _or(new_source.tuple_bytes, math.nan)
+    s.put(s.source_index, new_source.id, row)
+    s.put(s.stream_sources, new_source.stream, s.stream_sources.get(new_source.stream, 0) + 1)
+    s.drop(s.emptied, new_source.stream)
     s.bind(s.sources_on, node, row)
     pairs = [(*_sides(s, row, join, where), join.output_rate) for join in event.joins]
     _start_pairs(placer, pairs, overload, where)
@@ -409,10 +409,10 @@ def _forget_source(rows: SourceRows, row: int) -> None:
         column.pop()
 
 
-def _sides(s: LiveState, source: int, given: JoinWith, where: str) -> tuple[int, int, int]:
+def _sides(s: LiveState, source: int, join_with: JoinWith, where: str) -> tuple[int, int, int]:
     """The operator, left and right source of a pair that a new source makes."""
-    join = _row(s.join_index, "operator", given.operator)
-    other = _row(s.source_index, "source", given.other)
+    join = _row(s.join_index, "operator", join_with.operator)
+    other = _row(s.source_index, "source", join_with.other)
     streams = s.joins.left[join], s.joins.right[join]
     stream, other_stream = s.sources.stream[source], s.sources.stream[other]
     if (stream, other_stream) == streams:
@@ -420,14 +420,14 @@ def _sides(s: LiveState, source: int, given: JoinWith, where: str) -> tuple[int,
     if (other_stream, stream) == streams:
         return join, other, source
     raise ProblemError(
-        f"{where}: {given.operator!r} joins {streams[0]!r} with {streams[1]!r}; "
-        f"{given.other!r} belongs to {other_stream!r} and the new source to {stream!r}"
+        f"{where}: {join_with.operator!r} joins {streams[0]!r} with {streams[1]!r}; "
+        f"{join_with.other!r} belongs to {other_stream!r} and the new source to {stream!r}"
     )
 
 
 def _ends(s: LiveState, join: int, left: str, right: str, where: str) -> tuple[int, int, int]:
-    """The operator, left and right source of a pair of sources that are there."""
-    found = []
+    """The operator, left and right source of a pair of existing sources."""
+    sources = []
     for name, stream, side in (
         (left, s.joins.left[join], "left"),
         (right, s.joins.right[join], "right"),
@@ -438,8 +438,8 @@ def _ends(s: LiveState, join: int, left: str, right: str, where: str) -> tuple[i
                 f"{where}: {side}: {name!r} belongs to {s.sources.stream[source]!r}; the {side} "
                 f"stream of {s.joins.ids[join]!r} is {stream!r}"
             )
-        found.append(source)
-    return join, found[0], found[1]
+        sources.append(source)
+    return join, sources[0], sources[1]
 
 
 def _start_pairs(
@@ -449,9 +449,9 @@ def _start_pairs(
 
     Args:
         placer: places them.
-        pairs: of each the operator, the left and the right source, and tuples/s of its output.
+        pairs: operator, left source, right source and output rate (tuples/s) of each.
         overload: whether nodes may be overloaded.
-        where: what errors call the event.
+        where: name of the event in errors.
     """
     s, p, nodes = placer.state, placer.state.pairs, placer.state.sources.node
     s.on_undo(setattr, p, "used", p.used)
@@ -483,7 +483,7 @@ def _start_pairs(
 
 
 def _pair(s: LiveState, join: int, left: int, right: int) -> int | None:
-    """The row of a pair that is joined; None where it is not."""
+    """The row of a pair; None if it does not exist."""
     p = s.pairs
     of_both = s.pairs_of_source.of(left), s.pairs_of_source.of(right)
     for pair in min(of_both, key=len):
@@ -518,21 +518,30 @@ def remove_pair(placer: Placer, event: RemovePair, overload: bool) -> None:
 
 def add_operator(placer: Placer, event: AddOperator, overload: bool) -> None:
     """A query starts: an operator with its pairs."""
-    s, given = placer.state, event.operator
-    where = f"add-operator {given.id!r}"
-    if given.id in s.join_index:
+    s, new_operator = placer.state, event.operator
+    where = f"add-operator {new_operator.id!r}"
+    if new_operator.id in s.join_index:
         raise ProblemError(f"{where}: there is an operator of that name")
-    sink = _row(s.node_index, "node", given.sink, f"{where}: sink: ")
+    sink = _row(s.node_index, "node", new_operator.sink, f"{where}: sink: ")
     tags, memory = "", math.nan
-    if given.requires is not UNSET:
-        tags = ",".join(_or(given.requires.tags, []))
-        memory = _or(given.requires.memory, math.nan)
+    if new_operator.requires is not UNSET:
+        tags = ",".join(_or(new_operator.requires.tags, []))
+        memory = _or(new_operator.requires.memory, math.nan)
     row, requirement = len(s.joins), s.number_of(tags, memory)
-    s.joins.append(given.id, given.left, given.right, sink, tags, memory, requirement, True)
+    s.joins.append(
+        new_operator.id,
+        new_operator.left,
+        new_operator.right,
+        sink,
+        tags,
+        memory,
+        requirement,
+        True,
+    )
     s.on_undo(s.joins.pop)
-    s.put(s.join_index, given.id, row)
+    s.put(s.join_index, new_operator.id, row)
     s.bind(s.sinks_on, sink, row)
-    for stream in dict.fromkeys((given.left, given.right)):
+    for stream in dict.fromkeys((new_operator.left, new_operator.right)):
         s.put(s.joined_streams, stream, s.joined_streams.get(stream, 0) + 1)
         if not s.stream_sources.get(stream, 0):
             s.put(s.emptied, stream, None)
@@ -552,7 +561,7 @@ def remove_operator(placer: Placer, event: RemoveOperator, overload: bool) -> No
     s.drop(s.join_index, event.operator)
     s.unbind(s.sinks_on, sink, row)
     if not s.sinks_on.of(sink):
-        s.put(s.arriving, sink, 0.0)  # to the last bit
+        s.put(s.arriving, sink, 0.0)  # exactly, without rounding errors
     for stream in dict.fromkeys((s.joins.left[row], s.joins.right[row])):
         s.put(s.joined_streams, stream, s.joined_streams[stream] - 1)
         if s.joined_streams[stream] == 0:
@@ -567,7 +576,7 @@ def remove_source(placer: Placer, event: RemoveSource, overload: bool) -> None:
 
 
 def _drop_source(s: LiveState, source: int) -> None:
-    """Take a source and its pairs out."""
+    """Remove a source and its pairs."""
     rows = s.sources
     _drop_pairs(s, sorted(s.pairs_of_source.of(source)), source)
     s.set(rows.alive, source, False)
@@ -580,12 +589,12 @@ def _drop_source(s: LiveState, source: int) -> None:
 
 
 def _drop_pairs(s: LiveState, pairs: list[int], leaving: int = -1) -> None:
-    """Take pairs out.
+    """Remove pairs.
 
     Args:
         s: the state.
-        pairs: which.
-        leaving: a source that goes with them, whose own pairs are of no use any more.
+        pairs: their rows.
+        leaving: a source that is removed, too; its own list of pairs needs no update.
     """
     p = s.pairs
     s.changed.keep(pairs)
@@ -657,7 +666,7 @@ def move_sink(placer: Placer, event: MoveSink, overload: bool) -> None:
         s.emit(old, -output)
         s.emit(node, output)
         if not s.sinks_on.of(old):
-            s.put(s.arriving, old, 0.0)  # to the last bit
+            s.put(s.arriving, old, 0.0)  # exactly, without rounding errors
     if limited:
         s.recompute_points(pairs)
         _put_back(placer, placed, overload)
@@ -667,7 +676,7 @@ def move_sink(placer: Placer, event: MoveSink, overload: bool) -> None:
 
 
 def pin(placer: Placer, event: Pin, overload: bool) -> None:
-    """An operator's instances stay where they are, or no longer."""
+    """Pin an operator's instances to their nodes, or unpin them."""
     s = placer.state
     _row(s.join_index, "operator", event.operator)
     if event.pinned:
@@ -682,15 +691,15 @@ def pin(placer: Placer, event: Pin, overload: bool) -> None:
 def rebalance(placer: Placer, event: Rebalance, overload: bool) -> None:
     """Make at most so many moves, each worth more than the policy's threshold.
 
-    Nodes that are overloaded, or lack C_min, are relieved first, whatever that costs. Then joins
-    move in the order of what they could gain at most: to a host with room, or to one whose resident
-    makes way, which counts as two moves.
+    Nodes that are overloaded, or lack C_min, are relieved first, at any cost. Then joins move in
+    the order of their greatest possible gain: to a host with room, or to one whose resident moves
+    elsewhere, which counts as two moves.
     """
     s = placer.state
     budget = event.moves
     for node in sorted({*s.overloaded, *s.short}):
         before = len(s.changed)
-        _relieve(placer, node, True)  # what has no room elsewhere stays
+        _relieve(placer, node, True)  # joins without room elsewhere stay
         budget -= len(s.changed) - before
         if budget <= 0:
             return
@@ -700,7 +709,7 @@ def rebalance(placer: Placer, event: Rebalance, overload: bool) -> None:
     loss = kernels.losses(
         s.nodes.position, s.nodes.extra, p.row, p.point, weights, whole, p.host[whole]
     )
-    # What a pair could gain at most orders the queue; what it gains replaces that once known.
+    # The queue is in the order of upper bounds of gains.
     queue = [(-value, pair) for value, pair in zip(loss.tolist(), whole.tolist(), strict=True)]
     heapq.heapify(queue)
     while queue and budget > 0:
@@ -727,7 +736,7 @@ def _all_weights(placer: Placer, pairs: Ints) -> Floats:
 def _swap(placer: Placer, pair: int) -> bool:
     """Move a whole join to a near host whose resident goes elsewhere, if both together gain.
 
-    The resident goes to the cheapest host with room, or to the room the join leaves.
+    The resident goes to the cheapest host with room, or to the host that the join leaves.
     """
     s, p = placer.state, placer.state.pairs
     share, weights = s.whole_share(pair), s.weights(pair)
@@ -749,9 +758,9 @@ def _swap(placer: Placer, pair: int) -> bool:
             other_now = placer.cost(other)
             margin = placer.threshold(pair, now) + placer.threshold(other, other_now)
             places = []
-            found = placer.elsewhere(other, node)
-            if found is not None:
-                places.append(found)
+            alternative = placer.elsewhere(other, node)
+            if alternative is not None:
+                places.append(alternative)
             if s.nodes.free[here] + share.size >= placer.need(other_share.size) and (
                 s.index.meets(here, s.requirement(other)) and s.links_fit(other, here, other_share)
             ):
@@ -771,11 +780,11 @@ def _swap(placer: Placer, pair: int) -> bool:
 
 
 def check_problem(state: LiveState) -> None:
-    """Refuse an event that would leave no problem that can be placed.
+    """Refuse an event whose result is not a valid problem.
 
     Raises:
-        ProblemError: when no pair is left, or a stream that is joined has no source.
-        NoRoomError: when a sink cannot take what arrives.
+        ProblemError: when no pair is left, or a joined stream has no source.
+        NoRoomError: when a sink's capacity is below the rate that arrives.
     """
     if state.alive_pairs[0] == 0:
         raise ProblemError("the event would leave no pair to join")

@@ -1,4 +1,4 @@
-"""The hosts that may run joins, searchable by place and room, as they come, go and move."""
+"""An index of hosts by position and free capacity, for hosts that come, go and move."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.live import host_tree as trees
 from nova_core.placement.kernels.live import hosts as kernels
 
-# Trees with this many hosts, more than half of which have changed, are built anew.
+# A tree is rebuilt after this many changes plus half of its hosts.
 _FEW = 1024
 
 
 class HostIndex:
     """A `HostTree` of hosts that come, go and move.
 
-    Building it anew now and then costs each change a constant share.
+    Rebuilding it from time to time costs each change a constant share.
 
     Attributes:
         tree: to be searched and changed by kernels.
@@ -71,17 +71,17 @@ class HostIndex:
         return requirement == 0 or bool(self._offer.item(node) >> (requirement - 1) & 1)
 
     def row_of(self, node: int) -> Floats | None:
-        """(d + 2,) copy of a host's row; None for a node that is none."""
+        """(d + 2,) copy of a host's row; None for a node that is not a host."""
         slot = self.tree.slot.item(0, node)
         return None if slot < 0 else self.tree.row[0, slot].copy()
 
     def replace(self, node: int, row: Floats | None, offer: int = 0) -> None:
-        """Take a host out, if there is one, and add it with another row, if there is one.
+        """Remove a host, if the node is one, and add it with another row, if one is given.
 
         Args:
             node: its node index.
             row: (d + 2,) its new row.
-            offer: bits of the requirements it meets; they stay for good.
+            offer: bits of the requirements it meets; they never change.
         """
         if row is not None:
             self._offer[node] = offer
@@ -95,7 +95,7 @@ class HostIndex:
             self._build_anew()
 
     def set_free(self, node: int, free: float) -> None:
-        """Write the free capacity of a host, if the node is one."""
+        """Set the free capacity of a node, if it is a host."""
         kernels.set_host_free(*self.tree, node, free)
 
     def most_room(self, requirement: int) -> float:

@@ -1,9 +1,9 @@
-"""State and event log on disk, so that a live placement goes on after a crash as if there was none.
+"""State and event log on disk, from which a live placement resumes after a crash.
 
-A journal is a directory of one process at a time. ``state-N`` holds the problem, the plan and the
-rest of the state after N log entries; ``events-N.jsonl`` has a line for each entry after that.
-An entry is on disk before its delta is handed out, or the event does not take effect. What is read
-back is exactly what was there: a checkpoint also compacts the running state, so that both are made
+A journal is a directory that one process uses at a time. ``state-N`` holds the problem, the plan
+and the rest of the state after N log entries; ``events-N.jsonl`` has a line for each later entry.
+An entry is on disk before its delta is returned, or the event does not take effect. The state that
+is read back equals the running one: a checkpoint also compacts the running state, so that both come
 from the same documents, and events are deterministic.
 """
 
@@ -42,14 +42,14 @@ _Count = Annotated[int, Meta(ge=0, le=2**62)]
 
 
 class _Header(msgspec.Struct, forbid_unknown_fields=True):
-    """Of a state: all but problem and plan."""
+    """A state without problem and plan."""
 
     nova_live: int
     version: _Count
     # Digest of the problem that the journal began with.
     origin: str
     policy: Policy
-    # By row of the pair, a number; JSON has texts for keys.
+    # By row of the pair, as text: keys of JSON are texts.
     moved: dict[str, _Count]
 
 
@@ -63,7 +63,7 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Journal:
-    """A live placement whose every event is on disk before its delta is handed out.
+    """A live placement whose every event is on disk before its delta is returned.
 
     Attributes:
         directory: where it is.
@@ -88,7 +88,7 @@ class Journal:
 
     @property
     def live(self) -> LivePlacement:
-        """The placement, read from disk if it has left the memory."""
+        """The placement, read from disk if it is not in memory."""
         if self._live is None:
             self._live = self._restored(None)
         return self._live
@@ -100,7 +100,7 @@ class Journal:
 
     @property
     def entries(self) -> int:
-        """Events since the beginning, those refused included."""
+        """Events since the beginning, including refused ones."""
         return self._log.last
 
     @property
@@ -110,7 +110,7 @@ class Journal:
 
     @property
     def broken(self) -> str | None:
-        """Why it takes no events until it is resumed; None where it does."""
+        """Why it refuses events until it is resumed; None if it accepts them."""
         return self._log.broken
 
     # --- beginning --------------------------------------------------------------------------------
@@ -120,10 +120,10 @@ class Journal:
         """Begin a journal.
 
         Args:
-            directory: made if missing; must hold no journal.
-            live: what to keep; it is compacted.
-            sync: whether to wait until the disk has an entry, so that it survives a power cut too;
-                without, it survives the death of the process.
+            directory: created if missing; must hold no journal.
+            live: the placement; it is compacted.
+            sync: whether to wait until an entry is on disk, so that it survives a power cut, too;
+                otherwise it only survives the death of the process.
 
         Raises:
             NovaError: when there is a journal, or another process uses the directory.
@@ -149,18 +149,18 @@ class Journal:
         sync: bool = False,
         heard: Callable[[PlanDelta], None] | None = None,
     ) -> Self:
-        """Go on with a journal: its last checkpoint, and the events after it once more.
+        """Resume a journal: read its last checkpoint, and replay the events after it.
 
         A last line that is cut short was never acknowledged and is dropped.
 
         Args:
             directory: where it is.
             sync: as in `create`.
-            heard: called with the delta of each event that is followed once more.
+            heard: called with the delta of each replayed event.
 
         Raises:
-            NovaError: when there is no journal, another process uses it, or what it holds does not
-                fit together.
+            NovaError: when there is no journal, another process uses it, or its files are
+                inconsistent.
         """
         if not directory.is_dir() or not _states(directory):
             raise NovaError(f"{directory}: holds no journal")
@@ -193,7 +193,7 @@ class Journal:
         return journal
 
     def _restored(self, heard: Callable[[PlanDelta], None] | None) -> LivePlacement:
-        """The state, and the events after it once more."""
+        """The last checkpoint, with the events after it replayed."""
         state = self.directory / f"{_STATE}{self._checkpoint}"
         path = state / "live.json"
         header = read_typed(path, _Header, "nova_live", VERSION, NovaError)
@@ -217,7 +217,7 @@ class Journal:
                 heard(delta)
         return live
 
-    # --- going on ---------------------------------------------------------------------------------
+    # --- applying ---------------------------------------------------------------------------------
 
     def apply(
         self,
@@ -236,7 +236,7 @@ class Journal:
         Raises:
             InfeasibleError: as it does; the refusal is noted.
             ProblemError: as it does; the refusal is noted.
-            UnwritableError: when it cannot be written; it has not happened then.
+            UnwritableError: when it cannot be written; it does not take effect then.
         """
 
         def write(delta: PlanDelta) -> None:
@@ -251,7 +251,7 @@ class Journal:
             raise
 
     def note_refusal(self) -> None:
-        """Count an event that was refused, so that a resumed stream goes on after it.
+        """Record a refused event, so that a resumed stream continues after it.
 
         Raises:
             UnwritableError: when it cannot be written.
@@ -262,10 +262,10 @@ class Journal:
         self._log.append(msgspec.json.encode(entry))
 
     def checkpoint(self) -> None:
-        """Write the state anew and begin another log, so that resuming is quick.
+        """Write the state and begin a new log, so that resuming is quick.
 
         Raises:
-            UnwritableError: when it cannot be written; the journal goes on as it was then.
+            UnwritableError: when it cannot be written; the journal stays as it was then.
         """
         before, entries = self._checkpoint, self.entries
         if entries == before:
@@ -274,17 +274,17 @@ class Journal:
             self._write_state(entries)
         except BaseException:
             if (self.directory / f"{_STATE}{entries}").exists():
-                # The disk has it, the memory goes on from what was before: they would part.
+                # Only the disk has the new state; disk and memory would diverge.
                 self._log.break_off(f"{self.directory}: a checkpoint failed halfway")
             raise
         self._checkpoint = entries
-        # Both are on the disk, so that what they replace may go.
+        # Both are on disk, so that older files can be removed.
         self._log.rotate(keep=0)
         for older in _states(self.directory)[:-1]:
             shutil.rmtree(self.directory / f"{_STATE}{older}", ignore_errors=True)
 
     def _write_state(self, entries: int) -> None:
-        """Write the state, and go on from what was written."""
+        """Write the state, and continue from the written documents."""
         live = self.live
 
         def write(problem: Problem, plan: Plan, policy: Policy) -> None:
@@ -298,7 +298,7 @@ class Journal:
         live.compact(write)
 
     def unload(self) -> None:
-        """Take the placement out of memory; it is read from disk when it is used again."""
+        """Drop the placement from memory; the next use reads it from disk."""
         self._live = None
 
     def close(self) -> None:
@@ -314,7 +314,7 @@ class Journal:
 
 
 def _follow(live: LivePlacement, line: bytes, number: int, where: str) -> PlanDelta | None:
-    """Follow the event in a line of the log once more; None when it holds a refusal."""
+    """Replay the event in a line of the log; None for a refusal."""
     try:
         entry = msgspec.json.decode(line, type=_Entry)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -326,8 +326,8 @@ def _follow(live: LivePlacement, line: bytes, number: int, where: str) -> PlanDe
     try:
         return live.apply(convert_event(entry.event, where), overload=entry.overload)
     except (InfeasibleError, ProblemError) as error:
-        told = str(error).removeprefix(f"{where}: ")
-        raise NovaError(f"{where}: {told}; the journal is damaged") from None
+        reason = str(error).removeprefix(f"{where}: ")
+        raise NovaError(f"{where}: {reason}; the journal is damaged") from None
 
 
 def _states(directory: Path) -> list[int]:

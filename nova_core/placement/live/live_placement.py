@@ -51,13 +51,13 @@ class LivePlacement:
         """Take over a placed problem.
 
         Args:
-            problem: what was placed.
-            plan: the plan that answers it, its flows direct.
+            problem: the placed problem.
+            plan: a plan of it with direct flows.
             policy: when instances move by choice; None for the defaults.
 
         Raises:
             PlanError: for a plan of another problem, one that relays, or one that breaks a
-                constraint without saying so.
+                constraint that it does not name in `breaks`.
             ProblemError: for a policy that names an unknown operator.
         """
         plan.require_problem(problem)
@@ -77,7 +77,7 @@ class LivePlacement:
                 raise ProblemError(f"live: policy: unknown operator {name!r}; there are {known}")
         self._placer = Placer(self._state, policy)
 
-    # --- what there is ----------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     @property
     def version(self) -> int:
@@ -90,21 +90,21 @@ class LivePlacement:
         return tuple(self._placer.pinned)
 
     def problem(self) -> Problem:
-        """The problem as events have left it. Takes time in proportion to it."""
+        """The present problem, in time proportional to its size."""
         return problem_of(self._state)
 
     def plan(self, problem: Problem | None = None) -> Plan:
-        """The plan as events have left it. Takes time in proportion to it.
+        """The present plan, in time proportional to its size.
 
         Args:
-            problem: what `problem` has returned since the last event; None for that.
+            problem: result of `problem` since the last event; None calls it.
         """
         return plan_of(self._state, problem or self.problem())
 
     def reach(self, event: Event) -> int:
-        """How many joins an event is about: a measure of its time, before it is followed.
+        """How many joins an event concerns: an estimate of its time before it is applied.
 
-        Joins that make way for them are not counted.
+        Joins that move to make room for them are not counted.
         """
         s = self._state
         if isinstance(event, Batch):
@@ -132,7 +132,7 @@ class LivePlacement:
             )
         return 1
 
-    # --- what happens -----------------------------------------------------------------------------
+    # --- applying ---------------------------------------------------------------------------------
 
     def apply(
         self,
@@ -141,17 +141,18 @@ class LivePlacement:
         overload: bool | None = None,
         record: Callable[[PlanDelta], None] | None = None,
     ) -> PlanDelta:
-        """Follow an event; what changes in the plan.
+        """Apply an event; returns the changes of the plan.
 
         Args:
             event: what happened; a `Batch` takes effect as a whole or not at all.
             overload: whether nodes near by may be overloaded when nothing fits; None leaves it to
                 the event, which may leave it to the policy.
-            record: called with the delta before the event takes effect; it does not if this fails.
+            record: called with the delta before the event takes effect; if it raises, the event
+                does not take effect.
 
         Raises:
             InfeasibleError: when it cannot be satisfied, saying how many tuples/s are missing.
-            ProblemError: when it names what is not there or is no event for this problem.
+            ProblemError: when it has unknown names or is not valid for this problem.
             In either case, and when ``record`` raises, the state is as it was.
         """
         s = self._state
@@ -206,20 +207,20 @@ class LivePlacement:
     def rebalance(self, moves: int) -> PlanDelta:
         """Improve the whole placement by at most ``moves`` moves, those that gain most first.
 
-        Each gains more than the policy's threshold. Takes time in proportion to the plan.
+        Each gains more than the policy's threshold. Takes time proportional to the plan.
         """
         return self.apply(Rebalance(moves=moves))
 
-    # --- starting over, with the same ---------------------------------------------------------
+    # --- compacting -------------------------------------------------------------------------------
 
     def compact(self, record: Callable[[Problem, Plan, Policy], None] | None = None) -> None:
-        """Drop what was removed from memory and recompute free capacities.
+        """Free the memory of removed rows and recompute free capacities.
 
-        What is decided stays, and so does all that later decisions depend on.
+        Decisions stay, and so does all that later decisions depend on.
 
         Args:
-            record: called with what the placement is to start from, before it does; it stays as it
-                is if this fails.
+            record: called with the new problem, plan and policy before they take effect; if it
+                raises, nothing changes.
         """
         problem = self.problem()
         plan = self.plan(problem)
@@ -237,17 +238,17 @@ class LivePlacement:
     def restore(
         cls, problem: Problem, plan: Plan, policy: Policy, version: int, moved: dict[int, int]
     ) -> Self:
-        """The state that `compact` left.
+        """A placement in the state that `compact` recorded.
 
         Args:
-            problem: it recorded.
-            plan: it recorded.
-            policy: it recorded.
-            version: events before.
+            problem: recorded problem.
+            plan: recorded plan.
+            policy: recorded policy.
+            version: number of events before.
             moved: from `moved`.
 
         Raises:
-            PlanError: when these do not fit together.
+            PlanError: when these are inconsistent.
             ProblemError: as the constructor.
         """
         live = cls(problem, plan, policy)

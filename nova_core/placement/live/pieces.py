@@ -79,10 +79,10 @@ class Pieces:
             right: of the right one.
             output: what the whole join emits.
         """
-        found = {}
+        shares = {}
         for node in self.nodes:
             mine = [piece for piece in self.pieces if piece.node == node]
-            found[node] = Share(
+            shares[node] = Share(
                 distinct_rate(self.left, [(p.left, p.left_end) for p in mine], left),
                 distinct_rate(self.right, [(p.right, p.right_end) for p in mine], right),
                 fsum(
@@ -92,11 +92,11 @@ class Pieces:
                     for p in mine
                 ),
             )
-        return found
+        return shares
 
 
 def part_rate(rates: Sequence[float], begin: int, end: int, whole: float) -> float:
-    """Rate of partitions begin..end; of all of them the source's own."""
+    """Rate of partitions begin..end; of all partitions exactly the source's rate."""
     if begin == 0 and end == len(rates):
         return whole
     return fsum(rates[begin:end])
@@ -127,7 +127,7 @@ def distinct_rate(rates: Sequence[float], ranges: Sequence[tuple[int, int]], who
 
 
 def merged(cut: Pieces, pieces: Sequence[Piece], whole: Share, largest: float) -> Pieces:
-    """A cut whose pieces that met on a node are one where they form a rectangle together.
+    """A cut whose pieces on one node are merged where they form a rectangle together.
 
     Args:
         cut: its partitions.

@@ -1,7 +1,7 @@
 """Placing joins one at a time: whole if possible, else in pieces, else by moving another join.
 
-Phase III of the paper (section 3.4) for one join at a time, on a state that stays as it is
-elsewhere. A join goes to the host nearest to its virtual position, here and in
+Phase III of the paper (section 3.4) for one join at a time; the rest of the state does not change.
+A join goes to the host nearest to its virtual position, here and in
 `nova_core.placement.kernels.live.settle`.
 """
 
@@ -44,12 +44,12 @@ class NoRoomError(Exception):
 
 
 class Placer:
-    """Places joins of a state that have no place, and moves those that would gain by it."""
+    """Places unplaced joins of a state, and moves those that would gain by it."""
 
     def __init__(self, state: LiveState, policy: Policy) -> None:
         self.state = state
         self.policy = policy
-        # Of operators that are there.
+        # Of present operators.
         self.pinned = dict.fromkeys(policy.pinned, True)
         self.state_bytes = dict(policy.state_bytes)
         self._largest = float(state.largest * (1 + SLACK))
@@ -61,11 +61,11 @@ class Placer:
     # --- searching --------------------------------------------------------------------------------
 
     def near(self, pair: int, weights: Floats, need: float, count: int) -> list[Choice]:
-        """Hosts with room near a pair's virtual position and what it costs there, cheapest first.
+        """Hosts with room near a pair's virtual position and its cost there, cheapest first.
 
         Args:
-            pair: whose virtual position and requirement count.
-            weights: (3,) of the legs of what is to be placed.
+            pair: decides virtual position and requirement.
+            weights: (3,) of the legs of the share to place.
             need: tuples/s a host must have free; minus infinity for any host.
             count: how many of the nearest are compared.
         """
@@ -73,7 +73,7 @@ class Placer:
         node, cost = self._node, self._cost
         if count != 1:
             node, cost = np.empty(count, np.int64), np.empty(count)
-        found = kernels.cheapest(
+        filled = kernels.cheapest(
             *s.index.tree,
             n.position,
             n.extra,
@@ -86,7 +86,7 @@ class Placer:
             node,
             cost,
         )
-        return list(zip(node[:found].tolist(), cost[:found].tolist(), strict=True))
+        return list(zip(node[:filled].tolist(), cost[:filled].tolist(), strict=True))
 
     def need(self, size: float) -> float:
         """What a host must have free for an instance, tuples/s (paper, Eqs. 2 and 3)."""
@@ -96,16 +96,16 @@ class Placer:
         """The cheapest near host with room for a share of a pair, and its cost there."""
         need, count = self.need(share.size), 1
         while True:
-            found = self.near(pair, weights, need, count)
-            for host, cost in found:
+            choices = self.near(pair, weights, need, count)
+            for host, cost in choices:
                 if self.state.links_fit(pair, host, share):
                     return host, cost
-            if len(found) < count or count >= tuning.MOST_NEARBY:
+            if len(choices) < count or count >= tuning.MOST_NEARBY:
                 return None
             count *= 4
 
     def elsewhere(self, pair: int, node: int) -> Choice | None:
-        """The cheapest near host with room for a whole join but one node, and its cost there."""
+        """Cheapest near host with room for a whole join, except ``node``, and its cost there."""
         share, weights = self.state.whole_share(pair), self.state.weights(pair)
         for host, cost in self.near(pair, weights, self.need(share.size), 2):
             if host != node and self.state.links_fit(pair, host, share):
@@ -138,7 +138,7 @@ class Placer:
     # --- placing ----------------------------------------------------------------------------------
 
     def place(self, pair: int, overload: bool) -> None:
-        """Give a pair without a place one.
+        """Place an unplaced pair.
 
         Args:
             pair: the pair.
@@ -150,9 +150,9 @@ class Placer:
         s = self.state
         weights, share = s.weights(pair), s.whole_share(pair)
         if share.size <= self._largest:
-            found = self.cheapest(pair, weights, share)
-            if found is not None:
-                s.attach(pair, found[0], share)
+            choice = self.cheapest(pair, weights, share)
+            if choice is not None:
+                s.attach(pair, choice[0], share)
                 return
         pieces, missing = self._cut(pair)
         if pieces is not None:
@@ -227,9 +227,9 @@ class Placer:
         return tuple(left.tolist()), tuple(right.tolist())
 
     def _cut(self, pair: int) -> tuple[Pieces | None, float]:
-        """Pieces of a pair that fit somewhere, or none and what found no room, tuples/s.
+        """Pieces of a pair that fit somewhere; or None, and the capacity that is missing, tuples/s.
 
-        The state is left as it was.
+        The state does not change.
         """
         s, whole = self.state, self.state.whole_share(pair)
         left, right = self._partitions(whole)
@@ -242,9 +242,9 @@ class Placer:
         waiting = [Piece(NOWHERE, 0, len(left), 0, len(right))]
         while waiting:
             piece = waiting.pop()
-            found = self._host_of(pair, cut, piece, whole)
-            if found is not None:
-                node = found[0]
+            choice = self._host_of(pair, cut, piece, whole)
+            if choice is not None:
+                node = choice[0]
                 free = float(s.nodes.free[node])
                 free_before.setdefault(node, free)
                 share = piece_share(cut, piece, whole)
@@ -283,10 +283,10 @@ class Placer:
                 first, second = sorted(
                     parts, key=lambda part: piece_size(cut, part, whole), reverse=True
                 )
-                found = self._host_of(pair, cut, first, whole)
-                if found is not None:
-                    # Per cell, so that taking little off is not the cheapest way.
-                    value = found[1] / first.cells
+                choice = self._host_of(pair, cut, first, whole)
+                if choice is not None:
+                    # Per cell, so that the smallest part is not always the cheapest.
+                    value = choice[1] / first.cells
                     if best is None or value < best[0]:
                         best = value, second, first
         if best is not None:
@@ -301,7 +301,7 @@ class Placer:
     # --- when nothing fits ------------------------------------------------------------------------
 
     def _make_room(self, pair: int, weights: Floats, share: Share) -> bool:
-        """Place a whole join where one resident makes way to another host with room."""
+        """Place a whole join on a host whose resident moves to another host with room."""
         s = self.state
         need = self.need(share.size)
         for node, _ in self.near(pair, weights, -math.inf, tuning.SPREAD_NEARBY):
@@ -312,10 +312,10 @@ class Placer:
                     continue
                 if s.nodes.free[node] + s.size(other) < need:
                     continue
-                found = self.elsewhere(other, node)
-                if found is not None:
+                choice = self.elsewhere(other, node)
+                if choice is not None:
                     s.detach(other)
-                    s.attach(other, found[0])
+                    s.attach(other, choice[0])
                     s.attach(pair, node)
                     return True
         return False
@@ -341,8 +341,8 @@ class Placer:
 
     def movable(self, node: int) -> list[int]:
         """Pairs that run on a node and are not pinned, the largest there first."""
-        found = [pair for pair in self.state.residents.of(node) if not self.is_pinned(pair)]
-        return sorted(found, key=lambda pair: (-self.state.shares(pair)[node].size, pair))
+        pairs = [pair for pair in self.state.residents.of(node) if not self.is_pinned(pair)]
+        return sorted(pairs, key=lambda pair: (-self.state.shares(pair)[node].size, pair))
 
     # --- moving by choice -------------------------------------------------------------------------
 
@@ -368,27 +368,27 @@ class Placer:
         return moved >= 0 and self.state.version - moved < self.policy.cooldown
 
     def improve(self, pair: int) -> bool:
-        """Move a pair to a cheaper host if that gains enough; whether it moved."""
+        """Move a pair to a cheaper host if that gains enough; returns whether it moved."""
         s = self.state
         if self.is_pinned(pair) or self.rests(pair):
             return False
         share = s.whole_share(pair)
         if share.size > self._largest:
             return False
-        found = self.cheapest(pair, s.weights(pair), share)
-        if found is None:
+        choice = self.cheapest(pair, s.weights(pair), share)
+        if choice is None:
             return False
         now = self.cost(pair)
-        if now - found[1] <= max(self.threshold(pair, now), 1e-9 * now):
+        if now - choice[1] <= max(self.threshold(pair, now), 1e-9 * now):
             return False
         s.detach(pair)
-        s.attach(pair, found[0], share)
+        s.attach(pair, choice[0], share)
         return True
 
     # --- many at once -----------------------------------------------------------------------------
 
     def improve_all(self, pairs: Sequence[int]) -> None:
-        """`improve` pairs one after the other, in few steps where none needs a closer look."""
+        """`improve` pairs one after the other, in batches where room and gain alone decide."""
         if not self._room_and_gain_decide:
             for pair in pairs:
                 self.improve(pair)
@@ -400,7 +400,7 @@ class Placer:
                 self.improve(other)
 
     def recompute_all(self, pairs: list[int]) -> None:
-        """Recompute the virtual positions of pairs and `improve` each, in one step at best."""
+        """Recompute the virtual positions of pairs and `improve` each, in one batch if possible."""
         if pairs and self._room_and_gain_decide and self._run_whole(pairs):
             self.state.settle(pairs, self._limits, recompute=True)
         else:
@@ -410,13 +410,13 @@ class Placer:
     def place_all(
         self, pairs: Sequence[int], overload: bool, recompute: bool = False, leave: bool = False
     ) -> None:
-        """`place` pairs one after the other, in few steps where all fit whole.
+        """`place` pairs one after the other, in batches where all fit whole.
 
         Args:
-            pairs: those pairs.
+            pairs: the pairs.
             overload: as for `place`.
             recompute: whether to compute their virtual positions first.
-            leave: whether they still have places, which may host them no longer.
+            leave: whether they are still on nodes that may no longer host them.
 
         Raises:
             NoRoomError: as `place`.
@@ -448,9 +448,9 @@ class Placer:
     def _room_and_gain_decide(self) -> bool:
         """Whether room and gain alone decide which whole joins move."""
         policy = self.policy
-        kept = self.pinned or policy.cooldown or self.state_bytes
+        restricted = self.pinned or policy.cooldown or self.state_bytes
         s = self.state
-        return self._room_decides and not (s.overloaded or s.short or kept)
+        return self._room_decides and not (s.overloaded or s.short or restricted)
 
     @property
     def _room_decides(self) -> bool:
@@ -460,11 +460,11 @@ class Placer:
         return not (s.link_free or s.requirements or s.objective == "network-usage")
 
     def _run_whole(self, pairs: Sequence[int]) -> bool:
-        """Whether none of some pairs is in pieces."""
+        """Whether all of these pairs run whole."""
         return self.state.cuts.keys().isdisjoint(pairs)
 
     def _runs(self, pairs: Sequence[int]) -> Iterator[tuple[list[int], int | None]]:
-        """Pairs in order: those in a row that run whole, and one after them that is in pieces."""
+        """Pairs in order: a run of whole ones, and the one in pieces that follows, if any."""
         cuts = self.state.cuts
         if not cuts:
             yield list(pairs), None

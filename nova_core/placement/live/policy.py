@@ -1,4 +1,4 @@
-"""When an instance that could stay moves all the same."""
+"""When instances move by choice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbered lines on disk, each there as a whole or not at all."""
+"""Numbered lines on disk, each written completely or not at all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Segment:
         self.ends = array("Q", [0])
         with open(self.descriptor, "rb", closefd=False) as file:
             for line in file:
-                # What a crash has cut short was never acknowledged.
+                # A line that a crash cut short was never acknowledged.
                 if line.endswith(b"\n"):
                     self.ends.append(self.ends[-1] + len(line))
 
@@ -47,22 +47,22 @@ class _Segment:
 class SegmentLog:
     """Lines with numbers, in files of a directory: ``PREFIX-N.jsonl`` has those after line N.
 
-    A line is written completely, or the file is cut back to where it was and the line refused.
-    Where even that fails, the log takes no more lines until it is opened again: what the file then
-    holds cannot be known. One thread writes; others may read meanwhile.
+    A line is written completely, or the file is truncated to its previous end and the line refused.
+    If that fails, too, the content of the file is unknown, and the log refuses lines until it is
+    opened again. One thread writes; others may read meanwhile.
 
     Attributes:
-        broken: why it takes no more lines until it is opened again; None where it does.
+        broken: why it refuses lines until it is opened again; None if it accepts them.
     """
 
     def __init__(self, directory: Path, prefix: str, number: int, *, sync: bool = False) -> None:
         """Open a log, or begin it.
 
         Args:
-            directory: made if missing.
-            prefix: what names of its files begin with.
-            number: that the next line follows on at least; a log that ends before begins anew
-                there, as a gap would go unnoticed otherwise.
+            directory: created if missing.
+            prefix: of the names of its files.
+            number: least number of the last line; a log that ends before it begins anew there, as
+                the gap would go unnoticed otherwise.
             sync: whether to wait for the disk after each line.
 
         Raises:
@@ -128,14 +128,14 @@ class SegmentLog:
 
     def lines(self, after: int) -> Iterator[bytes]:
         """All lines that follow a number."""
-        while found := self.read(after, 1000):
-            yield from found
-            after += len(found)
+        while batch := self.read(after, 1000):
+            yield from batch
+            after += len(batch)
 
     # --- writing ----------------------------------------------------------------------------------
 
     def append(self, line: bytes) -> None:
-        """Add a line; it is there as a whole, or nothing of it.
+        """Add a line completely or not at all.
 
         Raises:
             UnwritableError: when it could not be written, or the log is broken.
@@ -145,7 +145,7 @@ class SegmentLog:
         try:
             written = 0
             while written < len(data):
-                # Of what does not fit, a file system takes the beginning, and says so only then.
+                # A full file system first writes the part that fits; only the next write fails.
                 written += os.write(segment.descriptor, data[written:])
             if self._sync:
                 os.fsync(segment.descriptor)
@@ -188,10 +188,10 @@ class SegmentLog:
             raise UnwritableError(_unwritable(segment.path, error)) from error
 
     def rotate(self, keep: int) -> None:
-        """Begin another file, and drop the oldest; ``keep``: files that stay besides.
+        """Begin another file, and drop all others but the newest ``keep``.
 
         Raises:
-            UnwritableError: when it cannot be made; the log goes on as it was.
+            UnwritableError: when it cannot be created; the log stays as it was.
         """
         if self.newest:
             self._begin(self.last, keep)
@@ -202,7 +202,7 @@ class SegmentLog:
             path.unlink(missing_ok=True)
             segment = _Segment(path, first)
             try:
-                # Without its entry, a power cut would take the file and all lines in it.
+                # A power cut would lose a file whose directory entry is not on disk.
                 sync_path(self._directory)
             except OSError:
                 segment.close()
@@ -215,9 +215,9 @@ class SegmentLog:
             dropped, self._segments = self._segments[:split], [*self._segments[split:], segment]
         for old in dropped:
             old.close()
-        kept = {each.path for each in self._segments}
-        for file in set(self._files()) - kept:
-            # One that stays does no harm; the next time takes it along.
+        current = {each.path for each in self._segments}
+        for file in set(self._files()) - current:
+            # A file that stays does no harm; the next call removes it.
             with suppress(OSError):
                 file.unlink()
 
@@ -230,7 +230,7 @@ class SegmentLog:
             self.break_off(f"{_unwritable(segment.path, error)}, nor cut back")
 
     def break_off(self, reason: str) -> None:
-        """Take no more lines until the log is opened again."""
+        """Refuse lines until the log is opened again."""
         self.broken = reason
 
     def _require_sound(self) -> None:

@@ -1,7 +1,7 @@
-"""The state of a live placement: who runs what where, what is left, and how to take changes back.
+"""The state of a live placement: which nodes run which pairs, free capacities, and undo.
 
-Every change goes through a method that remembers what was there before, so that an event that
-cannot be satisfied leaves no trace.
+Every change goes through a method that records the previous value, so that a refused event leaves
+the state unchanged.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Link = tuple[int, int]
 
 
 class LiveState(Undoable):
-    """All that live placement knows; see the tables for what is in the columns."""
+    """The state of a live placement; see the tables for the columns."""
 
     def __init__(self, problem: Problem, plan: Plan) -> None:
         """Take over a plan.
@@ -108,7 +108,7 @@ class LiveState(Undoable):
 
         # Nodes whose measured latencies no longer hold.
         self.strayed: dict[int, None] = {}
-        # What joins emit to each sink, tuples/s, and sinks to look at before an event is done.
+        # Rate that arrives at each sink, tuples/s, and sinks to check at the end of an event.
         self.arriving: dict[int, float] = {}
         output = np.bincount(problem.sink_node, m.output_rate)
         for node in np.flatnonzero(output).tolist():
@@ -127,7 +127,7 @@ class LiveState(Undoable):
             if self._is_short(node, free.item(node)):
                 self.short[node] = None
         self.changed = ChangedPairs(self.pairs)
-        # How pairs were cut before the event, for those that it cuts otherwise.
+        # Cuts before the event, of pairs that it cuts differently.
         self.old_cuts: dict[int, Pieces | None] = {}
         threshold = self.parameters.get("bandwidth")
         self.largest = np.inf if threshold is None else float(threshold)
@@ -148,7 +148,7 @@ class LiveState(Undoable):
         rows = np.flatnonzero(whole[i.pair])
         pairs.host[i.pair[rows]] = i.node[rows]
         rest = np.flatnonzero(~whole[i.pair])
-        found: dict[int, list[Piece]] = {}
+        pieces_of: dict[int, list[Piece]] = {}
         for k in rest.tolist():
             piece = Piece(
                 int(i.node[k]),
@@ -157,12 +157,12 @@ class LiveState(Undoable):
                 int(i.right_begin[k]),
                 int(i.right_end[k]),
             )
-            found.setdefault(int(i.pair[k]), []).append(piece)
+            pieces_of.setdefault(int(i.pair[k]), []).append(piece)
         residents = Residents(self.nodes, pairs, i.node[rows], i.pair[rows])
         free = self.nodes.free
         size = plan.problem.required_capacity
         np.subtract.at(free, i.node[rows], size[i.pair[rows]])
-        for pair, pieces in found.items():
+        for pair, pieces in pieces_of.items():
             left, right = (tuple(plan.partitions.rates(pair, side).tolist()) for side in (0, 1))
             cut = Pieces(left, right, tuple(sorted(pieces, key=lambda p: (p.left, p.right))))
             pairs.host[pair] = IN_PIECES
@@ -193,12 +193,12 @@ class LiveState(Undoable):
     # --- changing ---------------------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Forget how to go back."""
+        """Make all changes permanent."""
         super().commit()
         self._end()
 
     def roll_back(self) -> None:
-        """Go back to the last commit."""
+        """Undo all changes since the last commit."""
         super().roll_back()
         self.changed.put_back()
         self._end()
@@ -209,7 +209,7 @@ class LiveState(Undoable):
         self.sinks_changed.clear()
 
     def reserve(self, nodes: int, sources: int, pairs: int) -> None:
-        """Make room for rows; only between events, as going back needs the columns in place."""
+        """Make room for rows; only between events, as undo needs the same columns."""
         if nodes and self.nodes.reserve(nodes):
             self.index.reserve(len(self.nodes.position))
         if sources:
@@ -220,7 +220,7 @@ class LiveState(Undoable):
     # --- reading ----------------------------------------------------------------------------------
 
     def name_pair(self, pair: int) -> None:
-        """Name a pair whose row is new, or was taken back."""
+        """Name a pair whose row is new, or reused after an undo."""
         p, ids = self.pairs, self.sources.ids
         left, right = p.row.item(pair, LEFT), p.row.item(pair, RIGHT)
         del self.pair_names[pair:]
@@ -250,9 +250,9 @@ class LiveState(Undoable):
         )
 
     def number_of(self, tags: str, memory: float) -> int:
-        """The number of what hosts must have, counted from 1; 0 for nothing.
+        """The number of a requirement, counted from 1; 0 for none.
 
-        One that no operator had so far is indexed, in time in proportion to the nodes.
+        A new requirement is indexed, in time proportional to the number of nodes.
 
         Raises:
             ProblemError: for more requirements than there are bits.
@@ -264,7 +264,7 @@ class LiveState(Undoable):
             if len(self.requirements) == MOST_REQUIREMENTS:
                 raise ProblemError(
                     f"operators have {MOST_REQUIREMENTS} different requirements already; no more "
-                    "can be kept apart"
+                    "are supported"
                 )
             self.requirements.append(rule)
             self.on_undo(self.requirements.pop)
@@ -277,7 +277,7 @@ class LiveState(Undoable):
         return self.requirements.index(rule) + 1
 
     def requirement(self, pair: int) -> int:
-        """What a join requires of its host, counted from 1; 0 for nothing."""
+        """The number of a join's requirement, counted from 1; 0 for none."""
         return self.joins.requirement[self.pairs.join.item(pair)] if self.requirements else 0
 
     def whole_share(self, pair: int) -> Share:
@@ -307,7 +307,7 @@ class LiveState(Undoable):
     # --- placing ----------------------------------------------------------------------------------
 
     def set_free(self, node: int, free: float) -> None:
-        """Change what is left of a node's capacity."""
+        """Set the free capacity of a node."""
         n = self.nodes
         self.on_undo(self._restore_free, node, n.free.item(node))
         self._restore_free(node, free)
@@ -345,15 +345,15 @@ class LiveState(Undoable):
         return max((self.instance(pair, node) for pair in self.residents.of(node)), default=0.0)
 
     def lack(self, node: int, size: float = 0.0, instance: float = 0.0) -> float:
-        """What a node lacks to host what it does, tuples/s; 0 or less for nothing.
+        """Capacity that a node lacks for its instances, tuples/s; 0 or less if none.
 
-        That is what exceeds its capacity (paper, Eq. 2), or what lacks of C_min (Eq. 3) even if the
-        greatest instance was the last for which it was chosen, as `nova_core.model.verify` has it.
+        That is its load beyond its capacity (paper, Eq. 2), or what its free capacity lacks of
+        C_min (Eq. 3) even if the greatest instance was placed last, as in `nova_core.model.verify`.
 
         Args:
             node: the node.
-            size: what it would receive in addition, tuples/s.
-            instance: of that, the greatest instance, tuples/s.
+            size: additional load, tuples/s.
+            instance: the greatest instance of the additional load, tuples/s.
         """
         free = self.nodes.free.item(node) - size
         if not self.c_min or free >= self.c_min:
@@ -367,7 +367,7 @@ class LiveState(Undoable):
         self.index.set_free(node, free)
 
     def use_links(self, pair: int, node: int, share: Share, sign: int) -> None:
-        """Take (1) or give back (-1) what a share uses of links."""
+        """Reserve (1) or release (-1) the budgets of the links that a share uses."""
         if not self.link_free:
             return
         for link, rate in list(self.legs(pair, node, share)):
@@ -390,12 +390,12 @@ class LiveState(Undoable):
         )
 
     def attach(self, pair: int, placed: int | Pieces, whole: Share | None = None) -> None:
-        """Run a pair that has no place: whole on a node, or in pieces.
+        """Place an unplaced pair: whole on a node, or in pieces.
 
         Args:
             pair: the pair.
-            placed: where.
-            whole: its `whole_share`, if that is known.
+            placed: the node, or the pieces.
+            whole: its `whole_share`, if known.
         """
         self._keep(pair)
         whole = whole or self.whole_share(pair)
@@ -415,7 +415,7 @@ class LiveState(Undoable):
             self.changed.keep([pair])
 
     def detach(self, pair: int) -> int | Pieces | None:
-        """Take a pair off its nodes; where it was, None for one without a place."""
+        """Remove a pair from its nodes; returns its placement, None for an unplaced one."""
         self._keep(pair)
         host = self.pairs.row.item(pair, HOST)
         if host == NOWHERE:
@@ -437,7 +437,7 @@ class LiveState(Undoable):
         return pieces
 
     def _move(self, pair: int, old: int, new: int, share: Share) -> None:
-        """Take a whole join, kept before, off a node or put it on one; the other is nowhere."""
+        """Remove a whole join from a node or place it on one, after `_keep`; one is `NOWHERE`."""
         n, p = self.nodes, self.pairs
         loads = n.capacity, n.free, n.first, n.pieces
         before = kernels.move(*self.index.tree, *loads, p.row, p.chain, pair, share.size, new)
@@ -460,7 +460,7 @@ class LiveState(Undoable):
     def settle(
         self, pairs: list[int], limits: Floats, recompute: bool = False, leave: bool = False
     ) -> int:
-        """Place or improve whole joins, see `kernels.live.settle`; how many, in order.
+        """Place or improve whole joins, see `kernels.live.settle`; returns how many, in order.
 
         For problems without links' budgets or requirements, where no node is overloaded or short of
         C_min.
@@ -497,7 +497,7 @@ class LiveState(Undoable):
                 self._move_back(pair, int(old), int(new), free_old, free_new)
 
     def emit(self, sink: int, rate: float) -> None:
-        """More (or less, below 0) arrives at a sink, tuples/s."""
+        """Add to the rate that arrives at a sink, tuples/s; below 0 to reduce it."""
         self.put(self.arriving, sink, self.arriving.get(sink, 0.0) + rate)
         self.sinks_changed.add(sink)
 
@@ -515,14 +515,14 @@ class LiveState(Undoable):
 
     @property
     def breaks(self) -> tuple[str, ...]:
-        """Constraints the plan ignores: those of the plan taken over, and what is overloaded."""
+        """Constraints the plan ignores: those of the plan taken over, and present overloads."""
         full = (self.overloaded, self.short, self.overfull)
         if not any(full):
             return self.given_breaks
         return (*self.given_breaks, *(n for n, over in zip(_OVERLOADS, full, strict=True) if over))
 
 
-# Constraints that events break and mend, as `overloaded`, `short` and `overfull` say.
+# Constraints that events break and restore: of `overloaded`, `short` and `overfull`.
 _OVERLOADS = ("capacity", "minimum-capacity", "link")
 _FIXED_WEIGHTS = {"latency": np.ones(3), "source-latency": np.array([1.0, 1.0, 2.0])}
 
@@ -534,11 +534,11 @@ def _rule(tags: str, memory: float) -> tuple[frozenset[str], float]:
 
 def _points(problem: Problem, plan: Plan) -> Floats:
     """(p, d) the plan's virtual positions; computed where it has none."""
-    given = plan.virtual_position
-    if given is None:
+    position = plan.virtual_position
+    if position is None:
         return geometric_median(pair_anchors(problem), leg_weights(problem, plan.objective))
-    missing = np.flatnonzero(np.isnan(given).any(axis=1))
-    points = given.copy()
+    missing = np.flatnonzero(np.isnan(position).any(axis=1))
+    points = position.copy()
     if len(missing):
         weights = leg_weights(problem, plan.objective)[missing]
         points[missing] = geometric_median(pair_anchors(problem)[missing], weights)

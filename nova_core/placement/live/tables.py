@@ -1,7 +1,7 @@
-"""Growing tables of what a live placement knows: nodes, sources and pairs, and what refers to them.
+"""Growing tables of a live placement: nodes, sources, operators and pairs, and references to them.
 
-Rows stay where they are for good, so that indices stay valid; rows that are gone are marked, and
-left out when a problem or a plan is written.
+Rows never move, so that indices stay valid; removed rows are marked, and skipped when a problem or
+a plan is written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nova_core.placement.kernels.live.tables import (
     Kept,
 )
 
-# Value of `PairRows.host` for a pair that has no place, and for one that runs in pieces.
+# Value of `PairRows.host` for an unplaced pair, and for one that runs in pieces.
 NOWHERE, IN_PIECES = -1, -2
 # A key with more rows than this becomes a dict when the incidence is made, not when it changes.
 _MANY = 256
@@ -39,14 +39,14 @@ class _Rows:
 
     Attributes:
         used: rows in use.
-        alive: whether a row is still there.
+        alive: False for removed rows.
     """
 
     used: int
     alive: Bools
 
     def reserve(self, extra: int) -> bool:
-        """Make room for further rows; whether columns were replaced."""
+        """Make room for further rows; returns whether columns were replaced."""
         needed, size = self.used + extra, len(self.alive)
         if needed <= size:
             return False
@@ -68,14 +68,14 @@ class NodeRows(_Rows):
         position: (n, d) ms.
         extra: (n, 2) height and penalty, ms.
         capacity: (n,) tuples/s.
-        free: (n,) what is left of it; below 0 where a node is overloaded.
+        free: (n,) free capacity, tuples/s; below 0 on overloaded nodes.
         worker: (n,) may host.
         first: (n,) the first pair that runs whole there, or -1, see
             `nova_core.placement.kernels.residents`.
         pieces: (n,) how many pairs run there in pieces.
-        memory: (n,) bytes, NaN for not known.
-        cost: (n,) money, NaN for not known.
-        cpu: (n,) cores, NaN for not known.
+        memory: (n,) bytes, NaN if unknown.
+        cost: (n,) money, NaN if unknown.
+        cpu: (n,) cores, NaN if unknown.
         tags: comma-separated labels.
         host: network addresses.
     """
@@ -126,7 +126,7 @@ class SourceRows(_Rows):
         node: (s,) node index.
         stream: logical streams.
         rate: (s,) tuples/s.
-        tuple_bytes: (s,) bytes, NaN for not known.
+        tuple_bytes: (s,) bytes, NaN if unknown.
         key: regions or keys.
     """
 
@@ -164,8 +164,8 @@ class JoinRows:
         sink: nodes that consume the results.
         tags: comma-separated labels that hosts must have.
         memory: bytes that hosts must have, NaN for any amount.
-        requirement: what they require, counted from 1; 0 for nothing.
-        alive: whether an operator is still there.
+        requirement: number of the requirement, counted from 1; 0 for none.
+        alive: False for removed operators.
     """
 
     ids: list[str]
@@ -279,15 +279,15 @@ def _filled(column: Floats | None, count: int, missing: float) -> Floats:
 class Incidence:
     """A table of rows by key: compact as built, a dict per key that has changed since.
 
-    What a key gains and loses is kept apart until someone asks for its rows: in a large table,
-    finding what it had before is a wait for memory.
+    Changes of a key are buffered until its rows are read: in a large table, looking up its old rows
+    waits for memory.
     """
 
     def __init__(self, keys: Ints, rows: Ints) -> None:
         """Index rows.
 
         Args:
-            keys: (k,) what each entry refers to.
+            keys: (k,) key of each entry.
             rows: (k,) row of each entry; no entry occurs twice.
         """
         order = np.argsort(keys, kind="stable")
@@ -300,14 +300,14 @@ class Incidence:
             self._own(key)
 
     def of(self, key: int) -> Collection[int]:
-        """Rows that refer to a key; not to be kept while rows change."""
+        """Rows of a key; valid until rows change."""
         own = self._changed.get(key)
         if own is not None:
             return own
         return self._own(key) if key in self._pending else self._base(key)
 
     def add(self, key: int, row: int) -> None:
-        """A row refers to a key from now on."""
+        """Add a row to a key."""
         own = self._changed.get(key)
         if own is not None:
             own[row] = None
@@ -315,7 +315,7 @@ class Incidence:
             self._differ(key, row, True)
 
     def discard(self, key: int, row: int) -> None:
-        """A row refers to a key no longer."""
+        """Remove a row from a key."""
         own = self._changed.get(key)
         if own is not None:
             del own[row]
@@ -347,9 +347,9 @@ class Incidence:
 
 
 class Residents:
-    """Pairs by the nodes they run on: whole ones in lists that kernels change too, others beside.
+    """Pairs by the nodes they run on: whole ones in linked lists of the kernels, others in dicts.
 
-    Kernels bring in and take out pairs that run whole; `add` and `discard` are for those in pieces.
+    Kernels add and remove pairs that run whole; `add` and `discard` are for those in pieces.
     """
 
     def __init__(self, nodes: NodeRows, pairs: PairRows, node: Ints, pair: Ints) -> None:
@@ -368,20 +368,20 @@ class Residents:
 
     def of(self, node: int) -> list[int]:
         """Pairs that run on a node."""
-        found = list(self._in_pieces.get(node, ()))
+        pairs = list(self._in_pieces.get(node, ()))
         chain = self._pairs.chain
         pair = self._nodes.first.item(node)
         while pair >= 0:
-            found.append(pair)
+            pairs.append(pair)
             pair = chain.item(pair, residents.AFTER)
-        return found
+        return pairs
 
     def any_on(self, node: int) -> bool:
         """Whether a pair runs on a node."""
         return self._nodes.first.item(node) >= 0 or self._nodes.pieces.item(node) > 0
 
     def add(self, node: int, pair: int) -> None:
-        """A pair runs on a node with some of its pieces."""
+        """Add a pair that runs on a node with some of its pieces."""
         self._in_pieces.setdefault(node, {})[pair] = None
         self._nodes.pieces[node] += 1
 
@@ -391,7 +391,7 @@ class Residents:
         self._nodes.pieces[node] -= 1
 
     def enter(self, node: int, pair: int) -> None:
-        """A pair runs whole on a node; capacities are none of this."""
+        """Add a pair that runs whole on a node; capacities do not change."""
         residents.enter(self._nodes.first, self._pairs.chain, node, pair)
 
     def leave(self, node: int, pair: int) -> None:
@@ -400,10 +400,10 @@ class Residents:
 
 
 class ChangedPairs:
-    """What pairs were before the first change of an event, kept by kernels, too."""
+    """Pairs as they were before the first change of an event; kernels record them, too."""
 
     def __init__(self, pairs: PairRows) -> None:
-        """Keep nothing yet.
+        """Start empty.
 
         Args:
             pairs: the pairs; their rows say which event changed them last.
@@ -422,7 +422,7 @@ class ChangedPairs:
         return self._pairs.row.item(pair, CHANGED) == self._kept.counts.item(changed.EVENT)
 
     def reserve(self, more: int) -> Kept:
-        """What kernels take to keep so many pairs more."""
+        """The arrays that kernels record pairs in, with room for more."""
         row, point, counts = self._kept
         used = len(self)
         if used + more > len(row):
@@ -435,11 +435,11 @@ class ChangedPairs:
         return self._kept
 
     def keep(self, pairs: list[int]) -> None:
-        """Pairs are about to change: one wait for memory in place of many."""
+        """Record pairs before they change, all at once to wait for memory only once."""
         changed.keep(*self._arrays(len(pairs)), np.array(pairs, np.int64))
 
     def add(self, pair: int) -> None:
-        """A pair with a row of its own did not exist before."""
+        """Record a new pair, which did not exist before."""
         row, _, counts = self.reserve(1)
         used = len(self)
         self._pairs.row[pair, CHANGED] = counts[changed.EVENT]
@@ -447,18 +447,18 @@ class ChangedPairs:
         counts[changed.USED] = used + 1
 
     def changes(self, version: int) -> tuple[Ints, Floats]:
-        """What has changed since, see `kernels.live.changed.changes`."""
-        found: tuple[Ints, Floats] = changed.changes(
+        """The changes of the event, see `kernels.live.changed.changes`."""
+        changes: tuple[Ints, Floats] = changed.changes(
             *self._arrays(0), self._pairs.alive, IN_PIECES, version
         )
-        return found
+        return changes
 
     def put_back(self) -> None:
-        """Restore sinks, virtual positions and when pairs moved; hosts are none of this."""
+        """Restore sinks, virtual positions and versions of moves, but not hosts."""
         changed.put_back(*self._arrays(0))
 
     def clear(self) -> None:
-        """The event is over."""
+        """Forget the event's changes."""
         self._kept.counts[changed.USED] = 0
         self._kept.counts[changed.EVENT] += 1
 

@@ -1,4 +1,4 @@
-"""Changes that remember what was there before, so that they can be taken back."""
+"""Changes that record previous values, so that they can be undone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nova_core.placement.live.tables import Incidence, Residents
 
 
 class Undoable:
-    """Something that changes in steps, each of which may be taken back until it is committed."""
+    """An object whose changes can be undone until they are committed."""
 
     def __init__(self) -> None:
         self._undo: list[tuple[Any, ...]] = []
@@ -23,7 +23,7 @@ class Undoable:
         column[row] = value
 
     def put(self, table: MutableMapping[Any, Any], key: Any, value: Any) -> None:
-        """``table[key] = value``, remembering what was there."""
+        """``table[key] = value``, remembering the value before."""
         if key in table:
             self._undo.append((table, key, table[key]))
         else:
@@ -31,30 +31,30 @@ class Undoable:
         table[key] = value
 
     def drop(self, table: MutableMapping[Any, Any], key: Any) -> None:
-        """Remove a key, if it is there, remembering its value."""
+        """Remove a key if present, remembering its value."""
         if key in table:
             self._undo.append((table, key, table.pop(key)))
 
     def on_undo(self, undo: Callable[..., Any], *arguments: Any) -> None:
-        """Remember how to take back a change that was made otherwise."""
+        """Register a call that undoes a change of another kind."""
         self._undo.append((undo, *arguments))
 
     def bind(self, relation: Incidence | Residents, key: int, row: int) -> None:
-        """A row refers to a key from now on."""
+        """Add a row to a key."""
         relation.add(key, row)
         self._undo.append((relation.discard, key, row))
 
     def unbind(self, relation: Incidence | Residents, key: int, row: int) -> None:
-        """A row refers to a key no longer."""
+        """Remove a row from a key."""
         relation.discard(key, row)
         self._undo.append((relation.add, key, row))
 
     def commit(self) -> None:
-        """Forget how to go back."""
+        """Make all changes permanent."""
         self._undo.clear()
 
     def roll_back(self) -> None:
-        """Go back to the last commit."""
+        """Undo all changes since the last commit."""
         while self._undo:
             entry = self._undo.pop()
             if callable(entry[0]):

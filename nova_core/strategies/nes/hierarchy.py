@@ -1,9 +1,9 @@
-"""Topologies as NebulaStream has them, nodes with parents up to the sink, and paths in them.
+"""Hierarchical topologies as in NebulaStream, nodes with parents up to the sink, and their paths.
 
 A problem has no such hierarchy, only latencies between any two nodes, so one is derived from them.
-Path selection finds the part of it that a query is placed on: for each logical source, the ways of
-its physical sources are made to share nodes. An occurrence matrix tells how many of them can pass a
-node, and of several parents the one is kept above which nodes occur most on average.
+Path selection finds the part of it that a query is placed on: the paths of a logical source's
+physical sources are made to share nodes. An occurrence matrix counts how many of them can pass a
+node; of several parents, the one above which nodes occur most on average is kept.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Hierarchy:
     def hops(self, node: int) -> Mapping[int, int]:
         """Hops to every node on any way from a node to the sink, both included, nearest first."""
         if node not in self._hops:
-            found: dict[int, int] = {}
+            hops: dict[int, int] = {}
             level, count = [node], 0
             while level:
-                found.update(dict.fromkeys(level, count))
+                hops.update(dict.fromkeys(level, count))
                 upper = dict.fromkeys(p for n in level for p in self.parents.get(n, ()))
-                level, count = [p for p in upper if p not in found], count + 1
-            self._hops[node] = found
+                level, count = [p for p in upper if p not in hops], count + 1
+            self._hops[node] = hops
         return self._hops[node]
 
     def way(self, node: int, target: int) -> list[int]:
@@ -125,8 +125,8 @@ def _nearest(problem: Problem, members: Ints, candidates: Ints, count: int) -> I
     position = problem.latency_position
     if len(members) == 0:
         return np.empty((0, count), np.int64)
-    found = cKDTree(position[candidates]).query(position[members], k=[*range(1, count + 1)])[1]
-    return np.asarray(candidates[found])
+    rows = cKDTree(position[candidates]).query(position[members], k=[*range(1, count + 1)])[1]
+    return np.asarray(candidates[rows])
 
 
 def occurrences(topology: Hierarchy, sources: Iterable[int]) -> Counter[int]:
@@ -160,15 +160,15 @@ def select_paths(topology: Hierarchy, sources: Sequence[int]) -> Hierarchy:
         sources: nodes of the logical source's physical sources.
     """
     counts = occurrences(topology, sources)
-    kept: dict[int, Sequence[int]] = {}
+    selected: dict[int, Sequence[int]] = {}
     for source in sources:
         node = source
-        while node != topology.sink and node not in kept:
+        while node != topology.sink and node not in selected:
             parents = topology.parents[node]
             best = max(parents, key=lambda parent: parent_weight(topology, counts, parent))
-            kept[node] = (best,)
+            selected[node] = (best,)
             node = best
-    return Hierarchy(topology.sink, kept)
+    return Hierarchy(topology.sink, selected)
 
 
 def merge(selected: Sequence[Hierarchy]) -> Hierarchy:

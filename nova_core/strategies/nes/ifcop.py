@@ -177,7 +177,7 @@ class Candidates:
         """Place what follows an operator, up to the next one that is placed already."""
         consumers, sink = self._graph.consumers, self._topology.sink
         here = node[operator]
-        # More consumers than one are walked to one after the other.
+        # Several consumers are handled one after the other.
         branches = [(follower, here)]
         while branches:
             operator, here = branches.pop()
@@ -185,7 +185,7 @@ class Candidates:
                 continue
             end = self._end(operator, node)
             if end not in self._topology.hops(here):
-                end = sink  # what reads the operator next is on another branch
+                end = sink  # the operator's next reader is on another branch
             while here != end:
                 offered = consumers[operator] and here in self._shared[operator]
                 if offered and random.random() < 0.5:
@@ -197,7 +197,7 @@ class Candidates:
             branches += [(after, here) for after in reversed(consumers[operator])]
 
     def _end(self, operator: int, node: dict[int, int]) -> int:
-        """The node a way from an operator must end at: of what is placed next, else the sink."""
+        """The node where an operator's way must end: of the next placed operator, else the sink."""
         while True:
             consumers = self._graph.consumers[operator]
             if not consumers:
@@ -239,7 +239,7 @@ class Candidates:
         return over / self._all_need
 
     def _way_cost(self, node: int, target: int) -> float:
-        """Of the way up; to a node that is not above, as with two readers apart, straight there."""
+        """Cost of the way up, or straight to a node that is not above, as with separate readers."""
         if (node, target) not in self._way_costs:
             above = target in self._topology.hops(node)
             way = self._topology.way(node, target) if above else [node, target]

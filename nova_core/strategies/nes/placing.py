@@ -44,7 +44,7 @@ class Resources:
 
 
 class _Assignment:
-    """An assignment under way."""
+    """The state of an assignment."""
 
     def __init__(self, topology: Hierarchy, graph: OperatorGraph, resources: Resources) -> None:
         self.topology, self.graph, self.resources = topology, graph, resources
@@ -80,7 +80,7 @@ class _Assignment:
                 while further := [n for n in before(waiting) if n not in self.node]:
                     waiting = further[0]
                 if waiting != operator and pinned is None:
-                    # The way from that end comes back here.
+                    # The walk from that end returns to this operator.
                     open_.append(waiting)
                     continue
                 self.assign(operator, candidates(operator) if pinned is None else [pinned])
@@ -146,7 +146,7 @@ def top_down(topology: Hierarchy, graph: OperatorGraph, resources: Resources) ->
 
     def below(operator: int) -> list[int]:
         """Nodes that its sources can reach and that lead to its consumers, nearest to these."""
-        # What nobody consumes, such as a source that no other has the key of, may run anywhere.
+        # An operator without consumers, such as a source with a unique key, may run anywhere.
         consumers = [state.node[c] for c in graph.consumers[operator]] or [topology.sink]
 
         def distance(node: int) -> tuple[int, int]:
@@ -172,7 +172,7 @@ def source_nodes(graph: OperatorGraph, operator: int) -> list[int]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Expanded:
-    """What is placed at once, after the expansion of its sources.
+    """A unit of placement, after the expansion of its sources.
 
     Attributes:
         sink: node of its sink.
@@ -205,7 +205,7 @@ class ExpandedQuery(Expanded):
     """A whole query. Filters and projections that run with what they read from take nothing.
 
     Attributes:
-        numbers: (o,) what its operators are in the graph of all queries.
+        numbers: (o,) its operators' numbers in the graph of all queries.
         runs_with: the operator each of these runs with, by their numbers in ``graph``.
     """
 
@@ -336,10 +336,10 @@ class HierarchyStrategy(Strategy):
         """
 
         def hosts(queries: QueryGraph) -> Ints:
-            found = queries.graph.pinned()
+            nodes = queries.graph.pinned()
             for one in expanded_queries(problem, queries):
-                found[one.numbers] = place(one)
-            return found
+                nodes[one.numbers] = place(one)
+            return nodes
 
         return self.whole_query_plan(problem, hosts, **more)
 
@@ -381,14 +381,14 @@ class _Assigning(HierarchyStrategy):
 
 
 def _paths(topology: Hierarchy, one: Expanded) -> Hierarchy:
-    """The part of a topology that is left for what is placed."""
+    """The part of a topology that path selection leaves for a join or query."""
     return merge([select_paths(topology, nodes) for nodes in one.streams])
 
 
 def _may_host(problem: Problem, one: LogicalJoin | ExpandedQuery) -> Callable[[int, int], bool]:
     """Workers that meet the join's requirement; the root of a topology always is a worker.
 
-    What runs with another operator may be anywhere, as it will be where that is.
+    An operator that runs with another one may be on any node: it follows that one.
     """
     hosts = problem.nodes.worker.copy()
     hosts[one.sink] = True

@@ -58,8 +58,8 @@ def optimal(graph: OperatorGraph, latency: Floats, hosts: Bools | None = None) -
     apart = latency[np.ix_(host, host)]
     for group in _groups(graph.movable.tolist(), links):
         parts = {one: own[one] for one in group}
-        found = _solve(parts, {one: links[one] for one in group}, apart, MOST_TRIED)[1]
-        for one, choice in found.items():
+        choices = _solve(parts, {one: links[one] for one in group}, apart, MOST_TRIED)[1]
+        for one, choice in choices.items():
             nodes[one] = host[choice]
     return nodes
 
@@ -76,9 +76,9 @@ def _costs(graph: OperatorGraph, latency: Floats, host: Ints) -> tuple[_Own, _Li
     fixed = graph.pinned()
     for producer, consumer, rate in zip(*(part.tolist() for part in graph.edges), strict=True):
         if producer in own and consumer in own:
-            there, back = links[producer].get(consumer, (0.0, 0.0))
-            links[producer][consumer] = (there + rate, back)
-            links[consumer][producer] = (back, there + rate)
+            forth, back = links[producer].get(consumer, (0.0, 0.0))
+            links[producer][consumer] = (forth + rate, back)
+            links[consumer][producer] = (back, forth + rate)
         elif producer in own:
             own[producer] += rate * latency[host, fixed[consumer]]
         elif consumer in own:
@@ -232,22 +232,22 @@ def ip_multicast(graph: OperatorGraph, routes: RoutesTo) -> Ints:
 
 def _sinks(graph: OperatorGraph) -> Ints:
     """(o,) node of the first sink downstream of each operator."""
-    found = np.full(len(graph), -1)
+    sinks = np.full(len(graph), -1)
     for number in reversed(range(len(graph))):
         operator = graph[number]
         if operator.kind == "sink" and operator.node is not None:
-            found[number] = operator.node
+            sinks[number] = operator.node
         else:
-            below = [int(found[one]) for one in graph.consumers[number] if found[one] >= 0]
-            found[number] = below[0] if below else -1
-        if found[number] < 0 and operator.node is None:
+            below = [int(sinks[one]) for one in graph.consumers[number] if sinks[one] >= 0]
+            sinks[number] = below[0] if below else -1
+        if sinks[number] < 0 and operator.node is None:
             raise ProblemError(f"operator {operator.id!r}: its output reaches no sink")
-    return found
+    return sinks
 
 
 @dataclass(frozen=True)
 class RandomParameters:
-    """Parameters of what is drawn at random.
+    """Parameters of random placements.
 
     Attributes:
         seed: of the draw.
@@ -261,7 +261,7 @@ class RandomParameters:
 
 @dataclass(frozen=True)
 class RoutingParameters:
-    """Parameters of the routers a problem's nodes are taken for.
+    """Parameters of the network of routers that stands for a problem's nodes.
 
     Attributes:
         degree: nearest nodes each node has a link to, besides those that keep all connected.
@@ -411,8 +411,8 @@ def neighbour_routes(position: Floats, height: Floats | None, degree: int) -> Ro
     near = np.arange(2, min(degree + 1, count) + 1)
     target = np.asarray(cKDTree(position).query(position, k=near)[1]) if len(near) else near
     every = np.repeat(np.arange(count), len(near))
-    found = np.stack([every, target.ravel()], axis=1) if len(near) else np.empty((0, 2), np.int64)
-    edges = np.concatenate([found, minimum_spanning_tree(position, height)])
+    links = np.stack([every, target.ravel()], axis=1) if len(near) else np.empty((0, 2), np.int64)
+    edges = np.concatenate([links, minimum_spanning_tree(position, height)])
     edges = np.unique(np.sort(edges[edges[:, 0] != edges[:, 1]], axis=1), axis=0)
     length = np.linalg.norm(position[edges[:, 0]] - position[edges[:, 1]], axis=1)
     if height is not None:

@@ -39,7 +39,7 @@ class Mapper:
         hosts: (n,) nodes that may run operators; None for all.
         room: (n, r) what each node has of each of r resources, e.g. tuples/s and bytes of memory;
             None where resources do not matter.
-        k: nodes that are asked first; twice as many whenever none of them has room.
+        k: nodes that are tried first; twice as many whenever none of them has room.
 
     Attributes:
         room: (n, r) what is left, or None.
@@ -107,8 +107,8 @@ class Mapper:
         """
         require_hosts(self._host)
         k = min(k or self._k, len(self._host))
-        found = self._tree.query(self._target(points), k=k)[1]
-        return np.asarray(self._host[found].reshape(-1, k), np.int64)
+        rows = self._tree.query(self._target(points), k=k)[1]
+        return np.asarray(self._host[rows].reshape(-1, k), np.int64)
 
     def away(self, point: Floats, nodes: Ints) -> Floats:
         """(k,) distance of nodes from a (d,) point in the whole cost space, ms."""
@@ -188,13 +188,13 @@ class Mapper:
 
     @property
     def _one_resource(self) -> bool:
-        """Whether nodes lack nothing but the first resource."""
+        """Whether only the first resource is limited."""
         return self.room is not None and bool(np.isinf(self.room[:, 1:]).all())
 
     def _in_turn(self, points: Floats, required: Floats) -> Ints:
-        """`place` of one point after the other, with a tree that knows what is left where.
+        """`place` of one point after the other, with a tree of the nodes' free capacity.
 
-        Doubling k finds the same nodes, but looks at all full ones on the way.
+        Doubling k finds the same nodes, but examines all full ones on the way.
 
         Raises:
             InfeasibleError: when no node may run operators.
@@ -217,5 +217,5 @@ class Mapper:
                 "no node that may run operators meets the requirements of one of them",
                 float(need[0]) if len(need) and need[0] > 0 else 1.0,
             )
-        assert self.room is not None  # without, the first allowed node had done
+        assert self.room is not None  # without limits, the first allowed node has room
         return int(nodes[np.argmax(self.room[nodes, 0])])

@@ -39,9 +39,9 @@ class Damping:
 
     Attributes:
         damping: delta, the share of the force an operator moves by; 0.1 in the text. Above 1/9 it
-            would be thrown beyond where its springs rest.
+            would overshoot the point where its springs rest.
         force_threshold: F_t, the force below which it stops; 1 in the text.
-        iterations: at most so many, should the threshold be out of reach.
+        iterations: most iterations, if the threshold is not reached.
         seed: of the provisional locations.
     """
 
@@ -63,7 +63,7 @@ class RelaxationParameters(Damping):
     """Parameters of RELAXATION; the defaults are the text's.
 
     Attributes:
-        k: nodes near the virtual position that are asked whether they have room.
+        k: nodes near the virtual position that are tried first.
     """
 
     k: int = NEAREST
@@ -90,18 +90,18 @@ class Springs:
         These are (s,) the row, (s,) the operator at the other end and (s,) the rate.
         """
         graph = self.graph
-        row = np.full(len(graph), -1)
-        row[graph.movable] = np.arange(len(graph.movable))
+        row_of = np.full(len(graph), -1)
+        row_of[graph.movable] = np.arange(len(graph.movable))
         producer, consumer, rate = graph.edges
-        here = np.concatenate([row[consumer], row[producer]])
-        there = np.concatenate([producer, consumer])
+        row = np.concatenate([row_of[consumer], row_of[producer]])
+        neighbour = np.concatenate([producer, consumer])
         both = np.concatenate([rate, rate])
-        moves = (here >= 0) & (both > 0)
-        here, there, both = here[moves], there[moves], both[moves]
-        order = np.argsort(here, kind="stable")
-        here, there, both = here[order], there[order], both[order]
-        total = np.bincount(here, both, len(graph.movable)).astype(np.float64)
-        return total, here, there, both
+        moves = (row >= 0) & (both > 0)
+        row, neighbour, both = row[moves], neighbour[moves], both[moves]
+        order = np.argsort(row, kind="stable")
+        row, neighbour, both = row[order], neighbour[order], both[order]
+        total = np.bincount(row, both, len(graph.movable)).astype(np.float64)
+        return total, row, neighbour, both
 
     def relax(self, position: Floats, parameters: Damping) -> Floats:
         """Move operators until no force on any exceeds the threshold.
@@ -124,10 +124,10 @@ class Springs:
         point: Floats = _PROVISIONAL * random.standard_normal(shape)
         fixed = graph.pinned()
         point[fixed >= 0] = position[fixed[fixed >= 0]]
-        total, here, there, rate = self._pull
+        total, row, neighbour, rate = self._pull
         # An operator without any spring feels no force and stays.
         pull = csr_array(
-            (rate * UNIT / total[here], (here, there)), shape=(len(movable), len(graph))
+            (rate * UNIT / total[row], (row, neighbour)), shape=(len(movable), len(graph))
         )
         size = np.where(total > 0, UNIT, 0.0)[:, None]
         for _ in range(parameters.iterations):
@@ -140,9 +140,9 @@ class Springs:
     @cached_property
     def links(self) -> list[tuple[Ints, Floats]]:
         """Of every movable operator, in order: its neighbours, and the rates between."""
-        _, here, there, rate = self._pull
-        bounds = np.searchsorted(here, np.arange(len(self.graph.movable) + 1))
-        return [(there[a:b], rate[a:b]) for a, b in pairwise(bounds.tolist())]
+        _, row, neighbour, rate = self._pull
+        bounds = np.searchsorted(row, np.arange(len(self.graph.movable) + 1))
+        return [(neighbour[a:b], rate[a:b]) for a, b in pairwise(bounds.tolist())]
 
 
 def at_rest(start: Floats, ends: Floats, rate: Floats, parameters: Damping) -> Floats:
@@ -235,11 +235,11 @@ class SbonRelaxation(Strategy):
         allowed = [
             None if one < 0 else met[one] for one in problem.requirements.of_pairs(problem).tolist()
         ]
-        found = relaxation(graph, mapper, self.parameters, allowed)
+        placement = relaxation(graph, mapper, self.parameters, allowed)
         return self.whole_plan(
             problem,
-            found.nodes[graph.movable],
-            virtual_position=found.virtual[graph.movable],
+            placement.nodes[graph.movable],
+            virtual_position=placement.virtual[graph.movable],
             breaks=("link", "capacity") if mapper.overloaded else self.ignores,
             notes={"overloading_joins": mapper.overloaded},
         )

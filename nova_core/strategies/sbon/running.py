@@ -24,7 +24,7 @@ from nova_core.strategies.sbon.relaxation import Damping, Placement, Springs, at
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What keeps operators where they are; the text leaves both to the costs of a system.
+    """Thresholds of a migration; the text leaves both to the costs of a system.
 
     Attributes:
         displacement: an operator looks for a node only when its virtual position moved farther
@@ -77,7 +77,7 @@ def reoptimize(
         mapper: the cost space as it is now; what the running operators take is off its room.
         latency: (n, n) ms, symmetric, by which savings are measured; None takes distances in the
             latency space.
-        thresholds: what a lookup and a migration must be worth.
+        thresholds: of a lookup and of a migration.
         damping: of the springs.
         allowed: of every movable operator, (n,) nodes that meet its requirements, or None.
 
@@ -91,7 +91,7 @@ def reoptimize(
     fixed = graph.pinned()
     nodes[fixed >= 0] = fixed[fixed >= 0]
     virtual[fixed >= 0] = mapper.position[fixed[fixed >= 0]]
-    found = []
+    migrations = []
     for row, operator in enumerate(graph.movable.tolist()):
         links = springs.links[row]
         neighbours, rate = links
@@ -99,17 +99,17 @@ def reoptimize(
         if np.linalg.norm(point - virtual[operator]) <= limits.displacement:
             continue
         virtual[operator] = point
-        here = int(nodes[operator])
-        mapper.release(here, need[operator])
-        there = mapper.find(point, need[operator], None if allowed is None else allowed[row])
-        if there is not None:
-            saving = _usage(here, nodes, links, mapper, latency)
-            saving -= _usage(there, nodes, links, mapper, latency)
-            if there != here and saving > limits.migration:
-                nodes[operator] = there
-                found.append(Migration(operator, here, there, saving))
+        current = int(nodes[operator])
+        mapper.release(current, need[operator])
+        target = mapper.find(point, need[operator], None if allowed is None else allowed[row])
+        if target is not None:
+            saving = _usage(current, nodes, links, mapper, latency)
+            saving -= _usage(target, nodes, links, mapper, latency)
+            if target != current and saving > limits.migration:
+                nodes[operator] = target
+                migrations.append(Migration(operator, current, target, saving))
         mapper.take(int(nodes[operator]), need[operator])
-    return Placement(nodes, virtual), found
+    return Placement(nodes, virtual), migrations
 
 
 def _usage(
@@ -129,10 +129,10 @@ class ReuseParameters:
 
     Attributes:
         radius: how far from an operator's virtual position one that is reused may run, ms in the
-            cost space; 0 shares nothing but what runs exactly there, inf whatever pays.
-        k: nodes nearest to that position which are asked what they run; the nearest that runs the
-            operator serves (steps 1 to 4 of section 3.1.3, where k is 10). None asks all in the
-            radius, and takes the one that adds least.
+            cost space; 0 shares only what runs exactly there, inf whatever pays.
+        k: nodes nearest to that position that are searched; the nearest that runs the operator
+            serves (steps 1 to 4 of section 3.1.3, where k is 10). None searches all in the radius,
+            and takes the one that adds least.
         multicast: whether shared output may be handed out by multicast operators.
     """
 
@@ -155,7 +155,7 @@ class Shared:
         placement: where.
         instead: (o,) for every operator of the queries as given, the one in ``graph`` whose output
             serves in its place; -1 where nothing needs it any more.
-        reused: operators of the queries that run nowhere, replaced or not needed any more.
+        reused: operators of the queries that do not run: replaced or no longer needed.
     """
 
     graph: OperatorGraph
@@ -247,7 +247,7 @@ class _Sharing:
         return float(np.linalg.norm(position[nodes[first]] - position[nodes[second]]))
 
     def _region(self, operator: int) -> list[int]:
-        """Running operators that emit the same near to where this one wishes to be."""
+        """Running operators that emit the same, near this one's virtual position."""
         running = self._running.get(int(self._same[operator]), [])
         if not running or self._graph[operator].node is not None:
             return []
@@ -256,18 +256,18 @@ class _Sharing:
         near = away <= self._parameters.radius
         if k is not None:
             near &= np.isin(self._nodes[running], self._mapper.nearest(point[None, :], k))
-        found = np.flatnonzero(near)
+        rows = np.flatnonzero(near)
         if k is not None:
-            found = found[np.argsort(away[found], kind="stable")[:1]]
-        return [running[one] for one in found.tolist()]
+            rows = rows[np.argsort(away[rows], kind="stable")[:1]]
+        return [running[one] for one in rows.tolist()]
 
     def _choose(self, mine: list[int]) -> dict[int, int]:
-        """Which operator serves for each of a query's that is needed."""
+        """The operator that serves in place of each needed operator of a query."""
         graph = self._graph
         within = set(mine)
         region = {one: self._region(one) for one in mine}
-        # What an operator's own instance costs with everything upstream of it, at best. An input
-        # with several consumers in the query counts for each: it is reused rather too readily.
+        # Least cost of an operator's own instance with everything upstream of it. An input with
+        # several consumers in the query counts for each, so reuse is chosen slightly too often.
         own: dict[int, float] = {}
         for one in mine:
             own[one] = sum(
@@ -278,7 +278,7 @@ class _Sharing:
         chosen: dict[int, int] = {}
         for one in reversed(mine):
             users = [user for user in graph.consumers[one] if chosen.get(user) == user]
-            # What another query names as its input has to run itself.
+            # An operator that another query names as its input must run itself.
             named = any(user not in within for user in graph.consumers[one])
             if named or graph[one].node is not None:
                 chosen[one] = one
@@ -346,27 +346,27 @@ class _Sharing:
 
 def _same_data(graph: OperatorGraph) -> Ints:
     """(o,) a number for the tuples each operator emits; the same for the same tuples."""
-    found = np.empty(len(graph), np.int64)
+    data = np.empty(len(graph), np.int64)
     number: dict[tuple[object, ...], int] = {}
     for one, operator in enumerate(graph.operators):
         key: tuple[object, ...] = (one,)
         if operator.inputs and operator.expression:
-            inputs = tuple(found[list(operator.inputs)].tolist())
+            inputs = tuple(data[list(operator.inputs)].tolist())
             what = (operator.kind, operator.expression)
             key = (*what, inputs, operator.output_rate, operator.tuple_bytes)
-        found[one] = number.setdefault(key, len(number))
-    return found
+        data[one] = number.setdefault(key, len(number))
+    return data
 
 
 def _with_multicast(
     graph: OperatorGraph, placement: Placement, instead: Ints, mapper: Mapper, damping: Damping
 ) -> tuple[OperatorGraph, Placement, Ints]:
-    """Put a multicast operator behind every one with several consumers, where that saves."""
+    """Add a multicast operator behind each operator with several consumers, where it saves."""
     operators: list[Operator] = []
     nodes: list[int] = []
     virtual: list[Floats] = []
     number: dict[int, int] = {}
-    # What consumers take from a multicast operator: (producer, consumer) to its number.
+    # (producer, consumer) to the number of the multicast operator between them.
     handed: dict[tuple[int, int], int] = {}
     for one, operator in enumerate(graph.operators):
         inputs = tuple(handed.get((p, one), number[p]) for p in operator.inputs)
@@ -375,10 +375,10 @@ def _with_multicast(
         nodes.append(int(placement.nodes[one]))
         virtual.append(placement.virtual[one])
         users = sorted(set(graph.consumers[one]))
-        found = _multicast(one, users, graph, placement, mapper, damping)
-        if found is None:
+        multicast = _multicast(one, users, graph, placement, mapper, damping)
+        if multicast is None:
             continue
-        node, point, served = found
+        node, point, served = multicast
         handed |= {(one, user): len(operators) for user in served}
         operators.append(
             Operator(

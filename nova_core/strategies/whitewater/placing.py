@@ -1,9 +1,9 @@
 """WhiteWater's searches as strategies: joins of a problem on nodes, by physical moves alone.
 
-Every pair of the join matrix is a query of one join, which there is nothing to swap with. A tuple
-received costs one unit of a node's capacity; budgets of links count tuples. So the profiled input
-throughput tells by what factor all sources can speed up until a node or a link is full; below 1
-something is overloaded.
+Every pair of the join matrix is a query of one join, so nothing can be swapped. A tuple received
+costs one unit of a node's capacity; budgets of links count tuples. So the profiled input throughput
+is the factor by which all sources can speed up until a node or a link is full; below 1 something is
+overloaded.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from nova_core.strategies.whitewater.query import Network, ProfiledOperator, Pro
 if TYPE_CHECKING:
     from nova_core.strategies.whitewater.search import Solution
 
-# The paper's parameters are for queries of up to so many joins; more joins get more iterations ...
+# The paper's parameters suit queries of up to this many joins; more joins get more iterations ...
 JOINS = 25
-# ... as long as a search looks at no more neighbours than this, or in annealing makes no more
-# steps than leave it so many joins to evaluate.
+# ... as long as a search examines no more neighbours than this, or annealing evaluates no more
+# joins over all its steps.
 MOST_EVALUATIONS = 20_000_000
 MOST_ANNEALED = 200_000_000
 
@@ -52,7 +52,7 @@ class PlacementParameters:
         SearchParameters(**self.of_search())
 
     def of_search(self) -> dict[str, Any]:
-        """Those that are the search's."""
+        """The parameters of the search itself."""
         return {name: value for name, value in asdict(self).items() if name != "options"}
 
 
@@ -124,8 +124,8 @@ class _Searching(Strategy):
         """
         hosts = host_options(problem, self.parameters.options)
         used, network, query = pair_queries(problem, hosts)
-        found, notes = self._search(query, network, len(hosts))
-        return self.whole_plan(problem, used[list(found.nodes[2::4])], notes=notes)
+        solution, notes = self._search(query, network, len(hosts))
+        return self.whole_plan(problem, used[list(solution.nodes[2::4])], notes=notes)
 
     def place_queries(self, problem: Problem) -> Plan:
         """Place every operator likewise, in the order that is written; notes as of `place`.
@@ -139,10 +139,10 @@ class _Searching(Strategy):
 
         def hosts(queries: QueryGraph) -> Ints:
             used, network, query, rows = query_trees(problem, queries, self.parameters.options)
-            found, noted = self._search(query, network, len(rows))
+            solution, noted = self._search(query, network, len(rows))
             notes.update(noted)
             nodes = queries.graph.pinned()
-            nodes[queries.bodies] = used[np.array(found.nodes, np.int64)[rows]]
+            nodes[queries.bodies] = used[np.array(solution.nodes, np.int64)[rows]]
             return nodes
 
         return replace(self.whole_query_plan(problem, hosts), notes=notes)
@@ -150,16 +150,16 @@ class _Searching(Strategy):
     def _search(
         self, query: ProfiledQuery, network: Network, placed: int
     ) -> tuple[Solution, dict[str, float]]:
-        """What the search finds for so many operators that are placed; and notes for the plan."""
+        """The search's solution for ``placed`` operators, and notes for the plan."""
         from nova_core.strategies.whitewater.search import SearchParameters, optimize
 
         settings = scaled(self.parameters.of_search(), placed, self.parameters.options)
         method = self.name.removeprefix("whitewater-")
-        found = optimize(query, network, method, SearchParameters(alpha=1.0, **settings))
-        notes: dict[str, float] = {"evaluations": found.evaluations}
-        if np.isfinite(found.value):
-            notes["throughput"] = found.value
-        return found, notes
+        solution = optimize(query, network, method, SearchParameters(alpha=1.0, **settings))
+        notes: dict[str, float] = {"evaluations": solution.evaluations}
+        if np.isfinite(solution.value):
+            notes["throughput"] = solution.value
+        return solution, notes
 
 
 class Greedy(_Searching):
@@ -191,7 +191,7 @@ class Annealing(_Searching):
 
 
 def scaled(settings: dict[str, Any], joins: int, options: int) -> dict[str, Any]:
-    """Settings of a search with as many iterations as so many joins need, within bounds."""
+    """Settings of a search, with iterations in proportion to the joins, within bounds."""
     more = max(1, joins // JOINS)
     most = {
         "iterations": MOST_EVALUATIONS // (joins * options),
@@ -215,14 +215,14 @@ def host_options(problem: Problem, options: int) -> list[Ints]:
     from nova_core.placement.geometric_median import geometric_median, pair_anchors
 
     points = geometric_median(pair_anchors(problem), leg_weights(problem, "latency"))
-    found: dict[int, Ints] = {}
+    hosts_of: dict[int, Ints] = {}
     for pairs, fit in able_workers(problem, "whitewater"):
         able = fit[problem.nodes.capacity[fit] > 0]
         hosts = able if len(able) else fit
         count = min(options, len(hosts))
         _, near = cKDTree(problem.nodes.position[hosts]).query(points[pairs], k=count)
-        found |= zip(pairs.tolist(), hosts[near].reshape(-1, count), strict=True)
-    return [found[pair] for pair in range(len(found))]
+        hosts_of |= zip(pairs.tolist(), hosts[near].reshape(-1, count), strict=True)
+    return [hosts_of[pair] for pair in range(len(hosts_of))]
 
 
 def query_trees(
@@ -230,7 +230,7 @@ def query_trees(
 ) -> tuple[Ints, Network, ProfiledQuery, Ints]:
     """Queries as WhiteWater's, on the nodes they concern.
 
-    A source is there once for each that reads it, and with it what runs with it.
+    A source appears once per reader, together with the operators that run with it.
 
     Args:
         problem: what is placed.
@@ -264,8 +264,8 @@ def query_trees(
     near: Ints = np.empty((0, 0), np.int64)
     if len(bodies):
         count = min(options, len(able))
-        found = cKDTree(problem.nodes.position[able]).query(points[bodies], k=count)[1]
-        near = able[np.reshape(found, (-1, count))]
+        nearest = cKDTree(problem.nodes.position[able]).query(points[bodies], k=count)[1]
+        near = able[np.reshape(nearest, (-1, count))]
     pinned = queries.graph.pinned()
     used, number = _numbered(len(problem.nodes), pinned[pinned >= 0], near.ravel())
     hosts = {n: number[row] for n, row in zip(bodies.tolist(), near, strict=True)}

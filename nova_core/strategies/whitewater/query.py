@@ -211,7 +211,7 @@ class Network:
         return len(self.speed)
 
     def require_hosts(self, query: ProfiledQuery) -> None:
-        """Refuse a query that names nodes that are not there.
+        """Refuse a query that names unknown nodes.
 
         Raises:
             ProblemError: naming the operator and the node.

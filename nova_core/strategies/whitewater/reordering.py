@@ -35,12 +35,12 @@ LEAST_GAIN = 1e-9
 
 @dataclass(frozen=True)
 class Order:
-    """What became of a query.
+    """The orders of a query before and after the search.
 
     Attributes:
         query: its id.
         before: the order that is written; joins as ``(a * b)``, filters as ``filter(a)``.
-        after: the order that was found.
+        after: the order that the search chooses.
         load: tuples/s that joins receive as written.
         reordered: the same in the other order.
     """
@@ -147,9 +147,9 @@ class _Blocks:
         return tuple(x for x in part.labels if self.leaf_name[x] == one.reads) or part.labels
 
     def _join_reads(self, one: Join, parts: list[_Tree]) -> tuple[str, ...] | None:
-        """A leaf of either side; None where the join is not known to compare no more."""
+        """One leaf of each side; None unless the join is known to compare only these."""
         if not self.bound:
-            # Keys are equal throughout, so any two leaves say the same.
+            # All keys are equal, so any leaf of a side will do.
             by_key = self._by_key(one)
             return (parts[0].labels[0], parts[1].labels[0]) if by_key else None
         condition = self.bound[one.id].condition
@@ -168,8 +168,8 @@ def reordered(problem: Problem, seed: int = 0) -> tuple[Problem, list[Order]]:
     """The problem with its queries in the order that WhiteWater finds, and what changed.
 
     By WhiteWater's model (Table 3) a join emits a constant share of the product of its inputs'
-    rates. The share is that of the order that is written, and selectivities are written so that
-    operators emit what follows from it: the query as a whole what it did.
+    rates. That share is taken from the written order. Selectivities are adapted so that operators
+    emit what follows from it; the query as a whole emits the same as before.
 
     Args:
         problem: with queries.
@@ -193,10 +193,10 @@ def reordered(problem: Problem, seed: int = 0) -> tuple[Problem, list[Order]]:
         blocks = _Blocks(problem, query, bind(query, problem) if problem.streams else {})
         changed, targets = query, dict[str, float]()
         for tree in blocks.of_query():
-            found = _search(tree, query, known, blocks.leaf_name, seed)
-            if found is not None:
-                changed = _rewired(changed, tree.name, found.inputs)
-                targets |= found.rates
+            order = _search(tree, query, known, blocks.leaf_name, seed)
+            if order is not None:
+                changed = _rewired(changed, tree.name, order.inputs)
+                targets |= order.rates
         other = _with_rates(problem, number, changed, targets)
         load, after = _received(problem, number), _received(other, number)
         if after >= load:
@@ -207,7 +207,7 @@ def reordered(problem: Problem, seed: int = 0) -> tuple[Problem, list[Order]]:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _BlockOrder:
     """A block's order.
 
     Attributes:
@@ -221,7 +221,7 @@ class _Found:
 
 def _search(
     tree: _Tree, query: Query, rates: Mapping[str, float], leaf_name: Mapping[str, str], seed: int
-) -> _Found | None:
+) -> _BlockOrder | None:
     """The best order of a block on one machine that is just fast enough for the written one.
 
     None where that is the best.
@@ -248,20 +248,20 @@ def _search(
                     part.name, "filter", inputs, selectivity=share, columns=columns
                 )
         profiled.append(one)
-    asked = ProfiledQuery(profiled)
-    _, load = _flows(asked, asked.inputs)
+    block = ProfiledQuery(profiled)
+    _, load = _flows(block, block.inputs)
     if load == 0:
         return None
     machine = Network(speed=np.array([load]))
-    found = optimize(asked, machine, "reactive-tabu", SearchParameters(alpha=0.0, seed=seed))
-    if found.value <= 1 + LEAST_GAIN:
+    solution = optimize(block, machine, "reactive-tabu", SearchParameters(alpha=0.0, seed=seed))
+    if solution.value <= 1 + LEAST_GAIN:
         return None
-    emitted, _ = _flows(asked, found.inputs)
-    names = [leaf_name.get(one.id, one.id) for one in asked.operators]
-    order = [row for row in bottom_up(found.inputs) if found.inputs[row]]
-    return _Found(
-        {names[row]: [names[i] for i in found.inputs[row]] for row in order},
-        {names[row]: emitted[row] for row in order if asked[row].kind == "join"},
+    emitted, _ = _flows(block, solution.inputs)
+    names = [leaf_name.get(one.id, one.id) for one in block.operators]
+    order = [row for row in bottom_up(solution.inputs) if solution.inputs[row]]
+    return _BlockOrder(
+        {names[row]: [names[i] for i in solution.inputs[row]] for row in order},
+        {names[row]: emitted[row] for row in order if block[row].kind == "join"},
     )
 
 
@@ -284,7 +284,7 @@ def _flows(query: ProfiledQuery, inputs: tuple[tuple[int, ...], ...]) -> tuple[l
 
 
 def _rewired(query: Query, root: str, inputs: Mapping[str, list[str]]) -> Query:
-    """The query with the operators of a block in another order, and what read it reading that."""
+    """The query with a block's operators in another order; its readers read the new root."""
     top = list(inputs)[-1]
     operators: dict[str, LogicalOperator] = {}
     for one in query.operators:
@@ -308,7 +308,7 @@ def _reading(one: LogicalOperator, inputs: list[str], moved: Container[str]) -> 
         return msgspec.structs.replace(one, inputs=inputs)
     changed = msgspec.structs.replace(one, input=inputs[0])
     if isinstance(changed, Filter) and changed.reads in moved:
-        # What that operator emits may be another thing now; the filter is where it should be.
+        # That operator may now emit something else; the filter is in its final place.
         return msgspec.structs.replace(changed, reads=UNSET)
     return changed
 
@@ -316,7 +316,7 @@ def _reading(one: LogicalOperator, inputs: list[str], moved: Container[str]) -> 
 def _with_rates(
     problem: Problem, number: int, query: Query, targets: Mapping[str, float]
 ) -> Problem:
-    """The problem with a query whose joins emit so many tuples/s, by their selectivities."""
+    """The problem with a query whose joins' selectivities are set to emit the target rates."""
 
     def with_query(one: Query) -> Problem:
         queries = (*problem.queries[:number], one, *problem.queries[number + 1 :])

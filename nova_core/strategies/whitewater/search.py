@@ -32,7 +32,7 @@ class SearchParameters:
         phases: 1 moves operators and swaps them in one search; 2 first looks for the best order on
             a single machine, then for the best nodes for that order.
         alpha: probability that a random move is a physical one. 0 leaves operators where they are,
-            1 leaves their order; the other searches examine all moves else.
+            1 leaves their order; with other values, the other searches examine all moves.
         iterations: most moves of greedy and both tabu searches.
         tabu_list: iterations for which tabu search does not undo a move.
         longest_cycle: reactive tabu: repetitions after more iterations than this are no cycle.
@@ -78,7 +78,7 @@ class Solution:
         inputs: what every operator receives from, in this order of operators.
         nodes: where every operator runs.
         value: Q^p; 0 or less when a constraint is broken at any rates.
-        evaluations: configurations that were looked at.
+        evaluations: configurations that were evaluated.
     """
 
     query: ProfiledQuery
@@ -128,15 +128,15 @@ class Walk:
         """Value of the best configuration seen, which `child` and `node` hold."""
         return float(self._values[1])
 
-    def found(self, value: float, child: Ints, node: Ints) -> None:
-        """Take note of a configuration."""
+    def record(self, value: float, child: Ints, node: Ints) -> None:
+        """Record a configuration if it is the best so far."""
         if value > self.highest:
             self._values[1], self.child, self.node = value, child.copy(), node.copy()
 
     def climb(
         self, now: int, moves: int, length: int, improving: bool = False, swaps: bool = True
     ) -> int:
-        """Make the best moves that are not tabu; how many were made.
+        """Make the best moves that are not tabu, and return their number.
 
         Args:
             now: number of the first iteration.
@@ -145,7 +145,7 @@ class Walk:
             improving: stop when no neighbour is better.
             swaps: whether to change the order of operators, where the search may.
         """
-        made, evaluated = walks.climb(
+        count, evaluated = walks.climb(
             self.given,
             self.state,
             self.alpha > 0,
@@ -159,13 +159,13 @@ class Walk:
             (self.child, self.node),
         )
         self.evaluations += evaluated
-        return made
+        return count
 
     def wander(self, now: int, moves: int, length: int) -> None:
         """Make random moves, in the order of operators that the search began with.
 
-        What was pushed below a join never comes back to above it (Table 6), so random swaps would
-        soon leave nothing of that order.
+        An operator pushed below a join never returns above it (Table 6), so random swaps would
+        soon destroy that order.
         """
         alpha = self.alpha
         if self.alpha < 1:
@@ -183,7 +183,7 @@ class Walk:
                 value = walks.make(self.given, self.state, move, until, *self._barred)
                 self._values[0] = value
                 self.evaluations += 1
-                self.found(value, self.state.child, self.state.node)
+                self.record(value, self.state.child, self.state.node)
 
     def anneal(self, temperatures: Floats) -> None:
         """Random moves at these temperatures."""
@@ -255,7 +255,7 @@ def reactive_tabu(walk: Walk, p: SearchParameters) -> None:
             seen.clear()
             steps = 1 + int((1 + walk.random.random()) * cycle / 2)
             walk.wander(now, steps, int(length))
-            # What an order is worth shows when its operators are on good nodes.
+            # An order can only be judged with its operators on good nodes.
             now += 1 + walk.climb(now, p.iterations - now, 0, improving=True, swaps=False)
             continue
         while not walk.climb(now, 1, int(length)):
@@ -290,7 +290,7 @@ def exhaustive(walk: Walk, p: SearchParameters) -> None:
         if len(seen) * placements > MOST_CONFIGURATIONS:
             raise ProblemError(
                 f"exhaustive: {len(seen)} or more orders of operators with {placements} placements "
-                f"each; at most {MOST_CONFIGURATIONS:,} configurations can be looked at"
+                f"each; at most {MOST_CONFIGURATIONS:,} configurations can be searched"
             )
         state.child[:], state.parent[:] = child, parent
         if walk.alpha > 0:
@@ -298,7 +298,7 @@ def exhaustive(walk: Walk, p: SearchParameters) -> None:
         else:
             value, evaluated = throughput.refresh(given, state), 1
         walk.evaluations += evaluated
-        walk.found(value, child, node)
+        walk.record(value, child, node)
         if walk.alpha == 1:
             return
         for top in range(len(given.kind)):
@@ -393,7 +393,7 @@ def swappable(query: ProfiledQuery) -> bool:
 
 
 def on_one_machine(query: ProfiledQuery, network: Network) -> tuple[ProfiledQuery, Network]:
-    """The query on a single node, as fast as the fastest, with room and time for everything."""
+    """The query on a single node, as fast as the fastest, without limits of memory and latency."""
     operators = [replace(one, hosts=(0,)) for one in query.operators]
     alone = replace(query, operators=operators, latency_limit=float("inf"))
     return alone, Network(speed=np.array([network.speed.max()]))

@@ -27,10 +27,10 @@ KINDS = {
 
 
 def given_columns(query: ProfiledQuery, network: Network) -> Given:
-    """What no move changes.
+    """The columns that no move changes.
 
     Raises:
-        ProblemError: when an operator may run on a node that is not there.
+        ProblemError: when an operator may run on an unknown node.
     """
     network.require_hosts(query)
     operators = query.operators
@@ -73,7 +73,7 @@ def given_columns(query: ProfiledQuery, network: Network) -> Given:
 
 def _resources(network: Network) -> tuple[Ints, Ints, Floats]:
     """Processors and memories that have a limit: (n,) and (n,) numbers, -1 for none; limits."""
-    found: list[Ints] = []
+    numbers: list[Ints] = []
     limits: list[Floats] = []
     used = 0
     for values in (network.speed, network.memory):
@@ -83,8 +83,8 @@ def _resources(network: Network) -> tuple[Ints, Ints, Floats]:
             resource[limited] = used + np.arange(len(limited))
             limits.append(np.asarray(values, np.float64)[limited])
             used += len(limited)
-        found.append(resource)
-    return found[0], found[1], np.concatenate(limits)
+        numbers.append(resource)
+    return numbers[0], numbers[1], np.concatenate(limits)
 
 
 def _factor(one: ProfiledOperator) -> float:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 @shared.json_option
 @click.pass_context
 def check(ctx: click.Context, place: str, as_json: bool) -> None:
-    """Say what this machine, or the hosts of an inventory, can do, and what is missing.
+    """Show what this machine, or the hosts of an inventory, can do, and what is missing.
 
-    Exit code 1 when something needed is missing; what would help is said.
+    Exit code 1 when something needed is missing; remedies are shown.
     """
     inventory = shared.read(place)
     rows: list[dict[str, Any]] = []
@@ -28,10 +28,10 @@ def check(ctx: click.Context, place: str, as_json: bool) -> None:
     if inventory.virtual:
         from nova_testbed import rack
 
-        found = rack.capabilities()
-        verdict = rack.missing(found)
-        install = rack.install_command(found, optional=True)
-        rows = [{"host": "this machine", **shared.fields(item)} for item in found]
+        capabilities = rack.capabilities()
+        verdict = rack.missing(capabilities)
+        install = rack.install_command(capabilities, optional=True)
+        rows = [{"host": "this machine", **shared.fields(item)} for item in capabilities]
     if not inventory.virtual or verdict is None:
         hosts_rows, host_verdict, host_install = _check_hosts(inventory)
         rows += hosts_rows
@@ -48,7 +48,7 @@ def check(ctx: click.Context, place: str, as_json: bool) -> None:
 
 
 def _check_hosts(inventory: Inventory) -> tuple[list[dict[str, Any]], str | None, str]:
-    """Findings on the hosts that are up; what is missing of what is needed; what installs it."""
+    """Findings on the hosts that are up, what they lack, and the command that installs it."""
     shared.require("paramiko")
     from nova_testbed.checks import check_hosts, install_command
     from nova_testbed.hosts import Hosts
@@ -67,11 +67,11 @@ def _check_hosts(inventory: Inventory) -> tuple[list[dict[str, Any]], str | None
 
 
 def _show_findings(inventory: Inventory, rows: list[dict[str, Any]], install: str) -> None:
-    """What is there in one line a host; what is not, line by line."""
+    """One line per host for all that is present, and one for each missing item."""
     table = console.table(
         f"what {inventory.name} needs", ["where", "what", "there", "detail", "what would help"]
     )
-    # Hosts of which there is the same to say share their lines.
+    # Hosts with equal findings share their lines.
     alike: dict[tuple[tuple[Any, ...], ...], list[str]] = {}
     for host in dict.fromkeys(row["host"] for row in rows):
         mine = [row for row in rows if row["host"] == host]
@@ -91,6 +91,6 @@ def _cells(rows: list[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
     cells = [(fine, "[green]yes[/]", "", "")] if fine else []
     for row in rows:
         if not row["ok"]:
-            there = "[red]no[/]" if row["needed"] else "[yellow]no, goes without[/]"
-            cells.append((row["name"], there, row["detail"], row["remedy"]))
+            present = "[red]no[/]" if row["needed"] else "[yellow]no, optional[/]"
+            cells.append((row["name"], present, row["detail"], row["remedy"]))
     return cells

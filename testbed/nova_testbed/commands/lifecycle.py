@@ -32,8 +32,8 @@ def up(place: str, as_json: bool) -> None:
     else:
         from nova_testbed.emulation import emulate
 
-        with shared.connected(inventory) as hosts, shared.counter("links", len(hosts)) as done:
-            emulate(hosts, done)
+        with shared.connected(inventory) as hosts, shared.counter("links", len(hosts)) as advance:
+            emulate(hosts, advance)
     _show_hosts(inventory, as_json, f"{inventory.name} is up")
 
 
@@ -41,21 +41,21 @@ def up(place: str, as_json: bool) -> None:
 @shared.inventory_option
 @shared.json_option
 def down(place: str, as_json: bool) -> None:
-    """Take the test bed down: remove virtual hosts, or what real ones were given.
+    """Take the test bed down: remove virtual hosts, or links and jobs from real ones.
 
-    On real hosts the emulated links and the background jobs of Nova's are removed.
+    On real hosts the emulated links and Nova's background jobs are removed.
     """
     inventory = shared.read(place)
     if inventory.virtual:
         rack = shared.rack(inventory)
         with rack.reserved():
-            there = rack.status().state != "down"
-            # Also when there seems to be none, for what an interrupted start may have left.
+            existed = rack.status().state != "down"
+            # Also when the rack seems down: an interrupted start may have left parts.
             rack.down()
-        done = {"removed": f"rack {inventory.name}" if there else "nothing; there was none"}
+        answer = {"removed": f"rack {inventory.name}" if existed else "nothing; there was none"}
     else:
-        done = {"removed": ", ".join(_tidied(inventory)) or "nothing; there was none"}
-    shared.say(done, as_json)
+        answer = {"removed": ", ".join(_tidied(inventory)) or "nothing; there was none"}
+    shared.say(answer, as_json)
 
 
 @click.command()
@@ -99,16 +99,16 @@ def clean(place: str | None, running: bool, as_json: bool) -> None:
 def status(ctx: click.Context, place: str, as_json: bool) -> None:
     """Show the hosts; exit code 1 unless all of them are up."""
     inventory = shared.read(place)
-    found = _rack_status(inventory) if inventory.virtual else _real_status(inventory)
+    report = _rack_status(inventory) if inventory.virtual else _real_status(inventory)
     if as_json:
-        console.print_json(found)
+        console.print_json(report)
     else:
         table = console.table(
-            f"{inventory.name}: {found['state']}",
+            f"{inventory.name}: {report['state']}",
             ["host", "role", "address", "up", ">CPU, cores", ">memory", "links"],
-            caption="\n".join(found["problems"]) or None,
+            caption="\n".join(report["problems"]) or None,
         )
-        for row in found["hosts"]:
+        for row in report["hosts"]:
             table.add_row(
                 row["name"],
                 row["role"],
@@ -119,12 +119,12 @@ def status(ctx: click.Context, place: str, as_json: bool) -> None:
                 row["links"] or "-",
             )
         console.show(table)
-    ctx.exit(0 if found["state"] == "up" else 1)
+    ctx.exit(0 if report["state"] == "up" else 1)
 
 
 @contextmanager
 def _steps() -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar that shows what is done, how much of it, and of how much."""
+    """A progress bar that shows the current step, how much of it is finished, and its total."""
     from rich.progress import Progress
 
     err = console.output(stderr=True)
@@ -133,13 +133,13 @@ def _steps() -> Iterator[Callable[[str, int, int], None]]:
         Progress(console=err, transient=True, disable=not err.is_terminal) as bar,
     ):
         task = bar.add_task("")
-        yield lambda what, done, total: bar.update(
-            task, description=what, completed=done, total=total
+        yield lambda what, finished, total: bar.update(
+            task, description=what, completed=finished, total=total
         )
 
 
 def _tidied(inventory: Inventory) -> list[str]:
-    """Remove links and background jobs from real hosts; say what there was."""
+    """Remove links and background jobs from real hosts; returns a line per removed item."""
     from nova_testbed.emulation import stop_emulating
 
     with shared.connected(inventory) as hosts:
@@ -157,8 +157,8 @@ def _tidied(inventory: Inventory) -> list[str]:
 
 
 def _rack_status(inventory: Inventory) -> dict[str, Any]:
-    found = shared.rack(inventory).status()
-    hosts = {host.name: host for host in found.hosts}
+    rack_status = shared.rack(inventory).status()
+    hosts = {host.name: host for host in rack_status.hosts}
     rows = []
     for spec in inventory.hosts:
         host = hosts.get(spec.name)
@@ -170,10 +170,15 @@ def _rack_status(inventory: Inventory) -> dict[str, Any]:
                 "up": bool(host and host.up),
                 "cpu": host.cpu if host else spec.cpu,
                 "memory": host.memory if host else spec.memory,
-                "links": found.emulation if host else None,
+                "links": rack_status.emulation if host else None,
             }
         )
-    return {"name": found.name, "state": found.state, "hosts": rows, "problems": found.problems}
+    return {
+        "name": rack_status.name,
+        "state": rack_status.state,
+        "hosts": rows,
+        "problems": rack_status.problems,
+    }
 
 
 def _real_status(inventory: Inventory) -> dict[str, Any]:
@@ -231,5 +236,5 @@ def _show_hosts(inventory: Inventory, as_json: bool, title: str) -> None:
             shared.mebibytes(host.memory),
             rtt,
         )
-    table.caption = f"RTT: to {sink}, as asked; `nova testbed measure` tells what it is."
+    table.caption = f"RTT: to {sink}, as requested; `nova testbed measure` measures it."
     console.show(table)

@@ -85,12 +85,12 @@ def measure(
     chosen = probing.choose_pairs(part, neighbours, seed)
     with shared.connected(inventory, names) as hosts:
         asking = len({source for source, _ in chosen})
-        with shared.counter("round trips", asking) as done:
-            rtts = probing.measure_rtt(hosts, chosen, count=count, done=done)
+        with shared.counter("round trips", asking) as advance:
+            rtts = probing.measure_rtt(hosts, chosen, count=count, progress=advance)
         capacities: list[Capacity] = []
         if operator is not None:
-            with shared.counter("capacity", len(names)) as done:
-                capacities = probing.measure_capacity(hosts, operator, done=done)
+            with shared.counter("capacity", len(names)) as advance:
+                capacities = probing.measure_capacity(hosts, operator, progress=advance)
         offsets = probing.clock_offsets(hosts) if clocks else []
     if output is not None:
         topology.write_problem(part, rtts, capacities, output, rate)
@@ -103,8 +103,8 @@ def measure(
         for path in (output, pairs):
             if path is not None:
                 console.show(f"written to {path}")
-    kept = all(rtt.kept for rtt in rtts if rtt.asked_ms)
-    ctx.exit(1 if strict and not kept else 0)
+    all_kept = all(rtt.kept for rtt in rtts if rtt.asked_ms)
+    ctx.exit(1 if strict and not all_kept else 0)
 
 
 def _refuse_suffix(output: Path | None) -> None:
@@ -149,10 +149,10 @@ def _show_measured(
         tcp = statistics.median(rtt.tcp_ms) if rtt.tcp_ms else float("nan")
         error = rtt.median_ms - rtt.asked_ms
         figures = [console.number(x, 2) for x in (rtt.median_ms, error, least, most, tcp)]
-        kept = "-" if not rtt.asked_ms else "yes" if rtt.kept else "[red]no[/]"
-        asked = console.number(rtt.asked_ms, 2)
+        verdict = "-" if not rtt.asked_ms else "yes" if rtt.kept else "[red]no[/]"
+        requested = console.number(rtt.asked_ms, 2)
         lost = console.number(rtt.lost_percent, 0) + " %"
-        table.add_row(rtt.source, rtt.target, asked, *figures, lost, kept)
+        table.add_row(rtt.source, rtt.target, requested, *figures, lost, verdict)
     asked_of = [rtt for rtt in rtts if rtt.asked_ms]
     if asked_of:
         kept_ones = sum(rtt.kept for rtt in asked_of)
@@ -168,9 +168,9 @@ def _show_measured(
             ["host", ">tuples/s", ">cores asked", ">cores got"],
         )
         for entry in capacities:
-            asked = shared.cores(inventory.host(entry.host).cpu)
+            requested = shared.cores(inventory.host(entry.host).cpu)
             rate = console.number(entry.tuples_per_second, 0)
-            table.add_row(entry.host, rate, asked, f"{entry.cores:.3f}")
+            table.add_row(entry.host, rate, requested, f"{entry.cores:.3f}")
         console.show("", table)
     if offsets:
         table = console.table("clocks", ["host", ">ahead, ms", ">within, ms"])

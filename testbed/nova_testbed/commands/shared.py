@@ -11,7 +11,7 @@ import click
 
 from nova_core import console, paths
 
-# The same option, and the same words in --help, as of all other commands.
+# The same option and the same help text as in all other commands.
 from nova_core.commands.shared import json_option as json_option
 from nova_core.errors import NovaError
 
@@ -73,14 +73,14 @@ def running(inventory: Inventory) -> Inventory:
 
 
 def chosen(inventory: Inventory, on: Sequence[str]) -> list[str]:
-    """Names of the hosts that are meant, in the inventory's order; all by default."""
+    """Names of the selected hosts, in the inventory's order; all by default."""
     from nova_testbed.inventory import ROLES
 
     if not on:
         return [host.name for host in inventory.hosts]
     names = [inventory.host(name).name for name in on if name not in ROLES]
     known = {host.name for host in inventory.hosts}
-    # A host may be called like a role: the host is meant then.
+    # A host may have the name of a role: the host takes precedence.
     names += [name for name in on if name in known]
     roles = [name for name in on if name in ROLES and name not in known]
     chosen = [h.name for h in inventory.hosts if h.name in names or h.role in roles]
@@ -91,13 +91,13 @@ def chosen(inventory: Inventory, on: Sequence[str]) -> list[str]:
 
 @contextmanager
 def connected(inventory: Inventory, names: Sequence[str] | None = None) -> Iterator[Hosts]:
-    """Connected hosts, with a progress bar while they are."""
+    """Connected hosts; a progress bar is shown while they connect."""
     require("paramiko")
     from nova_testbed.hosts import connect
 
     total = len(inventory.hosts if names is None else names)
-    with counter("connecting", total) as done:
-        hosts = connect(inventory, names, done)
+    with counter("connecting", total) as advance:
+        hosts = connect(inventory, names, advance)
     with console.warnings_as_lines(), hosts:
         yield hosts
 
@@ -105,13 +105,13 @@ def connected(inventory: Inventory, names: Sequence[str] | None = None) -> Itera
 @contextmanager
 def counter(what: str, total: int) -> Iterator[Callable[[str], None]]:
     """A progress bar that counts hosts."""
-    done = itertools.count(1)
+    completed = itertools.count(1)
     with console.progress(what) as advance:
-        yield lambda name: advance(next(done), total)
+        yield lambda name: advance(next(completed), total)
 
 
 def say(answer: dict[str, Any], as_json: bool) -> None:
-    """A short answer: a line per name."""
+    """Print a short answer, a line per name."""
     if as_json:
         console.print_json(answer)
     else:

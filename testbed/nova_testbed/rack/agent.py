@@ -1,4 +1,4 @@
-"""The side of `privileges.as_root` that has root's rights."""
+"""The process of `privileges.as_root` that has root's rights."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ORDERS: dict[str, Callable[..., Any]] = {
 
 
 def main() -> None:
-    """Do one order."""
+    """Execute one order."""
     answers = sys.stdout.buffer
 
     def tell(kind: str, value: object) -> None:
@@ -65,7 +65,7 @@ def main() -> None:
         except NovaError as error:
             answer = ("error", str(error))
         except (KeyboardInterrupt, BrokenPipeError):
-            # Whoever asked has been interrupted, or is gone; `up` has cleaned up.
+            # The calling process was interrupted or has ended; `up` has cleaned up.
             os._exit(130)
     for warning in caught:
         tell("warning", str(warning.message))

@@ -1,4 +1,4 @@
-"""Making a rack, and removing it."""
+"""Creates and removes a rack."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from nova_testbed.rack.state import (
 from nova_testbed.rack.state import replace as write_file
 
 
-def create(wanted: RackRecord, state: StateDirectory, tell: Progress) -> None:
-    """Make a rack that is not there; when that fails, nothing is left of it.
+def create(draft: RackRecord, state: StateDirectory, tell: Progress) -> None:
+    """Create a rack; when that fails, nothing is left of it.
 
     Args:
-        wanted: its record, without a number.
+        draft: its record, without a number.
         state: its directory.
-        tell: told what is done.
+        tell: progress callback.
 
     Raises:
-        RackError: with what is in the way.
+        RackError: with the reason.
     """
     if not state.is_ours():
         raise RackError(
@@ -54,7 +54,7 @@ def create(wanted: RackRecord, state: StateDirectory, tell: Progress) -> None:
         state.create()
         names = network.claim(state.path)
         disks = virtual_host.make_disk_directory(state, names.prefix)
-        record = msgspec.structs.replace(wanted, number=names.number, disks=str(disks))
+        record = msgspec.structs.replace(draft, number=names.number, disks=str(disks))
         state.write(record)
         bring_up(record, state, tell)
     except BaseException as error:
@@ -67,12 +67,12 @@ def create(wanted: RackRecord, state: StateDirectory, tell: Progress) -> None:
 
 
 def bring_up(record: RackRecord, state: StateDirectory, tell: Progress) -> None:
-    """Make everything of a rack that is not there yet."""
+    """Create the missing parts of a rack."""
     total = len(record.hosts)
     groups = cgroups.detect()
     names = record.names
     tell("network", 0, total)
-    # Before there is anything to be reached.
+    # Before any host can be reached.
     why = network.guard(names, {0, state.path.stat().st_uid, user_id()})
     if why:
         warnings.warn(
@@ -91,8 +91,8 @@ def bring_up(record: RackRecord, state: StateDirectory, tell: Progress) -> None:
         keys[names.data(index)] = virtual_host.make_disk(record, state, host.name, login)
     write_file(state.known_hosts, known_hosts(keys))
     down = [host.name for host in record.hosts if host.name not in parts]
-    for done, name in enumerate(down):
-        tell("starting hosts", done, len(down))
+    for finished, name in enumerate(down):
+        tell("starting hosts", finished, len(down))
         own = groups.groups(names.prefix, name) if groups else []
         virtual_host.start(record, state, name, own)
     if record.emulation == "switch":
@@ -102,8 +102,8 @@ def bring_up(record: RackRecord, state: StateDirectory, tell: Progress) -> None:
             start_switch(record, state)
         else:
             switch.reload(record, state)
-    for done, name in enumerate(down):
-        tell("waiting for SSH", done, len(down))
+    for finished, name in enumerate(down):
+        tell("waiting for SSH", finished, len(down))
         virtual_host.wait_for_ssh(record, state, name)
     # Only now: a host with little CPU would take long to start.
     for host in record.hosts:
@@ -127,8 +127,8 @@ def start_switch(record: RackRecord, state: StateDirectory) -> None:
     procs = None
     if isinstance(groups, cgroups.CgroupsV1) and "cpu" in groups.mounts:
         procs = groups.mounts["cpu"] / "cgroup.procs"
-    found = switch.start(record, state, procs)
-    if not found.realtime:
+    counters = switch.start(record, state, procs)
+    if not counters.realtime:
         warnings.warn(
             f"rack {record.name}: the switch gets no real-time priority; other programs will "
             "show in its delays",
@@ -151,7 +151,7 @@ def limit(names: Names, host: HostRecord) -> None:
 
 
 def remove(state: StateDirectory) -> None:
-    """Remove what there is of a rack, however it came to be so."""
+    """Remove all parts of a rack, whatever its state."""
     numbers = set(network.claimed_by(state.path))
     disks = None
     with contextlib.suppress(RackError):  # a record that cannot be read
@@ -167,7 +167,7 @@ def remove(state: StateDirectory) -> None:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait until the end."""
+    """Ignore Ctrl-C until the end."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

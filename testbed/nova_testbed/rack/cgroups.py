@@ -20,7 +20,7 @@ PERIOD_US = 20_000
 LEAST_QUOTA_US = 1_000
 MOST_PERIOD_US = 1_000_000
 LEAST_CORES = LEAST_QUOTA_US / MOST_PERIOD_US
-# All hosts of a rack together would otherwise weigh no more than one process beside them.
+# Otherwise all hosts of a rack together would get the share of one other process.
 SHARES_V1 = 262_144
 WEIGHT_V2 = 10_000
 REMOVAL_SECONDS = 5.0
@@ -28,7 +28,7 @@ REMOVAL_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Usage:
-    """What a host has used.
+    """The resources a host has used.
 
     Attributes:
         cpu_seconds: CPU time since it came up; None where that is not counted.
@@ -134,8 +134,8 @@ class Cgroups(ABC):
 
     def racks(self) -> set[str]:
         """Names of the racks that have groups."""
-        found = (path.name for root in self.roots for path in root.glob(f"{PREFIX}*"))
-        return {name for name in found if re.fullmatch(rf"{PREFIX}\d+", name)}
+        names = (path.name for root in self.roots for path in root.glob(f"{PREFIX}*"))
+        return {name for name in names if re.fullmatch(rf"{PREFIX}\d+", name)}
 
     def directories(self, rack: str, host: str = "") -> list[Path]:
         """All groups of a rack, or of one of its hosts, the innermost first."""
@@ -145,13 +145,13 @@ class Cgroups(ABC):
 
     def processes(self, rack: str, host: str = "") -> set[int]:
         """Processes in any group of a rack, or of one of its hosts."""
-        found: set[int] = set()
+        pids: set[int] = set()
         for directory in self.directories(rack, host):
             try:
-                found.update(map(int, (directory / "cgroup.procs").read_text().split()))
+                pids.update(map(int, (directory / "cgroup.procs").read_text().split()))
             except (FileNotFoundError, OSError):
                 continue
-        return found
+        return pids
 
     def remove(self, rack: str) -> None:
         """Remove the groups of a rack, whose processes have been ended.
@@ -212,7 +212,7 @@ class CgroupsV1(Cgroups):
         group = self.mounts["memory"] / rack / host
         limit, both = group / "memory.limit_in_bytes", group / "memory.memsw.limit_in_bytes"
         value = -1 if size is None else size
-        # With swap never less than without: raise that one first, lower it last.
+        # The limit with swap must not be below the other: raise it first, lower it last.
         if both.exists():
             write(both, -1)
         write(limit, value)
@@ -239,7 +239,7 @@ class CgroupsV1(Cgroups):
 
 
 class CgroupsV2(Cgroups):
-    """Version 2: one hierarchy, whose controllers are handed down level by level."""
+    """Version 2: one hierarchy, whose controllers are enabled level by level."""
 
     version = 2
 
@@ -258,18 +258,18 @@ class CgroupsV2(Cgroups):
     def create(self, rack: str, hosts: Iterable[str]) -> None:
         """Make the groups of a rack and its hosts."""
         top = self.root / rack
-        wanted = self.controllers()
-        self._hand_down(self.root, wanted)
+        controllers = self.controllers()
+        self._hand_down(self.root, controllers)
         _mkdir(top)
-        self._hand_down(top, wanted)
-        if "cpu" in wanted:
+        self._hand_down(top, controllers)
+        if "cpu" in controllers:
             write(top / "cpu.weight", WEIGHT_V2)
         for name in hosts:
             _mkdir(top / name)
 
-    def _hand_down(self, group: Path, wanted: set[str]) -> None:
+    def _hand_down(self, group: Path, controllers: set[str]) -> None:
         file = group / "cgroup.subtree_control"
-        missing = wanted - set(file.read_text().split())
+        missing = controllers - set(file.read_text().split())
         if missing:
             write(file, " ".join(f"+{name}" for name in sorted(missing)))
 
@@ -317,9 +317,9 @@ def detect(mountinfo: str | None = None) -> Cgroups | None:
     if first:
         return CgroupsV1(first)
     if second is not None:
-        found = CgroupsV2(second)
-        if found.controllers():
-            return found
+        groups = CgroupsV2(second)
+        if groups.controllers():
+            return groups
     return None
 
 

@@ -1,4 +1,4 @@
-"""Finding and removing what racks have made on this machine, by their names and marks only."""
+"""Finding and removing the parts of racks on this machine, by their names and marks only."""
 
 from __future__ import annotations
 
@@ -55,36 +55,36 @@ def leftovers(
 
     Args:
         number: of the rack; None for all.
-        state_directories: that should be gone as well.
+        state_directories: count as leftovers while they exist.
     """
-    found = [Leftover("process", str(pid)) for pid in sorted(_processes(number))]
+    items = [Leftover("process", str(pid)) for pid in sorted(_processes(number))]
     groups = cgroups.detect()
     if groups is not None:
         racks = groups.racks() if number is None else {Names(number).prefix}
         paths = (path for rack in racks for path in groups.directories(rack))
-        found += [Leftover("cgroup", str(path)) for path in paths]
-    found += [Leftover("namespace", name) for name in network.namespaces(number)]
-    found += [Leftover("device", name) for name in network.devices(number)]
-    found += [Leftover("route", route) for route in network.routes(number)]
-    found += [Leftover("table", name) for name in network.guards(number)]
-    found += [Leftover("mount", point) for point in _mounts(number, state_directories)]
+        items += [Leftover("cgroup", str(path)) for path in paths]
+    items += [Leftover("namespace", name) for name in network.namespaces(number)]
+    items += [Leftover("device", name) for name in network.devices(number)]
+    items += [Leftover("route", route) for route in network.routes(number)]
+    items += [Leftover("table", name) for name in network.guards(number)]
+    items += [Leftover("mount", point) for point in _mounts(number, state_directories)]
     for path in (*state_directories, *_outside_disks(number)):
         if path.exists():
-            found.append(Leftover("directory", str(path)))
-    return tuple(found)
+            items.append(Leftover("directory", str(path)))
+    return tuple(items)
 
 
 def numbers_in_use() -> list[int]:
-    """Numbers of the racks of which there is anything."""
-    found: set[int] = set()
+    """Numbers of the racks that have any part on this machine."""
+    numbers: set[int] = set()
     for item in leftovers():
         for match in re.finditer(rf"{PREFIX}(\d+)|198\.1[89]\.(\d+)\.", item.name):
-            found.add(int(match[1] or match[2]))
+            numbers.add(int(match[1] or match[2]))
     for part in marked():
         number = part.partition(":")[0]
         if number.isdigit():
-            found.add(int(number))
-    return sorted(number for number in found if number < MOST_RACKS)
+            numbers.add(int(number))
+    return sorted(number for number in numbers if number < MOST_RACKS)
 
 
 def remove(number: int | None, state: StateDirectory | None, disks: Path | None = None) -> None:
@@ -92,11 +92,11 @@ def remove(number: int | None, state: StateDirectory | None, disks: Path | None 
 
     Args:
         number: None when it has none.
-        state: its state directory, which goes too.
+        state: its state directory, which is removed, too.
         disks: directory of its disks.
 
     Raises:
-        RackError: when something cannot be removed, after all else has been.
+        RackError: when a part cannot be removed, after all others are.
     """
     refused = []
     if number is not None:
@@ -125,8 +125,8 @@ def clean(
 
     Args:
         running: False leaves those that are up with all their hosts, with a warning.
-        all_racks: False leaves those whose state directory is elsewhere and still there, or is not
-            seen from here while they run, which are other people's.
+        all_racks: False leaves other users' racks: those whose state directory exists outside
+            ``state_root``, or is not visible here while they run.
         state_root: directory of state directories; by default the user's.
 
     Returns:
@@ -159,7 +159,7 @@ def _clean(running: bool, all_racks: bool, root: Path) -> tuple[str, ...]:
             loose.append(path)
         else:
             recorded[record.number] = path
-    done, refused = [], []
+    removed, refused = [], []
     for number in sorted({*numbers_in_use(), *recorded}):
         state = network.state_directory_of(number) or recorded.get(number)
         if state is not None and not all_racks and _is_of_others(number, state, root):
@@ -192,20 +192,20 @@ def _clean(running: bool, all_racks: bool, root: Path) -> tuple[str, ...]:
                 refused.append(str(error))
                 continue
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-        done.append(f"rack {number} ({state or 'no state directory'}): {counts or 'files'}")
+        removed.append(f"rack {number} ({state or 'no state directory'}): {counts or 'files'}")
     for path in loose:
         StateDirectory(path).remove()
-        done.append(f"state directory {path}: files")
+        removed.append(f"state directory {path}: files")
     if refused:
         raise RackError("; ".join(refused))
-    return tuple(done)
+    return tuple(removed)
 
 
 def _is_of_others(number: int, state: Path, root: Path) -> bool:
-    """Whether a rack is in use that was brought up elsewhere.
+    """Whether a rack was brought up elsewhere and is in use.
 
-    A rack that runs and whose state directory is not here may be of a container that shares this
-    machine's network.
+    A running rack whose state directory is not visible here may belong to a container that shares
+    this machine's network.
     """
     return state.parent != root if state.exists() else bool(_processes(number))
 
@@ -224,26 +224,26 @@ def _record_of(state: Path) -> RackRecord | None:
 
 def _processes(number: int | None) -> set[int]:
     groups = cgroups.detect()
-    found = set().union(*marked(number).values())
-    found |= in_namespaces(network.NETNS / name for name in network.namespaces(number))
+    pids = set().union(*marked(number).values())
+    pids |= in_namespaces(network.NETNS / name for name in network.namespaces(number))
     if groups is not None:
         racks = groups.racks() if number is None else {Names(number).prefix}
         for rack in racks:
-            found |= groups.processes(rack)
-    return found
+            pids |= groups.processes(rack)
+    return pids
 
 
 def _mounts(number: int | None, directories: Iterable[Path]) -> list[str]:
     digits = r"\d+" if number is None else str(number)
     tops = [str(path) for path in (*directories, *_outside_disks(number))]
-    found = []
+    points = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         point = line.split()[4]
         if re.fullmatch(rf"{network.NETNS}/{PREFIX}{digits}[-:].*", point) or any(
             point == top or point.startswith(f"{top}/") for top in tops
         ):
-            found.append(point)
-    return found
+            points.append(point)
+    return points
 
 
 def _outside_disks(number: int | None) -> list[Path]:

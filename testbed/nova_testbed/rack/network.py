@@ -34,9 +34,9 @@ DATA_DEVICE = "data0"
 TUN_QUEUE = 10_000
 LINE_MBIT = 40_000.0
 
-# Rejected, not dropped: a program of somebody else's is to learn it at once. What comes from the
-# hosts are answers; they have nothing to ask of this machine. First of all its rules, so that no
-# other one can let anything through.
+# Rejected, not dropped, so that other users' programs fail at once. Hosts only answer this machine;
+# they open no connections to it. The priority puts these rules before all others, so that no other
+# rule can accept a packet first.
 GUARD = """
 table ip {table} {{ }}
 delete table ip {table}
@@ -69,37 +69,37 @@ def ip(lines: Sequence[str], namespace: str | None = None) -> None:
     """
     command = ["ip", *(["-n", namespace] if namespace else []), "-batch", "-"]
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             command, input="\n".join(lines) + "\n", text=True, capture_output=True
         )
     except OSError as error:
         raise RackError(f"ip: {error.strerror}; install iproute2") from error
-    if done.returncode:
-        failed = re.search(r"Command failed -:(\d+)", done.stderr)
+    if result.returncode:
+        failed = re.search(r"Command failed -:(\d+)", result.stderr)
         which = f" {lines[int(failed[1]) - 1]}" if failed else ""
-        why = done.stderr.strip().splitlines()[0] if done.stderr.strip() else "failed"
+        why = result.stderr.strip().splitlines()[0] if result.stderr.strip() else "failed"
         raise RackError(f"ip{which}: {why}")
 
 
 def networks_in_use() -> Iterator[tuple[Network, str]]:
-    """Each route of this machine but the default ones, with what is to be said of it."""
-    done = subprocess.run(
+    """Each route of this machine but the default ones, with its description."""
+    result = subprocess.run(
         ["ip", "-j", "-4", "route", "show", "table", "all"],
         text=True,
         capture_output=True,
         check=False,
     )
-    for route in json.loads(done.stdout or "[]"):
+    for route in json.loads(result.stdout or "[]"):
         if route["dst"] != "default":
             device = route.get("dev", route.get("type", ""))
             yield Network(route["dst"], strict=False), f"route to {route['dst']} ({device})"
 
 
 def claim(state_directory: Path) -> Names:
-    """Take a free number by making its bridge, which only one can.
+    """Take a free number by making its bridge, which only one process can.
 
     Args:
-        state_directory: noted at the bridge, so that whoever cleans up finds it.
+        state_directory: stored as the bridge's alias, where a cleanup finds it.
 
     Raises:
         RackError: when none is free, or bridges cannot be made.
@@ -108,8 +108,8 @@ def claim(state_directory: Path) -> Names:
     blocking = ""
     for number in range(MOST_RACKS):
         names = Names(number)
-        wanted = [Network(names.management_network), Network(names.data_network)]
-        blocked = [text for network, text in taken if any(network.overlaps(w) for w in wanted)]
+        candidates = [Network(names.management_network), Network(names.data_network)]
+        blocked = [text for network, text in taken if any(network.overlaps(w) for w in candidates)]
         # Namespaces may be those of a rack in another network namespace with the same files.
         parts = [names.bridge] if (DEVICES / names.bridge).exists() else namespaces(number)
         if blocked or parts:
@@ -147,7 +147,7 @@ def create(record: RackRecord) -> None:
         f"addr replace {names.controller}/24 dev {names.bridge}",
         f"link set {names.bridge}{_no_ipv6()} up",
     ]
-    # Addresses of the rack never leave the machine, whatever is the matter with the rack.
+    # Packets to the rack never leave the machine, even when the rack is broken.
     lines += [
         f"route replace unreachable {network} metric 9999 {proto}"
         for network in (names.management_network, names.data_network)
@@ -160,7 +160,7 @@ def create(record: RackRecord) -> None:
             f"link set {port}{_no_ipv6()} master {names.bridge} up",
         ]
     ip(lines)
-    # What arrives from the hosts is for this machine and goes no further.
+    # Packets from the hosts are for this machine and are not forwarded.
     Path(f"/proc/sys/net/ipv4/conf/{names.bridge}/forwarding").write_text("0")
     _isolate([names.port(index) for index, _ in fresh])
     for index, host in fresh:
@@ -180,10 +180,10 @@ def create(record: RackRecord) -> None:
 
 
 def guard(names: Names, users: set[int]) -> str:
-    """Keep all users of this machine but some from a rack's hosts, and the hosts from the machine.
+    """Let only some users of this machine reach a rack's hosts, and no host the machine.
 
     Returns:
-        Why the kernel does not; empty where it does.
+        The reason of a failure; empty on success.
     """
     text = GUARD.format(
         table=names.prefix,
@@ -192,11 +192,11 @@ def guard(names: Names, users: set[int]) -> str:
         users=", ".join(map(str, sorted(users))),
     )
     try:
-        done = subprocess.run(["nft", "-f", "-"], input=text, text=True, capture_output=True)
+        result = subprocess.run(["nft", "-f", "-"], input=text, text=True, capture_output=True)
     except OSError as error:
         return f"nft: {error.strerror}; install nftables"
-    if done.returncode:
-        return f"nft: {(done.stderr.strip() or 'refused').splitlines()[0]}"
+    if result.returncode:
+        return f"nft: {(result.stderr.strip() or 'refused').splitlines()[0]}"
     return ""
 
 
@@ -204,23 +204,23 @@ def guards(number: int | None = None) -> list[str]:
     """Tables of the packet filter of a rack, or of all racks."""
     digits = r"\d+" if number is None else str(number)
     try:
-        done = subprocess.run(["nft", "list", "tables", "ip"], text=True, capture_output=True)
+        result = subprocess.run(["nft", "list", "tables", "ip"], text=True, capture_output=True)
     except OSError:
         return []
-    return re.findall(rf"^table (ip {PREFIX}{digits})$", done.stdout, re.MULTILINE)
+    return re.findall(rf"^table (ip {PREFIX}{digits})$", result.stdout, re.MULTILINE)
 
 
 @cache
 def _no_ipv6() -> str:
-    """Keeps a device from giving itself an address; an error where there is no IPv6 at all."""
+    """Option that stops IPv6 addresses of a device; empty without IPv6, where it is an error."""
     return " addrgenmode none" if Path("/proc/sys/net/ipv6").exists() else ""
 
 
 def _isolate(ports: list[str]) -> None:
     text = "".join(f"link set dev {port} isolated on\n" for port in ports)
-    done = subprocess.run(["bridge", "-batch", "-"], input=text, text=True, capture_output=True)
-    if done.returncode:
-        raise RackError(f"bridge: isolated ports are refused: {done.stderr.strip()}")
+    result = subprocess.run(["bridge", "-batch", "-"], input=text, text=True, capture_output=True)
+    if result.returncode:
+        raise RackError(f"bridge: isolated ports are refused: {result.stderr.strip()}")
 
 
 def _configure(names: Names, index: int, host: str) -> None:
@@ -262,10 +262,10 @@ def _create_fabric(record: RackRecord) -> None:
 
 
 def _devices(namespace: str) -> set[str]:
-    done = subprocess.run(
+    result = subprocess.run(
         ["ip", "-n", namespace, "-j", "link"], text=True, capture_output=True, check=False
     )
-    return {device["ifname"] for device in json.loads(done.stdout or "[]")}
+    return {device["ifname"] for device in json.loads(result.stdout or "[]")}
 
 
 def shape(record: RackRecord, host: str) -> None:
@@ -281,9 +281,9 @@ def shape(record: RackRecord, host: str) -> None:
             peers.append(netem.Peer.of(names.data(j if own == i else i), link))
     script = netem.apply_script(DATA_DEVICE, peers, LINE_MBIT)
     command = ["ip", "netns", "exec", names.namespace(host), "sh", "-c", script]
-    done = subprocess.run(command, text=True, capture_output=True)
-    if done.returncode:
-        raise RackError(f"host {host}: links are refused: {done.stderr.strip().splitlines()[0]}")
+    result = subprocess.run(command, text=True, capture_output=True)
+    if result.returncode:
+        raise RackError(f"host {host}: links are refused: {result.stderr.strip().splitlines()[0]}")
 
 
 def namespaces(number: int | None = None) -> list[str]:
@@ -305,7 +305,7 @@ def devices(number: int | None = None) -> list[str]:
 
 def routes(number: int | None = None) -> list[str]:
     """Routes of a rack, or of all racks, as `ip route del` takes them."""
-    done = subprocess.run(
+    result = subprocess.run(
         ["ip", "-4", "route", "show", "proto", str(ROUTE_PROTOCOL)],
         text=True,
         capture_output=True,
@@ -316,7 +316,7 @@ def routes(number: int | None = None) -> list[str]:
     pattern = re.compile(
         rf"(unreachable )?198\.1[89]\.{digits}\.\d+(/\d+)?( via [\d.]+)?( dev \S+)?"
     )
-    return [match[0] for line in done.stdout.splitlines() if (match := pattern.match(line))]
+    return [match[0] for line in result.stdout.splitlines() if (match := pattern.match(line))]
 
 
 def state_directory_of(number: int) -> Path | None:
@@ -335,10 +335,10 @@ def claimed_by(state_directory: Path) -> list[int]:
 
 
 def remove(number: int) -> None:
-    """Remove the namespaces, devices, routes and guard of a rack; what is gone is no error."""
+    """Remove the namespaces, devices, routes and guard of a rack; missing ones are no error."""
     lines = [f"netns del {name}" for name in namespaces(number)]
     lines += [f"route del {route}" for route in routes(number)]
-    # Ports go with their namespace, but only some time after it.
+    # Ports are removed with their namespace, but only some time after it.
     lines += [f"link del {device}" for device in devices(number)]
     subprocess.run(
         ["ip", "-force", "-batch", "-"],

@@ -1,4 +1,4 @@
-"""Rights of root: what a user without them asks for is done by a second process under sudo.
+"""Rights of root: orders of a user without them are executed by a second process under sudo.
 
 That process gets its orders as a pickle on stdin, from a user who may become root anyway, and
 answers on stdout with a sequence of pickles: progress, warnings, then a result or an error.
@@ -18,7 +18,7 @@ from typing import TypeVar
 from nova_testbed.rack.state import RackError, RackWarning, nova_home
 
 T = TypeVar("T")
-# What is done, how much of it, of how much.
+# The current step, how much of it is finished, and its total.
 Progress = Callable[[str, int, int], None]
 
 
@@ -31,30 +31,30 @@ def sudo_works() -> bool:
     """Whether sudo gives root's rights without asking."""
     if shutil.which("sudo") is None:
         return False
-    done = subprocess.run(["sudo", "-n", "true"], capture_output=True, stdin=subprocess.DEVNULL)
-    return done.returncode == 0
+    result = subprocess.run(["sudo", "-n", "true"], capture_output=True, stdin=subprocess.DEVNULL)
+    return result.returncode == 0
 
 
 def as_root(
     order: str, arguments: Mapping[str, object], kind: type[T], progress: Progress | None = None
 ) -> T:
-    """Do something with root's rights.
+    """Execute an order with root's rights.
 
     Args:
-        order: what, see `agent.ORDERS`.
+        order: its name, see `agent.ORDERS`.
         arguments: of it.
-        kind: what it returns.
-        progress: told how far it is.
+        kind: type of its result.
+        progress: see `Progress`.
 
     Raises:
-        RackError: where sudo does not give them, or what the order raises.
+        RackError: where sudo does not give the rights, or when the order fails.
     """
     if not sudo_works():
         raise RackError(
             "a virtual rack needs root: run as root, or let sudo do it without a password "
             "(`sudo -v` first, or a NOPASSWD rule)"
         )
-    # Where packages and engines come from, which sudo would not know.
+    # Paths of packages and engines, which sudo does not pass on.
     path = os.pathsep.join(entry for entry in sys.path if entry)
     command = ["sudo", "-n", "env", f"PYTHONPATH={path}", f"NOVA_HOME={nova_home().absolute()}"]
     command += [sys.executable, "-m", "nova_testbed.rack.agent"]

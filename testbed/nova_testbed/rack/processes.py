@@ -1,6 +1,6 @@
-"""Processes of racks: started to outlive us, found again by their marks, and ended.
+"""Processes of racks: started in the background, found again by their marks, and ended.
 
-They are known by what they are part of, never by the name of a program.
+They are identified by the rack's part they belong to, never by the name of a program.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PF_KTHREAD = 0x200000
 def spawn(
     command: Sequence[str], number: int, part: str, *, log: Path, directory: Path | None = None
 ) -> None:
-    """Start a process of a rack in a session of its own, as nobody's child.
+    """Start a process of a rack in a session of its own, detached from this process.
 
     Raises:
         RackError: where it cannot be started.
@@ -49,24 +49,24 @@ def spawn(
 
 
 def marked(number: int | None = None) -> dict[str, set[int]]:
-    """Processes that carry the mark of a rack, by part; of all racks by NUMBER:PART for None."""
-    found: dict[str, set[int]] = {}
-    wanted = f"{MARK}=" if number is None else f"{MARK}={number}:"
-    prefix = wanted.encode()
+    """Processes with the mark of a rack, by part; for None those of all racks, by NUMBER:PART."""
+    parts: dict[str, set[int]] = {}
+    mark = f"{MARK}=" if number is None else f"{MARK}={number}:"
+    prefix = mark.encode()
     for pid in _pids():
         environment = _environment(pid)
         if prefix not in environment:
             continue
         for entry in environment.split(b"\0"):
             if entry.startswith(prefix):
-                found.setdefault(entry[len(prefix) :].decode(errors="replace"), set()).add(pid)
-    return found
+                parts.setdefault(entry[len(prefix) :].decode(errors="replace"), set()).add(pid)
+    return parts
 
 
 def _environment(pid: int) -> bytes:
     """The environment of a process; empty when it is ending, or a thread of the kernel's.
 
-    While a process becomes another program it seems to have none: it is looked at again.
+    During exec a process seems to have none: it is read again.
     """
     end = time.monotonic() + EXEC_SECONDS
     empty = 0
@@ -85,7 +85,7 @@ def _environment(pid: int) -> bytes:
         if env_end == 0:
             time.sleep(0.001)
         elif (empty := empty + 1) == 3:
-            # Not only the old program's, read when the new one was there already.
+            # Really empty, not read just before exec replaced the program.
             return b""
 
 
@@ -97,31 +97,31 @@ def in_namespaces(files: Iterable[Path]) -> set[int]:
             inodes.add(file.stat().st_ino)
         except OSError:
             continue
-    found: set[int] = set()
+    pids: set[int] = set()
     if not inodes:
-        return found
+        return pids
     for pid in _pids():
         try:
             inside = Path(f"/proc/{pid}/ns/net").stat().st_ino in inodes
         except OSError:
             continue
         if inside:
-            found.add(pid)
-    return found
+            pids.add(pid)
+    return pids
 
 
 def end_processes(find: Callable[[], set[int]]) -> int:
-    """Kill processes until none is found; the number killed.
+    """Kill processes until none is found; returns the number killed.
 
     Raises:
         RackError: when some do not end.
     """
     ended: set[int] = set()
     end = time.monotonic() + END_SECONDS
-    while found := find() - {os.getpid()}:
+    while remaining := find() - {os.getpid()}:
         if time.monotonic() > end:
-            raise RackError(f"processes do not end: {', '.join(map(str, sorted(found)))}")
-        for pid in found:
+            raise RackError(f"processes do not end: {', '.join(map(str, sorted(remaining)))}")
+        for pid in remaining:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -132,8 +132,8 @@ def end_processes(find: Callable[[], set[int]]) -> int:
 
 
 def local_run(command: str) -> tuple[int, str]:
-    """Run a shell command on this machine: its exit status and what it has printed."""
-    done = subprocess.run(
+    """Run a shell command on this machine; returns its exit status and output."""
+    result = subprocess.run(
         ["sh", "-c", command],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -141,7 +141,7 @@ def local_run(command: str) -> tuple[int, str]:
         text=True,
         errors="replace",
     )
-    return done.returncode, done.stdout
+    return result.returncode, result.stdout
 
 
 def _pids() -> list[int]:

@@ -49,7 +49,7 @@ class VirtualRack:
         *,
         emulation: Emulation | None = None,
     ) -> None:
-        """Nothing happens yet.
+        """Describe the rack; `up` creates it.
 
         Args:
             inventory: of virtual hosts.
@@ -59,7 +59,7 @@ class VirtualRack:
                 switch.
 
         Raises:
-            RackError: for a directory that cannot be one.
+            RackError: for a path that cannot be a state directory.
         """
         self.inventory = inventory
         self.emulation = emulation
@@ -67,41 +67,41 @@ class VirtualRack:
         self.state = StateDirectory(directory.resolve())
 
     def reserved(self) -> AbstractContextManager[None]:
-        """Keep other programs that ask from using this rack, until the block or this process ends.
+        """Reserve this rack against other programs until the block or this process ends.
 
-        A process may reserve a rack more than once. The other methods do not ask.
+        A process may reserve a rack more than once. The other methods ignore reservations.
 
         Raises:
-            RackError: that tells which program has reserved it.
+            RackError: that names the program that has reserved it.
         """
         return reserved(self.inventory.name, self.state.path)
 
     def up(self, progress: Progress | None = None) -> Inventory:
-        """Bring the rack up, or what is missing of it; links and limits become the inventory's.
+        """Bring the rack up, or its missing parts; links and limits become the inventory's.
 
         Args:
-            progress: told what is done, how much of it, and of how much.
+            progress: called with the current step, how much of it is finished, and its total.
 
         Returns:
-            The inventory, with what it takes to reach each host over SSH.
+            The inventory, with what SSH needs to connect to each host.
 
         Raises:
-            RackError: with what is in the way; then nothing is left of a rack that was not up.
+            RackError: with the reason; then nothing is left of a rack that was not up.
 
         Warns:
-            RackWarning: where its timing will be less exact than it could be.
+            RackWarning: where its timing will be less exact than possible.
         """
         if not is_root():
             arguments = {"emulation": self.emulation}
             return self._as_root("up", Inventory, arguments, progress)
-        tell = progress or (lambda what, done, total: None)
+        tell = progress or (lambda what, finished, total: None)
         with locked(self.state.path.parent):
             record = self._record()
             if record is not None and record.complete:
                 assembly.bring_up(self._updated(record), self.state, tell)
             else:
-                wanted = record_of(self.inventory, 0, self._emulation(), self.state.path)
-                assembly.create(wanted, self.state, tell)
+                draft = record_of(self.inventory, 0, self._emulation(), self.state.path)
+                assembly.create(draft, self.state, tell)
         return self.reachable()
 
     def reachable(self) -> Inventory:
@@ -139,13 +139,13 @@ class VirtualRack:
             assembly.remove(self.state)
 
     def status(self) -> RackStatus:
-        """What there is of the rack, and what is missing."""
+        """The state of the rack, and its missing parts."""
         if not is_root():
             return self._as_root("status", RackStatus)
         return status_of(self.inventory.name, self.state, self._record())
 
     def set_link(self, a: str, b: str, link: Link) -> None:
-        """Connect two hosts otherwise; in force on return, without a restart of anything.
+        """Change the link of two hosts; it is in force on return, without a restart.
 
         Raises:
             RackError: for an unknown host, or a rack that is not up.
@@ -153,7 +153,7 @@ class VirtualRack:
         self.set_links({(a, b): link})
 
     def set_links(self, links: Mapping[tuple[str, str], Link]) -> None:
-        """Connect several pairs of hosts otherwise, see `set_link`; all of them, or none.
+        """Change the links of several pairs of hosts, see `set_link`; all of them, or none.
 
         Args:
             links: by pair of hosts, in either order.
@@ -187,14 +187,14 @@ class VirtualRack:
         cpu: Mapping[str, float | None] | None = None,
         memory: Mapping[str, int | None] | None = None,
     ) -> None:
-        """Change the limits of hosts while they run; those of hosts that are not named stay.
+        """Change the limits of running hosts; hosts that are not named keep theirs.
 
         Args:
             cpu: cores by host; None lifts the limit.
             memory: bytes by host; None lifts the limit.
 
         Raises:
-            RackError: where one is refused, with those before it changed, or the rack is not up.
+            RackError: where one is refused (those before it stay changed), or the rack is not up.
         """
         cpu, memory = dict(cpu or {}), dict(memory or {})
         if not is_root():
@@ -229,7 +229,7 @@ class VirtualRack:
             assembly.start_switch(record, self.state)
 
     def kill_host(self, host: str) -> None:
-        """Let a host fail, as if its plug were pulled; `up` starts it again, its disk as it was.
+        """Let a host fail as in a power failure; `up` starts it again with its disk unchanged.
 
         Raises:
             RackError: for an unknown host, or a rack that is not up.
@@ -248,13 +248,13 @@ class VirtualRack:
         arguments: Mapping[str, object] | None = None,
         progress: Progress | None = None,
     ) -> T:
-        # So that root does not become the owner of the directories above it.
+        # Root must not become the owner of the directories above it.
         make_directory(self.state.path.parent)
         own = {"inventory": self.inventory, "state_dir": self.state.path, **(arguments or {})}
         return as_root(method, own, kind, progress)
 
     def _record(self) -> RackRecord | None:
-        """The record on disk, unless its number has gone to another rack since (a reboot)."""
+        """The record on disk, unless another rack has its number now (after a reboot)."""
         record = self.state.read()
         if record is None:
             return None
@@ -268,13 +268,13 @@ class VirtualRack:
         return record
 
     def _updated(self, record: RackRecord) -> RackRecord:
-        wanted = record_of(self.inventory, record.number, record.emulation, Path(record.disks))
-        if [host.name for host in wanted.hosts] != [host.name for host in record.hosts]:
+        updated = record_of(self.inventory, record.number, record.emulation, Path(record.disks))
+        if [host.name for host in updated.hosts] != [host.name for host in record.hosts]:
             raise RackError(
                 f"rack {record.name} is up with other hosts than this inventory has: "
                 "`nova testbed down` first"
             )
-        return msgspec.structs.replace(wanted, complete=True)
+        return msgspec.structs.replace(updated, complete=True)
 
     def _emulation(self) -> Emulation:
         if self.emulation is not None:

@@ -1,4 +1,4 @@
-"""What this machine can do of what a virtual rack needs, and what would help where it cannot."""
+"""Check which requirements of a virtual rack this machine meets, and name remedies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nova_testbed import netem
 from nova_testbed.rack.privileges import is_root, sudo_works
 from nova_testbed.rack.processes import local_run
 
-# Each line is tried as root, in namespaces that go with it, and prints its name if it works.
+# Each line is tried as root, in temporary namespaces, and prints its name if it works.
 _TRIALS = r"""
 exec 2>/dev/null
 unshare --net --uts --mount --pid --ipc --fork true && echo namespaces
@@ -26,22 +26,22 @@ if [ -n "$0" ]; then echo 0 >"$0"; fi
 chrt -f 50 true && echo realtime
 true
 """
-UNTRIED = "not tried, for want of root"
-# What the name of a capability begins with that is a program.
+UNTRIED = "not tried without root"
+# Prefix of the names of capabilities that are programs.
 PROGRAM = "program "
 _CONTAINER = "in a container, start it with --privileged"
 
 
 @dataclass(frozen=True)
 class Capability:
-    """One thing a rack needs or profits from.
+    """A capability that a rack needs or profits from.
 
     Attributes:
         name: what it is.
-        ok: whether it is here.
-        needed: whether there is no rack without it; else it is done less well, or otherwise.
-        detail: what was found, or what is done without it.
-        remedy: what would help where it is missing; a command where one will do.
+        ok: whether it is present.
+        needed: whether a rack is impossible without it, not only worse or different.
+        detail: what was detected, or the effect of its absence.
+        remedy: how to get it where it is missing; a command where one suffices.
     """
 
     name: str
@@ -58,7 +58,7 @@ def capabilities() -> tuple[Capability, ...]:
     detail = {(True, False): "", (False, True): "through sudo"}.get(
         (root, sudo), "neither root nor sudo without a password"
     )
-    found = [
+    items = [
         Capability("root", root or sudo, True, detail, "run as root, or `sudo -v` first"),
     ]
     worked = _worked(sudo) if root or sudo else set()
@@ -71,10 +71,10 @@ def capabilities() -> tuple[Capability, ...]:
         ("realtime", False, "other programs will show in the delays", _CONTAINER),
     ):
         ok = name in worked
-        found.append(Capability(name, ok, needed, "" if ok else untried or without, remedy))
-    found += _limits()
+        items.append(Capability(name, ok, needed, "" if ok else untried or without, remedy))
+    items += _limits()
     has = netem.supported(local_run) if root else worked & {"htb", "u32", "netem"}
-    found.append(
+    items.append(
         Capability(
             "netem",
             len(has) == 3,
@@ -83,17 +83,17 @@ def capabilities() -> tuple[Capability, ...]:
             "modprobe -a sch_netem sch_htb cls_u32",
         )
     )
-    found += _programs()
-    return tuple(found)
+    items += _programs()
+    return tuple(items)
 
 
-def missing(found: tuple[Capability, ...] | None = None) -> str | None:
-    """One line that says why there can be no rack here and what would help; None if there can."""
-    wanting = [item for item in found or capabilities() if item.needed and not item.ok]
+def missing(checked: tuple[Capability, ...] | None = None) -> str | None:
+    """One line with the reasons why no rack is possible here and the remedies; None if one is."""
+    wanting = [item for item in checked or capabilities() if item.needed and not item.ok]
     wanting = [item for item in wanting if item.detail != UNTRIED]
     if not wanting:
         return None
-    install = install_command(found)
+    install = install_command(checked)
     texts = [f"{item.name} ({item.detail})" for item in wanting]
     remedies = [item.remedy for item in wanting if not item.name.startswith(PROGRAM)]
     if install:
@@ -101,11 +101,11 @@ def missing(found: tuple[Capability, ...] | None = None) -> str | None:
     return f"no virtual rack here: {', '.join(texts)}; {'; '.join(dict.fromkeys(remedies))}"
 
 
-def install_command(found: tuple[Capability, ...] | None = None, optional: bool = False) -> str:
-    """The one command that installs the programs that are missing; empty if none is."""
+def install_command(checked: tuple[Capability, ...] | None = None, optional: bool = False) -> str:
+    """The command that installs the missing programs; empty if none is missing."""
     names = [
         item.name.removeprefix(PROGRAM)
-        for item in found or capabilities()
+        for item in checked or capabilities()
         if item.name.startswith(PROGRAM) and not item.ok and (item.needed or optional)
     ]
     return programs.install_command(programs.PROGRAMS[name] for name in names)
@@ -118,11 +118,11 @@ def _worked(sudo: bool) -> set[str]:
     if isinstance(groups, cgroups.CgroupsV1) and "cpu" in groups.mounts:
         procs = str(groups.mounts["cpu"] / "cgroup.procs")
     command = ["sudo", "-n"] if sudo else []
-    done = subprocess.run([*command, "sh", "-c", _TRIALS, procs], text=True, capture_output=True)
-    found = set(done.stdout.split())
+    result = subprocess.run([*command, "sh", "-c", _TRIALS, procs], text=True, capture_output=True)
+    names = set(result.stdout.split())
     if sudo:
-        found |= netem.supported(local_run)
-    return found
+        names |= netem.supported(local_run)
+    return names
 
 
 def _limits() -> list[Capability]:
@@ -149,7 +149,7 @@ def _limits() -> list[Capability]:
 
 
 def _programs() -> list[Capability]:
-    found = []
+    items = []
     without = {
         "nft": "any user of this machine can reach the hosts",
         "tc": "no netem",
@@ -160,9 +160,9 @@ def _programs() -> list[Capability]:
         detail = path or without.get(name, "not installed")
         install = programs.install_command([program])
         needed = name in programs.RACK
-        found.append(Capability(PROGRAM + name, path is not None, needed, detail, install))
+        items.append(Capability(PROGRAM + name, path is not None, needed, detail, install))
     library = find_spec("cryptography") is not None
-    found.append(
+    items.append(
         Capability(
             "cryptography",
             library,
@@ -171,4 +171,4 @@ def _programs() -> list[Capability]:
             "pip install 'nova-placement[testbed]'",
         )
     )
-    return found
+    return items

@@ -1,7 +1,7 @@
-"""Whom a rack is reserved for: two programs on the same hosts would break each other's work.
+"""Reservation of a rack: two programs on the same hosts would break each other's work.
 
-Racks of other names have hosts and addresses of their own, and so have those of other users:
-programs on these go on side by side.
+Racks of other names, and those of other users, have hosts and addresses of their own: programs
+on them run side by side.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 
 from nova_testbed.rack.state import RackError, give_to_user, make_directory
 
-# State directories that this process has reserved: what it calls may reserve them again.
+# State directories that this process has reserved; nested calls may reserve them again.
 _own: set[Path] = set()
 
 
 @contextlib.contextmanager
 def reserved(name: str, state_directory: Path) -> Iterator[None]:
-    """Keep other programs from a rack, be it up or not.
+    """Reserve a rack, up or not, against other programs.
 
     The reservation ends with this process, however that ends.
 
@@ -31,12 +31,12 @@ def reserved(name: str, state_directory: Path) -> Iterator[None]:
         state_directory: of the rack.
 
     Raises:
-        RackError: that tells which program has reserved it.
+        RackError: that names the program that has reserved it.
     """
     if state_directory in _own:
         yield
         return
-    # Beside the state directory, which goes with the rack.
+    # Beside the state directory, which is removed with the rack.
     file = state_directory.with_name(f".{state_directory.name}.lock")
     make_directory(file.parent)
     try:
@@ -72,14 +72,14 @@ def _lock(file: Path) -> int:
         except BaseException:
             os.close(descriptor)
             raise
-        # One who had it may have removed it since it was opened.
+        # An earlier holder may have removed it since it was opened.
         if os.fstat(descriptor).st_nlink:
             return descriptor
         os.close(descriptor)
 
 
 def _holder(file: Path) -> str:
-    """Who has locked a file, as is written there."""
+    """The program that has locked a file, as the file says."""
     with contextlib.suppress(OSError):
         return file.read_text(errors="replace") or "another program"
     return "another program"

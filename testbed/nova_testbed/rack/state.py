@@ -1,6 +1,7 @@
-"""What is kept of a rack on disk, and how its parts are named so that they can be found again.
+"""The state of a rack on disk, and the names by which its parts are found again.
 
-The number of a rack gives all its names and addresses; whoever creates its bridge owns the number.
+The number of a rack determines its names and addresses; the process that creates its bridge owns
+the number.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MANAGEMENT_RANGE = "198.18"
 DATA_RANGE = "198.19"
 MOST_RACKS = 256
 MOST_HOSTS = 250
-# Users of hosts; this range is used for nothing else (systemd, UIDS-GIDS).
+# User ids of hosts; nothing else uses this range (systemd, UIDS-GIDS).
 FIRST_USER = 1_900_000_000
 FIRST_HOST = 2
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
@@ -58,7 +59,7 @@ class RackWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Names:
-    """What the parts of a rack are called.
+    """The names of a rack's parts.
 
     Attributes:
         number: of the rack, unique on the machine.
@@ -68,7 +69,7 @@ class Names:
 
     @property
     def prefix(self) -> str:
-        """Of cgroups, network devices and its table of the packet filter."""
+        """Prefix of cgroups, network devices and the table of the packet filter."""
         return f"{PREFIX}{self.number}"
 
     @property
@@ -78,12 +79,12 @@ class Names:
 
     @property
     def management_network(self) -> str:
-        """Of controller and hosts, without delays."""
+        """The network of controller and hosts, without delays."""
         return f"{MANAGEMENT_RANGE}.{self.number}.0/24"
 
     @property
     def data_network(self) -> str:
-        """Among hosts, with delays."""
+        """The network among hosts, with delays."""
         return f"{DATA_RANGE}.{self.number}.0/24"
 
     @property
@@ -102,7 +103,7 @@ class Names:
         return FIRST_USER + self.number
 
     def namespace(self, host: str) -> str:
-        """Of a host's network."""
+        """The namespace of a host's network."""
         return f"{self.prefix}-{host}"
 
     def port(self, index: int) -> str:
@@ -114,7 +115,7 @@ class Names:
         return f"{MANAGEMENT_RANGE}.{self.number}.{index + FIRST_HOST}"
 
     def data(self, index: int) -> str:
-        """A host's address for everybody."""
+        """A host's address in the data network, which all programs use."""
         return f"{DATA_RANGE}.{self.number}.{index + FIRST_HOST}"
 
 
@@ -127,7 +128,7 @@ class HostRecord(msgspec.Struct, frozen=True):
 
 
 class RackRecord(msgspec.Struct, frozen=True):
-    """A rack as it was made and is now.
+    """A rack and its current state.
 
     Attributes:
         name: of the inventory.
@@ -136,7 +137,7 @@ class RackRecord(msgspec.Struct, frozen=True):
         disks: directory with one directory per host, outside of the state directory where that
             cannot hold the upper layer of an overlay.
         complete: False until all of it has come up.
-        guarded: whether this machine's other users are kept from it.
+        guarded: whether a packet filter keeps this machine's other users from it.
         hosts: in the order of the inventory.
         links: in force; pairs that are not named have ``Link()``.
     """
@@ -152,11 +153,11 @@ class RackRecord(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> Names:
-        """What its parts are called."""
+        """The names of its parts."""
         return Names(self.number)
 
     def index(self, host: str) -> int:
-        """A host's place.
+        """A host's position.
 
         Raises:
             RackError: for an unknown name.
@@ -194,10 +195,10 @@ class RackRecord(msgspec.Struct, frozen=True):
 
 
 def record_of(inventory: Inventory, number: int, emulation: Emulation, disks: Path) -> RackRecord:
-    """The record of a rack that is to be made, not yet complete.
+    """The record of a rack that is not created yet.
 
     Raises:
-        RackError: for an inventory that no rack can follow.
+        RackError: for an inventory that a rack cannot implement.
     """
     if not inventory.virtual:
         raise RackError(
@@ -229,7 +230,7 @@ class StateDirectory:
     """The directory of one rack: its record, keys, configuration and logs; mode 700."""
 
     def __init__(self, path: Path) -> None:
-        # These separate the options of an overlay mount, or words of the command that mounts it.
+        # These separate options of an overlay mount, or words of the mount command.
         if re.search(r"[\s,:\\]", str(path)) or len(str(path)) > 200:
             raise RackError(
                 f"state directory {path}: at most 200 characters, without spaces , : and \\"
@@ -273,7 +274,7 @@ class StateDirectory:
         give_to_user(self.record_file)
 
     def is_ours(self) -> bool:
-        """Whether nothing but a rack's state is in it; it may be empty or missing."""
+        """Whether it contains only a rack's state; it may be empty or missing."""
         if not self.path.exists():
             return True
         return all(
@@ -281,7 +282,7 @@ class StateDirectory:
         )
 
     def remove(self) -> None:
-        """Remove what is a rack's, and the directory unless there is more in it."""
+        """Remove a rack's files, and the directory unless it contains others."""
         if not self.path.exists():
             return
         for entry in self.path.iterdir():
@@ -294,13 +295,13 @@ class StateDirectory:
             self.path.rmdir()
 
     def log_of(self, host: str) -> Path:
-        """What a host's start and its sshd have said."""
+        """The log of a host's start and of its sshd."""
         return self.logs / f"{host}.log"
 
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Keep other commands on the racks of a directory out.
+    """Lock the racks of a directory against other commands.
 
     Raises:
         RackError: when another command keeps the lock for a minute.
@@ -348,14 +349,14 @@ def replace(file: Path, content: str | bytes, mode: int = 0o600) -> None:
 
 
 def give_to_user(path: Path) -> None:
-    """Let the user on whose behalf sudo acts own a file or directory."""
+    """Make the user who called sudo the owner of a file or directory."""
     user, group = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
     if os.geteuid() == 0 and user and group and path.exists():
         os.chown(path, int(user), int(group))
 
 
 def user_id() -> int:
-    """Who brings racks up: the user on whose behalf sudo acts, or who we are."""
+    """The user who brings racks up: the caller of sudo, or the current user."""
     return int(os.environ.get("SUDO_UID") or os.getuid())
 
 

@@ -1,4 +1,4 @@
-"""What there is of a rack, and what is missing."""
+"""The state of a rack, and its missing parts."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class RackStatus:
 
 
 def status_of(name: str, state: StateDirectory, record: RackRecord | None) -> RackStatus:
-    """Look at a rack.
+    """The state of a rack now.
 
     Args:
         name: of its inventory.
         state: its directory.
-        record: what is written there; None where it is down.
+        record: from its directory; None where it is down.
     """
     if record is None:
         return RackStatus(name, "down", None, state.path, None, None, (), ())

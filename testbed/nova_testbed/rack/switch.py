@@ -16,7 +16,7 @@ from nova_testbed.inventory import Link
 from nova_testbed.rack.processes import end_processes, marked, spawn
 from nova_testbed.rack.state import SWITCH_PART, RackError, RackRecord, StateDirectory, replace
 
-# Above what anybody on a host runs at; below the kernel's own threads.
+# Above the priorities on hosts, below the kernel's own threads.
 PRIORITY = 50
 SOURCE = Path(__file__).with_name("switch.c")
 SOCKET = "switch.socket"
@@ -40,9 +40,9 @@ class SwitchStatistics(msgspec.Struct, frozen=True):
         dropped_unroutable: packets for no host of the rack.
         dropped_write: packets the receiving host's device refused.
         waiting: packets under way now.
-        late_mean_us: how late packets were released, since these figures were last asked for.
-        late_max_us: the same at worst.
-        lead_us: how much earlier it wakes up, to make up for the time that takes.
+        late_mean_us: mean delay of the release of packets since the last request for statistics.
+        late_max_us: the greatest such delay.
+        lead_us: how much earlier it wakes up, to compensate for the time of waking up.
         cpu_seconds: CPU time of its process.
     """
 
@@ -63,7 +63,7 @@ class SwitchStatistics(msgspec.Struct, frozen=True):
 
 
 def queue_bytes(bandwidth_mbit: float) -> int:
-    """How much may wait in front of a limited link: 50 ms of it, 20 packets at least."""
+    """Length of the queue of a limited link: 50 ms of its bandwidth, at least 20 packets."""
     return max(LEAST_QUEUE_BYTES, round(bandwidth_mbit * 1e6 / 8 * QUEUE_MS / 1000))
 
 
@@ -89,13 +89,13 @@ def _line(link: Link) -> str:
 
 
 def build(cache: Path | None = None) -> Path:
-    """The switch, compiled when it is first needed.
+    """The program of the switch, compiled on first use.
 
     Args:
         cache: where programs are kept; by default the user's cache directory.
 
     Raises:
-        RackError: without a C compiler, or with what it said.
+        RackError: without a C compiler, or with its error.
     """
     if cache is None:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -111,9 +111,9 @@ def build(cache: Path | None = None) -> Path:
     command = [compiler, "-O2", "-o", str(temporary), str(SOURCE)]
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        if done.returncode:
-            raise RackError(f"the switch cannot be compiled: {' '.join(done.stderr.split())}")
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        if result.returncode:
+            raise RackError(f"the switch cannot be compiled: {' '.join(result.stderr.split())}")
         temporary.replace(program)
     except (OSError, subprocess.SubprocessError) as error:
         raise RackError(f"the switch cannot be compiled: {error}") from error
@@ -131,7 +131,7 @@ def start(record: RackRecord, state: StateDirectory, procs_file: Path | None) ->
         procs_file: of the cgroup to start it in: real-time priority may be refused in others.
 
     Raises:
-        RackError: with what the switch said.
+        RackError: with the switch's last message.
     """
     replace(state.switch_config, config_text(record))
     command = [str(build())]
@@ -143,12 +143,14 @@ def start(record: RackRecord, state: StateDirectory, procs_file: Path | None) ->
     spawn(command, record.number, SWITCH_PART, log=state.switch_log, directory=state.path)
     end = time.monotonic() + START_SECONDS
     while True:
-        found = statistics(state, timeout=0.2)
-        if found is not None:
-            return found
+        counters = statistics(state, timeout=0.2)
+        if counters is not None:
+            return counters
         if time.monotonic() > end or SWITCH_PART not in marked(record.number):
             stop(record)
-            raise RackError(f"the switch of rack {record.name} does not start: {_said(state)}")
+            raise RackError(
+                f"the switch of rack {record.name} does not start: {_last_message(state)}"
+            )
         time.sleep(0.005)
 
 
@@ -167,7 +169,7 @@ def reload(record: RackRecord, state: StateDirectory) -> None:
     answer = _ask(state, "reload", ANSWER_SECONDS)
     if answer is None:
         raise RackError(
-            f"the switch of rack {record.name} does not answer: {_said(state)}; "
+            f"the switch of rack {record.name} does not answer: {_last_message(state)}; "
             "`nova testbed up` starts it again"
         )
     if answer != "ok":
@@ -197,10 +199,10 @@ def _ask(state: StateDirectory, order: str, timeout: float) -> str | None:
         os.close(directory)
 
 
-def _said(state: StateDirectory) -> str:
+def _last_message(state: StateDirectory) -> str:
     try:
         lines = state.switch_log.read_text(errors="replace").split("\n")
     except OSError:
         lines = []
-    said = [line for line in lines if line.strip()]
-    return said[-1] if said else "it has ended without a word"
+    messages = [line for line in lines if line.strip()]
+    return messages[-1] if messages else "it has ended without a message"

@@ -40,25 +40,25 @@ touch "$0/root/probe" """
 
 
 def hidden_and_shown(needed: Iterable[Path] | None = None) -> tuple[list[str], list[str]]:
-    """What hosts have to be shown of directories that they do not see.
+    """Directories that hosts do not see, and those among them that they must see.
 
     Args:
-        needed: directories; those that programs of experiments are read from by default.
+        needed: directories that hosts must see; by default those with programs of experiments.
 
     Returns:
-        Directories that hosts find empty: root's home, and others above what is needed that not
-        everybody may enter. And those of the needed that hosts would not see otherwise.
+        Directories that hosts see empty: root's home, and parents of needed directories that not
+        everybody may enter. And the needed directories that hosts would not see otherwise.
     """
     if needed is None:
         packages = Path(inspect.getfile(NovaError)).parents[1]
         needed = (Path(sys.prefix), Path(sys.base_prefix), packages, nova_home())
     hidden = {Path("/root")}
-    found = [path.resolve() for path in needed if path.is_dir()]
-    for path in found:
+    directories = [path.resolve() for path in needed if path.is_dir()]
+    for path in directories:
         closed = (above for above in reversed(path.parents) if not above.stat().st_mode & 0o001)
         hidden.update([*closed][:1])
     unseen = {Path(own) for own in HIDDEN_MOUNTS} | hidden
-    shown = {path for path in found if any(path.is_relative_to(top) for top in unseen)}
+    shown = {path for path in directories if any(path.is_relative_to(top) for top in unseen)}
     shown = {path for path in shown if shown.isdisjoint(path.parents)}
     return sorted(map(str, hidden)), sorted(map(str, shown))
 
@@ -67,7 +67,7 @@ def make_disk_directory(state: StateDirectory, rack: str) -> Path:
     """Make a directory for the hosts' disks, on a file system that can take them.
 
     Args:
-        state: directory that is the first choice.
+        state: the first choice.
         rack: prefix of the names of the rack's parts.
 
     Raises:
@@ -173,7 +173,7 @@ def wait_for_ssh(record: RackRecord, state: StateDirectory, host: str) -> None:
     """Wait until a host's sshd answers.
 
     Raises:
-        RackError: when it does not, with what the host said.
+        RackError: when it does not, with the last line of the host's log.
     """
     address = record.names.data(record.index(host))
     end = time.monotonic() + START_SECONDS
@@ -191,9 +191,9 @@ def wait_for_ssh(record: RackRecord, state: StateDirectory, host: str) -> None:
         look = time.monotonic() + 0.2
         ended = host not in marked(record.number)
         if ended or look > end:
-            said = _said(state.log_of(host))
+            message = _last_message(state.log_of(host))
             what = "ends at once" if ended else f"does not answer within {START_SECONDS:.0f} s"
-            raise RackError(f"host {host} {what}: {said}")
+            raise RackError(f"host {host} {what}: {message}")
 
 
 def sshd_config(address: str, version: tuple[int, int]) -> str:
@@ -225,24 +225,24 @@ def sshd_config(address: str, version: tuple[int, int]) -> str:
 
 @cache
 def sshd_version() -> tuple[int, int]:
-    """Version of OpenSSH on this machine; (0, 0) if it does not tell."""
+    """Version of OpenSSH on this machine; (0, 0) if unknown."""
     try:
-        done = subprocess.run(["ssh", "-V"], text=True, capture_output=True)
+        result = subprocess.run(["ssh", "-V"], text=True, capture_output=True)
     except OSError:
         return 0, 0
-    found = re.search(r"OpenSSH_(\d+)\.(\d+)", done.stderr)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    match = re.search(r"OpenSSH_(\d+)\.(\d+)", result.stderr)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def shown_mounts(state_directory: str, mountinfo: str | None = None) -> list[str]:
-    """Directories besides ``/`` where file systems are mounted that hosts see too.
+    """Mount points besides ``/`` whose file systems hosts see, too.
 
     Args:
-        state_directory: what lies below it is not shown.
+        state_directory: mount points below it are not shown.
         mountinfo: the text of ``/proc/self/mountinfo``, for tests.
     """
     text = mountinfo if mountinfo is not None else Path("/proc/self/mountinfo").read_text()
-    found = []
+    points = []
     for line in text.splitlines():
         before, _, after = line.partition(" - ")
         point, kind = before.split()[4], after.split()[0]
@@ -251,8 +251,8 @@ def shown_mounts(state_directory: str, mountinfo: str | None = None) -> list[str
         )
         # Mount options separate paths by these; mountinfo escapes blanks with a backslash.
         if kind in SHOWN_TYPES and point != "/" and not hidden and not set(point) & set("\\,: "):
-            found.append(point)
-    return sorted(point for point in set(found) if Path(point).is_dir())
+            points.append(point)
+    return sorted(point for point in set(points) if Path(point).is_dir())
 
 
 def _directory(upper: Path, path: str) -> Path:
@@ -277,7 +277,7 @@ def _like(model: Path, directory: Path) -> None:
 
 
 def _with(file: Path, account: str) -> str:
-    """A file of accounts with one more; one of the same name on the machine gives way."""
+    """A file of accounts with one more, which replaces one of the same name."""
     name = account.partition(":")[0]
     lines = [line for line in file.read_text().splitlines() if line.partition(":")[0] != name]
     return "\n".join([*lines, account]) + "\n"
@@ -287,7 +287,7 @@ def _shell() -> str:
     return "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
 
 
-def _said(log: Path) -> str:
+def _last_message(log: Path) -> str:
     try:
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:

@@ -27,7 +27,7 @@ SO_TIMESTAMPNS = 35  # Linux; the socket module does not name it
 
 
 def stamp(sock: socket.socket) -> None:
-    """Have the kernel note when a packet came in, however long the program waits for the CPU."""
+    """Let the kernel note when a packet came in, even if the program waits for the CPU then."""
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
 
@@ -62,7 +62,7 @@ def serve(token: bytes) -> None:
                 if sock is packets:
                     data, extra, _, address = packets.recvmsg(2048, 64)
                     if data.startswith(token):
-                        # How long it lay here waiting for the CPU is no part of the way.
+                        # Its wait for the CPU here is no part of the round trip.
                         held = time.time_ns() - came_in(extra)
                         packets.sendto(data + HOLD.pack(max(0, held)), address)
                 elif sock is listener:

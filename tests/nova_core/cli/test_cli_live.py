@@ -123,7 +123,7 @@ def test_a_journal_goes_on_after_kill_9(
         "live", problem, plan, "--events", events, "--journal", tmp_path / "j", "--skip-seen"
     )
     assert rest.exit_code == 0, rest.output
-    assert "goes on after 3 events, version 3" in rest.stderr
+    assert "continues after 3 events, version 3" in rest.stderr
     whole = nova("live", problem, plan, "--events", events)
     assert answers + lines(rest.stdout) == lines(whole.stdout)
     again = nova("live", problem, plan, "--events", events, "--journal", tmp_path / "j",

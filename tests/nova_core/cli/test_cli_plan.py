@@ -175,3 +175,13 @@ def test_set_understands_every_type(ask, problem: Path) -> None:
     )
     assert answer["parameters"]["refine"] is False
     assert answer["parameters"]["bandwidth"] is None
+
+
+def test_large_documents_are_warned_of_and_tables_are_not(
+    nova, problem: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nova_core.commands.plan.LARGE_DOCUMENT", 2)
+    result = nova("plan", problem, "-o", tmp_path / "plan.json")
+    assert f"tables do not: --output {tmp_path / 'plan'}" in result.stderr.replace("\n", "")
+    assert read_plan(tmp_path / "plan.json", read_problem(problem))
+    assert "warning" not in nova("plan", problem, "-o", tmp_path / "plan").stderr

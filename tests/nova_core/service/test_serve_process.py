@@ -307,7 +307,7 @@ def test_a_service_without_a_token_says_so(tmp_path: Path) -> None:
             service.process.send_signal(signal.SIGTERM)
             _, written = service.process.communicate(timeout=PATIENCE)
         assert ("there is no token" in written) == says
-        assert ("whom a proxy lets through" in written) == says
+        assert ("every client of a proxy" in written) == says
 
 
 def test_two_clients_at_once_stay_consistent(tmp_path: Path) -> None:

@@ -343,7 +343,7 @@ def test_old_deltas_are_dropped_in_the_end(
     assert 20 <= summary["oldest"] < 40
     gone = client.get("/placements/field/deltas?after=3")
     assert gone.status_code == 410
-    assert "read the plan and go on from its version" in gone.json()["error"]
+    assert "read the plan and continue from its version" in gone.json()["error"]
     kept = client.get("/placements/field/deltas", params={"after": 35}).json()
     assert [each["new_version"] for each in kept["deltas"]] == [36, 37, 38, 39, 40]
 

@@ -52,7 +52,7 @@ def _box(
 
 
 def fetch_options(command: F) -> F:
-    """What every way of fetching takes."""
+    """Options that all commands of fetch share."""
     for option in reversed(
         (
             click.argument("directory", type=paths.OUTPUT),
@@ -72,9 +72,7 @@ def fetch_options(command: F) -> F:
                 show_default=True,
                 help="After a failed attempt, each after twice the pause.",
             ),
-            click.option(
-                "--verify", is_flag=True, help="Compare checksums of what is there already."
-            ),
+            click.option("--verify", is_flag=True, help="Compare checksums of existing files."),
             shared.json_option,
         )
     ):
@@ -84,9 +82,9 @@ def fetch_options(command: F) -> F:
 
 @click.group()
 def fetch() -> None:
-    """Fetch public archives; go on where an earlier run stopped.
+    """Fetch public archives; an interrupted run can be resumed.
 
-    What is there is not fetched again; manifest.jsonl has each file's address and checksum.
+    Existing files are not fetched again; manifest.jsonl has each file's address and checksum.
     """
 
 
@@ -128,23 +126,23 @@ def sensor_community(
     fetcher = _fetcher(per_second, retries)
     archive = fetching.SensorArchive(fetcher, checked_base(url), checked_base(api_url))
     chosen = None if everything else set(sensors or ())
-    wanted_days = fetching.days(first.date(), (last or first).date())
+    days = fetching.days(first.date(), (last or first).date())
     if bbox is not None:
         chosen = archive.sensors_in(bbox)
         if not chosen:
             raise NovaError(f"--bbox {','.join(map(str, bbox))}: no sensor there is on")
     names = [name.strip().lower() for name in types.split(",")]
-    wanted: list[Wanted] = []
+    files: list[Wanted] = []
     missing, failed = [], []
-    for day in wanted_days:
+    for day in days:
         try:
-            wanted += archive.files(day, chosen, names, _today())
+            files += archive.files(day, chosen, names, _today())
         except MissingError:
             missing.append(str(day))
         except FetchError as error:
             failed.append(str(error))
-            break  # the archive's other days would be no luckier
-    outcome = _fetched(wanted, directory, fetcher, verify=verify)
+            break  # the archive's other days would fail, too
+    outcome = _fetched(files, directory, fetcher, verify=verify)
     outcome.missing[:0], outcome.failed[:0] = missing, failed
     _tell(directory, outcome, as_json)
 
@@ -174,7 +172,7 @@ def ripe_atlas(
     as_json: bool,
 ) -> None:
     """Fetch results of RIPE Atlas measurements into DIRECTORY, a file per measurement and day."""
-    wanted = list(
+    files = list(
         fetching.atlas_files(
             measurements,
             first.date(),
@@ -185,7 +183,7 @@ def ripe_atlas(
         )
     )
     fetcher = _fetcher(per_second, retries)
-    outcome = _fetched(wanted, directory, fetcher, verify=verify, check=fetching.as_lines)
+    outcome = _fetched(files, directory, fetcher, verify=verify, check=fetching.as_lines)
     _tell(directory, outcome, as_json)
 
 
@@ -197,12 +195,12 @@ def _fetcher(per_second: float, retries: int) -> Fetcher:
     return Fetcher(per_second=per_second, retries=retries, say=console.say)
 
 
-def _fetched(wanted: Sequence[Wanted], *arguments: Any, **options: Any) -> Outcome:
+def _fetched(files: Sequence[Wanted], *arguments: Any, **options: Any) -> Outcome:
     with console.progress("fetching") as advance:
         return fetching.fetch_all(
-            wanted,
+            files,
             *arguments,
-            progress=lambda outcome: advance(outcome.tried, len(wanted)),
+            progress=lambda outcome: advance(outcome.tried, len(files)),
             **options,
         )
 

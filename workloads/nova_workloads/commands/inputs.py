@@ -1,4 +1,4 @@
-"""What the commands share that take streams: options, and the streams they mean."""
+"""Options of the commands that take streams, and the streams they select."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOW = "now"
 
 
 def input_options(command: F) -> F:
-    """The streams to work on, and when each tuple is due."""
+    """Options for the streams, and for when each tuple is due."""
     for option in reversed(
         (
             click.argument("inputs", nargs=-1, type=paths.INPUT),
@@ -77,7 +77,7 @@ def input_options(command: F) -> F:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What `input_options` were given."""
+    """Values of `input_options`."""
 
     inputs: tuple[Path, ...]
     synthetic: int | None
@@ -93,7 +93,7 @@ class Inputs:
     start: str | None
 
     def streams(self) -> list[Stream]:
-        """Read the files or make the sensors up."""
+        """Read the files, or generate the sensors."""
         from nova_workloads import streams
 
         if bool(self.inputs) is (self.synthetic is not None):
@@ -107,18 +107,18 @@ class Inputs:
             )
         if self.rate is None:
             raise NovaError("--synthetic: give --rate, e.g. 1000")
-        found = [
+        chosen = [
             s
             for s in streams.synthetic(self.synthetic, regions=self.regions, seed=self.seed)
             if (not self.sensors or s.sensor in self.sensors)
             and (not self.only_regions or s.region in self.only_regions)
         ]
-        if not found:
+        if not chosen:
             raise NovaError(f"--sensor, --region: none of the {self.synthetic} sensors is left")
-        return found
+        return chosen
 
     def schedule(self, start_ms: int | None) -> Schedule:
-        """When what is due."""
+        """When each tuple is due."""
         from nova_workloads.schedule import Schedule
 
         if self.rate is not None and self.speed is not None:

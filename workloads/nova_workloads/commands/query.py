@@ -60,11 +60,11 @@ def estimate(problem: Path, readings: Path, output: Path | None, as_json: bool) 
     from nova_workloads.queries.estimate import estimated
 
     read, database = _loaded(problem, readings)
-    made, estimates = estimated(read, database)
+    updated, estimates = estimated(read, database)
     if output is not None:
         from nova_core.model.files import write_problem
 
-        write_problem(made, output)
+        write_problem(updated, output)
     if as_json:
         console.print_json({"operators": [asdict(one) for one in estimates]})
         return
@@ -112,8 +112,8 @@ def reorder(problem: Path, output: Path | None, seed: int, as_json: bool) -> Non
         "Orders", ["query", "as written", "found", ">joins receive, tuples/s", ">found "]
     )
     for one in orders:
-        found = one.after if one.after != one.before else "the same"
-        table.add_row(one.query, one.before, found, f"{one.load:,.4g}", f"{one.reordered:,.4g}")
+        order = one.after if one.after != one.before else "the same"
+        table.add_row(one.query, one.before, order, f"{one.load:,.4g}", f"{one.reordered:,.4g}")
     console.show(table)
     if output is not None:
         console.say(f"problem written to {output}")
@@ -170,8 +170,8 @@ def reference(
         write_text(output, text.getvalue())
     compared = None if results is None else compare(rows, read_delivered(results, columns))
     if as_json:
-        found = compared and {"ok": compared.ok, **to_builtins(compared)}
-        console.print_json({"query": chosen.id, "results": len(rows), "comparison": found})
+        comparison = compared and {"ok": compared.ok, **to_builtins(compared)}
+        console.print_json({"query": chosen.id, "results": len(rows), "comparison": comparison})
     else:
         click.echo(f"{chosen.id}: {len(rows):,} results must come")
         if compared is not None:

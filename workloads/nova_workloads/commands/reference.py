@@ -55,7 +55,7 @@ DIFFERENT = 1
     "results",
     multiple=True,
     type=paths.INPUT,
-    help="Results of a run (.csv, .jsonl, .parquet) to hold against it; may be repeated. "
+    help="Results of a run (.csv, .jsonl, .parquet) to compare with it; may be repeated. "
     "Exit code 1 when they differ.",
 )
 @click.option("--columns", metavar="NAME,...", help="Of --check files of CSV without header.")
@@ -85,13 +85,13 @@ def reference(
     from nova_workloads.result_files import read_results, write_results
     from nova_workloads.schedule import all_tuples
 
-    given = Inputs(**inputs)
-    if given.start == NOW:
+    options = Inputs(**inputs)
+    if options.start == NOW:
         raise NovaError("--start now: give the start that the replay told, in ms")
-    if given.synthetic and given.duration is None and given.count is None:
+    if options.synthetic and options.duration is None and options.count is None:
         raise NovaError("--synthetic: give --duration or --count")
-    schedule = given.schedule(given.start_ms())
-    streams = given.streams()
+    schedule = options.schedule(options.start_ms())
+    streams = options.streams()
     pairs = None
     if problem is not None:
         from nova_core.model.files import read_problem

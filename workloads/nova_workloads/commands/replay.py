@@ -64,7 +64,7 @@ SPLITS = ("none", "sensor", "stream", "region")
     type=NumberRange(0.1, 100),
     default=1.0,
     show_default=True,
-    help="ms between looks for what is due; larger ones need less CPU.",
+    help="ms between checks for due tuples; larger ones need less CPU.",
 )
 @click.option("--unpaced", is_flag=True, help="As fast as readers take it.")
 @click.option(
@@ -100,26 +100,26 @@ def replay(
     from nova_workloads.outputs import Target
     from nova_workloads.replay import Replay
 
-    given = Inputs(**inputs)
+    options = Inputs(**inputs)
     where = Target.parse(target)
     if as_json and where.kind == "stdout":
         raise NovaError("--json: standard output carries the tuples; give --to")
     if (plan is None) is not (problem is None):
         raise NovaError("--plan and --problem: give both or none")
-    start_ms = given.start_ms()
-    given.schedule(start_ms)  # refuse contradicting options before reading anything
-    streams = given.streams()
+    start_ms = options.start_ms()
+    options.schedule(start_ms)  # refuse contradicting options before reading anything
+    streams = options.streams()
     partitions = _partitions(plan, problem, streams)
     lanes = _lanes(streams, where.kind == "kafka", split, form, partitions, where, wait)
 
-    aligned = given.start == NOW or (given.start is None and given.rate is not None)
+    aligned = options.start == NOW or (options.start is None and options.rate is not None)
     if aligned and not unpaced:
         # Replays on several hosts agree on the windows when they start with a second.
         start_ms = -(-time.time_ns() // 1_000_000_000) * 1000
     elif aligned:
         start_ms = time.time_ns() // 1_000_000
     with _Reporter() as reporter:
-        run = Replay(lanes, given.schedule(start_ms), tick, not unpaced, reporter)
+        run = Replay(lanes, options.schedule(start_ms), tick, not unpaced, reporter)
         summary = run.run(start_ms if aligned and not unpaced else None)
     if as_json:
         console.print_json(asdict(summary))
@@ -159,7 +159,7 @@ def _lanes(
 
     parts = list(groups(streams, split).items())
     if by_key:
-        # A message has one key, so that each sensor's messages are made apart.
+        # A message has one key: each sensor's messages are made separately.
         parts = [(name, [stream]) for name, members in parts for stream in members]
     names = [members[0].sensor if by_key else name for name, members in parts]
     outputs = where.open(
@@ -175,7 +175,7 @@ def _lanes(
 
 
 class _Reporter:
-    """Tells how it goes: every second on a terminal, elsewhere when a reader cannot keep up."""
+    """Reports progress: every second on a terminal, elsewhere when a reader cannot keep up."""
 
     def __init__(self) -> None:
         self._live: Any = None
@@ -185,7 +185,7 @@ class _Reporter:
         if sys.stderr.isatty():
             from rich.live import Live
 
-            # Without a thread of its own, which would take the CPU at the wrong moment.
+            # Without a refresh thread, which would take CPU at the wrong moment.
             self._live = Live(
                 console=console.output(stderr=True), auto_refresh=False, transient=True
             )
@@ -212,7 +212,7 @@ class _Reporter:
 
 
 def _show(summary: Summary) -> None:
-    """The account, on stderr: stdout may carry the tuples."""
+    """Show the summary on stderr: stdout may carry the tuples."""
     columns = [
         "output", ">tuples", ">asked/s", ">achieved/s", ">late ms p50", ">p99", ">max", ">held up s"
     ]  # fmt: skip

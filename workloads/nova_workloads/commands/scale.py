@@ -25,8 +25,8 @@ def scale() -> None:
     """Place problems that outgrow one machine: tables in, tables out, on Spark.
 
     PROBLEM is a directory with problem.yaml and Parquet tables of nodes, sources and matrix, on a
-    file system that the driver and all workers see. `embed`, `plan` and `check` go on where they
-    were ended.
+    file system that the driver and all workers see. `embed`, `plan` and `check` resume an
+    interrupted run.
     """
 
 
@@ -206,14 +206,14 @@ def plan(
 ) -> None:
     """Place PROBLEM's joins.
 
-    What is done so far is in OUTPUT.stages: the same command goes on after it was ended. OUTPUT is
-    a plan that `nova check` reads, with report.json and space.png beside it. The exit code is 1 if
+    Finished stages are in OUTPUT.stages: the same command resumes an interrupted run. OUTPUT is a
+    plan that `nova check` reads, with report.json and space.png beside it. The exit code is 1 if
     it breaks a constraint that it does not break on purpose.
     """
     from nova_core.strategies.nova import NovaParameters
 
-    given = {name: value for name, value in named.items() if value is not None}
-    parameters = NovaParameters(**given)
+    options = {name: value for name, value in named.items() if value is not None}
+    parameters = NovaParameters(**options)
     with shared.extra("spark"):
         from nova_workloads.scale.plan import Scale, open_problem
         from nova_workloads.scale.plan import plan as place
@@ -246,25 +246,25 @@ def check(
 ) -> None:
     """Verify that PLAN, a directory of tables, keeps every constraint; exit code 1 if not.
 
-    As `nova check`, of plans that one machine has no room for.
+    As `nova check`, for plans that are too large for one machine.
     """
     with shared.extra("spark"):
         from nova_workloads.scale.plan import check_plan, open_plan
         from nova_workloads.scale.tables import Problem
     opened, placed = Problem.open(problem), open_plan(plan)
     with _session(spark) as (session, shown):
-        found = check_plan(session, opened, plan, placed, shown.step)
-    report = found["report"]
+        result = check_plan(session, opened, plan, placed, shown.step)
+    report = result["report"]
     holds = report["ok"] or (accept and report["honest"])
     if as_json:
-        console.print_json({"holds": holds, **found})
+        console.print_json({"holds": holds, **result})
     else:
         from rich.markup import escape
 
         for one in report["violations"]:
             purpose = ", on purpose" if one["accepted"] else ""
             console.show(f"[red]{one['constraint']}[/]{purpose}: {escape(one['text'])}")
-        console.show(f"[{'green' if holds else 'red'}]{escape(str(plan))} {found['summary']}[/]")
+        console.show(f"[{'green' if holds else 'red'}]{escape(str(plan))} {result['summary']}[/]")
     ctx.exit(0 if holds else 1)
 
 

@@ -115,8 +115,8 @@ def synth(
     """
     if sensors is not None and size is not None:
         raise NovaError("--sensors and --size: give one of them")
-    given = {f.name: others.pop(f.name) for f in fields(Faults)}
-    shares = {name: share for name, share in given.items() if share is not None}
+    options = {f.name: others.pop(f.name) for f in fields(Faults)}
+    shares = {name: share for name, share in options.items() if share is not None}
     if others["mixed"]:
         shares.setdefault("bad_files", 0.0)
     settings = Settings(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from nova_workloads.spark import Progress
 
-FEW_NEIGHBOURS = 20  # what Vivaldi wants to measure (Nova paper: m = 20)
+FEW_NEIGHBOURS = 20  # that Vivaldi measures (Nova paper: m = 20)
 OUTLIER = 3.0  # times the filtered latency
 ASYMMETRIC = 1.5  # one direction over the other
 
@@ -69,7 +69,7 @@ def filter_latencies(
         places: files and directories, see `nova_workloads.latencies.samples.list_files`.
         output: a Parquet file; `nova topology embed` reads it.
         settings: the filter.
-        progress: told what is being done.
+        progress: shows the current step.
 
     Returns:
         the report: files, samples, outliers, asymmetry and coverage.
@@ -142,9 +142,9 @@ def _stage_samples(spark: SparkSession, files: Sequence[str], staging: Path) -> 
         raise NovaError("no file is left to read")
     place = str(staging / "samples")
     reduce(lambda one, other: one.union(other), parts).write.parquet(place)
-    found = spark.read.parquet(place)
-    # A file of results none of which is one of a ping is something else.
-    useful = found.groupBy("file").agg(
+    staged = spark.read.parquet(place)
+    # A file without any ping result is not one of RIPE Atlas' pings.
+    useful = staged.groupBy("file").agg(
         F.count_if(~F.coalesce(F.col("reason").isin("malformed", "not_ping"), F.lit(False))).alias(
             "pings"
         ),
@@ -156,7 +156,7 @@ def _stage_samples(spark: SparkSession, files: Sequence[str], staging: Path) -> 
         if not pings:
             bad[file] = f"no ping result of RIPE Atlas in {count} lines"
     if bad:
-        left = found.where(~F.col("file").isin(list(bad)))
+        left = staged.where(~F.col("file").isin(list(bad)))
         left.write.parquet(str(staging / "left"))
         shutil.rmtree(place)
         (staging / "left").rename(place)

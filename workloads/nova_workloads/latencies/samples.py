@@ -1,7 +1,7 @@
 """Round-trip times as samples in Spark: results of RIPE Atlas, and matrices.
 
-A sample is one round-trip time from one node to another. What is no sample has one reason, the
-first of `REASONS` that applies.
+A sample is one round-trip time from one node to another. A value that is no sample has one reason,
+the first of `REASONS` that applies.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PRIVATE = (
 
 
 def is_json(path: str) -> bool:
-    """Whether the name is one of a file of results."""
+    """Whether the name is that of a file of results."""
     return path.removesuffix(".gz").endswith(JSON_SUFFIXES)
 
 
@@ -51,9 +51,9 @@ def list_files(places: Iterable[Path]) -> list[str]:
     """Results (``.json``, ``.jsonl``, ``.ndjson``) and matrices (``.csv``), also ``.gz``, by name.
 
     Raises:
-        NovaError: for a place that is not there or has no such file.
+        NovaError: for a place that does not exist or has no such file.
     """
-    found: list[str] = []
+    files: list[str] = []
     for place in places:
         if not place.exists():
             raise NovaError(f"{place}: no such file or directory")
@@ -70,8 +70,8 @@ def list_files(places: Iterable[Path]) -> list[str]:
                 f"{place}: no latencies; .json or .jsonl files of RIPE Atlas results or .csv "
                 "matrices are expected, also .gz"
             )
-        found += named
-    return list(dict.fromkeys(found))
+        files += named
+    return list(dict.fromkeys(files))
 
 
 def unreadable(spark: SparkSession, files: Sequence[str]) -> dict[str, str]:
@@ -110,8 +110,8 @@ def _check_gzip(batches: Iterable[object]) -> Iterator[object]:
 def atlas_samples(spark: SparkSession, files: Sequence[str]) -> DataFrame:
     """Samples of RIPE Atlas' ping results, one JSON object a line, or arrays of them.
 
-    A probe is called by its number. A target that is a probe itself, as in the mesh of anchors, is
-    known by the address that probe measures from; another one is called by its address.
+    A probe is named by its number. A target that is a probe itself, as in the mesh of anchors, is
+    identified by the address that probe measures from; another one is named by its address.
 
     Returns:
         the columns of `SAMPLES`.

@@ -1,1 +1,1 @@
-"""Whole queries over readings: estimates, what must come out, and a workload of experiments."""
+"""Whole queries over readings: estimates, expected results, and a workload of experiments."""

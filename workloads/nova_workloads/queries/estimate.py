@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from nova_core.model.queries import LogicalOperator, Query
 
 LEAST = 1e-6
-"""Selectivity of what never passed."""
+"""Selectivity of an operator that no tuple passed."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What readings say of an operator.
+    """The estimates for an operator.
 
     Attributes:
         query: its query.
         operator: its id.
         emitted: how many tuples it emitted.
         rate: tuples/s.
-        name: what was estimated: ``selectivity`` or ``groups``; empty where nothing is to be.
-        value: of it.
+        name: what was estimated: ``selectivity`` or ``groups``; empty where there is nothing.
+        value: the estimate.
         keys: of a join: how many values the columns have that must be equal; 0 where none must.
         hot: of a join: how many of them are frequent.
     """
@@ -49,17 +49,17 @@ class Estimate:
 
 
 def estimated(problem: Problem, database: Any) -> tuple[Problem, list[Estimate]]:
-    """The problem with rates, sizes, selectivities, groups and keys as the readings have them.
+    """The problem with rates, sizes, selectivities, groups and keys of the readings.
 
-    A selectivity is what makes the rate that the problem says of an operator the rate of what
-    it emitted; that of filters and joins above are estimated already.
+    A selectivity is the one with which the problem gives an operator the rate of what it emitted;
+    those of filters and joins above it are estimated first.
 
     Args:
         problem: with `streams`.
         database: with its readings (`nova_workloads.queries.readings.load`).
 
     Raises:
-        NovaError: for too few readings to say anything.
+        NovaError: for too few readings.
     """
     bounds = []
     for stream in problem.streams:
@@ -74,7 +74,7 @@ def estimated(problem: Problem, database: Any) -> tuple[Problem, list[Estimate]]
     if seconds <= 0:
         raise NovaError("readings: at one moment only; rates need at least two")
     problem = replace(problem, sources=_sources(problem, database, seconds))
-    told = []
+    estimates = []
     for number, query in enumerate(problem.queries):
         tables = evaluate(database, problem, query)
         bound = bind(query, problem)
@@ -82,10 +82,10 @@ def estimated(problem: Problem, database: Any) -> tuple[Problem, list[Estimate]]
             emitted = _count(database, tables[operator.id])
             one = Estimate(query.id, operator.id, emitted, emitted / seconds)
             changed, one = _operator(problem, number, row, one, bound, database, tables)
-            told.append(one)
+            estimates.append(one)
             if changed is not None:
                 problem = _with(problem, number, row, changed)
-    return problem, told
+    return problem, estimates
 
 
 def _count(database: Any, table: str) -> int:
@@ -150,14 +150,14 @@ def _operator(
 def _keys(
     join: Join, bound: dict[str, Bound], database: Any, tables: dict[str, str], pairs: int
 ) -> tuple[Join, bool]:
-    """A join with how many keys it has and the most frequent of them; whether it has any.
+    """A join with the number of its keys and the most frequent ones; whether it has any.
 
     Args:
         join: an operator of the problem.
-        bound: what its query's operators mean.
-        database: with what they emitted.
-        tables: of that, by id.
-        pairs: physical joins that it stands for.
+        bound: its query's operators, bound.
+        database: with the tuples they emitted.
+        tables: tables of these tuples, by id.
+        pairs: number of its physical joins.
     """
     meaning = bound[join.id]
     left, right = (bound[name] for name in meaning.inputs)
@@ -191,20 +191,20 @@ def _keys(
 
 
 def _physical(problem: Problem, number: int, row: int, selectivity: float) -> tuple[float, int]:
-    """Tuples/s of an operator with a selectivity, by the problem, and how many there are of it."""
+    """Tuples/s of an operator with a selectivity, by the problem; the number of its instances."""
     from nova_core.model.query_graph import expand
 
     query = problem.queries[number]
     operators: list[LogicalOperator] = list(query.operators[: row + 1])
     if hasattr(operators[row], "selectivity"):
         operators[row] = msgspec.structs.replace(operators[row], selectivity=selectivity)
-    # Of what is above, only that which it reads counts.
-    needed, kept = {operators[row].id}, []
+    # Only the operators above that it reads count.
+    needed, required = {operators[row].id}, []
     for one in reversed(operators):
         if one.id in needed:
-            kept.append(one)
+            required.append(one)
             needed |= set(one.inputs if hasattr(one, "inputs") else [one.input])
-    part: Query = msgspec.structs.replace(query, operators=kept[::-1])
+    part: Query = msgspec.structs.replace(query, operators=required[::-1])
     graph = expand(
         replace(problem, queries=(part,)), push_filters=False, split_aggregates=False
     ).graph

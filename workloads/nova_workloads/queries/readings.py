@@ -1,8 +1,8 @@
-"""Readings that queries run over: files of a folder, in DuckDB, and as engines' sources take them.
+"""Readings that queries run over: files of a folder, in DuckDB, and encoded for engines' sources.
 
 A folder has a file for every source, ``SOURCE.csv`` or ``SOURCE.parquet``, or one for every stream
 with a column ``source``. Columns are ``time`` (event time, whole ms) and those of the stream. Or it
-is what `nova workload prepare` makes of archives: sources are called as sensors are there, such as
+is a directory of `nova workload prepare`: sources have the names of its sensors, such as
 ``29791-pressure``, and columns are ``sensor``, ``region`` and ``value``.
 """
 
@@ -64,7 +64,7 @@ def load(database: Any, problem: Problem, folder: Path) -> dict[str, int]:
     if not folder.is_dir():
         raise NovaError(f"{folder}: no such directory")
     sources = problem.sources
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for stream in problem.streams:
         columns = [f"c{i} {SQL_TYPES[kind]}" for i, kind in enumerate(stream.columns.values())]
         table = table_of(stream.id)
@@ -80,8 +80,8 @@ def load(database: Any, problem: Problem, folder: Path) -> dict[str, int]:
             (count,) = database.execute(
                 f"SELECT count(*) FROM {table} WHERE source = ?", [name]
             ).fetchone()
-            found[name] = int(count)
-    return found
+            counts[name] = int(count)
+    return counts
 
 
 class _File(NamedTuple):
@@ -89,9 +89,9 @@ class _File(NamedTuple):
 
     Attributes:
         path: of a file, or of the files of a stream of a prepared archive.
-        time: SQL of the event time, ms, and
-        source: of the source's name; empty where the file is the source's own.
-        columns: that these need.
+        time: SQL of the event time, ms.
+        source: SQL of the source's name; empty where the file is the source's own.
+        columns: columns that these need.
     """
 
     path: Path
@@ -122,14 +122,14 @@ def _read(database: Any, stream: Stream, file: _File, source: str) -> None:
     path = str(file.path)
     reader = "read_parquet" if file.path.suffix == ".parquet" else "read_csv"
     try:
-        there = [
+        existing = [
             str(one[0])
             for one in database.execute(f"DESCRIBE SELECT * FROM {reader}(?)", [path]).fetchall()
         ]
-        missing = [name for name in (*file.columns, *stream.columns) if name not in there]
+        missing = [name for name in (*file.columns, *stream.columns) if name not in existing]
         if missing:
             raise NovaError(
-                f"{path}: column {missing[0]!r} is missing; there are {', '.join(there)}"
+                f"{path}: column {missing[0]!r} is missing; there are {', '.join(existing)}"
             )
         columns = [_quoted(name) for name in stream.columns]
         where = f"WHERE {file.source} = ?" if file.source else ""
@@ -147,7 +147,7 @@ def _quoted(name: str) -> str:
 
 
 def _check(database: Any, stream: Stream, source: str, key: str | None, file: Path) -> None:
-    """Refuse what no engine could take as it is."""
+    """Refuse readings that engines cannot take."""
     for i, (name, kind) in enumerate([(TIME, "int"), *stream.columns.items()]):
         column = "t" if i == 0 else f"c{i - 1}"
         wrong = f"{column} IS NULL" + (f" OR NOT isfinite({column})" if kind == "float" else "")
@@ -158,14 +158,14 @@ def _check(database: Any, stream: Stream, source: str, key: str | None, file: Pa
             [source],
         ).fetchone()
         if bad is not None:
-            wanted = f"the source's key {key!r}" if name == stream.key else f"a {kind}"
-            raise NovaError(f"{file}: {name} of {source!r} is {bad[0]!r}: expected {wanted}")
+            accepted = f"the source's key {key!r}" if name == stream.key else f"a {kind}"
+            raise NovaError(f"{file}: {name} of {source!r} is {bad[0]!r}: expected {accepted}")
 
 
 def encode(database: Any, stream: Stream, source: str) -> bytes:
-    """The readings of a source by event time, as engines' sources take them.
+    """The readings of a source by event time, encoded for engines' sources.
 
-    Little-endian, one behind the other: the time in ms, then every column: 64 bits, or of a text
+    Little-endian, one after the other: the time in ms, then every column: 64 bits, or for a text
     its length in 32 bits and its UTF-8.
     """
     columns = ", ".join(f"c{i}" for i in range(len(stream.columns)))
@@ -218,13 +218,13 @@ def first_ms(database: Any, problem: Problem) -> int:
 
 
 def span_ms(database: Any, problem: Problem) -> int:
-    """From the first reading of all to behind the last, in whole seconds, ms."""
+    """Time from the first reading of all to after the last, in whole seconds, ms."""
     first, last = _bounds_ms(database, problem)
     return -(-(last - first + 1) // 1000) * 1000
 
 
 def repeat(database: Any, problem: Problem, length_ms: int) -> None:
-    """Make readings last as long as is asked for: from the first again, or no longer than that."""
+    """Make readings last so long: repeat them from the first, or cut them off."""
     first, span = first_ms(database, problem), span_ms(database, problem)
     for stream in problem.streams:
         table = table_of(stream.id)

@@ -1,4 +1,4 @@
-"""What queries must deliver: the same queries over the same readings in one process, by DuckDB."""
+"""Expected results of queries: the same queries over the same readings by DuckDB, one process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nova_core.model.queries import Query
 
 TOLERANCE = 1e-9
-"""Floats are equal that differ by so much of the larger, or of 1: sums depend on their order."""
+"""Floats that differ by this share of the larger, or of 1, are equal: sums depend on order."""
 
 ResultRow = tuple[int | float | str, ...]
 """Event time in ms, then the columns."""
@@ -63,9 +63,9 @@ def _aggregate(call: Call, columns: Sequence[Column], names: Sequence[str]) -> s
     return f"CAST({call.name}({of}) AS {_SUMS[call.type]})"
 
 
-def _windowed(source: str, window: Window, kept: bool) -> str:
+def _windowed(source: str, window: Window, is_windowed: bool) -> str:
     """A row of every tuple for every window it is in, with the window's end as ``w``."""
-    if kept:
+    if is_windowed:
         return f"SELECT t + 1 AS w, * FROM {source}"
     size, slide = window.size_ms, window.slide_ms
     begin = f"(t - ((t % {slide}) + {slide}) % {slide})"
@@ -76,7 +76,7 @@ def _windowed(source: str, window: Window, kept: bool) -> str:
     )
 
 
-def _made(one: Bound, inputs: Sequence[Bound], sources: Sequence[str]) -> str:
+def _select(one: Bound, inputs: Sequence[Bound], sources: Sequence[str]) -> str:
     """The SELECT of an operator over its inputs, whose columns are ``t``, ``c0``, ``c1``, ..."""
     above = inputs[0].columns
     own = [f"c{i}" for i in range(len(above))]
@@ -84,8 +84,8 @@ def _made(one: Bound, inputs: Sequence[Bound], sources: Sequence[str]) -> str:
         assert one.condition is not None  # a filter has one
         return f"SELECT * FROM {sources[0]} WHERE {_sql(one.condition, above, own)}"
     if one.kind == "project":
-        made = [f"{_sql(part, above, own)} AS c{i}" for i, part in enumerate(one.made)]
-        return f"SELECT t, {', '.join(made)} FROM {sources[0]}"
+        projected = [f"{_sql(part, above, own)} AS c{i}" for i, part in enumerate(one.made)]
+        return f"SELECT t, {', '.join(projected)} FROM {sources[0]}"
     assert one.window is not None  # joins and aggregates have one
     views = [
         _windowed(source, one.window, of.windows == one.window)
@@ -125,7 +125,7 @@ def evaluate(database: Any, problem: Problem, query: Query) -> dict[str, str]:
             tables[one.id] = f"(SELECT * EXCLUDE (source) FROM {table_of(one.id)})"
             continue
         inputs = [bound[name] for name in one.inputs]
-        select = _made(one, inputs, [tables[name] for name in one.inputs])
+        select = _select(one, inputs, [tables[name] for name in one.inputs])
         tables[one.id] = _name(query.id, one.id)
         database.execute(f"CREATE OR REPLACE TABLE {tables[one.id]} AS {select}")
     return tables
@@ -142,34 +142,36 @@ def expected(database: Any, problem: Problem, query: Query) -> list[ResultRow]:
 def compare(
     expected: Sequence[ResultRow], delivered: Sequence[ResultRow], *, finished: bool = True
 ) -> Comparison:
-    """Compare results with those that must come, in any order.
+    """Compare results with the expected ones, in any order.
 
-    Floats may differ by `TOLERANCE`. Of a run that was ended, what is missing is cut off where
-    nothing later came.
+    Floats may differ by `TOLERANCE`. In a run that was ended, a missing result is cut off where no
+    later one was delivered.
     """
-    found: dict[str, list[ResultRow]] = {"lost": [], "duplicated": [], "wrong": []}
+    differences: dict[str, list[ResultRow]] = {"lost": [], "duplicated": [], "wrong": []}
     left: dict[Any, list[ResultRow]] = defaultdict(list)
     right: dict[Any, list[ResultRow]] = defaultdict(list)
     for side, rows in ((left, expected), (right, delivered)):
         for row in rows:
             side[_exact(row)].append(row)
     for key in [*left, *(key for key in right if key not in left)]:
-        _compare_group(sorted(left[key], key=_rounded), sorted(right[key], key=_rounded), found)
-    missing = found["lost"]
+        _compare_group(
+            sorted(left[key], key=_rounded), sorted(right[key], key=_rounded), differences
+        )
+    missing = differences["lost"]
     if not finished:
         latest = max((int(row[0]) for row in delivered), default=-1)
-        found["lost"] = [row for row in missing if int(row[0]) < latest]
+        differences["lost"] = [row for row in missing if int(row[0]) < latest]
     return Comparison(
         expected=len(expected),
         delivered=len(delivered),
-        lost=len(found["lost"]),
-        duplicated=len(found["duplicated"]),
-        wrong=len(found["wrong"]),
-        cut_off=len(missing) - len(found["lost"]),
+        lost=len(differences["lost"]),
+        duplicated=len(differences["duplicated"]),
+        wrong=len(differences["wrong"]),
+        cut_off=len(missing) - len(differences["lost"]),
         finished=finished,
         examples={
             name: [", ".join(map(str, row)) for row in rows[:EXAMPLES]]
-            for name, rows in found.items()
+            for name, rows in differences.items()
         },
     )
 
@@ -191,7 +193,7 @@ def _equal(one: ResultRow, other: ResultRow) -> bool:
 
 
 def _compare_group(
-    expected: list[ResultRow], delivered: list[ResultRow], found: dict[str, list[ResultRow]]
+    expected: list[ResultRow], delivered: list[ResultRow], differences: dict[str, list[ResultRow]]
 ) -> None:
     i, last = 0, None
     for row in delivered:
@@ -200,22 +202,22 @@ def _compare_group(
             and not _equal(expected[i], row)
             and _rounded(expected[i]) < _rounded(row)
         ):
-            found["lost"].append(expected[i])
+            differences["lost"].append(expected[i])
             i += 1
         if i < len(expected) and _equal(expected[i], row):
             last = expected[i]
             i += 1
         else:
             again = last is not None and _equal(last, row)
-            found["duplicated" if again else "wrong"].append(row)
-    found["lost"] += expected[i:]
+            differences["duplicated" if again else "wrong"].append(row)
+    differences["lost"] += expected[i:]
 
 
 def read_delivered(path: Path, columns: Sequence[Column]) -> list[ResultRow]:
-    """Results as sinks write them: a JSON array a line; moments are left out but the event time.
+    """Results as sinks write them: a JSON array a line; of the times only event time is kept.
 
     Raises:
-        NovaError: naming the line that is none.
+        NovaError: naming the line that is no result.
     """
     kinds: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "text": (str,)}
     try:
@@ -230,19 +232,19 @@ def read_delivered(path: Path, columns: Sequence[Column]) -> list[ResultRow]:
             fields = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise NovaError(f"{path}: line {number}: no JSON: {error}") from error
-        wanted = [int] * (len(Span._fields) + 2)
-        good = isinstance(fields, list) and len(fields) == len(wanted) + len(columns)
-        good = good and all(type(one) is kind for one, kind in zip(fields, wanted, strict=False))
+        moments = [int] * (len(Span._fields) + 2)
+        good = isinstance(fields, list) and len(fields) == len(moments) + len(columns)
+        good = good and all(type(one) is kind for one, kind in zip(fields, moments, strict=False))
         good = good and all(
             type(one) in kinds[column.type]
-            for one, column in zip(fields[len(wanted) :], columns, strict=True)
+            for one, column in zip(fields[len(moments) :], columns, strict=True)
         )
         if not good:
             names = ", ".join(f"{column.name} ({column.type})" for column in columns)
             raise NovaError(f"{path}: line {number}: expected time, five moments, {names}")
         values = [
             float(one) if column.type == "float" else one
-            for one, column in zip(fields[len(wanted) :], columns, strict=True)
+            for one, column in zip(fields[len(moments) :], columns, strict=True)
         ]
         rows.append((fields[0], *values))
     return rows

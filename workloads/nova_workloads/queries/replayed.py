@@ -1,4 +1,4 @@
-"""Readings that a job of queries replays, and the results that must come of them."""
+"""Readings that a job of queries replays, and the results expected from them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ReplayedReadings:
     Args:
         problem: has streams with columns.
         folder: of the readings, as ``nova query reference`` reads them.
-        directory: of the encoded ones, which has to last until the job is submitted.
+        directory: of the encoded ones, which must exist until the job is submitted.
         speed: ms of event time per ms; 0 emits everything as fast as it is taken.
         length_ms: event time to replay, from the first reading again where they end; None replays
             them once.
@@ -60,11 +60,11 @@ class ReplayedReadings:
         return Readings(self.files, self._first_ms, start_ms, self._speed, watermark_ms)
 
     def expected(self, query: Query) -> list[ResultRow]:
-        """What DuckDB makes of the readings for a query."""
+        """The results of a query over the readings, by DuckDB."""
         return expected(self._database, self._problem, query)
 
     def compare(self, rows: QueryRows, *, finished: bool = True) -> dict[str, Comparison]:
-        """What a job has delivered beside what is expected, by query."""
+        """Delivered results of a job compared with the expected ones, by query."""
         return {
             query.id: compare(self.expected(query), rows.of_query[query.id].rows, finished=finished)
             for query in self._problem.queries

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Readings travel with the job.
 MOST_BYTES = 8 << 20
-# What is replayed of readings that are to have no end, s.
+# Length of a replay without end, s.
 ENDLESS_S = 60.0
 SINK = "sink"
 
@@ -68,7 +68,7 @@ class QueryWorkload(Workload, frozen=True, kw_only=True):
         return [self._prepared().window_ms]
 
     def rates(self) -> list[float]:
-        """As recorded."""
+        """The recorded rate."""
         return [float(f"{self._prepared().rate:.6g}")]
 
     def check(self, windows_ms: Sequence[int]) -> None:
@@ -86,10 +86,10 @@ class QueryWorkload(Workload, frozen=True, kw_only=True):
         if not hosts:
             raise NovaError("workload: no host has the role source")
         document, faster = prepared.document, traffic.rate / prepared.rate
-        given = iter(prepared.nodes)
+        nodes = iter(prepared.nodes)
         sources = []
         for number, row in enumerate(document["sources"]):
-            node = next(given) or hosts[number % len(hosts)]
+            node = next(nodes) or hosts[number % len(hosts)]
             sources.append(row | {"node": node, "rate": float(f"{row['rate'] * faster:.6g}")})
         return {
             "streams": document["streams"],
@@ -109,11 +109,11 @@ class QueryWorkload(Workload, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class _Prepared:
-    """Queries, with what readings say of them.
+    """Queries, with estimates from the readings.
 
     Attributes:
         document: of a problem.
-        nodes: of its sources, as far as they are given.
+        nodes: of its sources; None where the file names none.
         rate: of the source with the most readings, tuples/s.
         window_ms: the longest.
         results_per_s: of all queries.
@@ -152,7 +152,7 @@ def _prepare(file: Path, readings: Path) -> _Prepared:
     except (TypeError, AttributeError):
         raise NovaError(f"{file}: sources and queries: expected lists of mappings") from None
     with tempfile.TemporaryDirectory(prefix="nova-queries-") as directory:
-        # Called like the file, which errors name.
+        # It has the name of the file, as errors name it.
         written = Path(directory) / file.name
         written.write_text(dump(alone, file.suffix), "utf-8")
         try:
@@ -229,7 +229,7 @@ class QueryStreams:
     def compare(
         self, plan: Plan, flow: Readings, records: QueryRows, *, finished: bool
     ) -> Comparison:
-        """Results of all queries beside what DuckDB makes of the same readings."""
+        """Results of all queries compared with DuckDB's for the same readings."""
         replayed = next(one for one, _ in self._replays.values() if one.files == flow.files)
         compared = replayed.compare(records, finished=finished)
         counts = ("expected", "delivered", "lost", "duplicated", "wrong", "cut_off")

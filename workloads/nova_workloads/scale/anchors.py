@@ -1,8 +1,8 @@
-"""Pairs with where their ends are: names become rows, and every join gets its virtual position.
+"""Pairs with the positions of their ends: names become rows, joins get virtual positions.
 
 Stages ``nodes``, ``sinks``, ``sources`` and ``pairs``; the last two are tables, in the order of the
-problem's rows. Every check that
-`nova_core` makes when it reads a problem is made here, as far as it needs no other order.
+problem's rows. The checks that `nova_core` makes when it reads a problem are made here, unless they
+need another order.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from nova_workloads.scale.tables import (
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
-# What columns hold, for errors.
+# Accepted values of columns, for errors.
 ACCEPTED = {
     "id": "a name; a name is not empty and has no control characters",
     "stream": "a name; a name is not empty and has no control characters",
@@ -52,7 +52,7 @@ ACCEPTED = {
 
 
 def check_nodes(spark: SparkSession, problem: Problem) -> dict[str, Any]:
-    """Count what the nodes have, and refuse what they may not.
+    """Check the nodes, and sum up those that may host.
 
     Returns:
         nodes that may host, their capacity and that of the largest, tuples/s.
@@ -89,20 +89,20 @@ def check_nodes(spark: SparkSession, problem: Problem) -> dict[str, Any]:
 def find_sinks(spark: SparkSession, problem: Problem) -> dict[str, Any]:
     """Stage ``sinks``: the row of each sink by its name, and its facts by its row.
 
-    Facts are position, height and capacity. A sink that is no node is not there.
+    Facts are position, height and capacity. A sink that is no node is left out.
     """
     sinks = dict.fromkeys(row.sink for row in problem.operators)
     names = small_table(spark, [(name,) for name in sinks], "id string")
     height = F.col("height") if "height" in problem.extras else F.lit(0.0)
-    found = (
+    rows = (
         problem.nodes(spark)
         .join(F.broadcast(names), "id")
         .select("id", "row", F.concat("position", F.array(height, "capacity")).alias("facts"))
         .collect()
     )
     return {
-        "rows": {one["id"]: one["row"] for one in found},
-        "facts": {str(one["row"]): one["facts"] for one in found},
+        "rows": {one["id"]: one["row"] for one in rows},
+        "facts": {str(one["row"]): one["facts"] for one in rows},
     }
 
 
@@ -119,12 +119,12 @@ def write_sources(spark: SparkSession, problem: Problem, place: Path) -> dict[st
     located = sources.join(homes.hint("shuffle_hash"), "node").drop("node")
     count = problem.count("sources")
     write_in_order(located, "row", count, place)
-    found = count_rows(place)
-    if found < count:
+    written = count_rows(place)
+    if written < count:
         lost = sources.join(nodes, sources.node == nodes.id, "left_anti").orderBy("row").first()
         assert lost is not None
         _refuse(problem, "sources", lost["row"], "node", f"{lost['node']!r} is no node")
-    return {"sources": found}
+    return {"sources": written}
 
 
 def write_pairs(
@@ -136,7 +136,7 @@ def write_pairs(
     place: Path,
     objective: str,
 ) -> dict[str, Any]:
-    """Stage ``pairs``: the joins of parts (`nova_workloads.scale.part`), rows of sources besides.
+    """Stage ``pairs``: the joins of parts (`nova_workloads.scale.part`), with rows of sources.
 
     Args:
         spark: a session.
@@ -202,9 +202,9 @@ def write_pairs(
     located = joined.withColumn("point", points("anchors", *RATES))
     count = problem.count("matrix")
     write_in_order(located, "pair", count, place)
-    found = count_rows(place)
+    written = count_rows(place)
     pairs = spark.read.parquet(str(place))
-    if found < count:
+    if written < count:
         lost = problem.pairs(spark).join(pairs, F.col("row") == F.col("pair"), "left_anti")
         first = lost.orderBy("row").first()
         assert first is not None
@@ -281,7 +281,7 @@ def _pair_facts(
     }
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
 def _refuse(problem: Problem, table: str, row: int, column: str, what: str) -> NoReturn:
@@ -292,26 +292,26 @@ def _refuse(problem: Problem, table: str, row: int, column: str, what: str) -> N
 def _refuse_bad(
     problem: Problem, table: str, frame: DataFrame, rules: dict[str, Column], *sums: Column
 ) -> Row:
-    """Name the first row that breaks a rule, and sum up, in one pass over the table."""
+    """Raise for the first row that breaks a rule; else return sums, in one pass over the table."""
     firsts = [
         F.min(F.when(broken, F.col("row"))).alias(f"bad_{name}") for name, broken in rules.items()
     ]
-    found = frame.agg(*firsts, *sums).first()
-    assert found is not None
+    facts = frame.agg(*firsts, *sums).first()
+    assert facts is not None
     for name in rules:
-        bad = found[f"bad_{name}"]
+        bad = facts[f"bad_{name}"]
         if bad is not None:
             row = frame.where(F.col("row") == bad).first()
             assert row is not None
             accepted = ACCEPTED[name]
             _refuse(problem, table, bad, name, f"{row[name]!r} is not {accepted}")
-    return found
+    return facts
 
 
 def _refuse_twice(problem: Problem, table: str, frame: DataFrame, column: str) -> None:
-    """Name a text that two rows have."""
-    # Numbers are quicker to compare than texts; texts settle whether equal numbers mean anything.
-    # To sort them is quicker than to count each in a table of all.
+    """Raise for a text that two rows have."""
+    # Hashes are quicker to compare than texts; texts decide whether equal hashes are duplicates.
+    # Sorting them is quicker than counting each in a hash table.
     hashed = frame.select(F.xxhash64(column).alias("hash")).repartition("hash")
     hashes = [row["hash"] for row in hashed.mapInArrow(_equal, "hash long").collect()]
     if not hashes:
@@ -325,17 +325,17 @@ def _refuse_twice(problem: Problem, table: str, frame: DataFrame, column: str) -
 
 
 def _equal(batches: Iterator[Any]) -> Iterator[Any]:
-    """Numbers that are there more than once; some of them, if there are many."""
+    """Numbers that occur more than once; some of them, if there are many."""
     import pyarrow as pa
 
-    again, kept = np.empty(0, np.int64), [np.empty(0, np.int64)]
+    again, chunks = np.empty(0, np.int64), [np.empty(0, np.int64)]
     for batch in batches:
-        # Of a column with few different texts, nothing is kept.
+        # Once a number repeats, no more are kept: columns with few different texts stay cheap.
         if not len(again):
-            kept.append(ints(batch, "hash"))
-            again = _repeated(kept[-1])
+            chunks.append(ints(batch, "hash"))
+            again = _repeated(chunks[-1])
     if not len(again):
-        again = _repeated(np.concatenate(kept))
+        again = _repeated(np.concatenate(chunks))
     yield pa.RecordBatch.from_arrays([pa.array(again[:10])], ["hash"])
 
 
@@ -345,7 +345,7 @@ def _repeated(numbers: Ints) -> Ints:
 
 
 def _refuse_pair(problem: Problem, row: dict[str, Any], sources: DataFrame) -> NoReturn:
-    """Say what is wrong with a pair that has no ends."""
+    """Raise for a pair without ends, with the reason."""
     number = row["row"]
     by_name = {one.id: one for one in problem.operators}
     if row["join"] not in by_name:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 KINDS = ("placed", "waiting", "room")
-# What is known of a round, and Spark's types of it.
+# Facts of a round, and their types in Spark.
 FACTS = {"instances": "long", "waiting": "long", "missing": "double", "room": "long"}
 
 
@@ -87,13 +87,13 @@ def place_cells(
     cut: bool,
     place: Path,
 ) -> dict[str, Any]:
-    """One round: every cell places the joins drawn to it on its nodes, and writes what came of it.
+    """One round: every cell places the joins drawn to it on its nodes, and writes the results.
 
     Args:
         spark: a session.
         nodes: that may host.
         joins: to be placed.
-        coarse: where each belongs.
+        coarse: assigns nodes and joins to cells.
         query: what is the same in every cell.
         seed: of draws.
         cut: whether joins that fit nowhere whole are cut.
@@ -114,14 +114,14 @@ def place_cells(
     )
     summed = facts.agg(*(F.sum(name).alias(name) for name in FACTS)).first()
     assert summed is not None
-    found = {name: summed[name] or 0 for name in FACTS}
+    totals = {name: summed[name] or 0 for name in FACTS}
     for kind, name in zip(KINDS, ("instances", "waiting", "room"), strict=True):
-        if count_rows(place / kind) != found[name]:
+        if count_rows(place / kind) != totals[name]:
             raise NovaError(
-                f"{place / kind}: what workers wrote is not all there; the driver and all workers "
+                f"{place / kind}: files of workers are missing; the driver and all workers "
                 "must see the same files"
             )
-    return found
+    return totals
 
 
 def place_here(nodes: Any, joins: Any, query: Query, place: Path) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def place_here(nodes: Any, joins: Any, query: Query, place: Path) -> dict[str, A
 def _write_part(
     tables: Sequence[Any], schemas: Sequence[Any], place: Path, number: int
 ) -> dict[str, Any]:
-    """Write what came of a part, and sum it up.
+    """Write the results of a part, and sum them up.
 
     A task that Spark repeats writes the same files again.
     """

@@ -1,4 +1,4 @@
-"""Every constraint of a plan in tables, worked out by Spark from its instances alone.
+"""Every constraint of a plan in tables, checked by Spark from its instances alone.
 
 The constraints, their names and the report are those of `nova_core.model.verify`; so are the sums.
 """
@@ -60,15 +60,15 @@ def check(
 
 @dataclass(frozen=True)
 class _Rule:
-    """What no row of a frame may be; names and texts of those that are.
+    """A rule that no row of a frame may break, with names and texts for violations.
 
     Attributes:
         name: of the constraint.
         broken: whether a row breaks it; null is no.
         key: column that names the row.
-        amount: what there is.
-        limit: what may be.
-        text: for people.
+        amount: actual value.
+        limit: allowed value.
+        text: message of the violation.
     """
 
     name: str
@@ -80,7 +80,7 @@ class _Rule:
 
 
 class _Check:
-    """One check; what rules look at is worked out once, kept on disk, and read once for all."""
+    """One check; the frames of rules are computed once, kept on disk, and read once for all."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class _Check:
         self._broken: list[Violation] = []
 
     def _located(self, instances: DataFrame) -> DataFrame:
-        """Instances with their pair, their node and what both make of them."""
+        """Instances with their pair, their node, and columns derived from both."""
         d, query = self._dimensions, self._query
         heights = ["heights"] if "height" in query.extras else []
         columns = ["pair", "operator", "join", "ends", "anchors", *heights, *RATES]
@@ -162,13 +162,13 @@ class _Check:
             self._instances.unpersist()
 
     def _look(self, frame: DataFrame, rules: Sequence[_Rule], *sums: Column) -> Row:
-        """Read a frame once: count what breaks rules, spell out the worst of it, and sum up."""
+        """Read a frame once: count broken rules, spell out the worst violations, and sum up."""
         counted = [F.count_if(rule.broken).alias(f"_{k}") for k, rule in enumerate(rules)]
-        found = frame.agg(*counted, *sums).first()
-        assert found is not None
+        facts = frame.agg(*counted, *sums).first()
+        assert facts is not None
         for k, rule in enumerate(rules):
-            self._counts[rule.name] += found[f"_{k}"]
-            if found[f"_{k}"]:
+            self._counts[rule.name] += facts[f"_{k}"]
+            if facts[f"_{k}"]:
                 amount, limit = rule.amount.alias("a"), rule.limit.alias("l")
                 shown = frame.where(rule.broken).select(
                     rule.key, amount, limit, rule.text.alias("t")
@@ -179,7 +179,7 @@ class _Check:
                     Violation(rule.name, row[rule.key], row["a"], row["l"], row["t"], accepted)
                     for row in worst.limit(SPELLED_OUT).collect()
                 )
-        return found
+        return facts
 
     def _run(self, place: Path) -> dict[str, Any]:
         counts = self._counts
@@ -234,7 +234,7 @@ class _Check:
         return rules
 
     def _sums_up(self, side: str) -> _Rule:
-        """The partitions of an input that is cut make up the whole."""
+        """The partitions of a cut input sum to the whole."""
         parts, rate = F.col(f"{side}_parts"), F.col(f"{side}_rate")
         sums = F.aggregate(parts, F.lit(0.0), lambda total, x: total + x)
         right = (F.array_min(parts) > 0) & (F.abs(sums - rate) <= TOLERANCE * rate)
@@ -244,18 +244,18 @@ class _Check:
         return _Rule("partitions", wrong, "operator", sums, rate, text)
 
     def _complete(self) -> None:
-        """As many pairs of partitions are joined as each join has."""
+        """All pairs of partitions of each join are joined."""
         frame = self._instances
         cells = F.first(F.col("m") * F.col("n"))
-        found = frame.groupBy("pair").agg(F.sum(_area()).alias("area"), cells.alias("cells"))
-        whole = found.agg(F.count_if(F.col("area") == F.col("cells")).alias("n")).first()
+        areas = frame.groupBy("pair").agg(F.sum(_area()).alias("area"), cells.alias("cells"))
+        whole = areas.agg(F.count_if(F.col("area") == F.col("cells")).alias("n")).first()
         assert whole is not None
         if whole["n"] < self._problem.count("matrix"):
-            self._name_incomplete(found)
+            self._name_incomplete(areas)
 
-    def _name_incomplete(self, found: DataFrame) -> None:
-        """Pairs without an instance have no area."""
-        every = self._pairs.select("pair", "operator").join(found, "pair", "left")
+    def _name_incomplete(self, areas: DataFrame) -> None:
+        """Report the incomplete pairs; those without an instance have no area."""
+        every = self._pairs.select("pair", "operator").join(areas, "pair", "left")
         area, cells = F.coalesce("area", F.lit(0)), F.coalesce("cells", F.lit(1))
         text = F.format_string("%s: its instances join %d pairs of partitions, it has %d",
                                "operator", area, cells)  # fmt: skip
@@ -263,7 +263,7 @@ class _Check:
         self._look(every, [_Rule("complete", area != cells, "operator", amount, limit, text)])
 
     def _joined_once(self) -> None:
-        """No pair of partitions of a join that is cut is joined twice."""
+        """No pair of partitions of a cut join is joined twice."""
         several = self._instances.where(_is_cut()).select("pair", "operator", "node", *BOUNDS)
         order = F.row_number().over(_by_pair())
         first = several.withColumn("number", order)
@@ -286,7 +286,7 @@ class _Check:
         need = (F.col("left_input") + F.col("right_input")).alias("need")
         whole = frame.where(~_is_cut()).select(*same, *inputs, need)
         if self._counts["complete"]:
-            # Otherwise each of them is there once.
+            # Without violations each of them occurs once.
             whole = whole.dropDuplicates(["pair", "node"])
         received = whole
         if any_cut:
@@ -321,7 +321,7 @@ class _Check:
         text = F.format_string("node %s may not host operators but does", "node")
         rules += [_Rule("worker", ~F.col("worker"), "node", F.lit(1.0), F.lit(0.0), text)]
         if c_min > 0:
-            # As in the core: so much was available when the node was chosen at the latest.
+            # As in the core: what was available when the node was last chosen.
             available = capacity - load + F.col("greatest")
             text = F.format_string("node %s had %.6g tuples/s available at most when last chosen, "
                                    f"C_min is {c_min:g}", "node", available)  # fmt: skip
@@ -330,7 +330,7 @@ class _Check:
         return rules
 
     def _sums_of_instances(self) -> list[Column]:
-        # Of a plan whose structure is broken there may be no partitions.
+        # A plan whose structure is broken may have no partitions.
         share = F.try_divide(_area(), F.col("m") * F.col("n"))
         path = F.greatest("leg0", "leg1") + F.col("leg2")
         sinks = 2.0 if self._query.parameters.objective == "source-latency" else 1.0
@@ -360,7 +360,7 @@ class _Check:
         ]
 
     def _summed(self, i: Row, n: Row) -> dict[str, Any]:
-        """What the plan costs, of the sums of instances and of loads."""
+        """Costs of the plan, from the sums of instances and of loads."""
         usage = i["usage"] + n["usage"]
         objective = usage if self._query.parameters.objective == "network-usage" else i["objective"]
         names = [f"p{100 * q:g}" for q in QUANTILES[:-1]] + ["greatest"]
@@ -402,10 +402,10 @@ class _Check:
                 for k in range(flat)
             ]
             where = columns[0], columns[1] if flat > 1 else np.zeros_like(columns[0])
-            found = {name: np.zeros((GRID, GRID)) for name in what}
-            for name, grid in found.items():
+            result = {name: np.zeros((GRID, GRID)) for name in what}
+            for name, grid in result.items():
                 np.add.at(grid, where, table.column(name).to_numpy())
-            return found
+            return result
 
         def axes(name: str) -> list[Column]:
             return [F.element_at(name, k + 1) for k in range(flat)]
@@ -434,7 +434,7 @@ def _is_cut() -> Column:
 
 
 def _has_parts() -> Column:
-    """Whether the plan says how an input is cut."""
+    """Whether the plan has partitions of an input."""
     return F.coalesce(*(F.col(f"{side}_parts") for side in SIDES)).isNotNull()
 
 
@@ -443,7 +443,7 @@ def _rows(spark: SparkSession, table: Path) -> DataFrame:
 
 
 def _partitions(spark: SparkSession, table: Path | None) -> DataFrame:
-    """The rates of the partitions of each operator that is cut; null for a whole input."""
+    """The rates of the partitions of each cut operator; null for a whole input."""
     if table is None:
         empty = "operator string, left_parts array<double>, right_parts array<double>"
         return small_table(spark, [], empty)

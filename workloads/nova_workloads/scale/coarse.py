@@ -1,8 +1,8 @@
-"""Which cell of the cost space a join goes to: Nova's own plan of a random sample says so.
+"""Assigns joins to cells of the cost space by Nova's own plan of a random sample.
 
 Sums over cells would hide that many nodes are smaller than a join. A sample keeps the mix of nodes,
-and Nova on it decides as it would on all: largest first, in rings around busy sinks, by
-requirement. Every join of the whole then takes the cell of a sampled join that is like it.
+and Nova decides on it as it would on all: largest first, in rings around busy sinks, by
+requirement. Every join of the whole then takes the cell of a similar sampled join.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from nova_workloads.scale.part import (
     rows_of_lists,
 )
 
-# Sampled joins that are most like a join; one of them is drawn.
+# Number of the most similar sampled joins, of which one is drawn.
 ALIKE = 4
 # Ranks of required capacity, 0 to 1, count as so many standard deviations of virtual positions.
 RANK_WEIGHT = 1.0
-# What the draw of a join's cell looks at.
+# Columns that the draw of a join's cell uses.
 DRAWN = ("pair", "join", "anchors", "point", "left_rate", "right_rate")
-# Groups of joins that no sampled join is like.
+# Groups of joins without a similar sampled join.
 NOWHERE = 1024
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -40,7 +40,7 @@ class Cells:
 
     Attributes:
         axis: (c - 1,) coordinate that splits each inner node; the root first, level by level.
-        at: (c - 1,) where, ms.
+        at: (c - 1,) position of the split, ms.
     """
 
     axis: Ints
@@ -71,12 +71,12 @@ class Cells:
 
 @dataclass(frozen=True, eq=False)
 class Coarse:
-    """The plan of a sample, as far as others follow it.
+    """The plan of a sample, as far as other joins follow it.
 
     Attributes:
         cells: of the cost space.
         like: (s, d + 1) virtual position and weighted rank of each sampled join with a place, ms.
-        group: (s,) what it requires, twice, and one more if its virtual position is its sink.
+        group: (s,) twice its requirement's number, plus one if its virtual position is its sink.
         cell: (s,) cell of its host.
         size: (k,) ascending required capacities of sampled joins, tuples/s, which give ranks.
         weight: ms that all ranks together count as.
@@ -102,12 +102,12 @@ class Coarse:
         nodes, joins = nodes.sort_by("row"), joins.sort_by("pair")
         problem, joins, _ = problem_and_rest(nodes, joins, query)
         points = rows_of_lists(joins, "point")
-        # Joins that must be cut need a cell as well, or all of them would follow a few others.
+        # Joins that must be cut need a cell, too; else all of them would follow a few others.
         instances = place(problem, points, query.parameters, cut=True).assignment.instances
-        done = instances.node >= 0
-        # Of a join in pieces, the first tells.
-        pair, first = np.unique(instances.pair[done], return_index=True)
-        host = problem.nodes.position[instances.node[done][first]]
+        placed = instances.node >= 0
+        # A join in pieces counts by its first piece.
+        pair, first = np.unique(instances.pair[placed], return_index=True)
+        host = problem.nodes.position[instances.node[placed][first]]
         own = problem.nodes.position[: len(nodes)]
         tree = Cells.of(np.concatenate([own, host]), cells)
         size = np.sort(problem.required_capacity)
@@ -116,10 +116,10 @@ class Coarse:
         return cls(tree, like[pair], group[pair], tree.find(host), size, weight)
 
     def draw(self, joins: Any, query: Query, seed: int) -> Ints:
-        """(p,) the cell of each join of a table; below 0 where no sampled join is like it.
+        """(p,) the cell of each join of a table; below 0 where no sampled join is similar.
 
         There are `NOWHERE` numbers below 0, so that no group grows with the problem. The draw of
-        a join depends on nothing but the seed and the join.
+        a join depends only on the seed and the join.
         """
         if not len(self.cells.axis):
             return np.zeros(len(joins), np.int64)
@@ -155,7 +155,7 @@ class Coarse:
 
 
 def _likeness(joins: Any, query: Query, size: Floats, weight: float) -> tuple[Floats, Ints]:
-    """Where each join is among others (`Coarse.like`), and its group."""
+    """Coordinates of each join for similarity (`Coarse.like`), and its group."""
     point = rows_of_lists(joins, "point")
     sink = rows_of_lists(joins, "anchors")[:, -point.shape[1] :]
     need = floats(joins, "left_rate") + floats(joins, "right_rate")

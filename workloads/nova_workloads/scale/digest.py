@@ -17,7 +17,7 @@ from nova_core.model.problem import Joins, Links, PairLatencies, hash_array, has
 from nova_workloads.scale.part import rows_of_lists
 from nova_workloads.scale.tables import Problem, facts_of
 
-# What stands for no value in columns that may have none.
+# Placeholders of missing values.
 NUMBERS = {"memory": np.nan, "cost": np.nan, "height": np.nan, "penalty": 0.0}
 NUMBERS |= {"tuple_bytes": np.nan, "cpu": np.nan}
 
@@ -43,14 +43,14 @@ def digest_of(problem: Problem, joins: Joins, sources: Path, pairs: Path) -> str
         nodes.text(name, name)
     for name in ("height", "penalty", "cpu"):
         nodes.numbers(name, name, "<f8")
-    given = _Table("Sources", h, problem.files("sources"), problem.count("sources"))
-    located = _Table("Sources", h, part_files(sources, ProblemError), given.count)
-    given.text("ids", "id")
+    original = _Table("Sources", h, problem.files("sources"), problem.count("sources"))
+    located = _Table("Sources", h, part_files(sources, ProblemError), original.count)
+    original.text("ids", "id")
     located.numbers("node", "home", "<i8")
-    given.text("stream", "stream")
+    original.text("stream", "stream")
     for name in ("rate", "tuple_bytes"):
-        given.numbers(name, name, "<f8")
-    given.text("key", "key")
+        original.numbers(name, name, "<f8")
+    original.text("key", "key")
     hash_table(h, joins)
     matrix = _Table("JoinMatrix", h, part_files(pairs, ProblemError), problem.count("matrix"))
     matrix.numbers("join", "join", "<i8")
@@ -81,8 +81,8 @@ class _Table:
             yield from pq.ParquetFile(file).iter_batches(columns=list(columns))
 
     def _hash(self, field: str, kind: str | None, chunks: Any, *more: int) -> None:
-        found = () if kind is None else chunks
-        hash_column(self._h, f"{self.name}.{field}", kind, (self.count, *more), found)
+        data = () if kind is None else chunks
+        hash_column(self._h, f"{self.name}.{field}", kind, (self.count, *more), data)
 
     def text(self, field: str, column: str) -> None:
         """A column of text."""
@@ -122,17 +122,17 @@ class _Table:
         self._hash("position", "<f8", (row.astype("<f8").tobytes() for row in rows), len(axes))
 
     def worker(self, sinks: set[str]) -> None:
-        """Whether each node may host joins; where that is not said, all but sinks may."""
+        """Whether each node may host joins; by default all but sinks may."""
         self._hash("worker", "|b1", self._workers(sinks))
 
     def _workers(self, sinks: set[str]) -> Iterator[bytes]:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        said = "worker" in self._columns
-        for batch in self._batches("id", *(["worker"] if said else [])):
+        has_worker = "worker" in self._columns
+        for batch in self._batches("id", *(["worker"] if has_worker else [])):
             may = pc.invert(pc.is_in(batch.column("id").cast(pa.string()), pa.array(list(sinks))))
-            if said:
+            if has_worker:
                 may = pc.coalesce(batch.column("worker"), may)
             yield np.asarray(may.to_numpy(zero_copy_only=False), np.bool_).tobytes()
 

@@ -2,7 +2,7 @@
 
 The few landmarks, which have measured each other, are embedded as on one machine. Every other node
 is then located alone: a linear fit of its distances, then the robust fit of the cost space
-(`nova_core.costspace.kernels.place`), with no chance in it.
+(`nova_core.costspace.kernels.place`), without randomness.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Landmarks:
         solved = np.linalg.solve(matrix + 1e-9 * trace * np.eye(width), vector[..., None])[..., 0]
         middle = np.add.reduceat(x, start[:-1]) / np.diff(start)[:, None]
         own = np.where(np.isfinite(solved[:, :d]), solved[:, :d], middle)
-        # A fit may end anywhere where landmarks are nearly on a line.
+        # A fit may diverge where landmarks are nearly on a line.
         reach = 3 * np.abs(self.state[:, :d]).max()
         own = np.where(np.abs(own) <= reach, own, middle)
         if high:
@@ -118,7 +118,7 @@ def open_measured(place: Path, output: Path) -> tuple[Problem, ProblemDocument]:
     """A problem whose nodes have latencies in place of positions.
 
     Raises:
-        NovaError: for one that has not, or when the output is there already.
+        NovaError: for a problem without latencies, or when the output exists already.
     """
     from msgspec import UNSET, structs
 
@@ -130,11 +130,11 @@ def open_measured(place: Path, output: Path) -> tuple[Problem, ProblemDocument]:
         raise ProblemError(f"{problem.path}: tables.latency_pairs: none; there is nothing to embed")
     if any(name in POSITION_KINDS for name in problem.columns("nodes")):
         raise ProblemError(f"{problem.path}: nodes have positions already")
-    # All tables of the output lie in it, wherever those of the input do.
+    # All tables of the output lie in its directory, unlike those of the input.
     names = {"nodes": "nodes", "latency_pairs": UNSET}
     for table in ("sources", "matrix"):
-        given = problem.path.parent / getattr(tables, table)
-        names[table] = table if given.is_dir() else f"{table}.parquet"
+        source = problem.path.parent / getattr(tables, table)
+        names[table] = table if source.is_dir() else f"{table}.parquet"
     return problem, structs.replace(problem.header, tables=structs.replace(tables, **names))
 
 
@@ -148,13 +148,13 @@ def embed(
     seed: int,
     step: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Write a problem with positions; a run that is ended goes on as `nova_workloads.scale.plan`.
+    """Write a problem with positions; a run is resumed as in `nova_workloads.scale.plan`.
 
     Args:
         spark: a session.
         problem: what `open_measured` returned, with the header of the output.
         header: of the output.
-        output: a directory that is not there yet.
+        output: a directory that does not exist yet.
         dimensions: of the cost space.
         height: whether nodes get heights.
         seed: of the landmarks' embedding.
@@ -183,11 +183,11 @@ def embed(
             return {"landmarks": len(names)}
 
         facts = stages.once("landmarks", find)
-        with np.load(stages.path("landmarks") / "landmarks.npz") as found:
-            index = {str(name): row for row, name in enumerate(found["names"])}
-            latency = found["latency"]
+        with np.load(stages.path("landmarks") / "landmarks.npz") as arrays:
+            index = {str(name): row for row, name in enumerate(arrays["names"])}
+            latency = arrays["latency"]
             known = Landmarks(
-                index, found["state"], dimensions, float(latency.mean()), float(np.median(latency))
+                index, arrays["state"], dimensions, float(latency.mean()), float(np.median(latency))
             )
 
         def write(place: Path) -> dict[str, Any]:
@@ -197,8 +197,8 @@ def embed(
         with new_directory(output) as place:
             link_table(stages.path("nodes") / "rows", place / "nodes")
             for table in ("sources", "matrix"):
-                given = problem.path.parent / getattr(problem.header.tables, table)
-                link_table(given, place / getattr(header.tables, table))
+                source = problem.path.parent / getattr(problem.header.tables, table)
+                link_table(source, place / getattr(header.tables, table))
             import msgspec
 
             write_text(place / "problem.yaml", dump(msgspec.to_builtins(header), ".yaml"))
@@ -214,7 +214,7 @@ def _landmarks(
     if len(names) > MOST_LANDMARKS:
         raise ProblemError(
             f"{problem.path}: latency_pairs: more than {MOST_LANDMARKS} different nodes in column "
-            "'to'; there belong the landmarks that all nodes have measured"
+            "'to'; this column is for the landmarks that all nodes have measured"
         )
     names.sort()
     index = {name: row for row, name in enumerate(names)}
@@ -250,16 +250,16 @@ def _write_nodes(
     )
     located = lists.select("id", F.col("all.to").alias("to"), F.col("all.ms").alias("ms"))
     own = located.mapInArrow(_locate(shared, columns), schema)
-    # Landmarks are where they are.
+    # Landmarks keep their positions.
     states = known.state.astype(float).tolist()
     rows = [(name, *states[row], 0.0, 0.0) for name, row in known.index.items()]
     fixed = small_table(spark, rows, schema)
     others = own.join(F.broadcast(fixed.select("id")), "id", "left_anti").union(fixed)
     nodes = problem.table(spark, "nodes")
-    kept = [name for name in nodes.columns if name not in ("row", *columns)]
+    unchanged = [name for name in nodes.columns if name not in ("row", *columns)]
     joined = nodes.join(others.hint("shuffle_hash"), "id")
     count = problem.count("nodes")
-    chosen = joined.select("row", *kept, *columns, "off", "measured")
+    chosen = joined.select("row", *unchanged, *columns, "off", "measured")
     write_in_order(chosen, "row", count, place)
     written = spark.read.parquet(str(place))
     facts = written.agg(F.count("*").alias("n"), F.sum("off"), F.sum("measured")).first()
@@ -269,7 +269,7 @@ def _write_nodes(
         assert lost is not None
         raise ProblemError(
             f"{problem.path}: latency_pairs: node {lost['id']!r} has measured fewer than "
-            f"{known.state.shape[1] + 1} landmarks, which tell no place"
+            f"{known.state.shape[1] + 1} landmarks, too few for a position"
         )
     _drop_columns(place, ("row", "off", "measured"))
     return {"nodes": facts["n"], "pairs": int(facts[2]), "mae": facts[1] / max(facts[2], 1)}
@@ -286,7 +286,7 @@ def _drop_columns(place: Path, names: tuple[str, ...]) -> None:
 
 def _locate(shared: Any, columns: list[str]) -> Callable[[Iterator[Any]], Iterator[Any]]:
     def parts(batches: Iterator[Any], least: int) -> Iterator[Any]:
-        """Rows with enough measurements, so many at a time that a fit has room."""
+        """Rows with enough measurements, in batches that fit in memory."""
         import pyarrow as pa
 
         for batch in batches:
@@ -313,11 +313,11 @@ def _locate(shared: Any, columns: list[str]) -> Callable[[Iterator[Any]], Iterat
             start = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
             own = known.locate(start, landmark, latency)
             d = known.dimensions
-            there = known.state[landmark]
+            landmark_state = known.state[landmark]
             node = np.repeat(np.arange(len(own)), np.diff(start))
-            estimate = np.linalg.norm(there[:, :d] - own[node, :d], axis=1)
+            estimate = np.linalg.norm(landmark_state[:, :d] - own[node, :d], axis=1)
             if own.shape[1] > d:
-                estimate += there[:, d] + own[node, d]
+                estimate += landmark_state[:, d] + own[node, d]
             off = np.add.reduceat(np.abs(estimate - latency), start[:-1])
             arrays = [batch.column("id"), *(pa.array(c.astype(np.float64)) for c in own.T)]
             arrays += [pa.array(off), pa.array(np.diff(start).astype(np.float64))]

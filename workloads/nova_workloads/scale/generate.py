@@ -20,7 +20,7 @@ from nova_workloads.scale.tables import BLOCK, name_parts
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# What numbers are drawn for, as part of their seed.
+# Purposes of random numbers, as part of their seed.
 _PLACES, _NODES, _SOURCES, _PAIRS, _LATENCIES = range(5)
 # Of latencies: mean height of nodes, ms, and the deviation of the logarithm.
 HEIGHT, NOISE = 2.0, 0.1
@@ -32,8 +32,8 @@ _SLACK = 100.0
 class Shape:
     """A synthetic problem: `topology.generate`, and several sinks.
 
-    Nodes are sinks, then sources, then workers; their places are drawn one by one, so the order
-    says nothing. Source k of the left stream is joined with source k of the right one.
+    Nodes are sinks, then sources, then workers; positions are independent of this order. Source k
+    of the left stream is joined with source k of the right one.
 
     Attributes:
         nodes: how many.
@@ -106,7 +106,7 @@ def generate(spark: SparkSession, shape: Shape, output: Path) -> dict[str, Any]:
         figures of it.
 
     Raises:
-        NovaError: when there is something already, or it cannot be written.
+        NovaError: when the output exists already, or cannot be written.
     """
     if output.exists():
         raise NovaError(f"{output}: already there; remove it, or give another name")
@@ -185,7 +185,7 @@ def _names(prefix: str, row: Any, pa: Any) -> Any:
 
 
 def _positions(shape: Shape, block: int, row: Any) -> tuple[Any, Any, Any]:
-    """Positions of a block's nodes, which of them are sources, and what draws the rest."""
+    """Positions of a block's nodes, which of them are sources, and the generator for the rest."""
     places = np.random.default_rng([shape.seed, _PLACES])
     centre, spread = topology.draw_clusters(places, shape.dimensions, shape.clusters)
     random = np.random.default_rng([shape.seed, _NODES, block])
@@ -215,10 +215,10 @@ def _nodes(shape: Shape, block: int, row: Any, pa: Any) -> dict[str, Any]:
 
 
 def _latencies(shape: Shape, block: int, row: Any, pa: Any) -> dict[str, Any]:
-    """What the nodes of a block have measured; all landmarks have measured each other."""
+    """Latencies that the nodes of a block have measured; all landmarks have measured each other."""
     assert shape.landmarks is not None
     first = np.arange(min(BLOCK, shape.nodes))
-    there = _positions(shape, 0, first)[0][: shape.landmarks]
+    landmarks = _positions(shape, 0, first)[0][: shape.landmarks]
     here = _positions(shape, block, row)[0]
     random = np.random.default_rng([shape.seed, _LATENCIES, block])
     height = np.random.default_rng([shape.seed, _LATENCIES]).exponential(HEIGHT, shape.landmarks)
@@ -235,7 +235,7 @@ def _latencies(shape: Shape, block: int, row: Any, pa: Any) -> dict[str, Any]:
         node = np.concatenate([other, node[others]])
         to = np.concatenate([one, to[others]])
         own[: shape.landmarks] = height[: len(own)]
-    ms = np.linalg.norm(here[node] - there[to], axis=1) + own[node] + height[to]
+    ms = np.linalg.norm(here[node] - landmarks[to], axis=1) + own[node] + height[to]
     ms *= random.lognormal(0.0, NOISE, len(ms))
     return {"from": _names("n", row[node], pa), "to": _names("n", to, pa), "ms": ms}
 

@@ -1,7 +1,7 @@
-"""A part of a problem in Arrow columns: placed by the core's own assigner, whatever is beside it.
+"""A part of a problem in Arrow columns, placed by the core's own assigner on its own.
 
-Nodes of a part are those that may host; sources and sinks that lie elsewhere take part as nodes
-that may not. What finds no room is handed back.
+Nodes of a part are those that may host; sources and sinks that lie elsewhere are added as nodes
+that may not. Joins without room are returned.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.placement.partitioning import maximum_partition_rate
 from nova_core.strategies.nova import Nova, NovaParameters
 
-# Spark's types of the columns of a part; `part_schemas` adds what nodes have besides.
+# Spark's types of the columns of a part; `Query.schemas` adds optional columns of nodes.
 NODE = "row long, id string, position array<double>, capacity double"
 JOIN = (
     "pair long, operator string, join int, ends array<long>, anchors array<double>, "
@@ -139,7 +139,7 @@ def fermat_points(anchors: Floats, rates: Floats, objective: str) -> Floats:
 
 
 def problem_of(nodes: Any, joins: Any, query: Query) -> Problem:
-    """A part as a problem; its nodes come first, by row, and then ends that lie elsewhere."""
+    """A part as a problem; its nodes come first, by row, then ends outside the part."""
     row, position = ints(nodes, "row"), rows_of_lists(nodes, "position")
     ends = np.asarray(rows_of_lists(joins, "ends"), np.int64)
     dimensions = position.shape[1]
@@ -208,7 +208,7 @@ def problem_and_rest(nodes: Any, joins: Any, query: Query) -> tuple[Problem, Any
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """What became of a part.
+    """The placement of a part.
 
     Attributes:
         assignment: pieces and their nodes; node -1 of a join without room.
@@ -231,7 +231,7 @@ def place(
         points: (p, d) virtual positions, ms.
         parameters: of the strategy.
         cut: whether joins that fit nowhere whole are cut.
-        spread: whether what fits nowhere overloads nodes, if that is accepted.
+        spread: whether joins that fit nowhere overload nodes, if that is accepted.
     """
     strategy = Nova(replace(parameters, on_full="spread", refine=bool(parameters.refine)))
     anchors, weights = pair_anchors(problem), leg_weights(problem, parameters.objective)
@@ -266,15 +266,15 @@ def place_tables(
     i, parts = placed.assignment.instances, placed.assignment.partitions
     lost = np.zeros(len(joins), bool)
     lost[i.pair[i.node < 0]] = True
-    kept = np.flatnonzero(~lost[i.pair])
-    pair, node = i.pair[kept], i.node[kept]
+    placed_rows = np.flatnonzero(~lost[i.pair])
+    pair, node = i.pair[placed_rows], i.node[placed_rows]
     is_cut = parts.count[2 * pair] * parts.count[2 * pair + 1] > 1
 
     def rates(side: int) -> Any:
-        found: list[list[float] | None] = [None] * len(pair)
+        lists: list[list[float] | None] = [None] * len(pair)
         for row in np.flatnonzero(is_cut).tolist():
-            found[row] = parts.rates(int(pair[row]), side).tolist()
-        return pa.array(found, pa.list_(pa.float64()))
+            lists[row] = parts.rates(int(pair[row]), side).tolist()
+        return pa.array(lists, pa.list_(pa.float64()))
 
     instances = pa.table(
         {
@@ -282,10 +282,10 @@ def place_tables(
             "operator": joins.column("operator").take(pair),
             "node": nodes.column("id").take(node),
             "row": nodes.column("row").take(node),
-            "left_begin": i.left_begin[kept],
-            "left_end": i.left_end[kept],
-            "right_begin": i.right_begin[kept],
-            "right_end": i.right_end[kept],
+            "left_begin": i.left_begin[placed_rows],
+            "left_end": i.left_end[placed_rows],
+            "right_begin": i.right_begin[placed_rows],
+            "right_end": i.right_end[placed_rows],
             "left_rates": rates(0),
             "right_rates": rates(1),
         }

@@ -37,10 +37,10 @@ def _figure(density: Path, title: str) -> Figure:
     from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
 
-    with np.load(density) as found:
-        low, high = found["low"], found["high"]
+    with np.load(density) as arrays:
+        low, high = arrays["low"], arrays["high"]
         nodes, joins, load, capacity = (
-            _merged(found[name], float(found["nodes"].sum()))
+            _merged(arrays[name], float(arrays["nodes"].sum()))
             for name in ("nodes", "joins", "load", "capacity")
         )
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -1,8 +1,8 @@
 """From a directory of tables to a plan in tables, in stages that a killed run need not repeat.
 
-Sources and pairs get their places; Nova's plan of a sample gives every join a cell of the cost
-space; each cell is placed by itself; the few joins without room go on to the next round, the last
-of which is on the driver. What grows with the problem is never there.
+Sources and pairs get their positions; Nova's plan of a sample gives every join a cell of the cost
+space; each cell is placed by itself; the few joins without room go to the next round, the last of
+which runs on the driver. Data that grow with the problem never do.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from nova_workloads.scale.tables import (
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# Of the stages; runs that were begun with another are refused.
+# Format of the stages; runs that were begun with another are refused.
 FORMAT = 2
 # Nodes per cell, and joins, unless the number of cells is given.
 CELL_NODES = CELL_JOINS = 200_000
@@ -69,10 +69,10 @@ SAMPLE_JOINS = 1_000_000
 # Joins and nodes that the driver takes.
 LAST_JOINS = 200_000
 LAST_NODES = 1_000_000
-# Very large nodes that are in every sample, if there are no more.
+# Up to so many very large nodes are in every sample.
 LARGE_NODES = 10_000
 ROUNDS = 3
-# A requirement that so few nodes meet is seen to first, and exactly: a sample may have none.
+# Joins whose requirement so few nodes meet are placed first, and exactly: a sample may have none.
 RARE_NODES = 100_000
 
 
@@ -97,10 +97,10 @@ class Scale:
 
 
 def open_problem(place: Path, output: Path) -> Problem:
-    """A problem whose plan is to go to a directory that is not there yet.
+    """A problem whose plan goes to a directory that does not exist yet.
 
     Raises:
-        NovaError: for a problem that is not in tables, or a directory that is there.
+        NovaError: for a problem that is not in tables, or a directory that exists.
     """
     if output.exists():
         raise NovaError(f"{output}: already there; remove it, or give another name")
@@ -111,7 +111,7 @@ def open_plan(plan: Path) -> PlanTablesHeader:
     """The header of a plan in tables.
 
     Raises:
-        PlanError: for one that is not, or whose tables hold more than is checked here.
+        PlanError: for a plan not in tables, or with columns that are not checked here.
     """
     header = read_typed(plan / "plan.json", PlanTablesHeader, "nova_plan", VERSION, PlanError)
     instances = written_tables(plan, header)["instances"]
@@ -135,13 +135,13 @@ def plan(
     scale: Scale,
     step: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Place a problem; the plan appears whole, and the working directory beside it goes.
+    """Place a problem; the plan appears whole, and the working directory beside it is removed.
 
     Args:
         spark: a session.
         problem: what to place.
-        output: a directory that is not there yet. ``OUTPUT.stages`` holds what is done so far: the
-            same command goes on with it.
+        output: a directory that does not exist yet. ``OUTPUT.stages`` holds finished stages, from
+            which the same command resumes.
         scale: how.
         step: called with the name of every stage that begins.
 
@@ -167,7 +167,7 @@ def plan(
 
 @dataclass(frozen=True, eq=False)
 class Located:
-    """A problem whose pairs know where their ends are: stages ``sources`` and ``pairs``.
+    """A problem whose pairs have the positions of their ends: stages ``sources`` and ``pairs``.
 
     Attributes:
         nodes: facts of the nodes.
@@ -213,7 +213,7 @@ def check_plan(
     header: PlanTablesHeader,
     step: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Check a plan in tables; a run that is ended goes on as `plan` does.
+    """Check a plan in tables; a run is resumed as in `plan`.
 
     Args:
         spark: a session.
@@ -238,16 +238,16 @@ def check_plan(
     files = [path, *(file for one in written.values() for file in parquet_files(one, PlanError))]
     settings = {"format": FORMAT, "files": problem.fingerprint() | fingerprint(files)}
     with Stages(beside(plan, "check"), settings, step) as stages:
-        found = locate(spark, problem, stages, parameters.objective)
-        if header.problem.digest != found.digest:
+        located = locate(spark, problem, stages, parameters.objective)
+        if header.problem.digest != located.digest:
             stages.remove()
             raise PlanError(
                 f"{path}: problem.digest: made for {header.problem.name!r} "
-                f"({header.problem.digest}), not for {problem.name!r} ({found.digest}); plan this "
-                "problem again"
+                f"({header.problem.digest}), not for {problem.name!r} ({located.digest}); plan "
+                "this problem again"
             )
         pairs = spark.read.parquet(str(stages.path("pairs") / "rows"))
-        query = query_of(problem, found.joins, parameters)
+        query = query_of(problem, located.joins, parameters)
         breaks = tuple(header.breaks)
         report = stages.once(
             "check", lambda at: check(spark, problem, pairs, written, query, at, breaks)
@@ -269,13 +269,13 @@ class _Run:
 
     def run(self, output: Path) -> dict[str, Any]:
         spark, problem, stages = self._spark, self._problem, self._stages
-        found = locate(spark, problem, stages, self._parameters.objective)
-        self._refuse_overload(found)
-        self._query = query = query_of(problem, found.joins, self._parameters)
-        rounds = self._rounds(found)
+        located = locate(spark, problem, stages, self._parameters.objective)
+        self._refuse_overload(located)
+        self._query = query = query_of(problem, located.joins, self._parameters)
+        rounds = self._rounds(located)
         places = [self._rows(name) for name in rounds]
         placed = read_kind(spark, places, "placed", query)
-        count = found.pairs["pairs"]
+        count = located.pairs["pairs"]
         tables = stages.once("tables", lambda place: write_plan_tables(placed, count, place))
         written = {name: stages.path("tables") / name for name in tables["tables"]}
         spread = sum(one.get("spread", 0) for one in rounds.values())
@@ -286,11 +286,11 @@ class _Run:
         )
         report = {
             "problem": problem.name,
-            "digest": found.digest,
-            **found.nodes,
-            "pairs": found.pairs["pairs"],
-            "required": found.pairs["required"],
-            "cells": self._cells(found.nodes["hosts"], found.pairs["pairs"]),
+            "digest": located.digest,
+            **located.nodes,
+            "pairs": located.pairs["pairs"],
+            "required": located.pairs["required"],
+            "cells": self._cells(located.nodes["hosts"], located.pairs["pairs"]),
             "rounds": rounds,
             "cut_joins": tables["cut"],
             "spread_pieces": spread,
@@ -299,7 +299,7 @@ class _Run:
         }
         header = {
             "nova_plan": VERSION,
-            "problem": {"name": problem.name, "digest": found.digest},
+            "problem": {"name": problem.name, "digest": located.digest},
             "strategy": "nova",
             "objective": self._parameters.objective,
             "parameters": parameter_dict(self._parameters),
@@ -325,36 +325,36 @@ class _Run:
         cells = self._scale.cells or max(hosts // CELL_NODES, joins // CELL_JOINS)
         return 1 << max(0, math.ceil(math.log2(max(cells, 1))))
 
-    def _rounds(self, found: Located) -> dict[str, dict[str, Any]]:
+    def _rounds(self, located: Located) -> dict[str, dict[str, Any]]:
         """Place all joins; the facts of each round by its stage's name.
 
         Raises:
             InfeasibleError: when some find no room.
         """
-        spark, query, pairs = self._spark, self._query, found.pairs
+        spark, query, pairs = self._spark, self._query, located.pairs
         hosts = hosts_of(self._problem.nodes(spark), query)
         joins = spark.read.schema(query.schemas[1]).parquet(str(self._rows("pairs")))
-        done: dict[str, dict[str, Any]] = {}
-        count, waiting, turn = found.nodes["hosts"], pairs["pairs"], 1
+        rounds: dict[str, dict[str, Any]] = {}
+        count, waiting, turn = located.nodes["hosts"], pairs["pairs"], 1
         rare = self._rare(hosts, pairs)
         if rare:
             chosen, able = F.col("join").isin(sorted(rare)), meets_any(query, rare)
-            done["required"] = self._here("required", hosts.where(able), joins.where(chosen))
+            rounds["required"] = self._here("required", hosts.where(able), joins.where(chosen))
             hosts, joins = self._after("required", hosts, able), joins.where(~chosen)
-        # No node takes them whole, so they would wait for the last round. By then the large nodes
-        # are full, and what is left elsewhere is less than a piece: these joins choose first.
-        limit = min(found.nodes["largest_host"], self._parameters.bandwidth or math.inf)
+        # No node takes these joins whole, so they would wait for the last round. By then the large
+        # nodes are full, and the others have less room than a piece: these joins choose first.
+        limit = min(located.nodes["largest_host"], self._parameters.bandwidth or math.inf)
         above = F.col("left_rate") + F.col("right_rate") > limit * (1 + 1e-9)
         if pairs["largest"] > limit and 0 < joins.where(above).count() <= LAST_JOINS:
             able = has_most_room(hosts, count, joins.where(above), query)
-            done["cut"] = self._here("cut", hosts.where(able), joins.where(above))
+            rounds["cut"] = self._here("cut", hosts.where(able), joins.where(above))
             hosts, joins = self._after("cut", hosts, able), joins.where(~above)
             pairs = {**pairs, "largest": limit}
         while turn == 1 or (turn <= ROUNDS and waiting > LAST_JOINS and count):
             name = f"round-{turn}"
             cut, largest = turn == ROUNDS, pairs["largest"]
             make = partial(self._round, hosts, joins, count, waiting, largest, cut)
-            facts = done[name] = self._stages.once(name, make)
+            facts = rounds[name] = self._stages.once(name, make)
             count, waiting, turn = facts["room"], facts["waiting"], turn + 1
             hosts = read_kind(spark, [self._rows(name)], "room", query)
             joins = read_kind(spark, [self._rows(name)], "waiting", query)
@@ -363,8 +363,8 @@ class _Run:
             raise InfeasibleError(_no_room(self._problem.name, waiting, missing), missing)
         if waiting:
             able = has_most_room(hosts, count, joins, query)
-            done["last"] = self._here("last", hosts.where(able), joins)
-        return done
+            rounds["last"] = self._here("last", hosts.where(able), joins)
+        return rounds
 
     def _round(
         self,
@@ -389,7 +389,7 @@ class _Run:
         return placed | {"cells": cells}
 
     def _here(self, name: str, hosts: DataFrame, joins: DataFrame) -> dict[str, Any]:
-        """A round on the driver; what is left then fits nowhere."""
+        """A round on the driver; joins left after it fit nowhere."""
 
         def make(place: Path) -> dict[str, Any]:
             some, rest = hosts.toArrow(), joins.toArrow()
@@ -403,7 +403,7 @@ class _Run:
         return facts
 
     def _after(self, name: str, hosts: DataFrame, able: Column) -> DataFrame:
-        """Hosts with what a round on the driver, to which some were able, has left of each."""
+        """Hosts with the capacity that a round on the driver left; the able ones took part."""
         left = read_kind(self._spark, [self._rows(name)], "room", self._query)
         room = left.select("row", F.col("capacity").alias("left"))
         return (
@@ -454,8 +454,8 @@ class _Run:
                 nodes_left, joins_left = nodes_left - able, joins_left - joins
         return rare
 
-    def _refuse_overload(self, found: Located) -> None:
-        nodes, pairs = found.nodes, found.pairs
+    def _refuse_overload(self, located: Located) -> None:
+        nodes, pairs = located.nodes, located.pairs
         missing = pairs["required"] - nodes["capacity"]
         if missing > 1e-9 * pairs["required"] and self._parameters.on_full == "expand":
             raise InfeasibleError(
@@ -467,7 +467,7 @@ class _Run:
 
 
 def query_of(problem: Problem, joins: Joins, parameters: NovaParameters) -> Query:
-    """What is the same in every part."""
+    """The query of a problem, the same in every part."""
     count = len(joins)
     return Query(
         name=problem.name,
@@ -482,8 +482,8 @@ def query_of(problem: Problem, joins: Joins, parameters: NovaParameters) -> Quer
 def sample_of_nodes(hosts: DataFrame, share: float, seed: int, largest: float) -> DataFrame:
     """A share of the nodes for a share of the joins.
 
-    Of few very large nodes a sample has all or none: all are in it, each with its share, provided
-    that the largest join ((tuples/s) still fits.
+    If there are few very large nodes, all are in the sample, each with its share of capacity,
+    provided that the largest join (tuples/s) still fits.
     """
     large = F.col("capacity") * share >= largest
     if share >= 1 or not 0 < hosts.where(large).count() <= LARGE_NODES:
@@ -493,9 +493,9 @@ def sample_of_nodes(hosts: DataFrame, share: float, seed: int, largest: float) -
 
 
 def has_most_room(hosts: DataFrame, count: int, joins: DataFrame, query: Query) -> Column:
-    """Whether a node is one of about `LAST_NODES` of ``count``, those with the most room.
+    """Whether a node is one of about `LAST_NODES` of ``count`` with the most room.
 
-    There are as many for each requirement of the joins: those that meet a rare one may be small.
+    There are as many for each requirement of the joins: nodes that meet a rare one may be small.
     """
     if count <= LAST_NODES:
         return F.lit(True)
@@ -509,7 +509,7 @@ def has_most_room(hosts: DataFrame, count: int, joins: DataFrame, query: Query) 
 
 
 def _most_room(hosts: DataFrame, most: int, seed: int) -> Column:
-    # Whole classes of capacity and a share of the last, so that the order of rows has no say.
+    # Whole classes of capacity and a share of the last, independent of the order of rows.
     level = F.floor(F.log("capacity") * 1000)
     rows = hosts.groupBy(level.alias("level")).count().orderBy(F.desc("level")).collect()
     left = most
@@ -528,7 +528,7 @@ def write_plan_tables(placed: DataFrame, pairs: int, place: Path) -> dict[str, A
     Args:
         placed: instances.
         pairs: of the problem.
-        place: a directory that is there.
+        place: an existing directory.
 
     Returns:
         names of the tables, and how many joins are cut.

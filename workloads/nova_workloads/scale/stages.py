@@ -1,7 +1,7 @@
-"""A working directory of stages: each is there whole or not at all, and is made once.
+"""A working directory of stages: each exists whole or not at all, and is made once.
 
-A run that was ended by force goes on after the last stage that is whole. Every stage keeps how long
-it took and how much memory all processes of the run had together.
+A killed run is resumed after its last whole stage. Every stage records its duration and the memory
+of all processes of the run together.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nova_core.model.files import make_directory, write_text
 
 SETTINGS, FACTS = "settings.json", "stage.json"
 PAUSE = 0.5  # s between two looks at memory, at least
-LOOKING = 0.03  # share of the time that looks may take: one is 0.1 s where memory is much in use
+LOOKING = 0.03  # share of the time that looks may take: one takes 0.1 s with much memory in use
 
 
 class Stages:
@@ -40,13 +40,13 @@ class Stages:
 
         Args:
             root: the directory; made if missing.
-            settings: whatever the results depend on, as JSON holds it.
+            settings: all that the results depend on, as JSON values.
             step: called with the name of every stage that begins.
 
         Raises:
-            NovaError: when another process has it, or it was begun with other settings.
+            NovaError: when another process holds it, or it was begun with other settings.
         """
-        # Workers of a cluster, which are elsewhere, are told of it.
+        # Absolute: workers of a cluster use it from other directories.
         self.root = make_directory(root.absolute())
         self.timings: dict[str, dict[str, float]] = {}
         self._step = step
@@ -79,16 +79,16 @@ class Stages:
                 )
 
     def path(self, name: str) -> Path:
-        """Where a stage is."""
+        """The directory of a stage."""
         return self.root / name
 
     def once(self, name: str, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
-        """The facts of a stage, which is made unless it is there.
+        """The facts of a stage, which is made unless it exists.
 
         Args:
             name: of the stage and its directory.
             make: fills a directory, which is renamed to the stage's when it returns, and returns
-                the stage's facts, as JSON holds them.
+                the stage's facts, as JSON values.
         """
         target = self.path(name)
         if not target.exists():
@@ -105,7 +105,7 @@ class Stages:
         return dict(stage["facts"])
 
     def remove(self) -> None:
-        """Drop the whole directory, at the end; one that is half gone would look like a run."""
+        """Remove the whole directory at the end; a half removed one would look like a run."""
         remove_directory(self.root)
 
 
@@ -116,7 +116,7 @@ def beside(path: Path, ending: str) -> Path:
 
 
 def _difference(name: str, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """One setting that differs, for people; of several files, the first that does."""
+    """A message on one setting that differs; of several files, on the first that does."""
     one, other = earlier.get(name), now.get(name)
     if isinstance(one, dict) and isinstance(other, dict):
         inner = next(key for key in sorted({*one, *other}) if one.get(key) != other.get(key))
@@ -131,7 +131,7 @@ def memory_of_tree() -> Iterator[Callable[[], int]]:
     """Watch this process and all below it; yields a function of the greatest MiB so far.
 
     Pages that several of them share count once (proportional set size). Short peaks between two
-    looks are not seen; where looks take long, there are fewer.
+    looks are missed; slow looks are less frequent.
     """
     ended, peak = threading.Event(), [0]
 
@@ -169,7 +169,7 @@ def _tree() -> Iterator[int]:
 
 
 def _pss(process: int) -> int:
-    """KiB; 0 where the system does not tell."""
+    """Proportional set size, KiB; 0 where unknown."""
     with suppress(OSError, IndexError, ValueError):
         for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):

@@ -1,8 +1,8 @@
 """A problem's directory of Parquet tables in Spark: rows in the order of its files, checked.
 
-What is read is what `nova_core` reads (`nova_core.model.document`): a header and a table each of
-nodes, sources and pairs. All places are paths that the driver and every worker see: a local disk,
-or a file system that all of them mount.
+The format is that of `nova_core` (`nova_core.model.document`): a header and a table each of nodes,
+sources and pairs. All paths must be visible to the driver and every worker: on a local disk, or a
+file system that all of them mount.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Problem:
             measured: whether there may be a table of measured latencies.
 
         Raises:
-            ProblemError: naming what it lacks, or has too much of.
+            ProblemError: naming the missing or the excess part.
         """
         path = place / "problem.yaml" if place.is_dir() else place
         header = read_typed(path, ProblemDocument, "nova", VERSION, ProblemError)
@@ -80,8 +80,8 @@ class Problem:
                 "`nova scale generate` writes such a problem"
             )
         for name in ("links", "latency", "metrics"):
-            given = getattr(header, name) is not UNSET
-            if given or getattr(header.tables, name, UNSET) is not UNSET:
+            in_header = getattr(header, name) is not UNSET
+            if in_header or getattr(header.tables, name, UNSET) is not UNSET:
                 raise ProblemError(f"{path}: {name}: problems with {name} fit one machine only")
         if header.tables.latency_pairs is not UNSET and not measured:
             raise ProblemError(f"{path}: latency_pairs: embed them first, with nova scale embed")
@@ -97,7 +97,7 @@ class Problem:
         """The joins of logical streams.
 
         Raises:
-            ProblemError: for joins whose pairs would have to be worked out.
+            ProblemError: for joins whose pairs would have to be computed.
         """
         query = self.header.query
         rows = [] if query is UNSET else query.operators
@@ -129,7 +129,7 @@ class Problem:
         return sum(self.rows[table])
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells that files have changed, without reading them."""
+        """Detects changed files without reading them."""
         tables = [*TABLES]
         if self.header.tables is not UNSET and self.header.tables.latency_pairs is not UNSET:
             tables.append("latency_pairs")
@@ -171,19 +171,19 @@ class Problem:
         Raises:
             ProblemError: when nodes have none.
         """
-        found = [name for name in self.columns("nodes") if name in POSITION_KINDS]
-        if not found:
+        names = [name for name in self.columns("nodes") if name in POSITION_KINDS]
+        if not names:
             raise ProblemError(
                 f"{self.path.parent}: nodes have no positions (x, y, …, in ms); work them out from "
                 "measured latencies with nova scale embed"
             )
-        wanted = AXES if found[0] in AXES else position_columns(max(4, len(found)))
-        if sorted(found) != sorted(wanted[: len(found)]):
+        expected = AXES if names[0] in AXES else position_columns(max(4, len(names)))
+        if sorted(names) != sorted(expected[: len(names)]):
             raise ProblemError(
-                f"{self.path.parent}: nodes: columns {', '.join(found)}; expected "
-                f"{', '.join(wanted[: len(found)])}"
+                f"{self.path.parent}: nodes: columns {', '.join(names)}; expected "
+                f"{', '.join(expected[: len(names)])}"
             )
-        return list(wanted[: len(found)])
+        return list(expected[: len(names)])
 
     @cached_property
     def extras(self) -> list[str]:
@@ -191,7 +191,7 @@ class Problem:
         return [name for name in OPTIONAL["nodes"] if name in self.columns("nodes")]
 
     def nodes(self, spark: SparkSession) -> DataFrame:
-        """row, id, position, capacity, worker and the optional columns, checked names apart."""
+        """row, id, position, capacity, worker and the optional columns; names are not checked."""
         frame = self.table(spark, "nodes")
         worker: Column = ~F.col("id").isin(*dict.fromkeys(row.sink for row in self.operators))
         if "worker" in self.columns("nodes"):
@@ -221,10 +221,10 @@ class Problem:
         return frame.select("row", "id", "node", "stream", frame.rate.cast("double"))
 
     def latencies(self, spark: SparkSession) -> DataFrame:
-        """from, to and ms: what nodes have measured.
+        """from, to and ms: latencies that nodes have measured.
 
         Raises:
-            ProblemError: for a latency that is none.
+            ProblemError: for an invalid latency.
         """
         frame = self.files_of(spark, "latency_pairs")
         frame = frame.select("from", "to", F.col("ms").cast("double"))
@@ -264,10 +264,10 @@ def parquet_files(table: Path, error: type[NovaError]) -> list[Path]:
 def read_files(
     spark: SparkSession, files: Sequence[Path], error: type[NovaError] = ProblemError
 ) -> DataFrame:
-    """Rows of Parquet files with the columns that the first has, other types than Spark's apart.
+    """Rows of Parquet files with the columns of the first, except types that Spark lacks.
 
-    Spark alone would take columns from its own note in a footer, which pyarrow keeps when it adds
-    or changes some.
+    Spark alone would take columns from its own metadata in a footer, which pyarrow keeps when it
+    adds or changes columns.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_type
@@ -284,7 +284,7 @@ def read_files(
 
 
 def fingerprint(files: Sequence[Path]) -> dict[str, list[int]]:
-    """What tells that files have changed, without reading them: size, and time of change, ns."""
+    """Detects changed files without reading them: size, and time of change, ns."""
     return {
         os.fspath(path.absolute()): [path.stat().st_size, path.stat().st_mtime_ns] for path in files
     }
@@ -312,7 +312,7 @@ def facts_of(file: Path, error: type[NovaError] = ProblemError) -> tuple[int, pa
 
 
 def small_table(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str) -> DataFrame:
-    """A table of a few rows, which is part of plans, so that no task has to make it."""
+    """A table of a few rows as part of query plans, so that no task has to make it."""
     arrow = arrow_schema(schema)
     columns = list(zip(*rows, strict=True)) or [()] * len(arrow)
     arrays = [pa.array(values, kind) for values, kind in zip(columns, arrow.types, strict=True)]
@@ -338,7 +338,7 @@ def count_rows(place: Path) -> int:
 
 
 def spread_rows(spark: SparkSession, rows: int) -> None:
-    """Have Spark shuffle so many rows to so many tasks that the rows of each fit in memory."""
+    """Set Spark's number of shuffle tasks so that the rows of each fit in memory."""
     name = "spark.sql.shuffle.partitions"
     spark.conf.set(name, str(max(int(str(spark.conf.get(name))), rows // ROWS_OF_TASK)))
 
@@ -348,19 +348,19 @@ def of_batches(function: Callable[[Any], Any], kind: str) -> Callable[..., Colum
 
     Args:
         function: makes an Arrow array of an Arrow batch with at least one row.
-        kind: Spark's type of what it makes.
+        kind: Spark's type of its result.
     """
     from pyspark.sql.pandas.functions import arrow_udf
 
     empty = pa.array([], arrow_type(kind))
 
-    # Spark reads from these types what kind of function it is.
+    # Spark infers the kind of function from these types.
     def of_rows(rows: pa.Array) -> pa.Array:
         return function(pa.RecordBatch.from_struct_array(rows)) if len(rows) else empty
 
-    # PySpark warns of a third argument, without which its own type hints know no call.
-    made = arrow_udf(of_rows, kind)  # type: ignore[call-overload]
-    return lambda *columns: made(F.struct(*columns))
+    # PySpark warns of a third argument, which its own type hints require.
+    udf = arrow_udf(of_rows, kind)  # type: ignore[call-overload]
+    return lambda *columns: udf(F.struct(*columns))
 
 
 # --- writing --------------------------------------------------------------------------------------

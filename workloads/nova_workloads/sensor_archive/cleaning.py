@@ -1,4 +1,4 @@
-"""Which lines of an archive become readings, and why the others do not.
+"""Cleaning: which lines of an archive become readings, and why others are dropped.
 
 A *reading* is one value of one stream on one line: a line of a BME280 holds two, one of the other
 types one. A reading that is dropped has exactly one reason, the first of `REASONS` that applies.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from nova_core.model.problem import Bools, Floats, Ints
 
-# In order of precedence. The code of a reason is its place here, from 1; 0 is a reading that stays.
+# In order of precedence. The code of a reason is its position, from 1; 0 is a reading that stays.
 REASONS = {
     "malformed": "wrong number of fields, another sensor's line, unreadable position or time",
     "missing": "the value is empty",
@@ -55,7 +55,7 @@ DAY = 86_400_000_000  # µs
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What counts as possible, and as the same place; both ends of a range do.
+    """Limits of possible values and of the same place; ranges include both ends.
 
     Attributes:
         pressure: Pa; the default is what a BMP280 can measure.
@@ -103,7 +103,7 @@ def clean(
         kind: of `nova_workloads.sensor_archive.files.SCHEMAS`.
         files: in the order that ``lines.file`` counts.
         lines: of these files.
-        cleaning: what counts as possible.
+        cleaning: the limits.
 
     Returns:
         the readings per stream, and the time of every line ((n,) µs since 1970).
@@ -171,7 +171,7 @@ def _outside(value: Floats, limits: tuple[float, float]) -> Bools:
 
 
 def _impossible(temperature: Floats, types: Ints, cleaning: Cleaning) -> Bools:
-    """Streams do not carry the temperature: one that is absent or no number says nothing."""
+    """No stream has the temperature: a missing or non-numeric one is ignored."""
     limits = np.array([getattr(cleaning, f"temperature_{kind}") for kind in TYPES])[types]
     return np.asarray((temperature < limits[:, 0]) | (temperature > limits[:, 1]))
 
@@ -183,7 +183,7 @@ def _order_codes(series: Ints, time: Ints) -> Ints:
     ahead of a later one: the fewer are dropped.
 
     Args:
-        series: (n,) what a reading belongs to.
+        series: (n,) the series that a reading belongs to.
         time: (n,) µs, in the order of lines.
     """
     code = np.zeros(len(time), np.int64)
@@ -194,7 +194,7 @@ def _order_codes(series: Ints, time: Ints) -> Ints:
     late = follows & (np.diff(time[by_line]) <= 0)
     if not late.any():
         return code
-    # Only series with such a step can have anything wrong.
+    # Only series with such a step can have wrong readings.
     odd = np.isin(series, series[by_line[1:][late]])
     chosen = np.flatnonzero(odd)
     series, time = series[chosen], time[chosen]
@@ -217,7 +217,7 @@ def _order_codes(series: Ints, time: Ints) -> Ints:
     return code
 
 
-# Text of files that are parsed together: enough to forget what a call costs, little to hold.
+# Bytes of text parsed together: enough to make the cost of a call negligible, little to hold.
 TOGETHER = 4 * 2**20
 FILE = -1  # the code of a row that stands for a file
 
@@ -246,9 +246,9 @@ def cleaner(
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A function for `DataFrame.mapInArrow`, of rows with a ``path`` and perhaps its ``content``.
 
-    It gives the rows `COLUMNS` lists: per reading its code (of `CODES`; 0 is fine as far as its
-    file can tell) and, in sequence files, its region as ``place``; per file one with the code -1,
-    its path as ``place`` and what is wrong with it as ``note``.
+    It gives rows with `COLUMNS`: per reading its code (of `CODES`; 0 is fine by its own file) and,
+    in sequence files, its region as ``place``; per file one row with the code -1, its path as
+    ``place`` and its problem as ``note``.
     """
 
     def clean_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -339,8 +339,8 @@ TASK_ADDRESSES = 200
 
 def judged(spark: SparkSession, files: Sequence[ArchiveFile], cleaning: Cleaning) -> DataFrame:
     """The readings of files, cleaned in Spark's tasks."""
-    # Workers open what they can reach by themselves; of many small files, Hadoop's way of
-    # opening them would take most of the time.
+    # Workers open the files that they can reach; for many small files, opening them through Hadoop
+    # would take most of the time.
     near = [file for file in files if is_local(file.path) or is_web(file.path)]
     far = [file for file in files if not (is_local(file.path) or is_web(file.path))]
     parts = []
@@ -354,8 +354,8 @@ def judged(spark: SparkSession, files: Sequence[ArchiveFile], cleaning: Cleaning
         source = spark.read.format("binaryFile")
         parts.append(source.load([file.path for file in far]).select("path", "content"))
     clean = cleaner(cleaning)
-    made = [part.mapInArrow(clean, DDL) for part in parts]
-    return reduce(lambda one, other: one.union(other), made)
+    frames = [part.mapInArrow(clean, DDL) for part in parts]
+    return reduce(lambda one, other: one.union(other), frames)
 
 
 def _tasks(files: Sequence[ArchiveFile], parallelism: int) -> list[int]:

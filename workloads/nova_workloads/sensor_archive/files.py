@@ -1,4 +1,4 @@
-"""Sensor archives: what their files are called, what they hold, how they come into Spark.
+"""Sensor archives: names and contents of their files, and how they are read into Spark.
 
 Two kinds are read. Sensor.Community's daily files (`YYYY-MM-DD_<type>_sensor_<id>.csv`: semicolons,
 a header) of the sensor types in `TYPES`, or of several sensors and types at once
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STREAMS = ("pressure", "humidity")
-# The day sequence files are filed under: their numbers count from its beginning.
+# The day of sequence files: their numbers count from its beginning.
 SEQUENCE_DAY = date(1970, 1, 1)
 
 
 @dataclass(frozen=True)
 class Schema:
-    """What files of a kind hold.
+    """The content of files of a kind.
 
     Attributes:
         type: sensor type, or None where every line has its own.
@@ -41,7 +41,7 @@ class Schema:
         name: regular expression (Python's and Java's) of file names; groups: day, type and sensor,
             or type and sensor in sequence files.
         sequence: whether lines hold a sequence number instead of a position and a time.
-        value: the column of the only stream's value where it is not called like the stream.
+        value: the column of the only stream's value where its name is not the stream's.
     """
 
     type: str | None
@@ -53,7 +53,7 @@ class Schema:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The streams the files have values of."""
+        """The streams of which the files have values."""
         if self.type is not None:
             return STREAMS_OF[self.type]
         return STREAMS
@@ -89,7 +89,7 @@ SCHEMAS |= {
     if len(streams) == 1
 }
 GLOB = "*{" + ",".join([*TYPES, MIXED]) + "}*.csv*"
-# A Python worker holds a file, its columns and what becomes of them at once.
+# A Python worker holds a file, its columns and their readings at once.
 LARGEST = 512 * 2**20
 
 
@@ -115,19 +115,19 @@ class ArchiveFile:
 
 
 def described(path: str, size: int, modified: int) -> ArchiveFile | None:
-    """The file its name describes, or None when the name is not one of an archive's."""
+    """The file that its name describes, or None for a name that is not of an archive."""
     name = path.rsplit("/", 1)[-1]
     for kind, schema in SCHEMAS.items():
-        found = re.match(schema.name, name)
-        if found is None:
+        match = re.match(schema.name, name)
+        if match is None:
             continue
         if schema.sequence:
-            return ArchiveFile(path, size, modified, SEQUENCE_DAY, kind, int(found[2]))
+            return ArchiveFile(path, size, modified, SEQUENCE_DAY, kind, int(match[2]))
         try:
-            day = date.fromisoformat(found[1])
+            day = date.fromisoformat(match[1])
         except ValueError:
             return None
-        return ArchiveFile(path, size, modified, day, kind, int(found[3]) if schema.type else None)
+        return ArchiveFile(path, size, modified, day, kind, int(match[3]) if schema.type else None)
     return None
 
 
@@ -145,27 +145,27 @@ def list_files(spark: SparkSession, places: Iterable[str]) -> list[ArchiveFile]:
     """The archive's files at and below some places, in the order of their paths.
 
     Args:
-        spark: lists what is neither on this machine nor on the web.
+        spark: lists files that are neither on this machine nor on the web.
         places: directories or files of this machine or of a file system Spark can read
             (``s3a://…``, ``hdfs://…``); or lists of addresses, one a line, as a ``.txt`` file or an
-            address that ends so: web servers cannot be asked what they hold.
+            address that ends so, as web servers do not list their files.
 
     Raises:
-        NovaError: for a place that is not there, or holds no file of an archive.
+        NovaError: for a place that does not exist, or has no file of an archive.
     """
-    found: list[ArchiveFile] = []
+    files: list[ArchiveFile] = []
     for place in places:
-        count = len(found)
+        count = len(files)
         for path, size, modified in _listed(spark, place):
             file = described(path, size, modified)
             if file is not None:
-                found.append(file)
-        if len(found) == count:
+                files.append(file)
+        if len(files) == count:
             raise NovaError(
                 f"{place}: no file of an archive; names are YYYY-MM-DD_<type>_sensor_<id>.csv, "
                 f"YYYY-MM-DD_mixed.csv or <type>_<id>.csv, also .csv.gz; types {', '.join(TYPES)}"
             )
-    unique = {file.path: file for file in found}
+    unique = {file.path: file for file in files}
     large = next((file for file in unique.values() if file.bytes > LARGEST), None)
     if large is not None:
         raise NovaError(
@@ -177,7 +177,7 @@ def list_files(spark: SparkSession, places: Iterable[str]) -> list[ArchiveFile]:
 
 def _listed(spark: SparkSession, place: str) -> Iterator[tuple[str, int, int]]:
     if is_web(place) or (is_local(place) and place.endswith(".txt")):
-        # Sizes and dates would cost a request each; an address stands for what it once gave.
+        # Sizes and dates would cost a request each; the content of an address counts as constant.
         yield from ((address, 0, 0) for address in _addresses(place))
     elif not is_local(place):
         yield from _listed_by_spark(spark, place)

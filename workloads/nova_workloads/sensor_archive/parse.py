@@ -1,7 +1,7 @@
 """The lines of archive files as columns: opening, decompressing, checking and parsing them.
 
 Runs in Spark's Python workers. Many files of a kind are parsed at once by Arrow's CSV reader. Where
-that meets a text it does not know, the file with it is parsed again, value by value.
+that fails on a text, the file with it is parsed again, value by value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyarrow import csv
 from nova_core.model.packed import PackedError, unpacked
 from nova_workloads.sensor_archive.files import LARGEST, SCHEMAS, TYPES, Schema, is_local, is_web
 
-# What sensors write instead of a number, in lower case.
+# Texts that sensors write instead of a number, in lower case.
 NO_NUMBER = ("nan", "unavailable", "unknown", "none", "null", "inf", "-inf")
 _NO_NUMBERS = pa.array(sorted({form for t in NO_NUMBER for form in (t, t.upper(), t.title())}))
 _NULLS = ["", *_NO_NUMBERS.to_pylist(), "NaN"]
@@ -162,7 +162,7 @@ def body_of(path: str, content: bytes, kind: str) -> bytes:
 
 
 class _UnclearError(Exception):
-    """What Arrow's reader made of a text is not sure to be right."""
+    """The result of Arrow's reader may be wrong."""
 
 
 def parse(kind: str, bodies: Sequence[bytes], first: int = 0) -> Lines:
@@ -257,7 +257,7 @@ def _parse_with_arrow(schema: Schema, bodies: Sequence[bytes], first: int) -> Li
 
 
 def _arrow_type(schema: Schema, name: str) -> Any:
-    """What a column is read as; None for one that is not used."""
+    """The type as which a column is read; None for an unused one."""
     if name in (schema.value, *schema.streams):
         return pa.string()
     if name in ("sensor_id", "sequence"):

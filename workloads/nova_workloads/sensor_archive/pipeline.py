@@ -2,7 +2,7 @@
 
 One pass over the new files cleans them (in Arrow batches, in parallel); everything after it, and
 everything about sensors and regions, is Spark on its Parquet. Before it, the earliest file of every
-new sensor is read, to know where its home is.
+new sensor is read to locate its home.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ SECONDS_PER_DAY = 86_400
 
 @dataclass(frozen=True)
 class Preparation:
-    """What is to be prepared, and how.
+    """Parameters of the preparation.
 
     Attributes:
         regions: how positions become regions.
-        cleaning: what counts as clean.
+        cleaning: limits of clean readings.
         max_distance: km; pairs of sensors further apart do not join; None for no limit.
         window: s that rates are counted over; divides a day.
         on_bad_file: ``skip`` a file that is not what its name claims, or ``fail``.
@@ -80,7 +80,7 @@ class Preparation:
             )
 
     def settings(self) -> dict[str, Any]:
-        """What all runs on a directory must have in common."""
+        """Settings that all runs on a directory must share."""
         return {
             "regions": self.regions.describe(),
             "cleaning": {
@@ -101,14 +101,14 @@ def prepare(
     preparation: Preparation,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Read what is new in an archive, clean it, and bring the tables in a directory up to date.
+    """Read new files of an archive, clean them, and update the tables in a directory.
 
     Args:
         spark: a session.
         places: see `nova_workloads.sensor_archive.files.list_files`.
         output: a directory: new, or one that earlier runs prepared with the same settings.
         preparation: how.
-        progress: told what is being done.
+        progress: shows the current step.
 
     Returns:
         the quality report, which is also written to ``report.json``.
@@ -148,12 +148,12 @@ class _Run:
     def run(self, places: Sequence[str]) -> dict[str, Any]:
         self._check_settings()
         self._step("listing files")
-        files = [file for file in list_files(self._spark, places) if self._wanted(file)]
+        files = [file for file in list_files(self._spark, places) if self._in_range(file)]
         if not files:
             raise NovaError(f"{', '.join(places)}: no file of the days asked for")
         new, changed_days, twins = self._new(files)
         if not new and not self._stale_join():
-            # Nothing changes; what the last run said of the whole still holds.
+            # Nothing changes: the last run's report still holds.
             report = self._store.report()
             report["files"] |= {"found": len(files), "new": 0, "new_bytes": 0}
             report["files"]["days_read_again"] = []
@@ -185,7 +185,7 @@ class _Run:
     def _seconds(self) -> float:
         return round(time.monotonic() - self._began, 3)
 
-    # --- what is to be done -------------------------------------------------------------------
+    # --- plan of the run ----------------------------------------------------------------------
 
     def _check_settings(self) -> None:
         if self._manifest is None:
@@ -204,7 +204,7 @@ class _Run:
             and self._manifest["max_distance"] != self._preparation.max_distance
         )
 
-    def _wanted(self, file: ArchiveFile) -> bool:
+    def _in_range(self, file: ArchiveFile) -> bool:
         first, last = self._preparation.first_day, self._preparation.last_day
         return (first is None or file.day >= first) and (last is None or file.day <= last)
 
@@ -222,12 +222,12 @@ class _Run:
         }
         new = [file for file in files if file.path not in known or file.day in changed]
         # One sensor has one file a day; a second one would have all its readings twice.
-        said: dict[tuple[Any, ...], str] = {}
+        path_of: dict[tuple[Any, ...], str] = {}
         twins: dict[str, str] = {}
         fresh = {file.path for file in new}
         for file in sorted(files, key=lambda file: (file.path in fresh, file.path)):
             if file.sensor is not None:
-                first = said.setdefault((file.day, file.kind, file.sensor), file.path)
+                first = path_of.setdefault((file.day, file.kind, file.sensor), file.path)
                 if first != file.path and file.path in fresh:
                     twins[file.path] = f"same sensor and day as {first}"
         return new, sorted(day.isoformat() for day in changed), twins
@@ -277,8 +277,8 @@ class _Run:
         from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
         if self._store.exists(self._store.staged("readings")):
-            made = activity(self._tables.staged("readings", READINGS), self._preparation.window)
-            made.coalesce(1).write.partitionBy("day").parquet(self._store.staged("activity"))
+            frame = activity(self._tables.staged("readings", READINGS), self._preparation.window)
+            frame.coalesce(1).write.partitionBy("day").parquet(self._store.staged("activity"))
         counts = []
         for table in ("readings", "dropped"):
             if self._store.exists(self._store.staged(table)):
@@ -291,13 +291,13 @@ class _Run:
             both.coalesce(1).write.partitionBy("day").parquet(self._store.staged("quality"))
         active = self._tables.all_days("activity", ACTIVITY, changed_days)
         all_homes(self._tables).coalesce(1).write.parquet(self._store.staged("homes"))
-        made = sensors(active, self._tables.staged("homes", HOMES)).orderBy(
+        frame = sensors(active, self._tables.staged("homes", HOMES)).orderBy(
             "stream", "region", "sensor"
         )
-        made.coalesce(1).write.partitionBy("stream").parquet(self._store.staged("sensors"))
+        frame.coalesce(1).write.partitionBy("stream").parquet(self._store.staged("sensors"))
         if not self._store.holds_files(self._store.staged("sensors")):
             counted = quality.counted(self._tables, changed_days)
-            raise NovaError(f"no reading is left: {quality.said(counted)}")
+            raise NovaError(f"no reading is left: {quality.summary(counted)}")
         pairs = join_matrix(self._tables.staged("sensors", SENSORS), self._preparation.max_distance)
         pairs.repartitionByRange("region").sortWithinPartitions(
             "region", "left", "right"

@@ -1,4 +1,4 @@
-"""The quality report: what came in, what was dropped and why, what is there."""
+"""The quality report: what was read, what was dropped and why, what is left."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHOWN_FILES = 1000
 
 
 def counted(tables: Tables, changed_days: Sequence[str]) -> dict[str, Any]:
-    """Days and readings: how many came, were dropped and why, and are left."""
+    """Days and readings: how many were read, were dropped and why, and are left."""
     counts: dict[str | None, int] = defaultdict(int)
     streams: dict[str, dict[str, int]] = {s: {"in": 0, "out": 0} for s in STREAMS}
     days: set[str] = set()
@@ -49,10 +49,10 @@ def report(
     files: Sequence[ArchiveFile],
     changed_days: Sequence[str],
 ) -> dict[str, Any]:
-    """What became of files and readings, in figures.
+    """Figures of files and readings.
 
     Args:
-        tables: with all that this run has made.
+        tables: with all results of this run.
         new: files that were read.
         files: all that were found.
         changed_days: days that were read again.
@@ -68,7 +68,7 @@ def report(
         problems = {row["path"]: row["problem"] for row in shown}
     counts = [F.count_if(F.col("stream") == stream).alias(stream) for stream in STREAMS]
     regions = F.count_distinct("region").alias("regions")
-    made = tables.staged("sensors", SENSORS).agg(*counts, regions).collect()[0].asDict()
+    sensor_counts = tables.staged("sensors", SENSORS).agg(*counts, regions).collect()[0].asDict()
     return {
         "output": tables.store.root,
         "files": {
@@ -81,14 +81,14 @@ def report(
             "problems": problems,
         },
         **counted(tables, changed_days),
-        "sensors": {stream: made[stream] for stream in STREAMS},
-        "regions": made["regions"],
+        "sensors": {stream: sensor_counts[stream] for stream in STREAMS},
+        "regions": sensor_counts["regions"],
         "pairs": tables.staged("join_matrix").count(),
     }
 
 
-def said(found: dict[str, Any]) -> str:
-    """What `counted` found, in a line."""
-    readings = found["readings"]
+def summary(counts: dict[str, Any]) -> str:
+    """The result of `counted`, in a line."""
+    readings = counts["readings"]
     dropped = ", ".join(f"{n} {reason}" for reason, n in readings["dropped"].items() if n)
     return f"{readings['in']} in, {dropped or 'none'} dropped"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells of equal size in degrees, called by their south-western corner, as ``48.00_11.50``.
+    """Cells of equal size in degrees, named by their south-western corner, as ``48.00_11.50``.
 
     Attributes:
         degrees: size of a cell, more than 0 and at most 90.
@@ -111,8 +111,8 @@ class Polygons:
         names = spark.createDataFrame(
             table({"order": np.arange(len(self.names)), "region": np.array(self.names, object)})
         )
-        found = inside.join(F.broadcast(names), "order").select("sensor", "region")
-        return homes.join(found, "sensor", "left")
+        regions = inside.join(F.broadcast(names), "order").select("sensor", "region")
+        return homes.join(regions, "sensor", "left")
 
 
 Regions = Grid | Polygons
@@ -129,7 +129,7 @@ class _Feature(msgspec.Struct):
 
 
 class _Collection(msgspec.Struct):
-    """What is read of a GeoJSON file."""
+    """The parts of a GeoJSON file that are read."""
 
     type: Literal["FeatureCollection"]
     features: list[_Feature] = []
@@ -173,7 +173,7 @@ def read_regions(path: Path, name_property: str = "name") -> Polygons:
         names.append(name)
         several = geometry.type == "MultiPolygon"
         for polygon in geometry.coordinates if several else [geometry.coordinates]:
-            # What is no list has no ring that is right.
+            # A polygon that is no list fails as a ring below.
             for ring in polygon if isinstance(polygon, list) else [polygon]:
                 try:
                     corners = np.array([corner[:2] for corner in ring], np.float64)

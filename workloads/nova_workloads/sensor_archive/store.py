@@ -1,9 +1,9 @@
 """A directory of prepared data that changes as a whole: staging, commit, recovery.
 
-Whatever a run makes is written below a staging directory. When all of it is there, a journal that
-names it is renamed into place: that is the commit. What follows, moving files to where they belong,
-can be broken off anywhere and is taken up by whoever opens the directory next. Works on any file
-system Hadoop knows, with nothing but renames.
+A run writes all its results below a staging directory. When they are complete, a journal that names
+them is renamed into place: that is the commit. Then files are moved to their places; when that is
+interrupted, the next run that opens the directory finishes it. Works with renames alone, on any
+file system that Hadoop supports.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ class Store:
     # --- files --------------------------------------------------------------------------------
 
     def path(self, *parts: str) -> str:
-        """A place in the directory."""
+        """A path in the directory."""
         return "/".join((self.root, *parts))
 
     def staged(self, *parts: str) -> str:
-        """A place in what this run makes."""
+        """A path in this run's staging directory."""
         return "/".join((self.staging, *parts))
 
     def exists(self, path: str) -> bool:
-        """Whether there is something."""
+        """Whether a path exists."""
         return bool(self._files.exists(self._path(path)))
 
     def has(self, table: str) -> bool:
-        """Whether a table is there."""
+        """Whether a table exists."""
         return self.exists(self.path(table))
 
     def report(self) -> dict[str, Any]:
-        """What the last run said."""
+        """The last run's report."""
         return dict(self._read(self.path(REPORT)))
 
     def _read(self, path: str) -> Any:
@@ -87,7 +87,7 @@ class Store:
         self._files.delete(self._path(path), True)
 
     def _move(self, path: str, to: str) -> None:
-        """Rename, over what is there."""
+        """Rename, and replace what exists there."""
         target = self._path(to)
         self._files.mkdirs(target.getParent())
         if self._files.exists(target):
@@ -112,20 +112,20 @@ class Store:
         return next(iter(self._below(path)), None) is not None
 
     def rename_staged(self, name: str, to: str) -> None:
-        """Rename a part of what this run makes, if there is such a part."""
+        """Rename a part of the staging directory, if it exists."""
         if self.exists(self.staged(name)):
             self._move(self.staged(name), self.staged(to))
 
     # --- runs ---------------------------------------------------------------------------------
 
     def open(self) -> dict[str, Any] | None:
-        """Lock the directory, finish what an earlier run committed, remove what it did not.
+        """Lock the directory, finish an earlier run's commit, remove its uncommitted files.
 
         Returns:
             the manifest, or None for a new directory.
 
         Raises:
-            NovaError: when another run has it, or it holds something else.
+            NovaError: when another run holds the lock, or the directory has other files.
         """
         if self.exists(self.root) and not self.exists(self.path(MANIFEST)):
             strange = [
@@ -159,7 +159,7 @@ class Store:
         self._write(lock, {"host": socket.gethostname(), "process": os.getpid()})
 
     def close(self) -> None:
-        """Remove what was not committed, and the lock."""
+        """Remove uncommitted files, and the lock."""
         if not self._locked:
             return
         if "://" not in self.root:
@@ -173,12 +173,12 @@ class Store:
         self._delete(self.path(LOCK))
 
     def commit(self, manifest: Any, report: Any, replaced_days: Sequence[str] = ()) -> None:
-        """Make what is staged the directory's content, all of it or nothing.
+        """Make the staged files the directory's content, all or none.
 
         Args:
             manifest: document of the directory.
             report: document of the run.
-            replaced_days: days whose earlier rows go, in tables that grow day by day.
+            replaced_days: days whose earlier rows are removed, in tables that grow day by day.
         """
         self._write(self.staged(MANIFEST), manifest)
         self._write(self.staged(REPORT), report)

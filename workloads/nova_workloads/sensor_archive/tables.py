@@ -51,15 +51,15 @@ class Tables:
         return self.spark.read.schema(schema) if schema else self.spark.read
 
     def read(self, table: str, schema: str | None = None) -> DataFrame:
-        """As the last run left it."""
+        """A table as the last run left it."""
         return self._reader(schema).parquet(self.store.path(table))
 
     def staged(self, table: str, schema: str | None = None) -> DataFrame:
-        """As this run has made it."""
+        """A table as this run has made it."""
         return self._reader(schema).parquet(self.store.staged(table))
 
     def all_days(self, table: str, schema: str, changed_days: Sequence[str]) -> DataFrame:
-        """A table that grows day by day, as it will be; what it had of changed days is left out."""
+        """A table that grows day by day, as it will be, without old rows of changed days."""
         from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
         rows = self.spark.createDataFrame([], schema)
@@ -116,10 +116,10 @@ def find_homes(
         homes = homes.withColumn("region", F.coalesce("home_place", "region"))
         place = f"found-homes/step={step:06}"
         homes.coalesce(1).write.parquet(tables.store.staged(place))
-        found = tables.staged(place, HOMES).select("sensor").toArrow()["sensor"].to_pylist()
-        # Of a sensor whose first file has no good reading, the next one may.
+        located = tables.staged(place, HOMES).select("sensor").toArrow()["sensor"].to_pylist()
+        # If a sensor's first file has no good reading, the next one may.
         todo = {
-            sensor: files for sensor, files in todo.items() if files and sensor not in set(found)
+            sensor: files for sensor, files in todo.items() if files and sensor not in set(located)
         }
         batch, step = [], step + 1
 
@@ -133,17 +133,19 @@ def all_homes(tables: Tables) -> DataFrame:
         homes = tables.read("homes", HOMES)
     if not tables.store.exists(tables.store.staged("found-homes")):
         return homes
-    found = tables.staged("found-homes", f"{HOMES}, step string")
-    # A mixed file's sensors were all looked for again; the earlier answer stands.
-    found = found.withColumn("at", F.struct(*(c for c in found.columns if c != "sensor")))
-    first = found.groupBy("sensor").agg(F.min_by("at", "step").alias("at"))
+    new_homes = tables.staged("found-homes", f"{HOMES}, step string")
+    # All sensors of a mixed file were searched again; the earlier home counts.
+    new_homes = new_homes.withColumn(
+        "at", F.struct(*(c for c in new_homes.columns if c != "sensor"))
+    )
+    first = new_homes.groupBy("sensor").agg(F.min_by("at", "step").alias("at"))
     columns = [part.split()[0] for part in HOMES.split(",")]
     named = first.select("sensor", "at.*").select(*columns)
     return homes.union(named.join(homes, "sensor", "left_anti"))
 
 
 def clean(tables: Tables, preparation: Preparation, files: Sequence[ArchiveFile]) -> None:
-    """Stage readings, what was dropped, and what is wrong with files."""
+    """Stage readings, dropped readings, and problems of files."""
     from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
     home = ("home_lat", "home_lon")
