@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 
 from nova_engines.nodes import COORDINATOR, MB, ConfigurationError, Node
 from nova_flink import names
-from nova_flink.configuration import JOB_MANAGER, QUICK_COMPILER, ClusterConfiguration
+from nova_flink.configuration import (
+    MANAGER_HEAP,
+    MANAGER_OTHERS,
+    QUICK_COMPILER,
+    ClusterConfiguration,
+)
 
 SINK = Node("sink", "10.0.0.1", role=COORDINATOR)
 EDGE = Node("edge", "10.0.0.2", memory=384 * MB, cpu=0.05)
@@ -112,7 +117,7 @@ def test_command_agrees_with_the_configuration() -> None:
 
 def test_coordinator_has_room_for_both_processes() -> None:
     enough = Node("sink", "10.0.0.1", memory=1024 * MB, role=COORDINATOR)
-    assert process_memory(keys(cluster(enough), enough)) + JOB_MANAGER <= 1024
+    assert process_memory(keys(cluster(enough), enough)) + MANAGER_HEAP + MANAGER_OTHERS <= 1024
     with pytest.raises(ConfigurationError, match="JobManager and a TaskManager; at least"):
         cluster(Node("sink", "10.0.0.1", memory=512 * MB, role=COORDINATOR))
 
@@ -193,6 +198,16 @@ def test_relative_paths_are_refused() -> None:
 def test_only_the_coordinator_runs_the_job_manager() -> None:
     with pytest.raises(ConfigurationError, match="host edge is not the coordinator"):
         cluster().coordinator_command(EDGE)
+
+
+def test_a_job_manager_may_have_a_larger_heap() -> None:
+    sink = Node("sink", "10.0.0.1", role="coordinator", memory=2048 * MB)
+    large = cluster(sink, job_manager_heap=1024)
+    assert "-Xmx1024m" in large.coordinator_command(sink)
+    assert keys(large, sink)["jobmanager.memory.heap.size"] == "1024m"
+    assert process_memory(keys(large, sink)) + 1024 + MANAGER_OTHERS <= 2048
+    with pytest.raises(ConfigurationError, match="host sink: memory: 2048 MiB is too little"):
+        cluster(sink, job_manager_heap=1800)
 
 
 def test_a_task_manager_may_take_all_its_host_has() -> None:

@@ -135,7 +135,7 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], None], str]] = {
     "a missing array": (lambda members: members.pop("host.0.bias.npy") and None, "damaged"),
     "claims much": (claims_much, "damaged: host.0.bias is float32"),
     "a bomb": (bomb, "damaged: larger than a model when unpacked"),
-    "not finite": (put("host.0.bias.npy", np.full((3, 8), np.nan, np.float32)), "no number"),
+    "not finite": (put("host.0.bias.npy", np.full((3, 8), np.nan, np.float32)), "holds NaN"),
     "no spread": (put("spread.host.npy", np.zeros(4, np.float32)), "not above 0"),
     "pickled": (pickled, "damaged or no model"),
 }

@@ -216,7 +216,7 @@ def test_the_load_changes_when_too_few_or_too_many_fail() -> None:
     assert next_load(2.0, 0.3, wanted) == 2.0
     assert next_load(2.0, 0.1, wanted) == 3.0
     assert next_load(1.5, 0.7, wanted) == 1.0
-    assert next_load(7.0, 0.1, wanted) == 10.0 and next_load(0.14, 0.9, wanted) == 0.1
+    assert next_load(28.0, 0.1, wanted) == 30.0 and next_load(0.14, 0.9, wanted) == 0.1
 
 
 def test_groups_leave_the_coordinator_out() -> None:
