@@ -19,16 +19,6 @@ settings.load_profile("nova")
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.fixture(scope="session", autouse=True)
-def model(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Strategies and commands that predict have a model, also where Nova brings none."""
-    # Tests of this file have a copy of it alone.
-    if Path(__file__).with_name("learned_models.py").is_file():
-        from learned_models import ship_one
-
-        ship_one(tmp_path_factory.mktemp("models"))
-
-
 # What else than a file stays on one worker.
 TOGETHER = (
     # They name things on this machine, and so must not run side by side.

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
-from nova_core.learned import model as models
 from nova_core.learned.graph import Graph
-from nova_core.learned.model import Model, Scale, write_model
+from nova_core.learned.model import Model, Scale
 from nova_core.learned.network import initial
 
 
@@ -23,13 +21,6 @@ def random_model(hidden: int = 16, layers: int = 1, members: int = 3, seed: int 
             if name.endswith(f".{layers}.bias") and "throughput" in name:
                 one[name] = one[name] + np.float32(4.5)
     return Model(parameters, hidden, layers, Scale.of({}))
-
-
-def ship_one(directory: Path) -> None:
-    """Where Nova brings no model yet, have a random one in its place while tests run."""
-    if models.shipped() is None:
-        write_model(random_model(), directory / models.SHIPPED)
-        models.MODELS = directory
 
 
 def shuffled(graph: Graph, seed: int) -> Graph:

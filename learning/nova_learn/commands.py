@@ -51,14 +51,14 @@ def learn() -> None:
     type=NumberRange(min=0, min_open=True),
     default=3e-3,
     show_default=True,
-    help="Initial learning rate; the second stage begins with a third of it.",
+    help="Initial learning rate; the second stage begins with a tenth of it.",
 )
 @click.option(
     "--decay",
     type=NumberRange(min=0),
     default=1.0,
     show_default=True,
-    help="Weight decay (AdamW).",
+    help="Weight decay (AdamW); the second stage takes a twentieth of it.",
 )
 @click.option(
     "--share",

@@ -29,6 +29,9 @@ from nova_core.learned.network import CLASSES, METRICS, REGRESSIONS, UNITS, forw
 from nova_learn.dataset import Dataset, rows_for
 
 STAGES = ("simulator", "rack")
+TUNING_RATE, TUNING_DECAY = 0.1, 0.05
+"""Shares of learning rate and decay in the second stage. With a third of the rate and all of the
+decay, a few hundred traces undo what tens of thousands have taught."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +45,9 @@ class Settings:
         epochs: at most, per stage.
         patience: epochs without a better validation loss before a stage ends.
         batch: graphs per step.
-        rate: initial learning rate, a third of it in the second stage; it falls to a twentieth
-            along a cosine.
-        decay: of weights (AdamW).
+        rate: initial learning rate; it falls to a twentieth along a cosine.
+        decay: of weights (AdamW). Of rate and decay, the second stage takes `TUNING_RATE` and
+            `TUNING_DECAY`.
         seed: of everything random.
         split: seed of the split of queries.
         share: of the queries to train with, for learning curves.
@@ -268,7 +271,8 @@ class _Stage:
         """The parameters with the least validation loss."""
         s = self.settings
         steps = -(-len(data) // s.batch)
-        begin, step, measure = _compiled(data.layout, s.decay)
+        decay = s.decay * (TUNING_DECAY if self.tuning else 1)
+        begin, step, measure = _compiled(data.layout, decay)
         weights = balance(data)
         fresh = dict(parameters), begin(dict(parameters)), dict(parameters)
         epoch, least, since, (parameters, state, best) = self._resumed(data, fresh)
@@ -294,7 +298,7 @@ class _Stage:
 
     def _rate(self, completed: float) -> float:
         """The learning rate after a share of all epochs: a cosine down to a twentieth."""
-        rate = self.settings.rate / 3 if self.tuning else self.settings.rate
+        rate = self.settings.rate * (TUNING_RATE if self.tuning else 1)
         return rate * (0.05 + 0.95 * (1 + math.cos(math.pi * completed)) / 2)
 
     def _validated(self, measure: Any, parameters: Any, data: Arrays, weights: Any) -> float:

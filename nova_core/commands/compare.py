@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option(
     "--model",
     type=paths.INPUT,
-    help="A trained model to predict with, too; none comes with Nova yet.",
+    help="Predict with this trained model [default: the one that comes with Nova].",
 )
 @shared.json_option
 def compare(
@@ -105,15 +105,12 @@ def compare(
 def _predicted(
     outcomes: Mapping[str, figures.Outcome | NovaError], path: Path | None
 ) -> dict[str, dict[str, float]]:
-    """What a model predicts of every plan, over all queries or pairs; nothing without a model.
+    """What a model predicts of every plan, over all queries or pairs.
 
     Plans with more operators than a prediction supports are left out.
     """
-    from nova_core.learned.model import load_model, shipped
-
-    if path is None and shipped() is None:
-        return {}
     from nova_core.commands.predict import predictions
+    from nova_core.learned.model import load_model
 
     model, predicted = load_model(path), {}
     for name, outcome in outcomes.items():

@@ -27,7 +27,9 @@ _HEADINGS = {
 @click.argument("plan", type=paths.INPUT)
 @shared.problem_option
 @shared.capacity_option
-@click.option("--model", type=paths.INPUT, help="A trained model; none comes with Nova yet.")
+@click.option(
+    "--model", type=paths.INPUT, help="A trained model [default: the one that comes with Nova]."
+)
 @shared.rows_option
 @shared.json_option
 def predict(

@@ -35,8 +35,7 @@ from nova_core.learned.network import (
 from nova_core.model.files import atomic_write
 
 VERSION = 1
-MODELS = Path(__file__).parent / "models"
-SHIPPED = "costream.npz"
+SHIPPED = Path(__file__).parent / "models" / "costream.npz"
 
 _MOST_BYTES = 64 * 2**20
 _MOST_MEMBERS, _MOST_HIDDEN, _MOST_LAYERS = 32, 1024, 4
@@ -249,12 +248,6 @@ def write_model(model: Model, path: str | os.PathLike[str], half: bool = True) -
         np.savez_compressed(file, **arrays)
 
 
-def shipped() -> Path | None:
-    """The model file that comes with Nova, if one does."""
-    path = MODELS / SHIPPED
-    return path if path.is_file() else None
-
-
 def load_model(path: str | os.PathLike[str] | None = None) -> Model:
     """Read a model.
 
@@ -265,18 +258,7 @@ def load_model(path: str | os.PathLike[str] | None = None) -> Model:
         ModelError: for a file that is missing, damaged or of another version, naming the file and
             what is wrong.
     """
-    if not path:
-        place = shipped()
-        if place is None:
-            raise ModelError(
-                "no model comes with this version of Nova; train one (`nova learn train`) and name "
-                "its file: --model FILE, or model=FILE of the strategy"
-            )
-        return _read(place)
-    return _read(Path(path))
-
-
-def _read(path: Path) -> Model:
+    path = Path(path or SHIPPED)
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ModelError(f"{path}: larger than a model: more than {_MOST_BYTES >> 20} MiB")

@@ -18,6 +18,7 @@ from learned_models import random_model
 from learned_problems import two_streams
 
 from nova_core.learned import model as models
+from nova_core.learned.features import KINDS
 from nova_core.learned.graph import graph_of
 from nova_core.learned.model import ModelError, load_model, rows_of, write_model
 from nova_core.learned.network import CLASSES, METRICS, REGRESSIONS
@@ -63,12 +64,15 @@ def test_predictions_are_means_of_members_and_their_votes() -> None:
         assert 0 <= row[metric]["low"] <= row[metric]["probability"] <= row[metric]["high"] <= 1
 
 
-def test_without_a_model_one_line_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(models, "MODELS", tmp_path)
-    with pytest.raises(ModelError, match="no model comes with this version of Nova; train one"):
-        load_model()
+def test_the_model_that_comes_with_nova_is_small_and_knows_all_operators() -> None:
+    assert models.SHIPPED.stat().st_size <= 2 * 2**20
+    model = load_model()
+    assert len(model.members) == 3
+    assert set(model.kinds) == set(KINDS)
+    assert set((model.facts or {})["traces"]) == {"simulator", "rack"}
+
+
+def test_a_missing_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"nowhere\.npz: cannot be read"):
         load_model(tmp_path / "nowhere.npz")
 
