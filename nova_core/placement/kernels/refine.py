@@ -305,8 +305,7 @@ def descend(
         tried = 0
         for item in range(count):
             opening[item] = begin[item]
-            if slot[item] != nowhere:  # missing room costs more than all latencies together
-                total += cost[item]
+            total += cost[item]
             tried += not only_unplaced or slot[item] == nowhere
         effort = max(DEEP_EFFORT, DEEP_EFFORT_IN_ALL // max(tried, 1))
         for item in range(count):
