@@ -317,6 +317,27 @@ def descend(
                 if deep and step == 0.0:
                     step = improve_deep(tree, links, pairs, items, candidates, item, effort)
                 gain += step
-        if gain <= WORTHWHILE * total:
+        # Missing room costs more than all latencies: next to it, making room looks like no gain.
+        if gain <= WORTHWHILE * total and not _fits_now(tree, links, pairs, items, candidates):
             return done + 1
     return rounds
+
+
+@njit(cache=True, nogil=True)
+def _fits_now(
+    tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, candidates: Candidates
+) -> bool:
+    """Whether a slot has room for an unplaced item, as later moves of a round may have made it."""
+    slot_of, begin, end, size = items.slot, items.begin, items.end, items.size
+    free, pair_of, rate, candidate = items.free, items.pair, items.rate, candidates.slot
+    nowhere, minimum = unplaced(tree), pairs.minimum
+    for item in range(items.used[0]):
+        if slot_of[item] == nowhere:
+            need = max(size[item], minimum)
+            for k in range(begin[item], end[item]):
+                slot = candidate[k]
+                if free[slot] >= need and may_host(
+                    tree, links, pairs, pair_of[item], rate[item], slot
+                ):
+                    return True
+    return False

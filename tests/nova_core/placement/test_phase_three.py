@@ -225,3 +225,18 @@ def test_cuts_place_what_fits_in_pieces(
     assert (
         state.items.cost[:used][~placed] == UNPLACED_COST * state.items.size[:used][~placed]
     ).all()
+
+
+@pytest.mark.parametrize(
+    ("seed", "headroom"), [(7932, 1.1158972554601345), (1436, 1.3616941598666044)]
+)
+def test_local_search_goes_on_while_a_piece_has_no_room(seed: int, headroom: float) -> None:
+    """The cost of an unplaced piece must not make every other gain look negligible."""
+    state = started(synthetic_problem(seed, nodes=20, joins=12, headroom=headroom))
+    state.list_candidates(25)
+    refine.descend(*kernel(state), 100, False, False)
+    items, used = state.items, int(state.items.used[0])
+    nowhere = len(items.free) - 1
+    unplaced = [item for item in range(used) if items.slot[item] == nowhere]
+    largest = items.free[:nowhere].max()
+    assert all(items.size[item] > largest for item in unplaced)
