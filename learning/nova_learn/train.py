@@ -158,7 +158,8 @@ def train(
         "queries": len(np.unique(learnt.queries)),
     }
     kinds = tuple(one for one in KINDS if one in present)
-    return Model(members, settings.hidden, settings.layers, scale, kinds, facts)
+    crowd = max(int(np.bincount(graph.host).max()) for graph in learnt.graphs)
+    return Model(members, settings.hidden, settings.layers, scale, kinds, facts, crowd)
 
 
 def _shortened(dataset: Dataset, settings: Settings) -> Dataset:

@@ -50,6 +50,8 @@ def compare(
 
     objective = objective or "latency"
     loaded = shared.load_problem(problem, capacity)
+    if bound:
+        loaded.require_pairs("--bound")
     requested = list(dict.fromkeys(strategies)) or names(queries=bool(loaded.queries))
     chosen = {name: _parameters(name, objective, requested, settings) for name in requested}
     with shared.working():
@@ -58,7 +60,6 @@ def compare(
             raise next(one for one in outcomes.values() if isinstance(one, NovaError))
         lowest = None
         if bound:
-            loaded.require_pairs("--bound")
             from nova_core.evaluation import lower_bound
 
             lowest = lower_bound(loaded, objective)
@@ -107,16 +108,21 @@ def _predicted(
 ) -> dict[str, dict[str, float]]:
     """What a model predicts of every plan, over all queries or pairs.
 
-    Plans with more operators than a prediction supports are left out.
+    Plans with more operators than a prediction supports are left out; so are, without ``path``,
+    those that the model that comes with Nova has not been trained for.
     """
     from nova_core.commands.predict import predictions
+    from nova_core.learned.graph import graph_of
     from nova_core.learned.model import load_model
 
-    model, predicted = load_model(path), {}
+    model, predicted, doubt = load_model(path), {}, ""
     for name, outcome in outcomes.items():
         if isinstance(outcome, NovaError):
             continue
         try:
+            if path is None and (strange := model.doubt(graph_of(outcome.plan))):
+                doubt = strange
+                continue
             rows = predictions(outcome.plan, model)
         except NovaError:
             continue
@@ -133,6 +139,8 @@ def _predicted(
                 for metric in ("back_pressure", "success")
             },
         }
+    if doubt:
+        console.say(f"predictions are left out: the model that comes with Nova {doubt}")
     return predicted
 
 

@@ -70,7 +70,7 @@ def predictions(plan: Plan, model: Model) -> list[dict[str, Any]]:
     """Rows of `nova_core.learned.model.rows_of`, one per query or pair of sources.
 
     Warns:
-        ProblemWarning: of operators that the model has not been trained for, naming their types.
+        ProblemWarning: of operators or values that the model has not been trained for, naming them.
     """
     import warnings
 
@@ -79,10 +79,9 @@ def predictions(plan: Plan, model: Model) -> list[dict[str, Any]]:
     from nova_core.learned.model import rows_of
 
     graph = graph_of(plan)
-    if foreign := model.untrained(graph):
+    if doubt := model.doubt(graph):
         warnings.warn(
-            f"{plan.problem.name}: the model has not been trained for operators of the type "
-            f"{', '.join(foreign)}; predictions may be far off",
+            f"{plan.problem.name}: the model {doubt}; predictions may be far off",
             ProblemWarning,
             stacklevel=2,
         )

@@ -34,7 +34,7 @@ from nova_core.learned.network import (
 )
 from nova_core.model.files import atomic_write
 
-VERSION = 1
+VERSION = 2
 SHIPPED = Path(__file__).parent / "models" / "costream.npz"
 
 _MOST_BYTES = 64 * 2**20
@@ -43,6 +43,10 @@ _AT_ONCE = 128
 # The greatest power of ten that is predicted; greater outputs are clipped.
 _MOST_POWER = 12.0
 _HOST = "host"
+# Bounds of features where no training has set any.
+_FAR = 1e30
+# A feature may be so much of its trained range beyond it, and so much in any case.
+_MARGIN, _LEAST_MARGIN = 0.05, 0.01
 # What zipfile, numpy's header and JSON raise of damaged bytes: encryption is a RuntimeError, an
 # unknown compression a NotImplementedError, a header of something else a TypeError.
 _DAMAGED = (
@@ -67,28 +71,38 @@ class ModelError(NovaError):
 class Scale:
     """How features are scaled: by the median and the range of the middle half (robust scaling).
 
+    Features beyond the trained range count as its end: a network extrapolates without bounds.
+
     Attributes:
         centre: per type of operator and for ``host``, (f,).
         spread: likewise, above 0.
+        least: likewise, the least value trained with.
+        greatest: likewise, the greatest.
     """
 
     centre: Mapping[str, Singles]
     spread: Mapping[str, Singles]
+    least: Mapping[str, Singles]
+    greatest: Mapping[str, Singles]
 
     @classmethod
     def of(cls, columns: Mapping[str, np.ndarray]) -> Self:
         """The scale of features ((rows, f)) by type; one that hardly varies keeps its unit."""
-        centre, spread = {}, {}
+        centre, spread, least, greatest = {}, {}, {}, {}
         for kind, names in _columns().items():
             rows = columns.get(kind)
             if rows is None or len(rows) == 0:
                 rows = np.zeros((1, len(names)))
+                ends = np.full(len(names), -_FAR), np.full(len(names), _FAR)
+            else:
+                ends = rows.min(axis=0), rows.max(axis=0)
+            least[kind], greatest[kind] = (end.astype(np.float32) for end in ends)
             low, middle, high = np.percentile(rows, [25, 50, 75], axis=0)
             wide = high - low
             deviation = rows.std(axis=0)
             wide = np.where(wide > 1e-3, wide, np.where(deviation > 1e-3, deviation, 1.0))
             centre[kind], spread[kind] = middle.astype(np.float32), wide.astype(np.float32)
-        return cls(centre, spread)
+        return cls(centre, spread, least, greatest)
 
     def scaled(self, layout: Layout, batch: Batch) -> Batch:
         """The batch with scaled features."""
@@ -102,7 +116,15 @@ class Scale:
         return self._of(_HOST, features)
 
     def _of(self, kind: str, features: Any) -> Any:
-        return (features.astype(np.float32) - self.centre[kind]) / self.spread[kind]
+        bounded = np.clip(features.astype(np.float32), self.least[kind], self.greatest[kind])
+        return (bounded - self.centre[kind]) / self.spread[kind]
+
+    def beyond(self, kind: str, features: np.ndarray) -> list[str]:
+        """Names of features ((rows, f)) that are beyond the trained range in any row."""
+        least, greatest = self.least[kind], self.greatest[kind]
+        margin = np.maximum(_MARGIN * (greatest - least), _LEAST_MARGIN)
+        strange = ((features < least - margin) | (features > greatest + margin)).any(axis=0)
+        return [name for name, one in zip(_columns()[kind], strange, strict=True) if one]
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +166,7 @@ class Model:
         layers: of updates, see `network.shapes`.
         scale: of features.
         kinds: types of operators it has been trained for.
+        crowd: most operators on one host that it has been trained with; 0 if unknown.
         facts: provenance, such as the settings of the training.
     """
 
@@ -153,6 +176,7 @@ class Model:
     scale: Scale
     kinds: tuple[str, ...] = KINDS
     facts: Mapping[str, Any] | None = None
+    crowd: int = 0
 
     def encoded(self, layout: Layout, batch: Batch) -> list[Singles]:
         """(o, h) encoded operators per member, of a batch (scaled) with one query."""
@@ -205,6 +229,25 @@ class Model:
         present = {KINDS[kind] for kind in np.unique(graph.kind).tolist()}
         return sorted((present - set(self.kinds)) | set(graph.foreign))
 
+    def doubt(self, graph: Graph) -> str:
+        """Why predictions for a graph may be far off, after "the model"; empty where none is.
+
+        It names types of operators that the model has not been trained for, else features beyond
+        the range it has been trained with, or more operators on a host.
+        """
+        if foreign := self.untrained(graph):
+            return f"has not been trained for operators of the type {', '.join(foreign)}"
+        strange = [f"host {name}" for name in self.scale.beyond(_HOST, graph.hosts)]
+        for number, kind in enumerate(KINDS):
+            rows = graph.table[graph.kind == number, : len(FEATURES[kind])]
+            strange += [f"{kind} {name}" for name in self.scale.beyond(kind, rows)]
+        many = int(np.bincount(graph.host).max(initial=0))
+        if 0 < self.crowd < many:
+            return f"has been trained with up to {self.crowd} operators on a host, not with {many}"
+        if strange:
+            return f"has not been trained with such values of {', '.join(strange)}"
+        return ""
+
 
 def _values(metric: str, raw: np.ndarray) -> np.ndarray:
     raw = raw.astype(np.float64)
@@ -235,6 +278,7 @@ def write_model(model: Model, path: str | os.PathLike[str], half: bool = True) -
         "features": {kind: list(names) for kind, names in _columns().items()},
         "metrics": list(METRICS),
         "kinds": list(model.kinds),
+        "crowd": model.crowd,
         "facts": dict(model.facts or {}),
     }
     arrays: dict[str, Any] = {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)}
@@ -244,6 +288,8 @@ def write_model(model: Model, path: str | os.PathLike[str], half: bool = True) -
     for kind in _columns():
         arrays[f"centre.{kind}"] = model.scale.centre[kind].astype(np.float32)
         arrays[f"spread.{kind}"] = model.scale.spread[kind].astype(np.float32)
+        arrays[f"least.{kind}"] = model.scale.least[kind].astype(np.float32)
+        arrays[f"greatest.{kind}"] = model.scale.greatest[kind].astype(np.float32)
     with atomic_write(path) as file:
         np.savez_compressed(file, **arrays)
 
@@ -289,22 +335,31 @@ def _model(path: Path, archive: zipfile.ZipFile, sizes: Mapping[str, int]) -> Mo
     hidden = _whole(path, header, "hidden", _MOST_HIDDEN)
     layers = _whole(path, header, "layers", _MOST_LAYERS)
     kinds = tuple(one for one in KINDS if one in header["kinds"])
-    facts = header.get("facts")
+    crowd, facts = header["crowd"], header.get("facts")
+    if not isinstance(crowd, int) or crowd < 0:
+        raise ModelError(f"{path}: crowd is {crowd!r}; expected a whole number")
     arrays = {
         name: _array(path, archive, name, (members, *shape))
         for name, shape in shapes(hidden, layers).items()
     }
-    centre = {k: _array(path, archive, f"centre.{k}", (len(n),)) for k, n in _columns().items()}
-    spread = {k: _array(path, archive, f"spread.{k}", (len(n),)) for k, n in _columns().items()}
-    if not all((one > 0).all() for one in spread.values()):
+    scale = Scale(
+        *(
+            {k: _array(path, archive, f"{part}.{k}", (len(n),)) for k, n in _columns().items()}
+            for part in ("centre", "spread", "least", "greatest")
+        )
+    )
+    if not all((one > 0).all() for one in scale.spread.values()):
         raise ModelError(f"{path}: damaged: a spread of features is not above 0")
+    if not all((scale.least[kind] <= scale.greatest[kind]).all() for kind in scale.least):
+        raise ModelError(f"{path}: damaged: a least value of features is above the greatest")
     return Model(
         [{name: one[number] for name, one in arrays.items()} for number in range(members)],
         hidden,
         layers,
-        Scale(centre, spread),
+        scale,
         kinds,
         facts if isinstance(facts, dict) else {},
+        crowd,
     )
 
 

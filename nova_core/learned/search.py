@@ -6,7 +6,7 @@ operators placed on it, through which the network sees the operators of other qu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -58,7 +58,7 @@ class Search:
         self.graph = GraphBuilder(problem).graph(
             plan_of_nodes(problem, graph, anywhere, "costream")
         )
-        self.nodes = pinned.copy()
+        self.nodes, self._pinned = pinned.copy(), pinned
         width = (len(problem.nodes), model.hidden)
         self._sums = [np.zeros(width, np.float32) for _ in model.members]
         self._counted: set[int] = set()
@@ -91,6 +91,24 @@ class Search:
             for metric in METRICS:
                 parts[metric].append(outputs[metric][:, 0])
         return Predictions({m: np.concatenate(p, axis=1) for m, p in parts.items()})
+
+    def doubt(self) -> str:
+        """Why predictions of the placed queries may be far off; see `Model.doubt`."""
+        return self.model.doubt(replace(self.graph, host=self.nodes[self.graph.operator]))
+
+    def uncrowded(self, placements: Candidates) -> Bools:
+        """(b,) whether no host of an operator has more operators than the model is trained with.
+
+        Beyond that, a network that adds up what runs on a host predicts anything.
+        """
+        if not self.model.crowd:
+            return np.ones(len(placements), bool)
+        movable = self._pinned[placements.operators] < 0
+        nodes = placements.hosts[placements.place][:, movable]
+        own = (nodes[:, :, None] == nodes[:, None, :]).sum(axis=2)
+        others = np.bincount(self.nodes[self.nodes >= 0], minlength=len(self.problem.nodes))
+        calm: Bools = (own + others[nodes] <= self.model.crowd).all(axis=1)
+        return calm
 
     def _others(self, query: Query, nodes: Ints, slot: Ints, wide: int) -> list[Singles] | None:
         """Per member (b, k, h): sums of other queries' encoded operators on each host in use.

@@ -58,14 +58,21 @@ class Costream(Strategy):
         """Place query after query, each beside those before it.
 
         A candidate counts if the majority of the ensemble expects results and no back-pressure;
-        where none does, the one that is nearest to it is taken.
+        where none does, the one that is nearest to it is taken. Candidates that crowd a host more
+        than the model has been trained with come last.
 
         Raises:
             ModelError: when there is no model, or the file does not hold one.
             InfeasibleError: when no node may host an operator.
+
+        Warns:
+            ProblemWarning: when the model has not been trained for what the problem has.
         """
+        import warnings
+
         import numpy as np
 
+        from nova_core.errors import ProblemWarning
         from nova_core.learned.candidates import plan_of_nodes
         from nova_core.learned.model import load_model
         from nova_core.learned.search import Search, accepted, ranking
@@ -79,10 +86,15 @@ class Costream(Strategy):
         for query in queries:
             candidates = search.candidates(query, min(p.candidates, share), random)
             predictions = search.predict(query, candidates)
-            best = int(ranking(predictions, metric)[0])
+            order = ranking(predictions, metric)
+            # The first that the model has been trained for, if there is one.
+            best = int(order[np.argmax(search.uncrowded(candidates)[order])])
             search.keep(query, candidates.nodes(best))
             predicted += len(candidates)
             doubtful += not accepted(predictions)[best]
+        if doubt := search.doubt():
+            text = f"{problem.name}: costream: the model {doubt}; its choices may be poor"
+            warnings.warn(text, ProblemWarning, stacklevel=2)
         notes = {"candidates": predicted, "doubtful": doubtful, "model": search.model.digest}
         facts = {**self._facts(), "notes": notes}
         return plan_of_nodes(problem, search.enumerator.graph, search.nodes, self.name, **facts)

@@ -42,3 +42,16 @@ def test_bad_models_are_refused(refused, problem: Path, plan: Path, tmp_path: Pa
     assert "none.npz" in refused("predict", plan, "-p", problem, "--model", tmp_path / "none.npz")
     assert "no model" in refused("predict", plan, "-p", problem, "--model", problem)
     assert "no model" in refused("compare", problem, "sink", "--model", problem)
+
+
+def test_what_the_model_has_not_been_trained_for_is_named(
+    nova, ask, problem: Path, plan: Path
+) -> None:
+    """Joins of pairs have no window; the model that comes with Nova knows only joins with one."""
+    predicted = nova("predict", plan, "-p", problem)
+    assert "has not been trained with such values of" in predicted.stderr
+    assert "join window" in predicted.stderr
+    compared = nova("compare", problem, "sink")
+    assert "predictions are left out: the model that comes with Nova" in compared.stderr
+    assert "What is predicted" not in compared.stdout
+    assert "predicted" not in ask("compare", problem, "sink")["strategies"]["sink"]

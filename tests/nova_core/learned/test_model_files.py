@@ -7,6 +7,7 @@ import json
 import pickle
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from learned_models import random_model
 from learned_problems import two_streams
 
 from nova_core.learned import model as models
-from nova_core.learned.features import KINDS
+from nova_core.learned.features import FEATURES, KINDS
 from nova_core.learned.graph import graph_of
-from nova_core.learned.model import ModelError, load_model, rows_of, write_model
+from nova_core.learned.model import ModelError, Scale, load_model, rows_of, write_model
 from nova_core.learned.network import CLASSES, METRICS, REGRESSIONS
 from nova_core.strategies import place
 
@@ -130,7 +131,7 @@ def pickled(members: dict[str, bytes]) -> None:
 
 
 HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], None], str]] = {
-    "another version": (with_header(nova_model=9), "nova_model is 9; this version of Nova reads 1"),
+    "another version": (with_header(nova_model=9), "nova_model is 9; this version of Nova reads 2"),
     "other features": (with_header(features={}), "made for other features or metrics"),
     "too wide": (with_header(hidden=10**9), "hidden is 1000000000; expected 1 to 1024"),
     "no number": (with_header(layers="x"), "layers is 'x'"),
@@ -140,6 +141,7 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], None], str]] = {
     "claims much": (claims_much, "damaged: host.0.bias is float32"),
     "a bomb": (bomb, "damaged: larger than a model when unpacked"),
     "not finite": (put("host.0.bias.npy", np.full((3, 8), np.nan, np.float32)), "holds NaN"),
+    "no range": (put("least.host.npy", np.full(4, 2e30, np.float32)), "above the greatest"),
     "no spread": (put("spread.host.npy", np.zeros(4, np.float32)), "not above 0"),
     "pickled": (pickled, "damaged or no model"),
 }
@@ -174,3 +176,33 @@ def test_damaged_bytes_are_refused_or_read(
         load_model(path)
     except ModelError as error:
         assert "\n" not in str(error)
+
+
+def test_features_beyond_the_trained_range_count_as_its_end_and_are_named() -> None:
+    rows = np.array([[50.0, 1000.0, 1.0, 10.0], [100.0, 2000.0, 3.0, 100.0]])
+    scale = Scale.of({"host": rows})
+    np.testing.assert_array_equal(
+        scale.of_hosts(np.array([10.0, 1500.0, 9.0, 50.0])),
+        scale.of_hosts(np.array([50.0, 1500.0, 3.0, 50.0])),
+    )
+    assert scale.beyond("host", rows) == []
+    assert scale.beyond("host", np.array([[60.0, 1500.0, 9.0, 50.0]])) == ["latency"]
+    assert scale.beyond("sink", np.full((1, len(FEATURES["sink"])), 1e9)) == []  # nothing known
+
+
+def test_more_operators_on_a_host_than_trained_with_are_named() -> None:
+    graph = graph_of(place(two_streams(), "sink"))
+    many = int(np.bincount(graph.host).max())
+    assert replace(random_model(), crowd=many).doubt(graph) == ""
+    doubt = replace(random_model(), crowd=many - 1).doubt(graph)
+    assert doubt == f"has been trained with up to {many - 1} operators on a host, not with {many}"
+
+
+def test_costream_crowds_no_host_more_than_its_model_has_seen(tmp_path: Path) -> None:
+    problem = two_streams()
+    for crowd in (3, 2):
+        write_model(replace(random_model(), crowd=crowd), tmp_path / "model.npz")
+        plan = place(problem, "costream", model=str(tmp_path / "model.npz"), candidates=300)
+        bodies = np.bincount(plan.instances.node, minlength=len(problem.nodes))
+        pinned = np.bincount([0, 1, int(problem.sinks[0])], minlength=len(problem.nodes))
+        assert (bodies + pinned)[bodies > 0].max() <= crowd
