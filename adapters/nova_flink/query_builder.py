@@ -87,6 +87,7 @@ class _Job:
     def source(self, one: Operator) -> Any:
         """A source that replays its readings."""
         function = self.java.RowSource(
+            one.source,
             self.readings.encoded(one.source),
             self.array(self.gateway.jvm.String, one.types),
             self.readings.first_ms,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,9 +32,9 @@ from nova_learn.traces import WARM_UP_S, Labels
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from nova_core.model.problem import Floats, Problem
+    from nova_core.model.problem import Bools, Floats, Problem
 
-COLUMNS = ("id", "query", "problem", "plan", "duration_s", *METRICS)
+COLUMNS = ("id", "query", "measured_query", "problem", "plan", "duration_s", *METRICS)
 
 RANGE = 30.0
 """The search covers default / RANGE to default * RANGE of each constant."""
@@ -56,13 +56,15 @@ class Sample:
 
     Attributes:
         query: name, by which traces are split.
-        stages: of its plan.
+        stages: of its plan; traces of one run share them.
+        of: (s,) which stages are of the measured query.
         seconds: measured time.
         measured: labels by name; None where missing.
     """
 
     query: str
     stages: Stages
+    of: Bools
     seconds: float
     measured: dict[str, Any]
 
@@ -98,39 +100,47 @@ def read_samples(paths: Sequence[Path], origin: str = "rack") -> list[Sample]:
     Raises:
         NovaError: for a file without traces, naming it, or when no trace has that origin.
     """
-    from nova_learn.trace_documents import plan_of_trace, problem_of_trace
+    from nova_learn.trace_documents import measured_query, plan_of_trace, problem_of_trace
     from nova_learn.traces import read_traces
 
     columns = read_traces(paths, (*COLUMNS, "origin")).to_pydict()
     problems: dict[str, Problem] = {}
+    stages: dict[str, Stages] = {}
     samples = []
     for row, trace in enumerate(columns["id"]):
         if columns["origin"][row] != origin:
             continue
         text = columns["problem"][row]
         if text not in problems:
-            # Traces of one problem follow each other.
-            problems = {text: problem_of_trace(text, trace)}
-        plan = plan_of_trace(columns["plan"][row], problems[text], trace)
+            # Traces of one problem follow each other, and so do those of a plan of it.
+            problems, stages = {text: problem_of_trace(text, trace)}, {}
+        document = columns["plan"][row]
+        if document not in stages:
+            stages = {document: stages_of(plan_of_trace(document, problems[text], trace))}
+        ran = stages[document]
+        of = ran.upstream(measured_query(columns["measured_query"][row], ran.sinks, trace))
         measured = {name: columns[name][row] for name in METRICS}
         seconds = float(columns["duration_s"][row])
-        samples.append(Sample(columns["query"][row], stages_of(plan), seconds, measured))
+        samples.append(Sample(columns["query"][row], ran, of, seconds, measured))
     if not samples:
         raise NovaError(f"{paths[0] if paths else 'traces'}: no traces of origin {origin}")
     return samples
 
 
-def simulated(sample: Sample, constants: Constants) -> Labels:
-    """Labels of a trace by the simulator."""
-    outcome = simulation.simulate(sample.stages.network, constants, WARM_UP_S, sample.seconds)
-    return labels_of(outcome, sample.seconds)
+def simulated(samples: Sequence[Sample], constants: Constants) -> Iterator[Labels]:
+    """Labels of traces by the simulator; a plan of several queries runs once."""
+    ran, outcome = None, None
+    for sample in samples:
+        if outcome is None or ran is not sample.stages:
+            ran = sample.stages
+            outcome = simulation.simulate(ran.network, constants, WARM_UP_S, sample.seconds)
+        yield labels_of(outcome, sample.seconds, sample.of)
 
 
 def loss(samples: Sequence[Sample], constants: Constants) -> float:
     """The loss to minimize, see the module."""
     total = 0.0
-    for sample in samples:
-        labels = simulated(sample, constants)
+    for sample, labels in zip(samples, simulated(samples, constants), strict=True):
         for name in CLASSES:
             total += MISSED * (getattr(labels, name) != sample.measured[name])
         for name in REGRESSIONS:
@@ -150,7 +160,7 @@ def scores(samples: Sequence[Sample], constants: Constants) -> dict[str, dict[st
 
     Q-errors are of traces with measured and simulated results; accuracies are of all traces.
     """
-    labels = [simulated(sample, constants) for sample in samples]
+    labels = list(simulated(samples, constants))
     by_metric: dict[str, dict[str, float]] = {}
     for name in REGRESSIONS:
         errors = [

@@ -28,7 +28,7 @@ from nova_learn.simulated_stages import Stages, stages_of
 from nova_learn.traces import BEHIND, MEASURED_S, WARM_UP_S, Labels
 
 if TYPE_CHECKING:
-    from nova_core.model.problem import Floats
+    from nova_core.model.problem import Bools, Floats
     from nova_core.model.query_plan import QueryPlan
 
 QUINTILES = np.array([-1.28, -0.52, 0.0, 0.52, 1.28]) + 0.2
@@ -52,14 +52,20 @@ class Simulated:
     """A run in the simulator.
 
     Attributes:
-        labels: measurements.
+        of_query: measurements of each query, by its id.
         operators: tuples through each operator of the plan's graph, by its id.
         out_of_memory_s: when a host ran out of memory, which ends the run; None where none did.
     """
 
-    labels: Labels
+    of_query: dict[str, Labels]
     operators: dict[str, OperatorCount]
     out_of_memory_s: float | None
+
+    @property
+    def labels(self) -> Labels:
+        """Measurements of the only query."""
+        (labels,) = self.of_query.values()
+        return labels
 
 
 def read_constants(path: Path = FITTED) -> Constants:
@@ -122,25 +128,36 @@ def simulate(
     stages = stages_of(plan)
     outcome = simulation.simulate(stages.network, constants, float(warm_up_s), float(measured_s))
     return Simulated(
-        labels_of(outcome, measured_s),
+        {
+            query.id: labels_of(outcome, measured_s, stages.upstream(query.id))
+            for query in plan.problem.queries
+        },
         _counts(stages, plan, outcome),
         outcome.failed if outcome.failed < math.inf else None,
     )
 
 
-def labels_of(outcome: Outcome, measured_s: float) -> Labels:
-    """A trace's labels of the kernel's outcome."""
-    failed = outcome.failed < math.inf
-    amount, latency, deviation, lag = outcome.arrived.T
+def labels_of(outcome: Outcome, measured_s: float, of: Bools) -> Labels:
+    """A query's labels of the kernel's outcome.
+
+    Args:
+        outcome: of a plan.
+        measured_s: measured time.
+        of: (s,) whether stages belong to the query, see `Stages.upstream`.
+    """
+    failed, behind_s = outcome.failed < math.inf, float(outcome.behind[of].max())
+    amount, latency, deviation, lag, sink = outcome.arrived.T
+    mine = of[sink.astype(np.int64)]
+    amount, latency, deviation, lag = amount[mine], latency[mine], deviation[mine], lag[mine]
     results = math.floor(amount.sum() + 1e-6)
     return Labels(
         success=results > 0,
-        back_pressure=failed or outcome.behind >= BEHIND * measured_s,
+        back_pressure=failed or behind_s >= BEHIND * measured_s,
         throughput=results / measured_s,
         e2e_latency_ms=_median_ms(amount, latency, deviation) if results else None,
         processing_latency_ms=_median_ms(amount, latency - lag, deviation) if results else None,
         results=results,
-        behind_s=outcome.behind,
+        behind_s=behind_s,
     )
 
 

@@ -31,7 +31,7 @@ from nova_learn.kernels.simulation import (
 )
 
 if TYPE_CHECKING:
-    from nova_core.model.problem import Floats, Ints, Problem
+    from nova_core.model.problem import Bools, Floats, Ints, Problem
     from nova_core.model.query_plan import QueryPlan
     from nova_learn.kernels.simulation import Records
 
@@ -50,11 +50,26 @@ class Stages:
         network: hosts, stages and links.
         operator: (s,) number of each stage's operator in the plan's graph.
         feeds: (s,) whether it emits partial results to another instance of its operator.
+        sinks: stage of each query's sink, by the query's id.
     """
 
     network: Network
     operator: Ints
-    feeds: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    feeds: Bools
+    sinks: dict[str, int]
+
+    def upstream(self, query: str) -> Bools:
+        """(s,) whether stages belong to a query: its sink, and all that its results come from."""
+        inside = np.zeros(len(self.operator), bool)
+        inside[self.sinks[query]] = True
+        # Links are in order of producers, which come before their consumers.
+        for producer, consumer in zip(
+            self.network.link["producer"][::-1].tolist(),
+            self.network.link["consumer"][::-1].tolist(),
+            strict=True,
+        ):
+            inside[producer] |= inside[consumer]
+        return inside
 
 
 def stages_of(plan: QueryPlan) -> Stages:
@@ -131,7 +146,13 @@ class _Builder:
         machines["memory"] = _known(nodes.memory, hosts)
         into = np.argsort(consumer, kind="stable")
         network = Network(stage, link, into, machines, tasks, channels)
-        return Stages(network, self.operator, self.feeds)
+        names = [query.id for query in plan.problem.queries]
+        sinks = {
+            names[self.operators[operator].query]: s
+            for s, operator in enumerate(self.operator.tolist())
+            if self.operators[operator].kind == "sink"
+        }
+        return Stages(network, self.operator, self.feeds, sinks)
 
     def _nodes(self) -> Ints:
         """(s,) node of each stage."""

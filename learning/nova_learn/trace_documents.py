@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,3 +61,22 @@ def plan_of_trace(text: str, problem: Problem, trace: str) -> QueryPlan:
     if not isinstance(plan, QueryPlan):
         raise NovaError(f"trace {trace}: its plan is of joins of pairs; one of queries is needed")
     return plan
+
+
+def measured_query(name: str | None, queries: Collection[str], trace: str) -> str:
+    """The query of a trace's problem that its labels are of.
+
+    Args:
+        name: of the query, as the trace has it; None if it has none.
+        queries: ids of the problem's queries.
+        trace: its id, which errors name.
+
+    Raises:
+        NovaError: where the problem has no such query, or several and none is named.
+    """
+    if name is None and len(queries) == 1:
+        (name,) = queries
+    if name is None or name not in queries:
+        listed = ", ".join(sorted(queries))
+        raise NovaError(f"trace {trace}: measured_query: {name!r}; expected one of {listed}")
+    return name

@@ -1,4 +1,4 @@
-"""Traces: one executed plan each, a row of Parquet.
+"""Traces: one query of an executed plan each, a row of Parquet.
 
 A growing corpus is a directory of part files, each complete. Files and directories are read alike.
 """
@@ -43,11 +43,12 @@ class Labels:
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """One executed plan.
+    """One query of an executed plan.
 
     Attributes:
         id: unique.
-        query: name by which corpora are split; all traces of a generated query share it.
+        query: name by which corpora are split; all traces of a generated problem share it.
+        measured_query: id of the query in the problem that the labels are of.
         structure: one of `STRUCTURES`.
         problem: problem document, JSON.
         plan: plan document, JSON.
@@ -76,6 +77,7 @@ class Trace:
 
     id: str
     query: str
+    measured_query: str | None
     structure: str
     problem: str
     plan: str
@@ -101,8 +103,8 @@ class Trace:
 
 
 COLUMNS = tuple(field.name for field in fields(Trace))
-OPTIONAL = ("behind_s", "idle")
-"""Columns that a file may lack."""
+OPTIONAL = ("behind_s", "idle", "measured_query")
+"""Columns that a file may lack. Without a measured query, the problem has one only."""
 
 
 def schema() -> pa.Schema:
@@ -128,21 +130,12 @@ def table_of(traces: Iterable[Trace]) -> pa.Table:
     return pa.Table.from_pylist([asdict(one) for one in traces], schema=schema())
 
 
-def trace_of(plan: QueryPlan, **facts: Any) -> Trace:
-    """A trace of a plan.
-
-    Args:
-        plan: the executed plan.
-        facts: all of `Trace` but its documents.
-    """
+def documents_of(plan: QueryPlan) -> tuple[str, str]:
+    """A plan's problem and the plan, as JSON."""
     from nova_core.model.plan_writing import plan_document
     from nova_core.model.problem_writing import problem_document
 
-    return Trace(
-        problem=compact(problem_document(plan.problem)),
-        plan=compact(plan_document(plan, report=False)),
-        **facts,
-    )
+    return compact(problem_document(plan.problem)), compact(plan_document(plan, report=False))
 
 
 def now() -> str:

@@ -75,8 +75,8 @@ def plans_of(case: Case) -> list[tuple[QueryPlan, float]]:
     with tempfile.TemporaryDirectory() as scratch:
         drawn = NAMED[case.ranges]
         preparing = Preparing(settings, 0, [names], case.load, Path(scratch), drawn)
-        traces = [preparing.trace(Item(number)) for number in range(case.traces)]
-    return [(one.plan, one.seconds) for one in traces]
+        plans = [preparing.plan(Item(number)) for number in range(case.traces)]
+    return [(one.plan, one.seconds) for one in plans]
 
 
 def measure(case: Case) -> list[Measurement]:
@@ -87,22 +87,25 @@ def measure(case: Case) -> list[Measurement]:
     from nova_learn.traces import WARM_UP_S
 
     plans, constants = plans_of(case), fitted_constants()
-    networks = [stages_of(plan).network for plan, _ in plans]
-    simulation.simulate(networks[0], constants, WARM_UP_S, 0.1)
+    stages = [stages_of(plan) for plan, _ in plans]
+    simulation.simulate(stages[0].network, constants, WARM_UP_S, 0.1)
     runs, failing = [], 0
     for _ in range(case.repeat):
         begin = time.process_time()
         for plan, _ in plans:
             stages_of(plan)
         middle = time.process_time()
-        labels = [
-            labels_of(simulation.simulate(network, constants, WARM_UP_S, seconds), seconds)
-            for network, (_, seconds) in zip(networks, plans, strict=True)
-        ]
+        labels = []
+        for ran, (plan, seconds) in zip(stages, plans, strict=True):
+            outcome = simulation.simulate(ran.network, constants, WARM_UP_S, seconds)
+            labels += [
+                labels_of(outcome, seconds, ran.upstream(query.id))
+                for query in plan.problem.queries
+            ]
         runs.append((middle - begin, time.process_time() - middle))
         failing = sum(not one.success or one.back_pressure for one in labels)
     prepare, simulate = (1e3 * min(column) / case.traces for column in zip(*runs, strict=True))
-    share = failing / case.traces
+    share = failing / len(labels)
     return [Measurement(case.ranges, case.load, case.traces, share, prepare, simulate)]
 
 

@@ -11,7 +11,7 @@ from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
 from nova_core.numbers import NumberRange, at_least
-from nova_harness.corpus.ranges import NAMED, TRACES_PER_QUERY
+from nova_harness.corpus.ranges import NAMED, PLANS
 
 INVENTORY = "virtual-17"
 BATCH = 400
@@ -91,7 +91,7 @@ def corpus() -> None:
 @click.option(
     "--plans",
     type=at_least(2),
-    default=TRACES_PER_QUERY,
+    default=PLANS,
     show_default=True,
     help="Of each query, a trace of each.",
 )

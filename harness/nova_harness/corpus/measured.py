@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nova_engines.query_flow import CUT, SELECT, SINK, SOURCE
+from nova_engines.query_results import QueryRows
 from nova_learn.traces import BEHIND, Labels
 
 if TYPE_CHECKING:
     from nova_engines.query_flow import Operator, QueryFlow, Readings
-    from nova_engines.query_results import QueryRows
+    from nova_engines.query_results import QueryResults
     from nova_harness.results.schema import OperatorCounts
 
 
 def labels(
-    rows: QueryRows | None,
+    results: QueryResults | None,
     readings: Readings,
     measured_us: tuple[int, int],
     behind_s: float | None,
@@ -27,7 +28,7 @@ def labels(
     """The labels of a run, by the paper's Definitions 1 to 5.
 
     Args:
-        rows: what the sink received; None for nothing.
+        results: what the query's sink received; None for nothing.
         readings: what the sources emitted.
         measured_us: begin and end of the measured time, us since the epoch.
         behind_s: how far the slowest source was behind when it ended, s; None where unknown.
@@ -37,6 +38,7 @@ def labels(
     begin, end = measured_us
     seconds = (end - begin) / 1e6
     late = failed or (behind_s is not None and behind_s >= BEHIND * seconds)
+    rows = None if results is None else QueryRows({"": results})
     if rows is None or len(rows) == 0:
         return Labels(False, late, 0.0, None, None, 0, behind_s)
     arrive = rows["arrive_us"]
@@ -60,7 +62,7 @@ def labels(
 def operator_counts(
     flow: QueryFlow,
     counts: Sequence[OperatorCounts],
-    arrived: int,
+    arrived: Mapping[str, int],
     emitted: Mapping[str, int],
 ) -> dict[str, dict[str, float | None]]:
     """Tuples that operators of a problem's graph received and emitted in a whole run.
@@ -71,7 +73,7 @@ def operator_counts(
     Args:
         flow: what ran, every operator in one piece.
         counts: by the engine.
-        arrived: results.
+        arrived: results, by query.
         emitted: by source, where all readings were emitted.
     """
     from nova_flink.verification import operators_in
@@ -88,7 +90,7 @@ def operator_counts(
             sent[held[-1]] = vertex.records_out
     for one in steps:
         if one.kind == SINK:
-            received[one.name] = arrived
+            received[one.name] = arrived[one.query]
         elif one.source in emitted:
             sent[one.name] = emitted[one.source]
     for one in steps:

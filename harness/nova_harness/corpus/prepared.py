@@ -1,19 +1,26 @@
-"""What a corpus runs: its traces, each with its query, hardware, problem and plan."""
+"""What a corpus runs: its plans, each with its queries, hardware and problem."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
 
 from nova_core.errors import InfeasibleError, NovaError
 from nova_harness.corpus.hardware import Hardware, random_ends, random_hardware, random_memory
-from nova_harness.corpus.random_queries import RandomQuery, random_query
-from nova_harness.corpus.ranges import MOST_SECONDS, RACK, TRACES_PER_QUERY, Ranges
+from nova_harness.corpus.random_queries import (
+    RandomQuery,
+    document_of,
+    random_queries,
+    random_query,
+)
+from nova_harness.corpus.ranges import MOST_SECONDS, PLANS, RACK, Ranges
+from nova_learn.traces import Labels, Trace, documents_of, now
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
@@ -21,7 +28,7 @@ if TYPE_CHECKING:
 
 SETTINGS = "corpus.yaml"
 REPEATED = 10
-"""One of so many traces is run twice."""
+"""One of so many plans is run twice."""
 CANDIDATES = 16
 ANYWHERE = 0.15
 """Share of plans with operators on any hosts, as other strategies may place them; the other plans
@@ -31,7 +38,7 @@ DRAWS = 50
 CHOICES = 32
 """Choices of equally many queries that `fill` keeps, at either end."""
 # What random numbers are for; each has a sequence of its own.
-_QUERY, _HARDWARE, _MEMORY, _PLAN, _WARM = range(5)
+_QUERY, _HARDWARE, _MEMORY, _PLAN, _WARM, _TOGETHER = range(6)
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -40,17 +47,17 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
     Attributes:
         corpus: version of this file.
         seed: one seed gives one sequence of queries, hardware and plans.
-        batch: traces of a batch, without repetitions; hosts have other memory in the next.
+        batch: plans of a batch, without repetitions; hosts have other memory in the next.
         inventory: its name.
-        hosts: that a query has to itself.
+        hosts: that the queries of a problem have to themselves.
         warm_up_s: before a query is measured; limits are in force in its second half.
         duration_s: least measured time; extended to a whole number of slides.
         drain_s: after it.
         cores: that busy hosts may use together.
         constants: of the simulator, as a digest; empty where hosts run the corpus.
-        plans: traces of a query, each of another plan.
-        strategies: that make the plans of a query's last traces. All plans of a query then have the
-            same hardware, and the others keep Costream's rules.
+        plans: of a problem, all different.
+        strategies: that make a problem's last plans. All of its plans then have the same hardware,
+            the others keep Costream's rules, and it has one query.
         model: file of Costream's model, where that is one of the strategies.
     """
 
@@ -64,13 +71,13 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
     drain_s: float
     cores: float
     constants: str = ""
-    plans: int = TRACES_PER_QUERY
+    plans: int = PLANS
     strategies: tuple[str, ...] = ()
     model: str = ""
 
     @property
     def candidates(self) -> int:
-        """Traces of a query whose plans are no strategy's."""
+        """Plans of a problem that are no strategy's."""
         return self.plans - len(self.strategies)
 
 
@@ -102,44 +109,45 @@ def begin_corpus(path: Path, settings: Settings) -> None:
 
 @dataclass(frozen=True)
 class Item:
-    """A trace to run.
+    """A plan to run. It gives a trace for each query of its problem.
 
     Attributes:
         number: from 0.
-        again: whether it repeats the trace of this number.
-        plans: traces of its query.
+        again: whether it repeats the plan of this number.
+        plans: of its problem.
     """
 
     number: int
     again: bool = False
-    plans: int = TRACES_PER_QUERY
+    plans: int = PLANS
 
-    def id(self, seed: int) -> str:
-        """Of the trace."""
-        return f"{seed}-{self.number:06d}" + ("-again" if self.again else "")
+    def id(self, seed: int, query: str = "") -> str:
+        """Of the plan, or of the trace of a query of it."""
+        name = f"{seed}-{self.number:06d}" + ("-again" if self.again else "")
+        return f"{name}/{query}" if query else name
 
     @property
-    def query(self) -> int:
-        """Number of its query."""
+    def problem(self) -> int:
+        """Number of its problem."""
         return self.number // self.plans
 
     @property
     def turn(self) -> int:
-        """Its number among its query's, from 0."""
+        """Its number among its problem's, from 0."""
         return self.number % self.plans
 
 
-def items_of(traces: int, batch: int, plans: int = TRACES_PER_QUERY) -> Iterator[list[Item]]:
-    """The traces of each batch.
+def items_of(total: int, batch: int, plans: int = PLANS) -> Iterator[list[Item]]:
+    """The plans of each batch.
 
     Args:
-        traces: in all, without repetitions.
+        total: of plans, without repetitions.
         batch: of one batch.
-        plans: of one query.
+        plans: of one problem.
     """
-    for first in range(0, traces, batch):
+    for first in range(0, total, batch):
         items = []
-        for number in range(first, min(first + batch, traces)):
+        for number in range(first, min(first + batch, total)):
             items.append(Item(number, plans=plans))
             if number % REPEATED == REPEATED - 1:
                 items.append(Item(number, again=True, plans=plans))
@@ -148,18 +156,18 @@ def items_of(traces: int, batch: int, plans: int = TRACES_PER_QUERY) -> Iterator
 
 @dataclass(frozen=True)
 class Prepared:
-    """A trace that can be run.
+    """A plan that can be run.
 
     Attributes:
         item: which one.
-        query: it runs.
+        queries: of its problem.
         hardware: of its hosts.
         plan: and its problem.
         seconds: measured time.
     """
 
     item: Item
-    query: RandomQuery
+    queries: tuple[RandomQuery, ...]
     hardware: Hardware
     plan: QueryPlan
     seconds: float
@@ -183,6 +191,57 @@ class Prepared:
         return sum(cpu[name] for name in self.busy)
 
 
+def traces_of(
+    prepared: Prepared,
+    seed: int,
+    labels: Mapping[str, Labels],
+    prefix: str = "",
+    name: str = "",
+    **facts: Any,
+) -> list[Trace]:
+    """A trace for each query of a plan that has run.
+
+    Args:
+        prepared: what ran.
+        seed: of the corpus.
+        labels: by the query's id.
+        prefix: of the traces' ids.
+        name: of the problem, if traces have another one than its own.
+        facts: what all of them have, see `nova_learn.traces.Trace`.
+    """
+    item = prepared.item
+    problem, plan = documents_of(prepared.plan)
+    rows = []
+    for query in prepared.queries:
+        # The only query of a problem needs no name of its own.
+        own = query.id if len(prepared.queries) > 1 else ""
+        repeated = Item(item.number).id(seed, own) if item.again else None
+        rows.append(
+            Trace(
+                id=prefix + item.id(seed, own),
+                query=name or prepared.problem.name,
+                measured_query=query.id,
+                structure=query.structure,
+                repeat_of=repeated,
+                nova_version=version("nova-placement"),
+                made=now(),
+                seed=seed,
+                duration_s=prepared.seconds,
+                window_s=query.window_s,
+                problem=problem,
+                plan=plan,
+                **facts,
+                **asdict(labels[query.id]),
+            )
+        )
+    return rows
+
+
+def plan_of(trace: str) -> str:
+    """The id of the plan that a trace belongs to, see `Item.id`."""
+    return trace.partition("/")[0]
+
+
 def measured_s(slides_s: set[float], least_s: float, most_s: float) -> float:
     """A measured time that is a whole number of all slides, so that it sees the mean rate.
 
@@ -201,12 +260,12 @@ def measured_s(slides_s: set[float], least_s: float, most_s: float) -> float:
 
 
 class Preparing:
-    """Makes the traces of one batch.
+    """Makes the plans of one batch.
 
     Args:
         settings: of the corpus.
         batch: number of the batch.
-        groups: of hosts, for a query each.
+        groups: of hosts, for a problem each.
         load: times the usual rates.
         scratch: directory for a temporary document.
         ranges: that everything is drawn from.
@@ -233,17 +292,19 @@ class Preparing:
     def _random(self, *what: int) -> np.random.Generator:
         return np.random.default_rng([self._settings.seed, *what])
 
-    def trace(self, item: Item) -> Prepared:
-        """One trace.
+    def plan(self, item: Item) -> Prepared:
+        """One plan.
 
         Raises:
-            NovaError: where no drawn hardware fits the cores, or, with strategies, where the query
-                has no other plan.
+            NovaError: where no drawn hardware fits the cores, or, with strategies, where the
+                problem has no other plan.
         """
-        query = random_query((self._settings.seed, _QUERY, item.query), self._load, self._ranges)
-        group = self.groups[item.query % len(self.groups)]
         s, turn = self._settings, item.turn
-        hardware, plans = self._plans(query, group, item, 0)
+        queries = random_queries(
+            (s.seed, _QUERY, item.problem), self._together(item), self._load, self._ranges
+        )
+        group = self.groups[item.problem % len(self.groups)]
+        hardware, plans = self._plans(queries, group, item, 0)
         if turn >= s.candidates:
             plan = self._by_strategy(plans[0].problem, s.strategies[turn - s.candidates])
         elif s.strategies:
@@ -252,10 +313,18 @@ class Preparing:
             plan = plans[turn]
         else:
             if turn >= len(plans):
-                hardware, plans = self._plans(query, group, item, turn)
+                hardware, plans = self._plans(queries, group, item, turn)
             plan = plans[min(turn, len(plans) - 1)]
-        seconds = measured_s(query.slides_s, s.duration_s, MOST_SECONDS - s.warm_up_s)
-        return Prepared(item, query, hardware, plan, seconds)
+        slides = set[float]().union(*(one.slides_s for one in queries))
+        seconds = measured_s(slides, s.duration_s, MOST_SECONDS - s.warm_up_s)
+        return Prepared(item, tuple(queries), hardware, plan, seconds)
+
+    def _together(self, item: Item) -> int:
+        """How many queries a problem has; strategies are compared on one."""
+        if self._settings.strategies:
+            return 1
+        counts, shares = zip(*self._ranges.together.items(), strict=True)
+        return int(self._random(_TOGETHER, item.problem).choice(counts, p=shares))
 
     def warming(self, turn: int) -> list[Prepared]:
         """For each group, a query with every operator kind, its operators on all hosts in turn."""
@@ -271,23 +340,24 @@ class Preparing:
             hardware = random_hardware(rng, {name: self.memory[name] for name in group})
             still = tuple(replace(one, latency_ms=1.0, mbit=800.0) for one in hardware.hosts)
             nodes = [group[(turn + i) % len(group)] for i in range(3)]
-            problem = self._problem(query, Hardware(still), nodes, nodes[-1], "warming up")
+            ends = [(nodes, nodes[-1])]
+            problem = self._problem([query], Hardware(still), ends, "warming up")
             plan = _in_turn(problem, turn)
-            warm_ups.append(Prepared(Item(number), query, Hardware(still), plan, 2.0))
+            warm_ups.append(Prepared(Item(number), (query,), Hardware(still), plan, 2.0))
         return warm_ups
 
     def _plans(
-        self, query: RandomQuery, group: Sequence[str], item: Item, turn: int
+        self, queries: Sequence[RandomQuery], group: Sequence[str], item: Item, turn: int
     ) -> tuple[Hardware, list[QueryPlan]]:
-        """Hardware, and different plans that fit on it, up to one per trace of the query."""
-        s, name = self._settings, f"{self._settings.seed}-q{item.query:06d}"
+        """Hardware, and different plans that fit on it, up to as many as the problem has."""
+        s, name = self._settings, f"{self._settings.seed}-q{item.problem:06d}"
         for draw in range(DRAWS):
-            rng = self._random(_HARDWARE, item.query, turn, draw)
+            rng = self._random(_HARDWARE, item.problem, turn, draw)
             memory = {name: self.memory[name] for name in group}
             hardware = random_hardware(rng, memory, self._ranges)
-            nodes, sink = random_ends(rng, hardware, len(query.streams))
-            problem = self._problem(query, hardware, nodes, sink, name)
-            rng = self._random(_PLAN, item.query, turn, draw)
+            ends = [random_ends(rng, hardware, len(one.streams)) for one in queries]
+            problem = self._problem(queries, hardware, ends, name)
+            rng = self._random(_PLAN, item.problem, turn, draw)
             cpu = hardware.cpu()
             fitting = []
             # Strategies may use any host.
@@ -295,12 +365,12 @@ class Preparing:
                 continue
             anywhere = 0.0 if s.strategies else ANYWHERE
             for plan in _random_plans(problem, rng, max(CANDIDATES, 2 * s.plans), anywhere):
-                prepared = Prepared(item, query, hardware, plan, 0.0)
+                prepared = Prepared(item, tuple(queries), hardware, plan, 0.0)
                 if sum(cpu[name] for name in prepared.busy) <= s.cores:
                     fitting.append(plan)
             if fitting:
                 return hardware, fitting[: s.candidates]
-        raise InfeasibleError(f"corpus: {s.cores:g} cores are too few for a query's hosts", 0.0)
+        raise InfeasibleError(f"corpus: {s.cores:g} cores are too few for a group's hosts", 0.0)
 
     def _by_strategy(self, problem: Problem, name: str) -> QueryPlan:
         """A strategy's plan for a problem."""
@@ -314,11 +384,15 @@ class Preparing:
         return plan
 
     def _problem(
-        self, query: RandomQuery, hardware: Hardware, nodes: Sequence[str], sink: str, name: str
+        self,
+        queries: Sequence[RandomQuery],
+        hardware: Hardware,
+        ends: Sequence[tuple[Sequence[str], str]],
+        name: str,
     ) -> Problem:
         from nova_harness.experiment.problem import problem_of
 
-        document = {"nova": 1, "name": name, **query.document(nodes, sink), **hardware.document()}
+        document = {"nova": 1, "name": name, **document_of(queries, ends), **hardware.document()}
         return problem_of(document, self._path)
 
 
@@ -326,13 +400,20 @@ def _random_plans(
     problem: Problem, rng: np.random.Generator, count: int, anywhere_share: float
 ) -> list[QueryPlan]:
     """Different plans, in random order; sometimes the first one keeps no rules."""
-    from nova_core.learned.candidates import candidates, plan_of_nodes
-    from nova_core.learned.graph import operators_of
+    from nova_core.learned.candidates import Enumerator, plan_of_nodes
     from nova_core.model.query_plan import QueryPlan
 
-    graph = operators_of(problem)
-    options = candidates(problem, count, int(rng.integers(2**31)))
-    placed = [options.nodes(row) for row in rng.permutation(len(options)).tolist()]
+    enumerator = Enumerator(problem)
+    graph = enumerator.graph
+    placed = [np.zeros(len(graph.root), np.int64) for _ in range(count)]
+    query = np.array([one.query for one in graph.graph.operators])
+    for one in graph.graph.operators:
+        query[list(one.inputs)] = one.query  # sources have none
+    for number in range(len(problem.queries)):
+        options = enumerator.draw(np.flatnonzero(query == number), count, rng)
+        rows = rng.permutation(np.resize(np.arange(len(options)), count))
+        for nodes, row in zip(placed, rows.tolist(), strict=True):
+            nodes[options.operators] = options.nodes(row)
     pinned = graph.graph.pinned()
     if rng.random() < anywhere_share:
         anywhere = rng.integers(0, len(problem.nodes), len(pinned))
@@ -383,7 +464,7 @@ def _ends(choices: list[tuple[float, list[Prepared]]]) -> list[tuple[float, list
 
 
 def fill(waiting: Sequence[Prepared], cores: float, group_of: Mapping[str, int]) -> list[Prepared]:
-    """Traces to run at once: the first, and as many others as fit beside it on other hosts.
+    """Plans to run at once: the first, and as many others as fit beside it on other hosts.
 
     All are measured equally long. Ties go to those that use the most cores.
 

@@ -11,7 +11,7 @@ values it holds for, two columns of k values are equal for one pair in k, and ra
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,6 @@ USUAL_BYTES = 45
 """Bytes of the columns that a query reads; rates are limited such that their readings fit."""
 FIRST_MS = 1_600_000_000_000
 """Event time of the first readings: a window of every length begins then."""
-QUERY = "q"
 TYPES = ("int", "float", "text")
 
 
@@ -131,6 +130,7 @@ class RandomQuery:
     """A query, its streams and its expected rates.
 
     Attributes:
+        id: of the query, unique among those of a problem; so are its streams' and sources'.
         structure: one of `nova_learn.traces.STRUCTURES`.
         streams: that it reads.
         operators: as in the query document.
@@ -138,6 +138,7 @@ class RandomQuery:
         seed: of the values of its readings.
     """
 
+    id: str
     structure: str
     streams: tuple[RandomStream, ...]
     operators: list[dict[str, Any]]
@@ -149,6 +150,11 @@ class RandomQuery:
         """Distances between the starts of its windows."""
         windowed = [one for one in self.operators if "window" in one]
         return {float(one.get("slide", one["window"])) for one in windowed}
+
+    @property
+    def sources(self) -> list[str]:
+        """Ids of its sources."""
+        return [one.source for one in self.streams]
 
     @property
     def window_s(self) -> float | None:
@@ -171,7 +177,7 @@ class RandomQuery:
                 | {"tuple_bytes": one.tuple_bytes}
                 for one, node in zip(self.streams, nodes, strict=True)
             ],
-            "queries": [{"id": QUERY, "sink": sink, "operators": self.operators}],
+            "queries": [{"id": self.id, "sink": sink, "operators": self.operators}],
         }
 
     def _streams(self) -> dict[str, Any]:
@@ -200,7 +206,7 @@ class RandomQuery:
         """
         files = {}
         for number, (stream, values) in enumerate(self._values(seconds)):
-            path = directory / f"{number}.readings"
+            path = directory / f"{self.id}-{number}.readings"
             path.write_bytes(_encoded(stream, values))
             files[stream.source] = str(path)
         return files
@@ -218,7 +224,7 @@ class RandomQuery:
         from nova_core.model.syntax import dump
 
         sources = [{"id": one.source, "stream": one.id} for one in self.streams]
-        queries = [{"id": QUERY, "operators": self.operators}]
+        queries = [{"id": self.id, "operators": self.operators}]
         content = {**self._streams(), "sources": sources, "queries": queries}
         write_text(directory / "queries.yaml", dump(content, ".yaml"))
         readings = make_directory(directory / "readings")
@@ -251,15 +257,49 @@ def _encoded(stream: RandomStream, values: Mapping[str, NDArray[Any]]) -> bytes:
 # --- random queries -----------------------------------------------------------------------------
 
 
-def random_query(seed: Sequence[int], load: float = 1.0, ranges: Ranges = RACK) -> RandomQuery:
+def random_query(
+    seed: Sequence[int], load: float = 1.0, ranges: Ranges = RACK, number: int = 1
+) -> RandomQuery:
     """Draw a query.
 
     Args:
         seed: one seed gives one query.
         load: factor of its rates, beside one of the ranges' loads.
         ranges: that it is drawn from.
+        number: of the query in its problem, from 1: names of a second one differ from the first's.
     """
-    return _Growing(tuple(seed), load, ranges).query()
+    return _Growing(tuple(seed), load, ranges).query("" if number == 1 else str(number))
+
+
+def random_queries(
+    seed: Sequence[int], count: int, load: float = 1.0, ranges: Ranges = RACK
+) -> list[RandomQuery]:
+    """Draw the queries of a problem.
+
+    Args:
+        seed: one seed gives one set of queries.
+        count: of queries. They share rates and bytes of readings that one of them would have.
+        load: factor of their rates, beside one of the ranges' loads for each.
+        ranges: that they are drawn from.
+    """
+    shared = replace(ranges, most_bytes=ranges.most_bytes / count)
+    return [
+        random_query([*seed, *([number] if number > 1 else [])], load / count, shared, number)
+        for number in range(1, count + 1)
+    ]
+
+
+def document_of(
+    queries: Sequence[RandomQuery], ends: Sequence[tuple[Sequence[str], str]]
+) -> dict[str, Any]:
+    """The queries' part of a problem document.
+
+    Args:
+        queries: of the problem.
+        ends: nodes of the sources of each, and of its sink.
+    """
+    parts = [one.document(*of_one) for one, of_one in zip(queries, ends, strict=True)]
+    return {name: [row for part in parts for row in part[name]] for name in parts[0]}
 
 
 @dataclass
@@ -292,11 +332,11 @@ class _Growing:
         self._operators: list[dict[str, Any]] = []
         self._rates: dict[str, float] = {}
 
-    def query(self) -> RandomQuery:
+    def query(self, suffix: str) -> RandomQuery:
         rng = self._rng
         structure = str(rng.choice(STRUCTURES, p=STRUCTURE_SHARES))
         streams = 1 + STRUCTURES.index(structure) // 2
-        drafts = [self._draft("abc"[number], streams) for number in range(streams)]
+        drafts = [self._draft("abc"[number] + suffix, streams) for number in range(streams)]
         filters = 1 + int(rng.choice(len(FILTER_SHARES), p=FILTER_SHARES))
         behind = 0 if streams == 1 else int(rng.binomial(filters, AFTER_JOIN))
         for _ in range(filters - behind):
@@ -317,6 +357,7 @@ class _Growing:
         for draft in drafts:
             draft.needed = len(draft.columns)
         return RandomQuery(
+            f"q{suffix}",
             structure,
             tuple(self._stream(draft, streams) for draft in drafts),
             self._operators,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MOST_BYTES = 16 << 20
 """Readings of a query, which travel with its job and are in the memory of its hosts."""
@@ -12,9 +12,9 @@ FIRST_LOAD = 8.0
 """Load of a rack's first batch; later batches adapt to the share of traces that fail."""
 MOST_SECONDS = 10
 """How long readings of a run may have to last."""
-TRACES_PER_QUERY = 2
-"""By default. A query's second trace has another plan of the same problem, or other hardware if
-there is no other plan."""
+PLANS = 2
+"""Of a problem, by default. The second plan is another one of the same problem, or one for other
+hardware if there is no other plan."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ class Ranges:
         window_shares: how often each.
         results: least and greatest target results/s of a join, by logarithm.
         most_bytes: of the readings of `MOST_SECONDS`.
-        crowded: whether several queries share a machine.
+        crowded: whether several hosts share a machine.
+        together: how often a problem has so many queries on the same hosts.
     """
 
     cpu: Sequence[float]
@@ -48,6 +49,7 @@ class Ranges:
     results: tuple[float, float]
     most_bytes: float
     crowded: bool
+    together: Mapping[int, float]
 
 
 LATENCY_MS = (1, 2, 5, 10, 20, 40, 80, 160)
@@ -70,7 +72,11 @@ PAPER = Ranges(
     results=(0.02, 20_000.0),
     most_bytes=math.inf,
     crowded=False,
+    together={1: 1.0},
 )
+
+SHARED = replace(PAPER, together={2: 0.2, 3: 0.2, 4: 0.2, 6: 0.2, 8: 0.1, 12: 0.1})
+"""The paper's, with hosts that several queries share."""
 
 RACK = Ranges(
     # Hosts share one machine, so shares are a tenth of the paper's, and so is the bandwidth at the
@@ -87,6 +93,7 @@ RACK = Ranges(
     results=(0.02, 2000.0),
     most_bytes=MOST_BYTES,
     crowded=True,
+    together={1: 0.4, 2: 0.2, 3: 0.2, 4: 0.1, 6: 0.1},
 )
 
-NAMED = {"rack": RACK, "paper": PAPER}
+NAMED = {"rack": RACK, "paper": PAPER, "shared": SHARED}

@@ -1,4 +1,4 @@
-"""One round: a few queries at once on an engine, each on its own hosts."""
+"""One round: a few plans at once on an engine, each on its own hosts."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ STAT = Path("/proc/stat")
 class ReadingsJob(Job, Protocol):
     """A job of an engine that reports how far its sources were behind."""
 
-    def behind_s(self) -> float | None:
-        """How far the slowest source was behind when it ended, s; None where unknown."""
+    def behind_s(self) -> dict[str, float]:
+        """How far each source was behind when it ended, s; those that are unknown are missing."""
         ...
 
     def discard(self) -> None:
@@ -87,17 +87,17 @@ class ContendedError(RunError):
 
 @dataclass(frozen=True)
 class Ran:
-    """One query of a round.
+    """One plan of a round.
 
     Attributes:
         prepared: what ran.
-        labels: of its results.
+        labels: of the results of each query, by its id.
         operators: see `operator_counts`; None where the engine does not report them.
         idle: idle share of the machine while it was measured.
     """
 
     prepared: Prepared
-    labels: Labels
+    labels: dict[str, Labels]
     operators: dict[str, Any] | None
     idle: float
 
@@ -181,7 +181,11 @@ class Rounds:
     def _readings(self, one: Prepared, number: int) -> dict[str, str]:
         directory = self.scratch / str(number)
         directory.mkdir(exist_ok=True)
-        return one.query.write_encoded(directory, self.settings.warm_up_s + one.seconds)
+        length_s = self.settings.warm_up_s + one.seconds
+        files: dict[str, str] = {}
+        for query in one.queries:
+            files |= query.write_encoded(directory, length_s)
+        return files
 
     @contextmanager
     def _started(
@@ -229,15 +233,23 @@ class Rounds:
         readings = job.workload
         assert isinstance(readings, Readings)
         behind_s = job.behind_s()
-        if behind_s is None and not failed:
-            raise RunError(f"{job.name}: no source has said how far it was behind")
-        run_labels = labels(rows, readings, measured_us, behind_s, failed=failed)
-        counts = [] if failed else job.operators(before, job.counters())
-        complete = behind_s is not None and behind_s < self.settings.drain_s
         length_s = self.settings.warm_up_s + one.seconds
-        emitted = one.query.emitted(length_s) if complete else {}
-        operators = operator_counts(flow, counts, len(rows), emitted) if counts else None
-        return Ran(one, run_labels, operators, idle)
+        of_query: dict[str, Labels] = {}
+        arrived: dict[str, int] = {}
+        emitted: dict[str, int] = {}
+        for query in one.queries:
+            late = [behind_s[name] for name in query.sources if name in behind_s]
+            if len(late) < len(query.sources) and not failed:
+                raise RunError(f"{job.name}: a source has not said how far it was behind")
+            results = rows.of_query[query.id]
+            slowest_s = max(late, default=None)
+            of_query[query.id] = labels(results, readings, measured_us, slowest_s, failed=failed)
+            arrived[query.id] = len(results.rows)
+            if slowest_s is not None and slowest_s < self.settings.drain_s:
+                emitted |= query.emitted(length_s)
+        counts = [] if failed else job.operators(before, job.counters())
+        operators = operator_counts(flow, counts, arrived, emitted) if counts else None
+        return Ran(one, of_query, operators, idle)
 
 
 def _always(readings: Readings) -> Callable[[int], Readings]:

@@ -11,8 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,8 @@ from nova_harness.corpus.prepared import (
     fill,
     items_of,
     next_load,
+    plan_of,
+    traces_of,
 )
 from nova_harness.corpus.ranges import FIRST_LOAD
 from nova_harness.corpus.rounds import (
@@ -39,7 +40,7 @@ from nova_harness.corpus.rounds import (
     SharedEngine,
 )
 from nova_harness.engines.base import running
-from nova_learn.traces import Trace, append, compact, now, read_traces, trace_of
+from nova_learn.traces import Trace, append, compact, read_traces
 
 if TYPE_CHECKING:
     from nova_testbed.inventory import Inventory
@@ -50,9 +51,9 @@ TARGET = (0.25, 0.5)
 WARM_UP_ROUNDS = 4
 """Before a batch, so that all hosts have loaded all classes and compiled their code."""
 LOOKAHEAD = 6
-"""Traces per group that a round is chosen from."""
+"""Plans per group that a round is chosen from."""
 ATTEMPTS = 3
-"""How often a trace is tried."""
+"""How often a plan is tried."""
 MOST_FAILURES = 6
 """Rounds in a row that may fail before the run is given up."""
 
@@ -63,7 +64,7 @@ class Watcher:
 
     Attributes:
         phase: the current activity.
-        finished: number of finished traces, and their total.
+        finished: number of finished plans, and their total.
     """
 
     phase: Callable[[str], None] = lambda text: None
@@ -98,20 +99,21 @@ class CorpusRun:
     Attributes:
         path: of the directory.
         settings: of the corpus.
-        traces: how many to run in all, without repetitions.
+        plans: how many to run in all, without repetitions.
         watcher: progress callbacks.
-        dropped: traces that this run left out, and why.
+        dropped: plans that this run left out, and why.
     """
 
     path: Path
     settings: Settings
-    traces: int
+    plans: int
     watcher: Watcher
     dropped: dict[str, str] = field(default_factory=dict)
 
     def finished(self) -> set[str]:
-        """Ids of the finished traces."""
-        return set(read_traces([self.path], ["id"], begun=True).column("id").to_pylist())
+        """Ids of the finished plans."""
+        ids = read_traces([self.path], ["id"], begun=True).column("id").to_pylist()
+        return {plan_of(one) for one in ids}
 
     def load(self, batch: int) -> float:
         """The load of a batch, by the shares of failures in earlier batches."""
@@ -127,17 +129,17 @@ class CorpusRun:
         return load
 
     def run(self, groups: Sequence[Sequence[str]], open_batch: OpenBatch) -> None:
-        """Run the missing traces.
+        """Run the missing plans.
 
         Args:
-            groups: of hosts, for a query each.
+            groups: of hosts, for a problem each.
             open_batch: starts an engine on them.
 
         Raises:
             NovaError: after repeated failures, naming the last; finished traces are kept.
         """
         s = self.settings
-        batches = list(items_of(self.traces, s.batch, s.plans))
+        batches = list(items_of(self.plans, s.batch, s.plans))
         total = sum(map(len, batches))
         with tempfile.TemporaryDirectory(prefix="nova-corpus-") as scratch:
             for number, items in enumerate(batches):
@@ -152,7 +154,7 @@ class CorpusRun:
                     _Running(self, number, preparing, batch, total, Path(scratch)).run(missing)
 
     def note(self, item: Item, reason: str) -> None:
-        """Leave a trace out."""
+        """Leave a plan out."""
         self.dropped[item.id(self.settings.seed)] = reason
         self.watcher.phase(f"{item.id(self.settings.seed)} is left out: {reason}")
 
@@ -182,20 +184,20 @@ class _Running:
             while todo and len(waiting) < LOOKAHEAD * len(groups):
                 item = todo.popleft()
                 try:
-                    waiting.append((self.preparing.trace(item), 0))
+                    waiting.append((self.preparing.plan(item), 0))
                 except NovaError as error:
                     self.corpus.note(item, str(error))
             if not waiting:
                 break
             tries = {id(one): count for one, count in waiting}
             together = fill([one for one, _ in waiting], s.cores, group_of)
-            # A trace that failed before runs alone, so that it cannot fail the others.
+            # A plan that failed before runs alone, so that it cannot fail the others.
             together = together[:1] if tries[id(together[0])] else together
             chosen = {id(one) for one in together}
             waiting = deque(pair for pair in waiting if id(pair[0]) not in chosen)
             pace = 3600 * (finished - before) / max(time.monotonic() - began, 1.0)
             watcher.phase(
-                f"batch {self.number + 1}, {finished:,} of {self.total:,} traces, "
+                f"batch {self.number + 1}, {finished:,} of {self.total:,} plans, "
                 f"{pace:.0f} an hour: {len(together)} at once"
             )
             try:
@@ -212,10 +214,10 @@ class _Running:
                 self._failed(error, rounds)
                 continue
             self.failures = 0
-            append(self.corpus.path, self.number, [self._trace(one) for one in ran])
+            append(self.corpus.path, self.number, [row for one in ran for row in self._traces(one)])
             finished += len(ran)
             watcher.finished(finished, self.total)
-            if any(one.labels.behind_s is None for one in ran):
+            if any(of.behind_s is None for one in ran for of in one.labels.values()):
                 # A worker process may have ended with its query.
                 self._heal(rounds)
 
@@ -239,39 +241,30 @@ class _Running:
         if self.batch.heal() and warm:
             self._warm(rounds)
 
-    def _trace(self, one: Ran) -> Trace:
+    def _traces(self, one: Ran) -> list[Trace]:
         s, prepared = self.corpus.settings, one.prepared
-        item = prepared.item
-        return trace_of(
-            prepared.plan,
-            id=item.id(s.seed),
-            query=prepared.problem.name,
-            structure=prepared.query.structure,
+        return traces_of(
+            prepared,
+            s.seed,
+            one.labels,
             operators=None if one.operators is None else compact(one.operators),
             origin="rack",
             engine=ENGINE,
             engine_version=self.batch.version,
-            nova_version=version("nova-placement"),
-            made=now(),
-            seed=s.seed,
             batch=self.number,
-            repeat_of=Item(item.number).id(s.seed) if item.again else None,
-            duration_s=prepared.seconds,
-            window_s=prepared.query.window_s,
             idle=one.idle,
-            **asdict(one.labels),
         )
 
 
 def run_corpus(
-    path: Path, settings: Settings, traces: int, inventory: Inventory, watcher: Watcher
+    path: Path, settings: Settings, plans: int, inventory: Inventory, watcher: Watcher
 ) -> CorpusRun:
-    """Run the missing traces of a corpus on a virtual rack with Flink.
+    """Run the missing plans of a corpus on a virtual rack with Flink.
 
     Args:
         path: directory of the corpus; an interrupted corpus is resumed.
         settings: of the corpus.
-        traces: how many to run in all, without repetitions.
+        plans: how many to run in all, without repetitions.
         inventory: of the rack.
         watcher: progress callbacks.
 
@@ -282,10 +275,10 @@ def run_corpus(
     from nova_harness.experiment.bed import hosts_up, reserved
 
     groups = groups_of(inventory, settings.hosts)
-    corpus = CorpusRun(path, settings, traces, watcher)
+    corpus = CorpusRun(path, settings, plans, watcher)
     with reserved(inventory):
         begin_corpus(path, settings)
-        batches = items_of(traces, settings.batch, settings.plans)
+        batches = items_of(plans, settings.batch, settings.plans)
         required = {one.id(settings.seed) for of in batches for one in of}
         if required <= corpus.finished():
             return corpus

@@ -62,7 +62,7 @@ FAILING = ("FAILING", "RESTARTING")
 # A job fails before Flink reports the cause.
 REASON_SECONDS = 5.0
 # As RowSource.java calls it.
-BEHIND_US = "nova behind us"
+BEHIND_US = "nova behind us: "
 
 
 def ready_home(tell: Tell) -> FlinkHome:
@@ -504,13 +504,16 @@ class FlinkJob:
             )
         return counts
 
-    def behind_s(self) -> float | None:
-        """How far the slowest source of readings was behind when it ended (RowSource.java), s.
+    def behind_s(self) -> dict[str, float]:
+        """How far each source of readings was behind when it ended (RowSource.java), s.
 
-        None where no source has reported it: the job has not ended, or a worker process has.
+        Those that have not reported it are missing: the job has not ended, or a worker process has.
         """
-        behind_us = self.rest.accumulators(self.name).get(BEHIND_US)
-        return None if behind_us is None else int(behind_us) / 1e6
+        return {
+            name.removeprefix(BEHIND_US): int(behind_us) / 1e6
+            for name, behind_us in self.rest.accumulators(self.name).items()
+            if name.startswith(BEHIND_US)
+        }
 
     def discard(self) -> None:
         """Remove the result files of a job of queries."""

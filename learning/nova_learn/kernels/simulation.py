@@ -197,19 +197,19 @@ class Outcome(NamedTuple):
     """What a run is measured by.
 
     Attributes:
-        arrived: (a, 4) batches of results that arrived while it was measured: how many results, and
+        arrived: (a, 5) batches of results that arrived while it was measured: how many results, and
             of the oldest reading in each of them the mean of arrival - due time, its standard
-            deviation, and the mean of emission - due time, s.
+            deviation, and the mean of emission - due time, s; the stage that received them.
         taken: (l,) tuples taken from each link in all.
         emitted: (s,) tuples each stage emitted in all.
-        behind: how late the slowest source was in the last second, at least, s.
+        behind: (s,) how late each source was in the last second, at least, s; 0 of other stages.
         failed: s after which a host ran out of memory; ``inf`` where none did.
     """
 
     arrived: Floats
     taken: Floats
     emitted: Floats
-    behind: float
+    behind: Floats
     failed: float
 
 
@@ -223,7 +223,7 @@ class _Run(NamedTuple):
     batch: Floats  # (l, RING, 10) on each link
     window: Floats  # (w, 11)
     out: Floats  # (10,) the batch that is made
-    arrived: Floats  # (a, 4) of `Outcome`
+    arrived: Floats  # (a, 5) of `Outcome`
     arrivals: NDArray[np.int64]  # (1,) how many of these there are
     wake: float  # CPU of an input that wakes a task, s
     pair: float  # CPU of a pair that a join compares, s
@@ -271,13 +271,9 @@ def simulate(network: Network, constants: Constants, warm_up: float, measured: f
                 one.late = late if tick * TICK < run.end - 1 else min(one.late, late)
         if failed < math.inf:
             break
-    behind = 0.0
-    for one in run.stage:
-        if one.kind == SOURCE:
-            behind = max(behind, one.late)
     arrived = run.arrived[: run.arrivals[0]].copy()
     taken, emitted = run.link["taken"].copy(), run.stage["emitted"].copy()
-    return Outcome(arrived, taken, emitted, behind, failed)
+    return Outcome(arrived, taken, emitted, run.stage["late"].copy(), failed)
 
 
 @njit(cache=True, nogil=True)
@@ -317,11 +313,13 @@ def _prepare(network: Network, constants: Constants, begin: float, end: float) -
         host[number].heap = host[number].memory - constants.jvm_mb * 1e6
         host[number].slow = 1.0
     # A few batches per tick and sink; more are put together.
-    arrivals = 4 * round((end - begin) / TICK) + 64
+    arrivals = 64
+    for one in stage:
+        arrivals += (4 * round((end - begin) / TICK)) * (one.kind == SINK)
     return _Run(
         stage, link, network.into, host, network.task.copy(), network.channel.copy(),
         np.empty((len(link), RING, 10)), np.zeros((windows, 11)), np.zeros(10),
-        np.empty((arrivals, 4)), np.zeros(1, np.int64),
+        np.empty((arrivals, 5)), np.zeros(1, np.int64),
         constants.wake_us * 1e-6, constants.pair_us * 1e-6, constants.wait_ms * 1e-3, begin, end,
     )  # fmt: skip
 
@@ -652,12 +650,17 @@ def _take(run: _Run, s: int, now: float) -> bool:
     one.seen, one.seen_span = mean, span
     if mine > 0 and one.kind == SINK:
         if run.begin <= mean < run.end:
-            row = run.arrived[min(run.arrivals[0], len(run.arrived) - 1)]
-            if run.arrivals[0] >= len(run.arrived):
-                mine += row[0]
+            at = run.arrivals[0]
+            if at == len(run.arrived):
+                at -= 1
+                while at > 0 and run.arrived[at, 4] != s:
+                    at -= 1
+                mine += run.arrived[at, 0]
+            row = run.arrived[at]
             # Readings as such arrive as far apart as they were due.
             apart = 0.0 if length > NOTHING else math.sqrt(batch[SPREAD])
             row[0], row[1], row[2], row[3] = mine, mean - due, apart, batch[LAG]
+            row[4] = s
             run.arrivals[0] = min(run.arrivals[0] + 1, len(run.arrived))
     elif mine > 0 and one.kind == PASS:
         out = run.out

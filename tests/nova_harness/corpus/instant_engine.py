@@ -85,12 +85,14 @@ class InstantJob:
         ]
         arrive = [at + DELAY_US + 10**6 * late for at in due]
         rows: list[tuple[int | float | str, ...]] = [(0, k) for k in range(count)]
-        results: Any = QueryRows({"q": QueryResults(rows, spans, arrive, complete=True)})
+        of_one = QueryResults(rows, spans, arrive, complete=True)
+        results: Any = QueryRows({one.id: of_one for one in self.plan.problem.queries})
         return ResultRecords(results, 0)
 
-    def behind_s(self) -> float | None:
+    def behind_s(self) -> dict[str, float]:
         """A second, of those that are late."""
-        return 1.0 if any(one in self.name for one in self.engine.late) else 0.0
+        late = any(one in self.name for one in self.engine.late)
+        return dict.fromkeys(self.plan.problem.sources.ids.tolist(), 1.0 if late else 0.0)
 
     def discard(self) -> None:
         """Nothing to remove."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from nova_core.errors import NovaError
 from nova_engines.query_flow import CUT, FILTER, JOIN, SINK, SOURCE, Operator, QueryFlow, Readings
-from nova_engines.query_results import QueryResults, QueryRows, Span
+from nova_engines.query_results import QueryResults, Span
 from nova_harness.corpus.check import check_corpus
 from nova_harness.corpus.commands import corpus
 from nova_harness.corpus.hardware import (
@@ -51,6 +51,7 @@ def trace(number: int, **changes: Any) -> Trace:
     problem |= {"sources": [{"node": "a", "rate": 100.0}], "queries": [{"sink": "a"}]}
     facts: dict[str, Any] = {
         "id": str(number), "query": f"q{number // 2}", "structure": "linear",
+        "measured_query": None,
         "plan": '{"instances": []}',
         "problem": json.dumps(problem), "operators": None, "origin": "rack", "engine": "flink",
         "engine_version": "2", "nova_version": "1", "made": "2030-01-01T00:00:00Z", "seed": 1,
@@ -78,7 +79,7 @@ def test_labels_follow_the_papers_definitions(results: list[tuple[int, int, int]
         emitted = 1000 * (50_000 + ms + late)
         spans.append(Span(1000 + ms, emitted, 1000 + ms, emitted))
         arrive.append(emitted + 1000 * way)
-    rows = QueryRows({"q": QueryResults([(0,)] * len(spans), spans, arrive, complete=False)})
+    rows = QueryResults([(0,)] * len(spans), spans, arrive, complete=False)
     found = labels(rows, READINGS, (BEGIN, END), 0.0, failed=False)
     inside = [one for one, at in zip(results, arrive, strict=True) if BEGIN <= at < END]
     assert found.results == len(inside) and found.success == bool(inside)
@@ -124,7 +125,7 @@ def test_counts_of_operators_are_those_of_the_vertices_they_begin_and_end() -> N
             node="y", records_in=110, records_out=0,
         ),
     ]  # fmt: skip
-    assert operator_counts(flow, counts, 9, {"a-1": 80}) == {
+    assert operator_counts(flow, counts, {"q": 9}, {"a-1": 80}) == {
         "a-1": {"records_in": None, "records_out": 80},
         "q/f1(a-1)": {"records_in": 80, "records_out": 40},
         "b-1": {"records_in": None, "records_out": 70},
@@ -132,7 +133,7 @@ def test_counts_of_operators_are_those_of_the_vertices_they_begin_and_end() -> N
         "q/f2(a-1*b-1)": {"records_in": None, "records_out": 9},
         "q/sink": {"records_in": 9, "records_out": None},
     }
-    assert "a-1" not in operator_counts(flow, counts, 9, {})
+    assert "a-1" not in operator_counts(flow, counts, {"q": 9}, {})
 
 
 def test_idle_time_is_read_as_the_kernel_writes_it() -> None:
@@ -208,7 +209,7 @@ def test_batches_have_all_traces_and_their_repetitions() -> None:
     ids = [one.id(7) for batch in batches for one in batch]
     assert len(set(ids)) == 27 and ids[0] == "7-000000"
     # Both traces of a query are in one batch.
-    assert all(len({one.query for one in batch}) >= len(batch) // 3 for batch in batches)
+    assert all(len({one.problem for one in batch}) >= len(batch) // 3 for batch in batches)
 
 
 def test_the_load_changes_when_too_few_or_too_many_fail() -> None:

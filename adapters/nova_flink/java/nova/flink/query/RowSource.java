@@ -11,19 +11,20 @@ import org.apache.flink.streaming.api.watermark.Watermark;
 /**
  * Replays readings.
  *
- * <p>When it ends, the job's accumulator {@link #BEHIND} has how far the slowest source was behind
- * what was due, us: the least lateness of a reading of the last second of event time, so that a
- * short pause does not count; or that of the next reading, where the source is cancelled before its
- * end.
+ * <p>When it ends, the job's accumulator {@link #BEHIND} and the source's name has how far it was
+ * behind what was due, us: the least lateness of a reading of the last second of event time, so that
+ * a short pause does not count; or that of the next reading, where the source is cancelled before
+ * its end.
  */
 public final class RowSource extends RichSourceFunction<FlinkRow> {
-  public static final String BEHIND = "nova behind us";
+  public static final String BEHIND = "nova behind us: ";
 
   private static final long serialVersionUID = 1L;
   private static final long SECOND_MS = 1_000;
   private static final long LONGEST_WAIT_US = 100_000;
   private static final int BATCH = 256;
 
+  private final String name;
   private final byte[] readings;
   private final String[] types;
   private final long firstMs;
@@ -32,14 +33,16 @@ public final class RowSource extends RichSourceFunction<FlinkRow> {
   private final long watermarkMs;
   private volatile boolean running = true;
 
-  /** See {@link Replay}. */
+  /** See {@link Replay}; {@code name} is the source's. */
   public RowSource(
+      String name,
       byte[] readings,
       String[] types,
       long firstMs,
       long startMs,
       double speed,
       long watermarkMs) {
+    this.name = name;
     this.readings = readings;
     this.types = types;
     this.firstMs = firstMs;
@@ -58,7 +61,7 @@ public final class RowSource extends RichSourceFunction<FlinkRow> {
       long behindUs = replay.more() ? -replay.waitUs(RealClock.nowUs()) : late.leastUs;
       LongMaximum behind = new LongMaximum();
       behind.add(Math.max(0, behindUs));
-      getRuntimeContext().addAccumulator(BEHIND, behind);
+      getRuntimeContext().addAccumulator(BEHIND + name, behind);
     }
   }
 
