@@ -2,13 +2,14 @@
 
 ``flat`` is the paper's flat vector: how many operators of which type, their mean selectivities,
 how many hosts. ``pooled`` is a strong one: sum, mean, minimum and maximum of every feature per
-type of operator and of the hosts, and the load of each host.
+type of operator and of the hosts, and the load of each host. Either vector is twice there: of the
+measured query, and of all queries on its hosts.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,7 +99,7 @@ class Trees:
     def trained(cls, vector: str, data: Dataset, validation: Dataset, seed: int = 0) -> Trees:
         """Train with early stopping on the validation traces."""
         boosters = {}
-        columns, held = _columns(vector, data.graphs), _columns(vector, validation.graphs)
+        columns, held = _columns(vector, data), _columns(vector, validation)
         for metric in METRICS:
             target, known = _target(data, metric)
             held_target, held_known = _target(validation, metric)
@@ -118,9 +119,9 @@ class Trees:
             )
         return cls(vector, boosters)
 
-    def values(self, graphs: Sequence[Graph]) -> dict[str, np.ndarray]:
+    def values(self, data: Dataset) -> dict[str, np.ndarray]:
         """Per metric (n,) values, or probabilities."""
-        columns = _columns(self.vector, graphs)
+        columns = _columns(self.vector, data)
         values = {}
         for metric, booster in self.boosters.items():
             raw = np.asarray(booster.predict(columns), np.float64)
@@ -130,8 +131,11 @@ class Trees:
         return values
 
 
-def _columns(vector: str, graphs: Sequence[Graph]) -> np.ndarray:
-    return np.stack([VECTORS[vector](graph) for graph in graphs])
+def _columns(vector: str, data: Dataset) -> np.ndarray:
+    """(n, f) a vector of each measured query, and one of all that its hosts run."""
+    of = VECTORS[vector]
+    pairs = zip(data.parts(), data.graphs, strict=True)
+    return np.stack([np.concatenate([of(part), of(graph)]) for part, graph in pairs])
 
 
 def _target(data: Dataset, metric: str) -> tuple[np.ndarray, np.ndarray]:

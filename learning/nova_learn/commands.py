@@ -123,9 +123,8 @@ def evaluate(
     Noise is the difference between repeated runs of one plan.
     """
     from nova_core.learned.model import load_model
-    from nova_core.learned.network import METRICS
     from nova_learn.dataset import rows_for
-    from nova_learn.evaluate import report
+    from nova_learn.evaluate import predicted, report
 
     if baselines:
         with shared.extra("learn"):
@@ -136,8 +135,7 @@ def evaluate(
     test = dataset if everything else dataset.take(rows_for(dataset, "test", split))
     if not len(test):
         raise NovaError("TRACES: none is of a query kept for tests; --all takes all")
-    predictions = loaded.predict(test.graphs)
-    predictors = {"model": {metric: predictions.value(metric) for metric in METRICS}}
+    predictors = {"model": predicted(loaded, test)}
     if baselines:
         for vector in VECTORS:
             predictors[vector] = _values(partial(Trees.trained, vector), dataset, test, split)
@@ -226,8 +224,7 @@ def _values(
                 raise NovaError(f"no traces of origin {origin} to train baselines with")
             parts.append(dataset.take(rows))
         mine = np.flatnonzero(test.origin == origin)
-        graphs = [test.graphs[row] for row in mine.tolist()]
-        for metric, one in trained(*parts).values(graphs).items():
+        for metric, one in trained(*parts).values(test.take(mine)).items():
             values[metric][mine] = one
     return values
 

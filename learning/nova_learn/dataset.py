@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from nova_core.errors import NovaError
 from nova_core.learned.graph import Graph, GraphBuilder, Measured
 from nova_core.learned.network import CLASSES, METRICS
 
@@ -20,7 +19,8 @@ if TYPE_CHECKING:
 
 Part = Literal["train", "validation", "test"]
 COLUMNS = (
-    *("id", "query", "structure", "problem", "plan", "operators", "origin", "repeat_of"),
+    *("id", "query", "measured_query", "structure", "problem", "plan", "operators", "origin"),
+    "repeat_of",
     *("window_s", *METRICS),
 )
 # Upper bounds of the shares of all queries; those beyond are for tests.
@@ -39,7 +39,8 @@ class Dataset:
         origin: (n,) ``rack`` or ``simulator``.
         repeat_of: (n,) trace whose plan this one repeats, or an empty text.
         window: (n,) s of the largest window, 0 for none.
-        graphs: of the plans.
+        graphs: of the plans; traces of one run share theirs.
+        sinks: (n,) number of the measured query among the graph's.
         labels: per metric (n,): results/s, ms, or 0 and 1; NaN where there is none.
     """
 
@@ -50,10 +51,21 @@ class Dataset:
     repeat_of: np.ndarray
     window: np.ndarray
     graphs: Sequence[Graph]
+    sinks: np.ndarray
     labels: Mapping[str, np.ndarray]
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def parts(self) -> list[Graph]:
+        """(n,) the measured query of each graph."""
+        pairs = zip(self.graphs, self.sinks.tolist(), strict=True)
+        return [graph.part(int(graph.sinks[number])) for graph, number in pairs]
+
+    def rests(self) -> list[Graph]:
+        """(n,) what the hosts of each graph run beside the measured query."""
+        pairs = zip(self.graphs, self.sinks.tolist(), strict=True)
+        return [graph.rest(int(graph.sinks[number])) for graph, number in pairs]
 
     def take(self, rows: np.ndarray) -> Dataset:
         """The rows that a mask or numbers select."""
@@ -66,6 +78,7 @@ class Dataset:
             repeat_of=self.repeat_of[rows],
             window=self.window[rows],
             graphs=[self.graphs[row] for row in rows.tolist()],
+            sinks=self.sinks[rows],
             labels={metric: values[rows] for metric, values in self.labels.items()},
         )
 
@@ -86,12 +99,13 @@ def read_dataset(
     Raises:
         NovaError: for a file without traces or a trace that is not valid, naming it.
     """
-    from nova_learn.trace_documents import plan_of_trace, problem_of_trace
+    from nova_learn.trace_documents import measured_query, plan_of_trace, problem_of_trace
     from nova_learn.traces import read_traces
 
     columns = read_traces(paths, COLUMNS).to_pydict()
     builders: dict[str, tuple[Problem, GraphBuilder]] = {}
-    graphs = []
+    graphs: list[Graph] = []
+    sinks, before = [], None
     for row, name in enumerate(columns["id"]):
         text = columns["problem"][row]
         if text not in builders:
@@ -100,11 +114,16 @@ def read_dataset(
             problem = problem_of_trace(text, name)
             builders[text] = problem, GraphBuilder(problem)
         problem, builder = builders[text]
-        counts = _measured(columns["operators"][row]) if measured else None
-        graph = builder.graph(plan_of_trace(columns["plan"][row], problem, name), counts)
-        if len(graph.sinks) != 1:
-            raise NovaError(f"trace {name}: {len(graph.sinks)} queries; a trace is of one")
-        graphs.append(graph)
+        # Traces of one run follow each other.
+        run = tuple(columns[column][row] for column in ("problem", "plan", "operators"))
+        if run == before:
+            graphs.append(graphs[-1])
+        else:
+            counts = _measured(columns["operators"][row]) if measured else None
+            graphs.append(builder.graph(plan_of_trace(columns["plan"][row], problem, name), counts))
+        before = run
+        queries = graphs[-1].queries
+        sinks.append(queries.index(measured_query(columns["measured_query"][row], queries, name)))
         if progress is not None:
             progress(row + 1, len(columns["id"]))
 
@@ -126,6 +145,7 @@ def read_dataset(
         repeat_of=texts("repeat_of"),
         window=floats("window_s", 0.0),
         graphs=graphs,
+        sinks=np.array(sinks, np.int64),
         labels=labels,
     )
 

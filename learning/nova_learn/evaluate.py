@@ -4,17 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nova_core.learned.network import CLASSES, METRICS, UNITS
 from nova_learn.dataset import Dataset
 
+if TYPE_CHECKING:
+    from nova_core.learned.model import Model
+
 Values = Mapping[str, np.ndarray]
 
 WINDOWS = ((0.0, "no window"), (1.0, "up to 1 s"), (4.0, "up to 4 s"), (np.inf, "longer"))
 """Upper bounds of classes of windows, s, and their names; windows dominate latencies."""
+
+
+def predicted(model: Model, dataset: Dataset) -> Values:
+    """Per metric (n,) values that a model predicts for traces."""
+    first = [0]
+    for number in range(1, len(dataset)):
+        same = dataset.graphs[number] is dataset.graphs[number - 1]
+        first.append(first[-1] if same else number)
+    rows, row_of = np.unique(np.array(first, np.int64)[: len(dataset)], return_inverse=True)
+    graphs = [dataset.graphs[row] for row in rows.tolist()]
+    # Predictions are for every query of every graph.
+    begin = np.cumsum([0, *(len(graph.sinks) for graph in graphs)])
+    predictions = model.predict(graphs)
+    at = begin[row_of] + dataset.sinks
+    return {metric: predictions.value(metric)[at] for metric in METRICS}
 
 
 def q_errors(metric: str, predicted: np.ndarray, measured: np.ndarray) -> np.ndarray:

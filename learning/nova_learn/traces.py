@@ -48,7 +48,6 @@ class Trace:
     Attributes:
         id: unique.
         query: name by which corpora are split; all traces of a generated problem share it.
-        measured_query: id of the query in the problem that the labels are of.
         structure: one of `STRUCTURES`.
         problem: problem document, JSON.
         plan: plan document, JSON.
@@ -71,13 +70,14 @@ class Trace:
         processing_latency_ms: the same from its emission on (Definition 2).
         results: number that arrived in the measured time.
         window_s: largest window; None where there is none.
+        measured_query: id of the problem's query that the labels, the structure and the window are
+            of; None where the problem has one query only.
         behind_s: lag of the slowest source at the end; None if unknown.
         idle: share of the machine's CPU time that was idle meanwhile; None if not measured.
     """
 
     id: str
     query: str
-    measured_query: str | None
     structure: str
     problem: str
     plan: str
@@ -98,6 +98,7 @@ class Trace:
     processing_latency_ms: float | None
     results: int
     window_s: float | None
+    measured_query: str | None = None
     behind_s: float | None = None
     idle: float | None = None
 

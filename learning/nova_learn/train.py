@@ -25,7 +25,15 @@ from nova_core.errors import NovaError
 from nova_core.learned.features import FEATURES, HOST, KINDS
 from nova_core.learned.graph import Batch, Group, Layout, layout_of, stack
 from nova_core.learned.model import Model, Scale
-from nova_core.learned.network import CLASSES, METRICS, REGRESSIONS, UNITS, forward, initial
+from nova_core.learned.network import (
+    CLASSES,
+    METRICS,
+    REGRESSIONS,
+    UNITS,
+    forward,
+    initial,
+    on_hosts,
+)
 from nova_learn.dataset import Dataset, rows_for
 
 STAGES = ("simulator", "rack")
@@ -72,32 +80,62 @@ class Arrays:
 
     Attributes:
         layout: of all datasets of a training.
-        batch: features scaled.
+        batch: the measured queries, features scaled.
+        beside: layout and batch of the operators that hosts run beside them.
         targets: (5, n) in the network's units: log10(1 + units), or 0 and 1; 0 where unknown.
         known: (5, n) 1 where there is a target.
     """
 
     layout: Layout
     batch: Batch
+    beside: tuple[Layout, Batch]
     targets: np.ndarray
     known: np.ndarray
 
     def __len__(self) -> int:
         return int(self.targets.shape[1])
 
-    def rows(self, rows: np.ndarray) -> tuple[Batch, np.ndarray, np.ndarray]:
+    @property
+    def layouts(self) -> tuple[Layout, Layout]:
+        """Of measured queries, and of what hosts run beside them."""
+        return self.layout, self.beside[0]
+
+    def rows(self, rows: np.ndarray) -> tuple[Batch, Batch, np.ndarray, np.ndarray]:
         """Some graphs and their targets."""
-        batch = self.batch
-        return (
-            Batch(
-                tuple(one[:, rows] for one in batch.features),
-                tuple(one[rows] for one in batch.inputs),
-                batch.placement[rows],
-                batch.hosts[rows],
-            ),
-            self.targets[:, rows],
-            self.known[:, rows],
-        )
+        batches = _some(self.batch, rows), _some(self.beside[1], rows)
+        return *batches, self.targets[:, rows], self.known[:, rows]
+
+
+def _some(batch: Batch, rows: np.ndarray) -> Batch:
+    return Batch(
+        tuple(one[:, rows] for one in batch.features),
+        tuple(one[rows] for one in batch.inputs),
+        batch.placement[rows],
+        batch.hosts[rows],
+    )
+
+
+@dataclass(frozen=True)
+class Places:
+    """Places for all graphs of a training.
+
+    Attributes:
+        own: for operators of measured queries, see `layout_of`.
+        beside: for operators that hosts run beside them.
+        hosts: how many.
+    """
+
+    own: Mapping[Group, int]
+    beside: Mapping[Group, int]
+    hosts: int
+
+    @classmethod
+    def of(cls, datasets: Sequence[Dataset]) -> Places:
+        """Places for these traces."""
+        own = layout_of([part for one in datasets for part in one.parts()])
+        beside = layout_of([rest for one in datasets for rest in one.rests()])
+        hosts = max(len(graph.hosts) for one in datasets for graph in one.graphs)
+        return cls(own, beside, hosts)
 
 
 def train(
@@ -132,11 +170,9 @@ def train(
         raise NovaError(f"no trace of origin {' or '.join(stages)} to train with")
     learnt = parts["train"].take(np.isin(parts["train"].origin, used))
     scale = scale_of(learnt)
-    everything = [*parts["train"].graphs, *parts["validation"].graphs]
-    groups = layout_of(everything)
-    hosts = max(len(graph.hosts) for graph in everything)
+    places = Places.of(list(parts.values()))
     data = {
-        (part, origin): arrays_of(one.take(one.origin == origin), scale, groups, hosts)
+        (part, origin): arrays_of(one.take(one.origin == origin), scale, places)
         for part, one in parts.items()
         for origin in used
     }
@@ -181,8 +217,8 @@ def scale_of(dataset: Dataset) -> Scale:
     return Scale.of(columns)
 
 
-def arrays_of(dataset: Dataset, scale: Scale, groups: Mapping[Group, int], hosts: int) -> Arrays:
-    """A dataset as arrays of a layout with places for all of its graphs."""
+def arrays_of(dataset: Dataset, scale: Scale, places: Places) -> Arrays:
+    """A dataset as arrays with these places."""
     count = len(dataset)
     targets = np.zeros((len(METRICS), count), np.float32)
     known = np.zeros_like(targets)
@@ -193,9 +229,12 @@ def arrays_of(dataset: Dataset, scale: Scale, groups: Mapping[Group, int], hosts
         if metric in REGRESSIONS:
             values = np.log10(1 + UNITS[metric] * np.where(finite, values, 0.0))
         targets[row] = np.where(finite, values, 0.0)
-    stacked = stack(dataset.graphs, groups, hosts)
-    batch = scale.scaled(stacked.layout, stacked.batch)
-    return Arrays(stacked.layout, batch, targets, known)
+    own = stack(dataset.parts(), places.own, places.hosts)
+    rest = stack(dataset.rests(), places.beside, places.hosts)
+    batch, beside = (scale.scaled(one.layout, one.batch) for one in (own, rest))
+    # Nothing flows between them and the measured query.
+    beside = beside._replace(inputs=())
+    return Arrays(own.layout, batch, (rest.layout, beside), targets, known)
 
 
 def _with_means(parameters: Mapping[str, Any], data: Arrays) -> dict[str, Any]:
@@ -224,10 +263,19 @@ def balance(data: Arrays) -> np.ndarray:
 
 
 def loss_of(
-    parameters: Any, batch: Batch, targets: Any, known: Any, weights: Any, *, layout: Layout
+    parameters: Any,
+    batch: Batch,
+    beside: Batch,
+    targets: Any,
+    known: Any,
+    weights: Any,
+    *,
+    layouts: tuple[Layout, Layout],
 ) -> Any:
     """Mean loss of all metrics (jax)."""
-    outputs = forward(jnp, parameters, layout, batch)
+    layout, rest = layouts
+    others = on_hosts(jnp, parameters, rest, beside) if rest else None
+    outputs = forward(jnp, parameters, layout, batch, others)
     total = 0.0
     for row, metric in enumerate(METRICS):
         predicted, target = outputs[metric][0], targets[row]
@@ -241,9 +289,9 @@ def loss_of(
 
 
 @cache
-def _compiled(layout: Layout, decay: float) -> tuple[Any, Any, Any]:
-    """The optimizer's initial state, a step of AdamW and the loss, compiled for a layout."""
-    loss = partial(loss_of, layout=layout)
+def _compiled(layouts: tuple[Layout, Layout], decay: float) -> tuple[Any, Any, Any]:
+    """The optimizer's initial state, a step of AdamW and the loss, compiled for some layouts."""
+    loss = partial(loss_of, layouts=layouts)
     adam = optax.chain(
         optax.clip_by_global_norm(1.0), optax.scale_by_adam(), optax.add_decayed_weights(decay)
     )
@@ -273,7 +321,7 @@ class _Stage:
         s = self.settings
         steps = -(-len(data) // s.batch)
         decay = s.decay * (TUNING_DECAY if self.tuning else 1)
-        begin, step, measure = _compiled(data.layout, decay)
+        begin, step, measure = _compiled(data.layouts, decay)
         weights = balance(data)
         fresh = dict(parameters), begin(dict(parameters)), dict(parameters)
         epoch, least, since, (parameters, state, best) = self._resumed(data, fresh)

@@ -112,7 +112,21 @@ class Hosts:
                     mbit[one, other] = measured.mbit[both]
         return cls(nodes, own, latency, mbit)
 
-    def occupied(self, place: Ints, ends: tuple[Ints, Ints]) -> tuple[Ints, Floats]:
+    def leaving(self, start: Ints, stop: Ints) -> Floats:
+        """(3, ...) of flows between hosts: 1 for each, ms and Mbit/s; 0 for those that stay.
+
+        Args:
+            start: (...) row of `nodes` that each flow leaves.
+            stop: (...) row that it arrives at.
+        """
+        mbit = np.nan_to_num(self.mbit[start, stop], nan=MBIT)
+        each: Floats = np.stack([np.ones(start.shape), self.latency[start, stop], mbit])
+        each *= start != stop
+        return each
+
+    def occupied(
+        self, place: Ints, ends: tuple[Ints, Ints], others: Floats | None = None
+    ) -> tuple[Ints, Floats]:
         """Hosts in use under many placements.
 
         Latency and bandwidth of a host are means over the flows that leave it (Table I); without
@@ -121,6 +135,7 @@ class Hosts:
         Args:
             place: (b, o) row of `nodes` that each operator runs on.
             ends: producers and consumers ((e,), (e,)) of the flows.
+            others: (3, m) sums of `leaving` over other queries' flows, by the row they leave.
 
         Returns:
             (b, o) number of each operator's host among those in use, from 0, and (b, k, 4) features
@@ -136,17 +151,21 @@ class Hosts:
         features = np.zeros((many, wide, len(HOST)))
         features[rows, slot, :2] = self.own[place]
         start, stop = place[:, ends[0]], place[:, ends[1]]
-        leaves = start != stop
-        key = (rows * wide + slot[:, ends[0]])[leaves]
-        flows = np.bincount(key, minlength=many * wide)
-        latency = np.bincount(key, self.latency[start, stop][leaves], many * wide)
-        mbit = np.nan_to_num(self.mbit[start, stop][leaves], nan=MBIT)
-        bandwidth = np.where(flows > 0, np.bincount(key, mbit, many * wide), MBIT)
+        key = (rows * wide + slot[:, ends[0]]).ravel()
+        flows, latency, mbit = (
+            np.bincount(key, one.ravel(), many * wide).reshape(many, wide)
+            for one in self.leaving(start, stop)
+        )
         used = np.zeros((many, wide), bool)
         used[rows, slot] = True
+        if others is not None:
+            row = np.zeros((many, wide), np.int64)
+            row[rows, slot] = place
+            of_others = others[:, row]
+            flows, latency, mbit = flows + of_others[0], latency + of_others[1], mbit + of_others[2]
         each = np.maximum(flows, 1)
-        features[..., 2] = np.log10(1 + latency / each).reshape(many, wide)
-        features[..., 3] = np.log10(1 + bandwidth / each).reshape(many, wide) * used
+        features[..., 2] = np.log10(1 + latency / each) * used
+        features[..., 3] = np.log10(1 + np.where(flows > 0, mbit / each, MBIT)) * used
         return slot, features
 
 
@@ -198,19 +217,34 @@ class Graph:
             (a, b, c, k) for (a, b, c), k in zip(stages.tolist(), self.kind.tolist(), strict=True)
         ]
 
-    def part(self, sink: int) -> Graph:
-        """A sink and all operators upstream of it."""
+    def upstream(self, sink: int) -> Bools:
+        """(o,) whether operators are a sink or upstream of it."""
         producer, consumer = self.ends
         inside = np.zeros(len(self), bool)
         inside[sink] = True
         while True:
             further = producer[inside[consumer]]
             if inside[further].all():
-                break
+                return inside
             inside[further] = True
+
+    def part(self, sink: int) -> Graph:
+        """A sink and all operators upstream of it."""
+        inside = self.upstream(sink)
+        return self._with(inside, [self.queries[int(np.searchsorted(self.sinks, sink))]])
+
+    def rest(self, sink: int) -> Graph:
+        """All other operators, without flows: what the hosts run beside the query of a sink."""
+        rest = self._with(~self.upstream(sink), [])
+        none = np.zeros(0, np.int64)
+        return replace(rest, ends=(none, none), stage=np.zeros_like(rest.stage))
+
+    def _with(self, inside: Bools, queries: list[str]) -> Graph:
+        """Some of the operators on all of the hosts."""
+        producer, consumer = self.ends
         rows = np.flatnonzero(inside)
         place = np.cumsum(inside) - 1
-        selected = inside[consumer]
+        selected = inside[producer] & inside[consumer]
         return replace(
             self,
             names=[self.names[row] for row in rows.tolist()],
@@ -220,7 +254,7 @@ class Graph:
             ends=(place[producer[selected]], place[consumer[selected]]),
             stage=self.stage[rows],
             host=self.host[rows],
-            queries=[self.queries[int(np.searchsorted(self.sinks, sink))]],
+            queries=queries,
         )
 
 
@@ -553,7 +587,8 @@ def stack(
     """
     groups = layout_of(graphs) if groups is None else groups
     layout = tuple((KINDS[group[-1]], many) for group, many in groups.items())
-    many, total = len(graphs), sum(count for _, count in layout)
+    many, total = len(graphs), sum(groups.values())
+    last = layout[-1][1] if layout else 0
     wide = hosts or max(len(graph.hosts) for graph in graphs)
     table = np.zeros((total, many, WIDTH), np.float32)
     inputs = np.zeros((many, total, total), np.float32)
@@ -567,7 +602,7 @@ def stack(
         inputs[number, place[graph.ends[1]], place[graph.ends[0]]] = 1.0
         placement[number, place, graph.host] = 1.0
         features[number, : len(graph.hosts)] = graph.hosts
-        sinks.append(place[graph.sinks] - (total - layout[-1][1]))
+        sinks.append(place[graph.sinks] - (total - last))
     columns, edges, start = [], [], 0
     for kind, count in layout:
         columns.append(table[start : start + count, :, : len(FEATURES[kind])])

@@ -86,6 +86,15 @@ def encode(xp: Any, parameters: Parameters, layout: Layout, batch: Batch) -> Any
     )
 
 
+def on_hosts(xp: Any, parameters: Parameters, layout: Layout, batch: Batch) -> Any:
+    """(b, k, h) sums of encoded operators on each host."""
+    return _sums(xp, batch.placement, encode(xp, parameters, layout, batch))
+
+
+def _sums(xp: Any, placement: Any, state: Any) -> Any:
+    return _mix(xp, placement.transpose(0, 2, 1), state).transpose(1, 0, 2)
+
+
 def forward(
     xp: Any, parameters: Parameters, layout: Layout, batch: Batch, others: Any = None
 ) -> dict[str, Any]:
@@ -96,16 +105,15 @@ def forward(
         parameters: named as in `shapes`.
         layout: types and numbers of operators, group by group; sinks are the last.
         batch: of this layout, features scaled.
-        others: (b, k, h) sums of other queries' encoded operators on the hosts.
+        others: of other queries, see `on_hosts`.
 
     Returns:
         Per metric (s, b): log10(1 + units) of regressions, logits of classes.
     """
     state = encode(xp, parameters, layout, batch)
     placement = batch.placement
-    messages = _mix(xp, placement.transpose(0, 2, 1), state)
-    if others is not None:
-        messages = messages + others.transpose(1, 0, 2)
+    sums = _sums(xp, placement, state)
+    messages = (sums if others is None else sums + others).transpose(1, 0, 2)
     host = _mlp(xp, parameters, "encode.host", batch.hosts.transpose(1, 0, 2))
     host = _update(xp, parameters, "host", host, messages)
     back = _mix(xp, placement, host)

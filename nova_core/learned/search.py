@@ -1,7 +1,8 @@
 """Choosing among candidate placements by predictions of an ensemble (Costream, section V).
 
 Queries, or pairs of a join, are placed one after the other. Each host keeps the sum of the encoded
-operators placed on it, through which the network sees the operators of other queries.
+operators placed on it, and of the links that flows take from it. Through these sums the network
+sees other queries.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class Search:
         self.nodes, self._pinned = pinned.copy(), pinned
         width = (len(problem.nodes), model.hidden)
         self._sums = [np.zeros(width, np.float32) for _ in model.members]
+        self._leaving = np.zeros((3, len(problem.nodes)))
         self._counted: set[int] = set()
 
     def queries(self) -> list[Query]:
@@ -81,7 +83,7 @@ class Search:
         parts: dict[str, list[np.ndarray]] = {metric: [] for metric in METRICS}
         for begin in range(0, len(placements), _AT_ONCE):
             place = placements.place[begin : begin + _AT_ONCE, column]
-            slot, features = hosts.occupied(place, ends)
+            slot, features = hosts.occupied(place, ends, self._leaving[:, placements.hosts])
             wide = features.shape[1]
             placement = (slot[:, :, None] == np.arange(wide)).astype(np.float32)
             scaled = self.model.scale.of_hosts(features)
@@ -145,6 +147,11 @@ class Search:
         self._counted.update(added.tolist())
         for sums, encoded in zip(self._sums, query.encoded, strict=True):
             np.add.at(sums, self.nodes[added[new]], encoded[new])
+        start, stop = (self.nodes[query.graph.operator[end]] for end in query.graph.ends)
+        used, row = np.unique(np.concatenate([start, stop]), return_inverse=True)
+        flows = Hosts.of(self.problem, used).leaving(row[: len(start)], row[len(start) :])
+        for sums, one in zip(self._leaving, flows, strict=True):
+            np.add.at(sums, start, one)
 
 
 def accepted(predictions: Predictions) -> Bools:

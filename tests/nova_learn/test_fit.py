@@ -47,8 +47,9 @@ def samples_of(count: int, constants: Constants = TRUE) -> list[Sample]:
         cpu = float(rng.choice([0.05, 0.1, 0.3]))
         problem = problem_on(operators, rates, cpu=cpu, ms=float(rng.integers(1, 50)))
         plan = plan_on(problem, rng.integers(0, 4, len(operators) - 1).tolist())
-        sample = Sample(f"q{number // 2}", stages_of(plan), 6.0, {})
-        labels = simulated(sample, constants)
+        stages = stages_of(plan)
+        sample = Sample(f"q{number // 2}", stages, stages.upstream("q"), 6.0, {})
+        (labels,) = simulated([sample], constants)
         measured = {name: getattr(labels, name) for name in (*CLASSES, *REGRESSIONS)}
         made.append(replace(sample, measured=measured))
     return made

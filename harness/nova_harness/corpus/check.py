@@ -144,7 +144,7 @@ def _one_sided(balance: Balance) -> Iterator[str]:
 def _leaks(splits: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
     """Queries in two splits, duplicate ids, and one plan in traces that are no repetitions."""
     home: dict[str, str] = {}
-    ids, plans = set[str](), dict[tuple[str, str], str]()
+    ids, plans = set[str](), dict[tuple[str | None, ...], str]()
     for name, rows in splits.items():
         shared = sorted(
             {row["query"] for row in rows if home.setdefault(row["query"], name) != name}
@@ -158,7 +158,7 @@ def _leaks(splits: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
             ids.add(row["id"])
             if row["repeat_of"] is not None:
                 continue
-            key = (row["problem"], row["plan"])
+            key = (row["problem"], row["plan"], row["measured_query"])
             if plans.setdefault(key, row["id"]) != row["id"]:
                 yield f"traces {plans[key]} and {row['id']} are of one plan, but no repetition"
 

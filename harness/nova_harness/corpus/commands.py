@@ -27,11 +27,11 @@ def corpus() -> None:
 @corpus.command()
 @click.argument("output", type=paths.OUTPUT)
 @click.option(
-    "--traces",
+    "--runs",
     "-n",
     type=at_least(1),
     required=True,
-    help="How many; one in ten is run once more in addition.",
+    help="Of plans, each with a trace for every query; one in ten is repeated in addition.",
 )
 @shared.seed_option("Of queries, hardware and placements.")
 @click.option(
@@ -39,7 +39,7 @@ def corpus() -> None:
     type=at_least(2),
     default=BATCH,
     show_default=True,
-    help="Traces under the same memory of the hosts, which takes a restart of the engine.",
+    help="Runs under the same memory of the hosts, which takes a restart of the engine.",
 )
 @click.option(
     "--inventory",
@@ -55,7 +55,7 @@ def corpus() -> None:
     type=at_least(2),
     default=4,
     show_default=True,
-    help="Hosts that a query has to itself; as many queries run at once as there is room for.",
+    help="Hosts that a plan has to itself; as many plans run at once as there is room for.",
 )
 @click.option(
     "--duration",
@@ -63,7 +63,7 @@ def corpus() -> None:
     default=6.0,
     show_default=True,
     metavar="SECONDS",
-    help="Measured time of a query, or a little more: a whole number of its windows.",
+    help="Measured time of a plan, or a little more: a whole number of its windows.",
 )
 @click.option(
     "--warm-up",
@@ -93,21 +93,21 @@ def corpus() -> None:
     type=at_least(2),
     default=PLANS,
     show_default=True,
-    help="Of each query, a trace of each.",
+    help="Of each problem.",
 )
 @click.option(
     "--strategy",
     "strategies",
     multiple=True,
     metavar="S",
-    help="Have a query's last plan made by this strategy, for `nova corpus compare`; may be "
-    "repeated.",
+    help="Have a problem's last plan made by this strategy, for `nova corpus compare`; may be "
+    "repeated. Problems then have one query.",
 )
 @click.option("--model", type=paths.INPUT, help="Of the strategy costream.")
 @shared.json_option
 def run(
     output: Path,
-    traces: int,
+    runs: int,
     seed: int,
     batch: int,
     inventory: str,
@@ -124,7 +124,7 @@ def run(
     """Run random queries on random virtual hosts with Flink; a row in OUTPUT for each.
 
     What is finished is kept: the same command goes on where it was interrupted, and with more
-    --traces a corpus grows. Exit code 1 when a trace had to be left out.
+    --runs a corpus grows. Exit code 1 when a run had to be left out.
     """
     if batch % plans:
         raise NovaError(f"--batch {batch}: a multiple of {plans} is expected, see --plans")
@@ -152,29 +152,36 @@ def run(
             duration_s=duration, drain_s=drain, cores=cores, plans=plans, strategies=strategies,
             model="" if model is None else str(model.absolute()),
         )  # fmt: skip
-        corpus_run = run_corpus(output, settings, traces, rack, Watcher(progress.step, progress))
+        corpus_run = run_corpus(output, settings, runs, rack, Watcher(progress.step, progress))
     finished = len(corpus_run.finished())
     if as_json:
-        summary = {"output": str(output), "traces": finished, "left_out": corpus_run.dropped}
+        summary = {"output": str(output), "runs": finished, "left_out": corpus_run.dropped}
         console.print_json(summary)
     else:
-        console.say(f"{finished:,} traces in {output}; `nova corpus check {output}` looks at them")
+        console.say(f"{finished:,} runs in {output}; `nova corpus check {output}` looks at them")
     click.get_current_context().exit(1 if corpus_run.dropped else 0)
 
 
 @corpus.command()
 @click.argument("output", type=paths.OUTPUT)
-@click.option("--traces", "-n", type=at_least(1), required=True, help="How many.")
+@click.option(
+    "--runs",
+    "-n",
+    type=at_least(1),
+    required=True,
+    help="Plans to simulate, each with a trace for every query.",
+)
 @shared.seed_option("Of queries, hardware and placements.")
 @click.option(
     "--ranges",
     type=click.Choice(list(NAMED)),
     default="paper",
     show_default=True,
-    help="Of queries and hardware: those of a rack on one machine, or those of the paper.",
+    help="Of queries and hardware: those of a rack on one machine; the paper's; or those of the "
+    "paper with several queries on the same hosts.",
 )
 @shared.json_option
-def simulate(output: Path, traces: int, seed: int, ranges: str, as_json: bool) -> None:
+def simulate(output: Path, runs: int, seed: int, ranges: str, as_json: bool) -> None:
     """Have the fitted simulator run random queries on random hosts; a row in OUTPUT for each.
 
     OUTPUT is a directory; the same command goes on where it was interrupted.
@@ -182,11 +189,11 @@ def simulate(output: Path, traces: int, seed: int, ranges: str, as_json: bool) -
     from nova_harness.corpus.simulated import simulate_corpus
 
     with shared.working(), console.progress() as progress:
-        finished = simulate_corpus(output, traces, seed, ranges, progress)
+        finished = simulate_corpus(output, runs, seed, ranges, progress)
     if as_json:
-        console.print_json({"output": str(output), "traces": finished})
+        console.print_json({"output": str(output), "runs": finished})
     else:
-        console.say(f"{finished:,} traces in {output}")
+        console.say(f"{finished:,} runs in {output}")
 
 
 @corpus.command()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SETTINGS = "corpus.yaml"
 REPEATED = 10
-"""One of so many plans is run twice."""
+"""One of so many runs is repeated."""
 CANDIDATES = 16
 ANYWHERE = 0.15
 """Share of plans with operators on any hosts, as other strategies may place them; the other plans
@@ -47,7 +47,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
     Attributes:
         corpus: version of this file.
         seed: one seed gives one sequence of queries, hardware and plans.
-        batch: plans of a batch, without repetitions; hosts have other memory in the next.
+        batch: runs of a batch, without repetitions; hosts have other memory in the next.
         inventory: its name.
         hosts: that the queries of a problem have to themselves.
         warm_up_s: before a query is measured; limits are in force in its second half.
@@ -109,11 +109,11 @@ def begin_corpus(path: Path, settings: Settings) -> None:
 
 @dataclass(frozen=True)
 class Item:
-    """A plan to run. It gives a trace for each query of its problem.
+    """A run of a plan. It gives a trace for each query of its problem.
 
     Attributes:
         number: from 0.
-        again: whether it repeats the plan of this number.
+        again: whether it repeats the run of this number.
         plans: of its problem.
     """
 
@@ -122,7 +122,7 @@ class Item:
     plans: int = PLANS
 
     def id(self, seed: int, query: str = "") -> str:
-        """Of the plan, or of the trace of a query of it."""
+        """Of the run, or of the trace of a query of it."""
         name = f"{seed}-{self.number:06d}" + ("-again" if self.again else "")
         return f"{name}/{query}" if query else name
 
@@ -138,10 +138,10 @@ class Item:
 
 
 def items_of(total: int, batch: int, plans: int = PLANS) -> Iterator[list[Item]]:
-    """The plans of each batch.
+    """The runs of each batch.
 
     Args:
-        total: of plans, without repetitions.
+        total: of runs, without repetitions.
         batch: of one batch.
         plans: of one problem.
     """
@@ -237,8 +237,8 @@ def traces_of(
     return rows
 
 
-def plan_of(trace: str) -> str:
-    """The id of the plan that a trace belongs to, see `Item.id`."""
+def run_of(trace: str) -> str:
+    """The id of the run that a trace belongs to, see `Item.id`."""
     return trace.partition("/")[0]
 
 

@@ -278,13 +278,15 @@ def random_queries(
 
     Args:
         seed: one seed gives one set of queries.
-        count: of queries. They share rates and bytes of readings that one of them would have.
-        load: factor of their rates, beside one of the ranges' loads for each.
+        count: of queries. They share the bytes of readings that one of them would have.
+        load: factor of their rates, beside one of the ranges' loads for each. The more queries, the
+            lower are the rates of each, and the higher those of all.
         ranges: that they are drawn from.
     """
     shared = replace(ranges, most_bytes=ranges.most_bytes / count)
+    load /= count**0.5
     return [
-        random_query([*seed, *([number] if number > 1 else [])], load / count, shared, number)
+        random_query([*seed, *([number] if number > 1 else [])], load, shared, number)
         for number in range(1, count + 1)
     ]
 

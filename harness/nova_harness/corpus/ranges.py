@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 MOST_BYTES = 16 << 20
 """Readings of a query, which travel with its job and are in the memory of its hosts."""
-FIRST_LOAD = 8.0
+FIRST_LOAD = 20.0
 """Load of a rack's first batch; later batches adapt to the share of traces that fail."""
 MOST_SECONDS = 10
 """How long readings of a run may have to last."""

@@ -27,7 +27,7 @@ from nova_harness.corpus.prepared import (
     fill,
     items_of,
     next_load,
-    plan_of,
+    run_of,
     traces_of,
 )
 from nova_harness.corpus.ranges import FIRST_LOAD
@@ -51,9 +51,9 @@ TARGET = (0.25, 0.5)
 WARM_UP_ROUNDS = 4
 """Before a batch, so that all hosts have loaded all classes and compiled their code."""
 LOOKAHEAD = 6
-"""Plans per group that a round is chosen from."""
+"""Runs per group that a round is chosen from."""
 ATTEMPTS = 3
-"""How often a plan is tried."""
+"""How often a run is tried."""
 MOST_FAILURES = 6
 """Rounds in a row that may fail before the run is given up."""
 
@@ -64,7 +64,7 @@ class Watcher:
 
     Attributes:
         phase: the current activity.
-        finished: number of finished plans, and their total.
+        finished: number of finished runs, and their total.
     """
 
     phase: Callable[[str], None] = lambda text: None
@@ -99,21 +99,21 @@ class CorpusRun:
     Attributes:
         path: of the directory.
         settings: of the corpus.
-        plans: how many to run in all, without repetitions.
+        runs: how many in all, without repetitions.
         watcher: progress callbacks.
-        dropped: plans that this run left out, and why.
+        dropped: runs that were left out, and why.
     """
 
     path: Path
     settings: Settings
-    plans: int
+    runs: int
     watcher: Watcher
     dropped: dict[str, str] = field(default_factory=dict)
 
     def finished(self) -> set[str]:
-        """Ids of the finished plans."""
+        """Ids of the finished runs."""
         ids = read_traces([self.path], ["id"], begun=True).column("id").to_pylist()
-        return {plan_of(one) for one in ids}
+        return {run_of(one) for one in ids}
 
     def load(self, batch: int) -> float:
         """The load of a batch, by the shares of failures in earlier batches."""
@@ -129,7 +129,7 @@ class CorpusRun:
         return load
 
     def run(self, groups: Sequence[Sequence[str]], open_batch: OpenBatch) -> None:
-        """Run the missing plans.
+        """Carry out the missing runs.
 
         Args:
             groups: of hosts, for a problem each.
@@ -139,7 +139,7 @@ class CorpusRun:
             NovaError: after repeated failures, naming the last; finished traces are kept.
         """
         s = self.settings
-        batches = list(items_of(self.plans, s.batch, s.plans))
+        batches = list(items_of(self.runs, s.batch, s.plans))
         total = sum(map(len, batches))
         with tempfile.TemporaryDirectory(prefix="nova-corpus-") as scratch:
             for number, items in enumerate(batches):
@@ -154,7 +154,7 @@ class CorpusRun:
                     _Running(self, number, preparing, batch, total, Path(scratch)).run(missing)
 
     def note(self, item: Item, reason: str) -> None:
-        """Leave a plan out."""
+        """Leave a run out."""
         self.dropped[item.id(self.settings.seed)] = reason
         self.watcher.phase(f"{item.id(self.settings.seed)} is left out: {reason}")
 
@@ -191,13 +191,13 @@ class _Running:
                 break
             tries = {id(one): count for one, count in waiting}
             together = fill([one for one, _ in waiting], s.cores, group_of)
-            # A plan that failed before runs alone, so that it cannot fail the others.
+            # A run that failed before runs alone, so that it cannot fail the others.
             together = together[:1] if tries[id(together[0])] else together
             chosen = {id(one) for one in together}
             waiting = deque(pair for pair in waiting if id(pair[0]) not in chosen)
             pace = 3600 * (finished - before) / max(time.monotonic() - began, 1.0)
             watcher.phase(
-                f"batch {self.number + 1}, {finished:,} of {self.total:,} plans, "
+                f"batch {self.number + 1}, {finished:,} of {self.total:,} runs, "
                 f"{pace:.0f} an hour: {len(together)} at once"
             )
             try:
@@ -257,14 +257,14 @@ class _Running:
 
 
 def run_corpus(
-    path: Path, settings: Settings, plans: int, inventory: Inventory, watcher: Watcher
+    path: Path, settings: Settings, runs: int, inventory: Inventory, watcher: Watcher
 ) -> CorpusRun:
-    """Run the missing plans of a corpus on a virtual rack with Flink.
+    """Carry out the missing runs of a corpus on a virtual rack with Flink.
 
     Args:
         path: directory of the corpus; an interrupted corpus is resumed.
         settings: of the corpus.
-        plans: how many to run in all, without repetitions.
+        runs: how many in all, without repetitions.
         inventory: of the rack.
         watcher: progress callbacks.
 
@@ -275,10 +275,10 @@ def run_corpus(
     from nova_harness.experiment.bed import hosts_up, reserved
 
     groups = groups_of(inventory, settings.hosts)
-    corpus = CorpusRun(path, settings, plans, watcher)
+    corpus = CorpusRun(path, settings, runs, watcher)
     with reserved(inventory):
         begin_corpus(path, settings)
-        batches = items_of(plans, settings.batch, settings.plans)
+        batches = items_of(runs, settings.batch, settings.plans)
         required = {one.id(settings.seed) for of in batches for one in of}
         if required <= corpus.finished():
             return corpus

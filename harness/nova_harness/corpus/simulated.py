@@ -15,7 +15,7 @@ from nova_harness.corpus.prepared import (
     Settings,
     begin_corpus,
     items_of,
-    plan_of,
+    run_of,
     traces_of,
 )
 from nova_harness.corpus.ranges import FIRST_LOAD, NAMED, RACK, Ranges
@@ -29,30 +29,30 @@ from nova_learn.traces import (
 )
 
 BATCH = 500
-"""Plans of one part file, under the same memory of the hosts."""
+"""Runs of one part file, under the same memory of the hosts."""
 GROUPS, HOSTS = 4, 4
 
 
 def simulate_corpus(
     path: Path,
-    plans: int,
+    runs: int,
     seed: int,
     ranges: str,
     progress: Callable[[int, int], Any],
     drawn: Ranges | None = None,
 ) -> int:
-    """Simulate the missing plans of a corpus.
+    """Simulate the missing runs of a corpus.
 
     Args:
         path: its directory; an interrupted corpus is resumed.
-        plans: how many it gets in all.
+        runs: how many it gets in all; each has a trace for every query.
         seed: one seed gives one corpus.
         ranges: one of `nova_harness.corpus.ranges.NAMED`, or a name for ``drawn``.
-        progress: callback with finished plans and their total.
+        progress: callback with finished runs and their total.
         drawn: ranges to draw from, where the name is not one of those.
 
     Returns:
-        Number of plans in the corpus.
+        Number of runs in the corpus.
 
     Raises:
         NovaError: for a directory of another corpus, or of something else.
@@ -68,10 +68,10 @@ def simulate_corpus(
     names = [f"host{number}" for number in range(GROUPS * HOSTS)]
     groups = [names[i : i + HOSTS] for i in range(0, len(names), HOSTS)]
     ids = read_traces([path], ["id"], begun=True).column("id").to_pylist()
-    finished = {plan_of(one) for one in ids}
+    finished = {run_of(one) for one in ids}
     count = len(finished)
     with tempfile.TemporaryDirectory(prefix="nova-corpus-") as scratch:
-        for number, items in enumerate(items_of(plans, BATCH)):
+        for number, items in enumerate(items_of(runs, BATCH)):
             of = drawn or NAMED[ranges]
             load = FIRST_LOAD if of is RACK else 1.0
             preparing = Preparing(settings, number, groups, load, Path(scratch), of)
@@ -81,7 +81,7 @@ def simulate_corpus(
                 if not item.again and prefix + item.id(seed) not in finished:
                     rows += _simulated(preparing.plan(item), seed, number, ranges, prefix)
                     count += 1
-                    progress(count, plans)
+                    progress(count, runs)
             if rows:
                 append(path, number, rows)
     return count

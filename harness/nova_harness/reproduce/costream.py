@@ -10,6 +10,7 @@ import hashlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -124,8 +125,8 @@ PUBLISHED: Mapping[str, Mapping[str, Values]] = {
 }
 
 
-# Predicted values per metric of some graphs, by predictor.
-Predictors = dict[str, Callable[[Sequence[Graph]], Mapping[str, np.ndarray]]]
+# Predicted values per metric of some traces, by predictor.
+Predictors = dict[str, Callable[["Dataset"], Mapping[str, np.ndarray]]]
 
 
 class CostreamParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -361,7 +362,7 @@ def _joined(one: Dataset, other: Dataset) -> Dataset:
 
     columns = {
         name: np.concatenate([getattr(one, name), getattr(other, name)])
-        for name in ("ids", "queries", "structure", "origin", "repeat_of", "window")
+        for name in ("ids", "queries", "structure", "origin", "repeat_of", "window", "sinks")
     }
     labels = {name: np.concatenate([one.labels[name], other.labels[name]]) for name in METRICS}
     return Dataset(**columns, graphs=[*one.graphs, *other.graphs], labels=labels)
@@ -370,6 +371,7 @@ def _joined(one: Dataset, other: Dataset) -> Dataset:
 def _trained(case: Case, parameters: CostreamParameters, run: Run) -> Predictors:
     from nova_learn.baselines import VECTORS, Trees
     from nova_learn.dataset import rows_for
+    from nova_learn.evaluate import predicted
     from nova_learn.train import Settings, train
 
     assert run.kept is not None
@@ -379,11 +381,7 @@ def _trained(case: Case, parameters: CostreamParameters, run: Run) -> Predictors
     work = run.kept / hashlib.blake2b(learnt.encode(), digest_size=8).hexdigest()
     model = train(case.learnt, settings, work=work)
 
-    def predicted(graphs: Sequence[Graph]) -> dict[str, np.ndarray]:
-        prediction = model.predict(graphs)
-        return {metric: prediction.value(metric) for metric in METRICS}
-
-    predictors: Predictors = {MODEL: predicted}
+    predictors: Predictors = {MODEL: partial(predicted, model)}
     same = case.learnt.take(case.learnt.origin == case.origin)
     taught, held = (same.take(rows_for(same, part)) for part in ("train", "validation"))
     for vector in VECTORS:
@@ -395,7 +393,7 @@ def _scored(case: Case, predictors: Predictors) -> list[Score]:
     from nova_learn.evaluate import scores
 
     rows = [
-        _score(case, name, len(case.tests), _row(scores(values(case.tests.graphs), case.tests)))
+        _score(case, name, len(case.tests), _row(scores(values(case.tests), case.tests)))
         for name, values in predictors.items()
     ]
     published = PUBLISHED[case.name].items()

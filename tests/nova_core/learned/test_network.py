@@ -82,17 +82,7 @@ def test_what_is_placed_counts_on_its_hosts() -> None:
         nodes[more.operators] = more.nodes(row)
         plan = plan_of_nodes(both, search.enumerator.graph, nodes, "costream")
         graph = GraphBuilder(both).graph(plan)
-        # Links of both queries count there for what a host sends; only the second's here.
-        hosts = graph.hosts.copy()
-        alone = graph.part(int(graph.sinks[1]))
-        producer, consumer = alone.ends
-        for host in range(len(hosts)):
-            leaves = (alone.host[producer] == host) & (alone.host[consumer] != host)
-            to = graph.nodes[alone.host[consumer[leaves]]]
-            ms = both.distance(np.full(len(to), graph.nodes[host]), to)
-            hosts[host, 2] = np.log10(1 + ms.mean()) if len(to) else 0.0
-            hosts[host, 3] = np.log10(51) if len(to) else np.log10(1001)
-        together = model.predict([replace(graph, hosts=hosts)])
+        together = model.predict([graph])
         for metric in METRICS:
             assert predicted.members[metric][:, row] == pytest.approx(
                 together.members[metric][:, 1], rel=1e-3, abs=1e-5

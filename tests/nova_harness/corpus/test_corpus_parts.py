@@ -51,7 +51,6 @@ def trace(number: int, **changes: Any) -> Trace:
     problem |= {"sources": [{"node": "a", "rate": 100.0}], "queries": [{"sink": "a"}]}
     facts: dict[str, Any] = {
         "id": str(number), "query": f"q{number // 2}", "structure": "linear",
-        "measured_query": None,
         "plan": '{"instances": []}',
         "problem": json.dumps(problem), "operators": None, "origin": "rack", "engine": "flink",
         "engine_version": "2", "nova_version": "1", "made": "2030-01-01T00:00:00Z", "seed": 1,

@@ -13,7 +13,7 @@ from nova_core.errors import NovaError
 from nova_core.model.files import read_plan, read_problem
 from nova_harness.corpus import rounds, runner
 from nova_harness.corpus.check import check_corpus
-from nova_harness.corpus.prepared import Settings, begin_corpus, plan_of
+from nova_harness.corpus.prepared import Settings, begin_corpus, run_of
 from nova_harness.corpus.runner import CorpusRun, Watcher
 from nova_learn.traces import read_traces
 
@@ -50,9 +50,9 @@ def test_a_corpus_has_a_row_for_every_trace_and_every_tenth_twice(tmp_path: Path
     engine.silent, engine.late = {"000003"}, {"000004"}
     corpus = run(tmp_path / "c", engine, 12)
     rows = {row["id"]: row for row in read_traces([corpus.path]).to_pylist()}
-    assert len({plan_of(name) for name in rows}) == 13 and not corpus.dropped
+    assert len({run_of(name) for name in rows}) == 13 and not corpus.dropped
     repeats = [row for row in rows.values() if row["repeat_of"] is not None]
-    assert {plan_of(row["repeat_of"]) for row in repeats} == {"4-000009"}
+    assert {run_of(row["repeat_of"]) for row in repeats} == {"4-000009"}
     for again in repeats:
         assert again["id"].startswith("4-000009-again")
         first = rows[again["repeat_of"]]
@@ -68,7 +68,7 @@ def test_a_corpus_has_a_row_for_every_trace_and_every_tenth_twice(tmp_path: Path
         plan = tmp_path / "plan.json"
         plan.write_text(row["plan"])
         read = read_plan(plan, read_problem(problem))
-        together = [other for other in rows.values() if plan_of(other["id"]) == plan_of(row["id"])]
+        together = [other for other in rows.values() if run_of(other["id"]) == run_of(row["id"])]
         queries = {one["measured_query"] for one in together}
         assert {one.id for one in read.problem.queries} == queries
         assert len(queries) == len(together) and row["id"].partition("/")[2] in {"", *queries}
@@ -81,10 +81,10 @@ def test_a_corpus_has_a_row_for_every_trace_and_every_tenth_twice(tmp_path: Path
         assert operators[f"{row['measured_query']}/sink"]["records_in"] is not None
         assert (row["engine"], row["engine_version"], row["origin"]) == ("flink", "1.0", "rack")
         assert row["duration_s"] == 0.25
-        if plan_of(row["id"]) == "4-000003":
+        if run_of(row["id"]) == "4-000003":
             assert not row["success"] and row["throughput"] == 0 and row["results"] == 0
             assert row["e2e_latency_ms"] is row["processing_latency_ms"] is None
-        elif plan_of(row["id"]) == "4-000004":
+        elif run_of(row["id"]) == "4-000004":
             assert row["back_pressure"] and row["behind_s"] == 1
         else:
             assert row["success"] and not row["back_pressure"]
@@ -103,7 +103,7 @@ def test_an_interrupted_corpus_goes_on_and_grows(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "c", engine, 6)
     before = read_traces([tmp_path / "c"]).to_pylist()
-    assert 0 < len({plan_of(row["id"]) for row in before}) < 6 and not engine.running
+    assert 0 < len({run_of(row["id"]) for row in before}) < 6 and not engine.running
     # What kill -9 may leave behind.
     (tmp_path / "c" / ".part-0000-000009.parquet.tmp").write_bytes(b"PAR1")
     resumed = run(tmp_path / "c", InstantEngine(), 6)
@@ -145,7 +145,7 @@ def test_a_query_that_ends_with_an_error_has_back_pressure(tmp_path: Path) -> No
     engine = InstantEngine()
     engine.failing = {"000000"}
     rows = read_traces([run(tmp_path / "c", engine, 2).path]).to_pylist()
-    assert {plan_of(row["id"]): row["back_pressure"] for row in rows} == {
+    assert {run_of(row["id"]): row["back_pressure"] for row in rows} == {
         "4-000000": True,
         "4-000001": False,
     }

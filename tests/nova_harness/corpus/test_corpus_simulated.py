@@ -12,7 +12,7 @@ from nova_core.errors import NovaError
 from nova_harness.corpus import simulated
 from nova_harness.corpus.check import check_corpus
 from nova_harness.corpus.commands import corpus
-from nova_harness.corpus.prepared import plan_of
+from nova_harness.corpus.prepared import run_of
 from nova_learn.simulate import fitted_constants
 from nova_learn.traces import read_traces
 
@@ -23,13 +23,13 @@ def test_a_simulated_corpus_goes_on_where_it_ended(tmp_path: Path) -> None:
     first = ["simulate", str(path), "-n", "4", "--ranges", "rack", "--json"]
     done = CliRunner().invoke(corpus, first)
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["traces"] == 4
+    assert json.loads(done.stdout)["runs"] == 4
     before = read_traces([path]).to_pylist()
     assert simulated.simulate_corpus(path, 12, 0, "rack", lambda *at: told.append(at)) == 12
     assert told == [(done, 12) for done in range(5, 13)]
     rows = read_traces([path]).to_pylist()
     assert rows[: len(before)] == before and len({row["id"] for row in rows}) == len(rows)
-    assert len({plan_of(row["id"]) for row in rows}) == 12 < len(rows)
+    assert len({run_of(row["id"]) for row in rows}) == 12 < len(rows)
     assert {row["origin"] for row in rows} == {"simulator"}
     assert {row["query"] for row in rows} == {f"0-q{n:06d}" for n in range(6)}
     report = check_corpus([path])
