@@ -150,8 +150,8 @@ class Search:
         start, stop = (self.nodes[query.graph.operator[end]] for end in query.graph.ends)
         used, row = np.unique(np.concatenate([start, stop]), return_inverse=True)
         flows = Hosts.of(self.problem, used).leaving(row[: len(start)], row[len(start) :])
-        for sums, one in zip(self._leaving, flows, strict=True):
-            np.add.at(sums, start, one)
+        for total, one in zip(self._leaving, flows, strict=True):
+            np.add.at(total, start, one)
 
 
 def accepted(predictions: Predictions) -> Bools:
