@@ -24,6 +24,47 @@ measured_option = click.option(
 )
 
 
+_SETTINGS = (
+    click.option("--hidden", type=click.IntRange(4, 1024), default=64, show_default=True),
+    click.option("--layers", type=click.IntRange(1, 4), default=1, show_default=True),
+    click.option("--members", type=click.IntRange(1, 32), default=3, show_default=True),
+    click.option("--epochs", type=at_least(1), default=200, show_default=True),
+    click.option("--patience", type=at_least(1), default=20, show_default=True),
+    click.option("--batch", type=at_least(1), default=128, show_default=True),
+    click.option(
+        "--rate",
+        type=NumberRange(min=0, min_open=True),
+        default=3e-3,
+        show_default=True,
+        help="Initial learning rate; the second stage begins with a tenth of it.",
+    ),
+    click.option(
+        "--decay",
+        type=NumberRange(min=0),
+        default=1.0,
+        show_default=True,
+        help="Weight decay (AdamW); the second stage takes a twentieth of it.",
+    ),
+    click.option("--split", type=SEED, default=0, show_default=True, help="Seed of the split."),
+    shared.seed_option("Of the initial parameters and the order of traces."),
+)
+
+
+def settings_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Options of the training, as `nova_learn.train.Settings` has them."""
+    for option in reversed(_SETTINGS):
+        command = option(command)
+    return command
+
+
+begin_option = click.option(
+    "--begin",
+    type=paths.INPUT,
+    metavar="MODEL",
+    help="Train this model further, at a tenth of the rate and a twentieth of the decay.",
+)
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def learn() -> None:
     """Train the learned cost model on traces, and evaluate it."""
@@ -39,27 +80,9 @@ def learn() -> None:
     type=click.Choice(["simulator", "rack"]),
     help="Origin of the traces to learn from; may be repeated [default: simulator, then rack].",
 )
+@begin_option
 @click.option("--work", type=paths.OUTPUT, help="Directory of checkpoints, to resume from.")
-@click.option("--hidden", type=click.IntRange(4, 1024), default=64, show_default=True)
-@click.option("--layers", type=click.IntRange(1, 4), default=1, show_default=True)
-@click.option("--members", type=click.IntRange(1, 32), default=3, show_default=True)
-@click.option("--epochs", type=at_least(1), default=200, show_default=True)
-@click.option("--patience", type=at_least(1), default=20, show_default=True)
-@click.option("--batch", type=at_least(1), default=128, show_default=True)
-@click.option(
-    "--rate",
-    type=NumberRange(min=0, min_open=True),
-    default=3e-3,
-    show_default=True,
-    help="Initial learning rate; the second stage begins with a tenth of it.",
-)
-@click.option(
-    "--decay",
-    type=NumberRange(min=0),
-    default=1.0,
-    show_default=True,
-    help="Weight decay (AdamW); the second stage takes a twentieth of it.",
-)
+@settings_options
 @click.option(
     "--share",
     type=NumberRange(0.001, 1),
@@ -67,13 +90,12 @@ def learn() -> None:
     show_default=True,
     help="Share of the training queries to use.",
 )
-@click.option("--split", type=SEED, default=0, show_default=True, help="Seed of the split.")
-@shared.seed_option("Of the initial parameters and the order of traces.")
 @measured_option
 def train(
     traces: tuple[Path, ...],
     output: Path,
     stages: tuple[str, ...],
+    begin: Path | None,
     work: Path | None,
     measured: bool,
     **settings: Any,
@@ -86,19 +108,91 @@ def train(
     with shared.extra("learn"):
         from nova_learn.train import STAGES, Settings
         from nova_learn.train import train as run
-    from nova_core.learned.model import write_model
+    from nova_core.learned.model import load_model, write_model
 
     dataset = _read(traces, measured)
     with console.progress("training") as progress:
         model = run(
             dataset,
             Settings(**settings),
+            begin=None if begin is None else load_model(begin),
             stages=stages or STAGES,
             work=work,
             say=progress.step,
         )
     write_model(model, output)
     console.say(f"model {model.digest} written to {output}")
+
+
+@learn.command(short_help="Train for several splits, and predict queries not seen.")
+@traces_argument
+@begin_option
+@click.option(
+    "--splits",
+    type=click.IntRange(1, 10),
+    default=4,
+    show_default=True,
+    help="Each keeps a tenth of the queries for tests.",
+)
+@click.option(
+    "--share",
+    "shares",
+    type=NumberRange(0.001, 1),
+    multiple=True,
+    default=[1.0],
+    show_default=True,
+    help="Share of the training queries to use; may be repeated, for a learning curve.",
+)
+@settings_options
+@click.option("--baselines", is_flag=True, help="Evaluate gradient-boosted trees, too (LightGBM).")
+@measured_option
+@shared.output_option("Where the learning curve goes: .png or .svg.")
+@shared.json_option
+def validate(
+    traces: tuple[Path, ...],
+    begin: Path | None,
+    splits: int,
+    shares: tuple[float, ...],
+    baselines: bool,
+    measured: bool,
+    output: Path | None,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Train on TRACES, once for each split, and predict the queries that the split keeps for tests.
+
+    So every query is predicted by a model that has not seen it. A model that has seen TRACES must
+    not be given with --begin.
+    """
+    with shared.extra("learn"):
+        from nova_learn import validate as validation
+        from nova_learn.train import Settings
+    from nova_core.learned.model import load_model
+    from nova_core.plotting import checked_suffix, save_figure
+    from nova_learn.evaluate import report
+
+    if output is not None:
+        checked_suffix(output)
+    dataset = _read(traces, measured)
+    with console.progress("training") as progress:
+        result = validation.validate(
+            dataset,
+            Settings(**settings),
+            begin=None if begin is None else load_model(begin),
+            splits=splits,
+            shares=sorted(set(shares)),
+            baselines=baselines,
+            say=progress.step,
+        )
+    rows = report(result.values, result.tests)
+    if output is not None:
+        scores = {row["predictor"]: row["scores"] for row in rows if row["by"] == "all"}
+        save_figure(lambda: validation.draw_curve(scores, result.traces), output)
+    if as_json:
+        answer = {"traces": len(result.tests), "trained_with": dict(result.traces), "rows": rows}
+        console.print_json(answer)
+        return
+    console.show(*_tables(rows))
 
 
 @learn.command(short_help="Evaluate a model on traces of queries it has not seen.")

@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -142,6 +142,7 @@ def train(
     dataset: Dataset,
     settings: Settings,
     *,
+    begin: Model | None = None,
     stages: Sequence[str] = STAGES,
     work: Path | None = None,
     say: Callable[[str], None] = lambda text: None,
@@ -151,6 +152,8 @@ def train(
     Args:
         dataset: all traces; queries for tests are skipped (`part_of`).
         settings: of the training.
+        begin: model to train further: it gives the number of members, their size and the scale, and
+            all stages take the second stage's rate and decay.
         stages: origins of the traces to learn from, one after the other; those that the dataset
             does not have are skipped.
         work: directory of checkpoints, from which the same command resumes.
@@ -169,7 +172,10 @@ def train(
     if not used:
         raise NovaError(f"no trace of origin {' or '.join(stages)} to train with")
     learnt = parts["train"].take(np.isin(parts["train"].origin, used))
-    scale = scale_of(learnt)
+    if begin is not None:
+        many, hidden, layers = len(begin.members), begin.hidden, begin.layers
+        settings = replace(settings, members=many, hidden=hidden, layers=layers)
+    scale = scale_of(learnt) if begin is None else begin.scale
     places = Places.of(list(parts.values()))
     data = {
         (part, origin): arrays_of(one.take(one.origin == origin), scale, places)
@@ -178,12 +184,16 @@ def train(
     }
     members = []
     for member in range(settings.members):
-        parameters: Mapping[str, Any] = initial(
-            settings.hidden, settings.layers, settings.seed * 1000 + member
-        )
-        parameters = _with_means(parameters, data["train", used[0]])
+        if begin is None:
+            seed = settings.seed * 1000 + member
+            parameters: Mapping[str, Any] = initial(settings.hidden, settings.layers, seed)
+            parameters = _with_means(parameters, data["train", used[0]])
+        else:
+            parameters = begin.members[member]
         for number, origin in enumerate(used):
-            stage = _Stage(settings, member, origin, number > 0, work, say)
+            tuning = number > 0 or begin is not None
+            digest = "" if begin is None else begin.digest
+            stage = _Stage(settings, member, origin, tuning, digest, work, say)
             parameters = stage.run(parameters, data["train", origin], data["validation", origin])
         members.append({name: np.asarray(one, np.float32) for name, one in parameters.items()})
     present = {KINDS[kind] for graph in learnt.graphs for kind in np.unique(graph.kind).tolist()}
@@ -193,8 +203,11 @@ def train(
         "traces": {origin: int((learnt.origin == origin).sum()) for origin in used},
         "queries": len(np.unique(learnt.queries)),
     }
-    kinds = tuple(one for one in KINDS if one in present)
     crowd = max(int(np.bincount(graph.host).max()) for graph in learnt.graphs)
+    if begin is not None:
+        facts["begin"] = dict(begin.facts or {})
+        present, crowd = present.union(begin.kinds), max(crowd, begin.crowd)
+    kinds = tuple(one for one in KINDS if one in present)
     return Model(members, settings.hidden, settings.layers, scale, kinds, facts, crowd)
 
 
@@ -307,12 +320,13 @@ def _compiled(layouts: tuple[Layout, Layout], decay: float) -> tuple[Any, Any, A
 
 @dataclass(frozen=True)
 class _Stage:
-    """One member's training on traces of one origin."""
+    """One member's training on traces of one origin; `begin` is the digest of a model, if any."""
 
     settings: Settings
     member: int
     origin: str
     tuning: bool
+    begin: str
     work: Path | None
     say: Callable[[str], None]
 
@@ -366,6 +380,7 @@ class _Stage:
 
     def _facts(self, data: Arrays) -> str:
         facts = {**asdict(self.settings), "tuning": self.tuning, "traces": len(data)}
+        facts["begin"] = self.begin
         return json.dumps(facts, sort_keys=True)
 
     def _resumed(self, data: Arrays, state: Any) -> tuple[int, float, int, Any]:

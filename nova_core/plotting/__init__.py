@@ -45,6 +45,18 @@ def save_plot(
     save_figure(lambda: draw(problem, plan, seed), path, dpi)
 
 
+def checked_suffix(path: str | Path) -> str:
+    """The suffix of a figure's file.
+
+    Raises:
+        NovaError: for another one than those of `FORMATS`.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in FORMATS:
+        raise NovaError(f"{path}: a plot is a {' or '.join(FORMATS)} file, not {suffix!r}")
+    return suffix
+
+
 def save_figure(draw: Callable[[], Figure], path: str | Path, dpi: int = 150) -> None:
     """Draw and write a figure; the same figure gives the same bytes.
 
@@ -56,9 +68,7 @@ def save_figure(draw: Callable[[], Figure], path: str | Path, dpi: int = 150) ->
     Raises:
         NovaError: for another suffix, or when the file cannot be written.
     """
-    suffix = Path(path).suffix.lower()
-    if suffix not in FORMATS:
-        raise NovaError(f"{path}: a plot is a {' or '.join(FORMATS)} file, not {suffix!r}")
+    suffix = checked_suffix(path)
     from matplotlib import rc_context
 
     from nova_core.model.files import atomic_write

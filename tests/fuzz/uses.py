@@ -241,6 +241,7 @@ LEFT_OUT = {
     "corpus compare": "of traces, it reads what corpus check reads",
     "corpus simulate": "reads nothing but what it has written",
     "learn train": "takes minutes; what it reads, learn evaluate reads",
+    "learn validate": "takes minutes; what it reads, learn evaluate reads",
     "setup": "installs; reads nothing",
     "scale generate": "starts Spark; reads nothing",
     "engines install": "downloads; reads nothing",

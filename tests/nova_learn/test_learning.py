@@ -14,11 +14,19 @@ from learnable_traces import write_learnable
 from needs import skip_or_fail
 
 from nova_core.errors import NovaError
-from nova_core.learned.model import Model, load_model
+from nova_core.learned.model import Model, load_model, write_model
 from nova_core.learned.network import CLASSES, METRICS, REGRESSIONS
 from nova_learn.commands import learn
 from nova_learn.dataset import Dataset, part_of, read_dataset, rows_for
-from nova_learn.evaluate import balanced_accuracy, noise, q_errors, report, scores, window_class
+from nova_learn.evaluate import (
+    balanced_accuracy,
+    noise,
+    predicted,
+    q_errors,
+    report,
+    scores,
+    window_class,
+)
 from nova_learn.traces import read_traces, write_traces
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -62,8 +70,7 @@ def constant(data: Dataset, test: Dataset) -> dict[str, np.ndarray]:
 def test_it_learns(dataset: Dataset, model: Model) -> None:
     data, test = (dataset.take(rows_for(dataset, part)) for part in ("train", "test"))
     assert set(data.queries).isdisjoint(test.queries)
-    predictions = model.predict(test.graphs)
-    found = scores({metric: predictions.value(metric) for metric in METRICS}, test)
+    found = scores(predicted(model, test), test)
     guessed = scores(constant(data, test), test)
     for metric in REGRESSIONS:
         assert found[metric]["q50"] - 1 < 0.6 * (guessed[metric]["q50"] - 1), metric
@@ -79,7 +86,7 @@ def test_trees_learn_it_too(dataset: Dataset) -> None:
     found = {}
     for vector in VECTORS:
         trees = Trees.trained(vector, parts["train"], parts["validation"])
-        found[vector] = scores(trees.values(parts["test"].graphs), parts["test"])
+        found[vector] = scores(trees.values(parts["test"]), parts["test"])
     for metric in REGRESSIONS:
         assert found["pooled"][metric]["q50"] < found["flat"][metric]["q50"]
 
@@ -124,6 +131,57 @@ def test_the_rack_comes_after_the_simulator(traces: Path, tmp_path: Path) -> Non
     assert found.facts is not None and set(found.facts["traces"]) == {"simulator", "rack"}
     with pytest.raises(NovaError, match="no trace of origin rack to train with"):
         train(read_dataset([traces]), Settings(epochs=1), stages=("rack",))
+
+
+def test_a_model_is_trained_further(dataset: Dataset, traces: Path, tmp_path: Path) -> None:
+    if MISSING:
+        skip_or_fail(MISSING)
+    few = Settings(hidden=8, members=2, epochs=2, batch=32)
+    first = train(dataset, few)
+    write_model(first, tmp_path / "m.npz", half=False)
+    line = ["train", str(traces), "-o", str(tmp_path / "n.npz"), "--epochs", "1", "--hidden", "99"]
+    done = CliRunner().invoke(learn, [*line, "--begin", str(tmp_path / "m.npz")])
+    assert done.exit_code == 0, done.output
+    further = load_model(tmp_path / "n.npz")
+    assert (further.hidden, len(further.members)) == (8, 2)
+    assert further.facts is not None and further.facts["begin"]["traces"] == first.facts["traces"]
+    changes = [
+        np.abs(further.members[0][name] - one).max() for name, one in first.members[0].items()
+    ]
+    assert 0 < max(changes) < 0.1
+    again = train(dataset, few, begin=first, work=tmp_path / "work")
+    with pytest.raises(NovaError, match="a checkpoint of other settings"):
+        train(dataset, few, begin=again, work=tmp_path / "work")
+
+
+def test_every_query_is_predicted_by_a_model_that_has_not_seen_it(
+    dataset: Dataset, traces: Path, tmp_path: Path, model: Model
+) -> None:
+    from nova_learn.validate import validate
+
+    found = validate(dataset, Settings(**QUICK | {"epochs": 5}), splits=2, shares=[0.5, 1.0])
+    expected = rows_for(dataset, "test", 0) | rows_for(dataset, "test", 1)
+    assert sorted(found.tests.ids.tolist()) == sorted(dataset.ids[expected].tolist())
+    assert 0.3 < found.traces["50 %"] / found.traces["100 %"] < 0.7
+    # The model of the first split is the one that training alone gives.
+    alone = predicted(train(dataset, Settings(**QUICK | {"epochs": 5})), dataset)
+    first = rows_for(found.tests, "test", 0)
+    of_all = {str(name): row for row, name in enumerate(dataset.ids)}
+    rows = [of_all[str(name)] for name in found.tests.ids[first]]
+    for metric in METRICS:
+        assert found.values["100 %"][metric][first] == pytest.approx(alone[metric][rows], rel=1e-4)
+    write_model(model, tmp_path / "m.npz")
+    line = ["validate", str(traces), "--begin", str(tmp_path / "m.npz"), "--splits", "1"]
+    words = ["--share", "0.2", "--share", "1", "--epochs", "1", "--baselines", "--json"]
+    done = CliRunner().invoke(learn, [*line, *words, "-o", str(tmp_path / "curve.svg")])
+    assert done.exit_code == 0, done.output
+    answer = json.loads(done.stdout)
+    assert set(answer["trained_with"]) == {"20 %", "100 %", "not trained further"}
+    names = {row["predictor"] for row in answer["rows"]}
+    assert names == {*answer["trained_with"], "flat", "pooled", "noise"}
+    assert "traces trained with" in (tmp_path / "curve.svg").read_text()
+    done = CliRunner().invoke(learn, [*line, "-o", str(tmp_path / "curve.pdf")])
+    assert "a plot is a .png or .svg file" in str(done.exception)
 
 
 def test_measured_selectivities_count(traces: Path, dataset: Dataset) -> None:
