@@ -52,8 +52,11 @@ FEATURES: Mapping[str, tuple[str, ...]] = {kind: (*COMMON, *OWN[kind]) for kind 
 HOST = ("cpu", "memory", "latency", "bandwidth")
 """Features of a host: CPU (% of a core), RAM (MB), outgoing latency (ms) and bandwidth (Mbit/s)."""
 
-# Defaults for values that a problem lacks.
-CORES, MEMORY, MBIT, TUPLE_BYTES = 1.0, 1024.0**3, 1000.0, 100.0
+# Defaults for values that a problem lacks: of hosts and links, the columns of a stream, and the
+# window of a pair's join, which is that of bundles.
+CORES, MEMORY, MBIT = 1.0, 1024.0**3, 1000.0
+COLUMNS = ("int", "float", "float", "text")
+PAIR_WINDOW_S = 1.0
 _BYTES = {"int": 8.0, "float": 8.0, "text": 16.0}
 _TIME_BYTES = 8.0
 _LEAST = 1e-9
@@ -120,12 +123,12 @@ class Descriptions:
         sources, row = self._problem.sources, self._row[operator.id]
         stream = str(sources.stream[row])
         declared = next((one for one in self._problem.streams if one.id == stream), None)
-        types: list[str] = [] if declared is None else list(declared.columns.values())
+        types = list(COLUMNS if declared is None else declared.columns.values())
         size = math.nan if sources.tuple_bytes is None else float(sources.tuple_bytes[row])
         if not size > 0:  # unknown is NaN
-            size = _TIME_BYTES + sum(_BYTES[one] for one in types) if types else TUPLE_BYTES
+            size = _TIME_BYTES + sum(_BYTES[one] for one in types)
         own = {f"values_{one}": float(types.count(one)) for one in TYPES}
-        return Description(float(len(types)) or size / _BYTES["int"], size, own)
+        return Description(float(len(types)), size, own)
 
     def operator(self, operator: Operator, inputs: list[Description]) -> Description:
         """A filter, projection, aggregate or join, from its inputs.
@@ -139,6 +142,9 @@ class Descriptions:
         if operator.kind != "join":
             values, size = values / len(inputs), size / len(inputs)
         if not operator.logical:  # a pair of a join matrix, or what only passes tuples on
+            if operator.kind == "join":
+                window = PAIR_WINDOW_S, PAIR_WINDOW_S
+                return Description(values, size, {"key_int": 1.0}, window)
             return Description(values, size)
         logical = self._operators[operator.query][operator.logical]
         bound = self._bound[operator.query].get(operator.logical)
