@@ -12,6 +12,7 @@ from nova_core.learned.network import CLASSES, METRICS, UNITS
 from nova_learn.dataset import Dataset
 
 if TYPE_CHECKING:
+    from nova_core.learned.graph import Graph
     from nova_core.learned.model import Model
 
 Values = Mapping[str, np.ndarray]
@@ -111,10 +112,16 @@ def window_class(seconds: float) -> str:
     return next(name for bound, name in WINDOWS if seconds <= bound)
 
 
+def _together(graph: Graph) -> str:
+    """How many queries share the hosts."""
+    return "1 query" if len(graph.sinks) == 1 else f"{len(graph.sinks)} queries"
+
+
 GROUPS: Mapping[str, Callable[[Dataset], np.ndarray]] = {
     "all": lambda data: np.full(len(data), "all"),
     "structure": lambda data: data.structure,
     "window": lambda data: np.array([window_class(one) for one in data.window.tolist()], np.str_),
+    "together": lambda data: np.array([_together(graph) for graph in data.graphs], np.str_),
 }
 
 
