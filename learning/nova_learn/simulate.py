@@ -154,19 +154,21 @@ def labels_of(outcome: Outcome, measured_s: float, of: Bools) -> Labels:
         success=results > 0,
         back_pressure=failed or behind_s >= BEHIND * measured_s,
         throughput=results / measured_s,
-        e2e_latency_ms=_median_ms(amount, latency, deviation) if results else None,
-        processing_latency_ms=_median_ms(amount, latency - lag, deviation) if results else None,
+        e2e_latency_ms=median_ms(amount, latency, deviation) if results else None,
+        processing_latency_ms=median_ms(amount, latency - lag, deviation) if results else None,
         results=results,
         behind_s=behind_s,
     )
 
 
-def _median_ms(amount: Floats, mean: Floats, deviation: Floats) -> float:
+def median_ms(amount: Floats, mean: Floats, deviation: Floats) -> float:
     """Median, ms, of batches of results with these means and standard deviations, s."""
     value = (mean[:, None] + deviation[:, None] * QUINTILES).ravel()
     order = np.argsort(value)
     below = np.cumsum(np.repeat(amount, len(QUINTILES))[order])
-    return 1e3 * float(value[order[np.searchsorted(below, below[-1] / 2)]])
+    # A fifth below a small mean may be negative; nothing arrives before it is due.
+    middle = float(value[order[np.searchsorted(below, below[-1] / 2)]])
+    return 1e3 * max(middle, 1e-6)
 
 
 def _counts(stages: Stages, plan: QueryPlan, outcome: Outcome) -> dict[str, OperatorCount]:

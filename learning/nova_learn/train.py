@@ -240,7 +240,7 @@ def arrays_of(dataset: Dataset, scale: Scale, places: Places) -> Arrays:
         finite = np.isfinite(values)
         known[row] = finite
         if metric in REGRESSIONS:
-            values = np.log10(1 + UNITS[metric] * np.where(finite, values, 0.0))
+            values = np.log10(1 + UNITS[metric] * np.where(finite, np.maximum(values, 0.0), 0.0))
         targets[row] = np.where(finite, values, 0.0)
     own = stack(dataset.parts(), places.own, places.hosts)
     rest = stack(dataset.rests(), places.beside, places.hosts)
@@ -349,6 +349,9 @@ class _Stage:
                 parameters, state, value = step(parameters, state, data.rows(rows), weights, rate)
                 total += float(value)
             validation_loss = self._validated(measure, parameters, validation, weights)
+            if not math.isfinite(validation_loss):
+                at = f"after epoch {epoch + 1}"
+                raise NovaError(f"training: no finite loss {at}; a lower --rate may help")
             epoch, since = epoch + 1, since + 1
             if validation_loss < least:
                 least, since, best = validation_loss, 0, parameters

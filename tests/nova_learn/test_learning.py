@@ -133,6 +133,13 @@ def test_the_rack_comes_after_the_simulator(traces: Path, tmp_path: Path) -> Non
         train(read_dataset([traces]), Settings(epochs=1), stages=("rack",))
 
 
+def test_training_that_diverges_ends(dataset: Dataset) -> None:
+    if MISSING:
+        skip_or_fail(MISSING)
+    with pytest.raises(NovaError, match="no finite loss after epoch 1; a lower --rate may help"):
+        train(dataset, Settings(**QUICK | {"rate": 1e30}))
+
+
 def test_a_model_is_trained_further(dataset: Dataset, traces: Path, tmp_path: Path) -> None:
     if MISSING:
         skip_or_fail(MISSING)

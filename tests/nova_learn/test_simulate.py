@@ -18,7 +18,7 @@ from nova_core.errors import NovaError
 from nova_core.model.query_plan import QueryPlan
 from nova_core.strategies import place
 from nova_learn.kernels.simulation import Constants
-from nova_learn.simulate import Simulated, read_constants, simulate
+from nova_learn.simulate import Simulated, median_ms, read_constants, simulate
 
 FREE = Constants(*([0.0] * len(Constants())))._replace(buffer_kb=512.0)
 """Work costs nothing, and nothing waits."""
@@ -40,6 +40,13 @@ def test_a_filter_under_no_load_passes_its_share_after_links_and_work() -> None:
     assert labels.processing_latency_ms == pytest.approx(labels.e2e_latency_ms, abs=0.2)
     assert (labels.success, labels.back_pressure) == (True, False)
     assert run(plan, FREE).labels.e2e_latency_ms == pytest.approx(10, abs=0.1)
+
+
+def test_latencies_are_above_0() -> None:
+    """Fifths of results that take as long as they vary: some would be early."""
+    amount, mean = np.array([1.0, 1.0]), np.array([0.001, 0.002])
+    assert 0 < median_ms(amount, mean, np.array([0.1, 0.1])) < 100
+    assert median_ms(np.array([1.0]), np.array([-0.1]), np.array([0.0])) == pytest.approx(1e-3)
 
 
 def test_a_narrow_link_adds_the_time_a_tuple_takes() -> None:
