@@ -47,11 +47,12 @@ def test_bad_models_are_refused(refused, problem: Path, plan: Path, tmp_path: Pa
 def test_what_the_model_has_not_been_trained_for_is_named(
     nova, ask, problem: Path, plan: Path
 ) -> None:
-    """Joins of pairs have no window; the model that comes with Nova knows only joins with one."""
+    """Joins are cut here; the model that comes with Nova knows only whole ones."""
     predicted = nova("predict", plan, "-p", problem)
     assert "has not been trained with such values of" in predicted.stderr
-    assert "join window" in predicted.stderr
-    compared = nova("compare", problem, "sink")
+    assert "join share" in predicted.stderr
+    compared = nova("compare", problem, "nova")
     assert "predictions are left out: the model that comes with Nova" in compared.stderr
     assert "What is predicted" not in compared.stdout
-    assert "predicted" not in ask("compare", problem, "sink")["strategies"]["sink"]
+    assert "predicted" not in ask("compare", problem, "nova")["strategies"]["nova"]
+    assert "predicted" in ask("compare", problem, "sink")["strategies"]["sink"]

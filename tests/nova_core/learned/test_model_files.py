@@ -70,7 +70,8 @@ def test_the_model_that_comes_with_nova_is_small_and_knows_all_operators() -> No
     model = load_model()
     assert len(model.members) == 3
     assert set(model.kinds) == set(KINDS)
-    assert set((model.facts or {})["traces"]) == {"simulator", "rack"}
+    facts = dict(model.facts or {})
+    assert facts["stages"] == ["rack"] and facts["begin"]["stages"] == ["simulator"]
 
 
 def test_a_missing_model_is_named(tmp_path: Path) -> None:
