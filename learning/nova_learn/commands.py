@@ -61,7 +61,8 @@ begin_option = click.option(
     "--begin",
     type=paths.INPUT,
     metavar="MODEL",
-    help="Train this model further, at a tenth of the rate and a twentieth of the decay.",
+    help="Train this model further, at a tenth of the rate and a twentieth of the decay. It "
+    "decides --hidden, --layers and --members.",
 )
 
 

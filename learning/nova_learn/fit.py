@@ -129,10 +129,10 @@ def read_samples(paths: Sequence[Path], origin: str = "rack") -> list[Sample]:
 
 def simulated(samples: Sequence[Sample], constants: Constants) -> Iterator[Labels]:
     """Labels of traces by the simulator; a plan of several queries runs once."""
-    ran, outcome = None, None
+    ran, seconds, outcome = None, 0.0, None
     for sample in samples:
-        if outcome is None or ran is not sample.stages:
-            ran = sample.stages
+        if outcome is None or ran is not sample.stages or seconds != sample.seconds:
+            ran, seconds = sample.stages, sample.seconds
             outcome = simulation.simulate(ran.network, constants, WARM_UP_S, sample.seconds)
         yield labels_of(outcome, sample.seconds, sample.of)
 

@@ -38,9 +38,9 @@ def labels(
     begin, end = measured_us
     seconds = (end - begin) / 1e6
     late = failed or (behind_s is not None and behind_s >= BEHIND * seconds)
-    rows = None if results is None else QueryRows({"": results})
-    if rows is None or len(rows) == 0:
+    if results is None or not results.rows:
         return Labels(False, late, 0.0, None, None, 0, behind_s)
+    rows = QueryRows({"": results})
     arrive = rows["arrive_us"]
     inside = (arrive >= begin) & (arrive < end)
     count = int(inside.sum())

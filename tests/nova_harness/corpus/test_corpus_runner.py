@@ -159,9 +159,12 @@ def test_a_run_in_which_nothing_works_ends(tmp_path: Path) -> None:
         run(tmp_path / "c", engine, 40, batch=40)
 
 
-def test_the_load_follows_the_share_of_failures(tmp_path: Path) -> None:
+def test_the_load_follows_the_share_of_failures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "FIRST_LOAD", 8.0)
     corpus = run(tmp_path / "c", InstantEngine(), 4, batch=2)
-    assert [corpus.load(batch) for batch in range(3)] == [20.0, 30.0, 30.0]
+    assert [corpus.load(batch) for batch in range(3)] == [8.0, 12.0, 18.0]
 
 
 def test_strategies_beside_other_plans_of_their_queries(tmp_path: Path) -> None:
