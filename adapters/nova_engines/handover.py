@@ -270,11 +270,25 @@ class Handover:
         state = self.jobs.state(old.job)
         if state != FAILED:
             raise HandoverError(f"job {old.job.job}: is {state}, has not failed")
-        begin = first_incomplete(self.files, old.job, ledger.window_ms, old.from_ms)
+        begin = self._first_incomplete(ledger)
         share = Share(new, begin, begin)
         replace(ledger, handing=Handing(share, committed=True)).write(self.path)
         self.settle()
         return begin
+
+    def incomplete(self) -> int:
+        """Begin of the first window whose results are not complete, ms since the epoch.
+
+        Once the running job has ended, `after_failure` begins there. Before, it is too early.
+
+        Raises:
+            NovaError: where the sinks' hosts do not answer.
+        """
+        return self._first_incomplete(Ledger.read(self.path))
+
+    def _first_incomplete(self, ledger: Ledger) -> int:
+        last = ledger.shares[-1]
+        return first_incomplete(self.files, last.job, ledger.window_ms, last.from_ms)
 
     def end(self) -> int:
         """End the running job at a window boundary, with complete results.
@@ -326,8 +340,7 @@ class Handover:
             state = self.jobs.wait_ended(old.job, ENDED_S)
         # Otherwise nothing waits for its slots: the new job has its own.
         if state != FINISHED:
-            first_ms = first_incomplete(self.files, old.job, ledger.window_ms, old.from_ms)
-            new = replace(new, from_ms=min(first_ms, new.from_ms))
+            new = replace(new, from_ms=min(self._first_incomplete(ledger), new.from_ms))
             if new.from_ms < new.begin_ms:
                 self._drop(ledger, new)
                 raise HandoverError(

@@ -225,8 +225,9 @@ class Workload:
         buffer_timeout_ms: how long a tuple may wait for the watermark with which it is sent.
         strict: whether input from a socket or broker that is no tuple of its source ends the job;
             otherwise it is counted and kept aside.
-        control: absolute path of a directory on the sources' hosts with orders to replays when to
-            begin and end (`nova_engines.handover`); if empty, they begin at ``start_ms``.
+        control: absolute path of a directory on the sources' hosts with orders to sources when to
+            begin and end (`nova_engines.handover`); if empty, replays begin at ``start_ms``.
+            Sockets take no orders: what one job has read from them, another one cannot read again.
         checkpoint_ms: interval of checkpoints, from which Flink restarts a failed job of replays;
             0: a failed job ends.
     """
@@ -261,8 +262,10 @@ class Workload:
             raise NovaError(f"workload: control {self.control!r}: expected an absolute path")
         if self.control and self.checkpoint_ms:
             raise NovaError("workload: checkpoint_ms: jobs under control are not started again")
-        if self.control and any(stream.kind != "replay" for stream in self.sources):
-            raise NovaError("workload: control: only replays can be told when to begin and end")
+        if self.control and any(stream.kind == "socket" for stream in self.sources):
+            raise NovaError(
+                "workload: control: sources of sockets cannot be told when to begin and end"
+            )
         if not self.sources:
             raise NovaError("workload: there are no sources")
         seen: set[str] = set()
@@ -289,6 +292,13 @@ class Workload:
         if self.count is None or not one.surges:
             return self.count
         return one.pace.before(int(self.count * float(SECOND_US) / one.rate))
+
+    def read_from(self, time_ms: int) -> Workload:
+        """The same, with Kafka's messages read from a time on, ms since the epoch."""
+        sources = tuple(
+            replace(one, begin=str(time_ms)) if one.kind == "kafka" else one for one in self.sources
+        )
+        return replace(self, sources=sources)
 
     def to_json(self) -> str:
         """As JSON text."""

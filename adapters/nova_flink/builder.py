@@ -159,9 +159,12 @@ class _Job:
         count = -1 if ends is None else ends
         watermarks = (workload.window_ms, workload.watermark_ms)
         if stream.kind == "kafka":
+            messages = self.kafka(number)
+            if workload.control:
+                messages = self.java.OrderedSource(messages, number, workload.control)
             strategy = self.java.MessageWatermarks(*watermarks)
             emitted = self.environment.fromSource(
-                self.kafka(number), strategy, one.name, kind
+                messages, strategy, one.name, kind
             ).slotSharingGroup(group)
         else:
             if stream.kind == "socket":

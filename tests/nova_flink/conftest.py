@@ -25,6 +25,7 @@ def cluster(
 
 
 @pytest.fixture(scope="module")
-def client(cluster: LocalCluster) -> Iterator[Client]:
-    with Client(cluster.home, cluster.rest.url) as found:
+def client(request: pytest.FixtureRequest, cluster: LocalCluster) -> Iterator[Client]:
+    jars = getattr(request.module, "ARGUMENTS", {}).get("extra_jars", ())
+    with Client(cluster.home, cluster.rest.url, jars) as found:
         yield found

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from needs_kafka import kafka
 from random_plans import random_plan, workload_of
 
 from nova_core.model import Plan
@@ -15,11 +20,14 @@ from nova_engines import results
 from nova_engines.dataflow import from_plan
 from nova_engines.handover import Handover, HandoverError, Ledger, Share, only_one
 from nova_engines.source_orders import ControlledJob, LocalFiles, Order, tell
-from nova_engines.workload import Workload
+from nova_engines.workload import Workload, through
 from nova_flink.client import Client
 from nova_flink.controlled_jobs import FlinkJobs
 from nova_flink.local_cluster import LocalCluster
 from nova_flink.verification import await_running
+from nova_kafka import topics
+from nova_kafka.home import connectors_home
+from nova_kafka.messages import read_back
 from nova_workloads.reference import Reference, Results
 from nova_workloads.schedule import Schedule, Tuples, all_tuples
 from nova_workloads.streams import Stream
@@ -27,7 +35,7 @@ from nova_workloads.streams import Stream
 pytestmark = pytest.mark.e2e
 NODES = [f"n_{i}.x" for i in range(3)]
 # What is killed leaves the list of TaskManagers by this.
-ARGUMENTS = {"settings": {"heartbeat.timeout": "20 s"}}
+ARGUMENTS = {"settings": {"heartbeat.timeout": "20 s"}, "extra_jars": connectors_home().jars}
 WINDOW_MS = 100
 PATIENCE_S = 120
 
@@ -61,10 +69,11 @@ class Jobs:
         self.cluster, self.client, self.workload = cluster, client, workload
         self.directory = directory
 
-    def deploy(self, plan: Plan, name: str) -> ControlledJob:
+    def deploy(self, plan: Plan, name: str, from_ms: int | None = None) -> ControlledJob:
         dataflow = from_plan(plan, plan.problem, self.workload)
         file = str(self.directory / name)
-        job = self.client.submit(dataflow, self.workload, file, name)
+        workload = self.workload.read_from(now_ms() if from_ms is None else from_ms)
+        job = self.client.submit(dataflow, workload, file, name)
         await_running(self.cluster.rest, job, dataflow, PATIENCE_S)
         return ControlledJob.of(job, dataflow, self.workload, file)
 
@@ -91,13 +100,60 @@ def killed(*_: object) -> None:
     raise KeyboardInterrupt
 
 
+@contextmanager
+def sent_to_kafka(workload: Workload, directory: Path) -> Iterator[Workload]:
+    """The same, read from a broker that producers send to all the time."""
+    with kafka(directory) as broker:
+        read = through(workload, broker.servers)
+        topics.create(broker.servers, topics.topics_of(read.sources))
+        (directory / "workload.json").write_text(read.to_json())
+        command = [sys.executable, "-m", "nova_kafka.produce", str(directory / "workload.json")]
+        producer = subprocess.Popen([*command, *(one.source for one in read.sources)])
+        try:
+            yield read
+            assert producer.poll() is None, "the producer has ended"
+        finally:
+            producer.kill()
+            producer.wait()
+
+
+@pytest.mark.parametrize("transport", ["direct", "kafka"])
 def test_planned_broken_off_and_after_a_failure(
-    cluster: LocalCluster, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: LocalCluster,
+    client: Client,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    transport: str,
 ) -> None:
     made = random_plan(3, nodes=len(NODES))
-    one, other, without = (placed(made, node) for node in ([0, 1, 2], [1, 2, 0], [0, 1]))
-    flows = workload_of(one.problem, boundary(0), seconds=1, window_ms=WINDOW_MS, keys=7)
+    flows = workload_of(made.problem, boundary(0), seconds=1, window_ms=WINDOW_MS, keys=7)
     flows = replace(flows, count=None, control=str(tmp_path / "orders"))
+    if transport == "direct":
+        hand_over(cluster, client, tmp_path, monkeypatch, made, flows)
+        return
+    with sent_to_kafka(flows, tmp_path) as read:
+        begin, end = hand_over(cluster, client, tmp_path, monkeypatch, made, read)
+        _, tuples = expected(read, begin, end)
+        for number, one in enumerate(read.sources):
+            mine = tuples.stream == number
+            sequence, time_ms, value = read_back(one, begin, end)
+            assert sequence.tolist() == tuples.sequence[mine].tolist()
+            assert time_ms.tolist() == tuples.time_ms[mine].tolist()
+            assert value.tolist() == tuples.value[mine].tolist()
+
+
+def hand_over(
+    cluster: LocalCluster,
+    client: Client,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    made: Plan,
+    flows: Workload,
+) -> tuple[int, int]:
+    """Hand over in all ways; the time that was joined, ms since the epoch."""
+    one, other, without = (placed(made, node) for node in ([0, 1, 2], [1, 2, 0], [0, 1]))
+    # The one that the other transport's test has killed is back.
+    cluster.rest.wait_task_managers(NODES, PATIENCE_S)
     jobs, rest, files = Jobs(cluster, client, tmp_path, flows), cluster.rest, LocalFiles()
     ledger = tmp_path / "ledger"
     control = Handover(FlinkJobs(rest), files, ledger)
@@ -144,7 +200,7 @@ def test_planned_broken_off_and_after_a_failure(
     while f"tm-{NODES[2]}" in rest.task_managers():
         assert time.monotonic() < until
         time.sleep(0.2)
-    fourth = jobs.deploy(without, "fourth")
+    fourth = jobs.deploy(without, "fourth", control.incomplete())
     assert control.after_failure(fourth) < now_ms()
 
     end = boundary(4000)
@@ -152,6 +208,7 @@ def test_planned_broken_off_and_after_a_failure(
     assert tell(files, fourth, Order(last.begin_ms, end)) is None
     assert tell(files, fourth, Order(last.begin_ms, end, committed=True)) is None
     assert rest.wait_ended(fourth.job, PATIENCE_S) == "FINISHED"
+    cluster.restart(NODES[2])
 
     found = Ledger.read(ledger)
     assert [share.job for share in found.shares] == [first, second, third, fourth]
@@ -176,6 +233,7 @@ def test_planned_broken_off_and_after_a_failure(
     ]
     compared = reference.compare(delivered)
     assert compared.ok and compared.expected > 1000, compared
+    return begin, end
 
 
 def test_a_second_controller_is_refused(tmp_path: Path) -> None:

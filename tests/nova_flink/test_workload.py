@@ -8,6 +8,7 @@ from nova_core.errors import NovaError
 from nova_engines.workload import SourceStream, Workload
 from nova_flink.builder import settings, tick_us
 
+SOCKET = SourceStream("s1", 1.0, kind="socket", address="here.x:9000")
 SOURCE = SourceStream("p1", 1000.0, "p1", "pressure", "r1", (1.0, -2.5e-300, 3.0))
 
 
@@ -17,6 +18,13 @@ def workload(**fields: Any) -> Workload:
 
 def test_round_trip() -> None:
     made = workload(count=7, keys=3, sources=(SOURCE, SourceStream("h", 0.5, path="/x/values")))
+    assert Workload.from_json(made.to_json()) == made
+
+
+def test_only_kafka_is_read_from_a_time_on() -> None:
+    read = SourceStream("k1", 1.0, kind="kafka", address="here.x:9092", topic="pressure")
+    made = workload(sources=(SOURCE, read), control="/orders").read_from(1234)
+    assert [one.begin for one in made.sources] == ["earliest", "1234"]
     assert Workload.from_json(made.to_json()) == made
 
 
@@ -55,6 +63,9 @@ def test_where_a_socket_is() -> None:
         ({"count": -1}, "count -1"),
         ({"sources": ()}, "there are no sources"),
         ({"sources": (SOURCE, SOURCE)}, "source 'p1' is there twice"),
+        ({"control": "orders"}, "control 'orders': expected an absolute path"),
+        ({"control": "/o", "checkpoint_ms": 1}, "jobs under control are not started again"),
+        ({"control": "/o", "sources": (SOCKET,)}, "sources of sockets cannot be told"),
     ],
 )
 def test_bad_workloads_are_refused(fields: dict[str, Any], complaint: str) -> None:

@@ -160,7 +160,8 @@ class Controller:
         Args:
             problem: with the hosts' own capacities; nodes are called like hosts.
             plan: to begin with.
-            workload: replays. Without a time of start, it begins when the job runs.
+            workload: replays, or what is read from Kafka. Without a time of start, it begins when
+                the job runs.
 
         Raises:
             NovaError: for a directory of another problem, or when the plan cannot be deployed.
@@ -200,7 +201,7 @@ class Controller:
             if job.runs and job.own:
                 self.engine.stop(job.job)
         self.deployment.prepare_results()
-        self.running = self._deploy(plan)
+        self.running = self._deploy(plan, _now_ms())
         begin = start // window * window
         if not workload.start_ms:
             begin = _up(_now_ms() + BEGIN_MS, window)
@@ -405,14 +406,21 @@ class Controller:
 
     # --- acting ---------------------------------------------------------------------------------
 
-    def _deploy(self, plan: Plan) -> _Running:
-        """Submit a plan's job; it runs and waits for its orders."""
+    def _deploy(self, plan: Plan, from_ms: int) -> _Running:
+        """Submit a plan's job; it runs and waits for its orders.
+
+        Args:
+            plan: of the job.
+            from_ms: Kafka's messages are read from then on, ms since the epoch; its sources are
+                ordered to begin then or later.
+        """
         at = self.directory / JOBS
         number = sum(1 for _ in at.glob("*.problem.json")) + 1
         name = f"{JOB_NAME}{number}"
         write_problem_file(plan.problem, at / f"{name}.problem.json")
         write_plan(plan, at / f"{name}.json")
-        job = self.engine.submit(plan, self.workload, f"{OWN_JOBS}{name}", name)
+        workload = self.workload.read_from(from_ms)
+        job = self.engine.submit(plan, workload, f"{OWN_JOBS}{name}", name)
         file = self.deployment.result_file(name)
         controlled = ControlledJob.of(job.name, job.dataflow, self.workload, file)
         try:
@@ -463,7 +471,7 @@ class Controller:
             return
         begun = time.monotonic()
         try:
-            new = self._deploy(plan)
+            new = self._deploy(plan, _now_ms())
             boundary = self.handover.plan(new.job)
         except NovaError as error:
             self._next_try = time.monotonic() + AGAIN_S
@@ -507,7 +515,7 @@ class Controller:
             self._once("would", "would deploy the job anew")
             return
         try:
-            new = self._deploy(self.decider.plan())
+            new = self._deploy(self.decider.plan(), self.handover.incomplete())
             begin = self.handover.after_failure(new.job)
         except NovaError as error:
             self._next_try = time.monotonic() + 1.0

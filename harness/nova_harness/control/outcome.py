@@ -15,6 +15,7 @@ from nova_engines import results
 from nova_harness.results.latencies import percentiles
 from nova_workloads.joined_streams import emitted
 from nova_workloads.reference import Reference, Results
+from nova_workloads.schedule import Tuples
 from nova_workloads.streams import Stream
 
 if TYPE_CHECKING:
@@ -78,7 +79,11 @@ def outcome(
     came = delivered(ledger, hosts)
     valid = ledger.own(came)
     streams = [_stream(one) for one in workload.sources]
-    tuples = emitted(workload, streams, ledger.shares[0].begin_ms, end_ms)
+    begin_ms = ledger.shares[0].begin_ms
+    if any(one.kind == "kafka" for one in workload.sources):
+        tuples = _sent(workload, begin_ms, end_ms)
+    else:
+        tuples = emitted(workload, streams, begin_ms, end_ms)
     index = [workload.index(name) for name in problem.sources.ids.tolist()]
     pairs = [
         (index[left], index[right])
@@ -103,6 +108,18 @@ def outcome(
 def delivered(ledger: Ledger, hosts: Hosts) -> list[ResultRecords]:
     """All results of each share's job, whether they count or not."""
     return [_fetched(hosts, share.job.results) for share in ledger.shares]
+
+
+def _sent(workload: Workload, begin_ms: int, end_ms: int) -> Tuples:
+    """What sensors have sent to Kafka."""
+    from nova_kafka.messages import read_back
+
+    parts = []
+    for number, one in enumerate(workload.sources):
+        sequence, time_ms, value = read_back(one, begin_ms, end_ms)
+        due_us = 1000 * (time_ms - workload.start_ms)
+        parts.append((np.full(len(sequence), number), sequence, time_ms, value, due_us))
+    return Tuples(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _stream(source: SourceStream) -> Stream:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from nova_testbed.jobs import BackgroundJob
 
 STAMP = "stamp.json"
+# Where copies of the engine home have files from elsewhere.
+OTHERS = "others"
 # Parents of users' directories on hosts.
 TEMPORARY, LASTING = "/tmp", "/var/tmp"
 
@@ -79,6 +81,12 @@ class EngineDeployment(ABC):
         if self.hosts.inventory.virtual:
             return str(self.home_path)
         return f"{_own(LASTING, self.hosts.inventory.host(name))}/{self.NAME}"
+
+    def within(self, file: Path) -> Path:
+        """Path of one of the `runtime_files` in the copy of the engine home on a real host."""
+        if file.is_relative_to(self.home_path):
+            return file.relative_to(self.home_path)
+        return Path(OTHERS) / file.name
 
     def own(self, host: Host) -> None:
         """Create a host's directories, which belong to its user, and only the user can write to.
@@ -296,7 +304,7 @@ class EngineDeployment(ABC):
         tell(f"copying {self.ENGINE} to {len(missing)} hosts")
         with tempfile.TemporaryDirectory(prefix="nova-engine-") as directory:
             for path in self.runtime_files:
-                target = Path(directory) / path.relative_to(self.home_path)
+                target = Path(directory) / self.within(path)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(path, target)
 

@@ -103,14 +103,15 @@ class FlinkRunner:
     def engine(self, hosts: Hosts, transport: str, broker: str) -> Engine:
         """Flink whose sources generate readings, or read them from Kafka."""
         from nova_flink.home import FlinkHome
-
-        home = FlinkHome.default()
-        if transport != KAFKA:
-            return FlinkEngine(FlinkDeployment(hosts, home))
-        from nova_harness.engines.kafka import KafkaDeployment, through_kafka
         from nova_kafka.home import connectors_home
 
-        engine = FlinkEngine(FlinkDeployment(hosts, home, extra_jars=connectors_home().jars))
+        connectors = connectors_home()
+        jars = connectors.jars if connectors.installed else ()
+        engine = FlinkEngine(FlinkDeployment(hosts, FlinkHome.default(), extra_jars=jars))
+        if transport != KAFKA:
+            return engine
+        from nova_harness.engines.kafka import KafkaDeployment, through_kafka
+
         engine.lead = Lead(FIRST_READING_SECONDS)
         return through_kafka(engine, KafkaDeployment(hosts, broker))
 
@@ -149,7 +150,7 @@ class FlinkDeployment(EngineDeployment):
             hosts: connected; the inventory's with addresses.
             home: Flink's installation.
             settings: of Flink, beside those of `nova_flink.configuration`.
-            extra_jars: of connectors; for virtual hosts only, which see this machine's files.
+            extra_jars: of connectors, on this machine.
         """
         super().__init__(hosts)
         self.home, self.extra_jars = home, extra_jars
@@ -230,8 +231,14 @@ class FlinkDeployment(EngineDeployment):
 
     def _on(self, name: str) -> ClusterConfiguration:
         """The configuration with a host's directories."""
+        place, jars = self.place(name), self.extra_jars
+        if not self.hosts.inventory.virtual:
+            jars = [Path(place) / self.within(jar) for jar in jars]
         return replace(
-            self.configuration, home_path=self.place(name), work_directory=self.work(name)
+            self.configuration,
+            home_path=place,
+            work_directory=self.work(name),
+            extra_jars=jars,
         )
 
     def worker_processes(self, name: str) -> set[int]:

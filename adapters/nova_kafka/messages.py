@@ -1,0 +1,80 @@
+"""Reads back what sensors have sent to Kafka in a time, to compare results with."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nova_core.errors import NovaError
+from nova_kafka.produce import MESSAGE
+from nova_kafka.topics import ASK_MS, kafka
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from nova_engines.workload import SourceStream
+
+SILENT_S = 30.0
+
+
+def read_back(
+    source: SourceStream, begin_ms: int, end_ms: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """The tuples of a source in a time, in their order.
+
+    Args:
+        source: of kind ``kafka``.
+        begin_ms: event time of the first ones, ms since the epoch.
+        end_ms: all are before that. A message behind it has come, or comes soon.
+
+    Returns:
+        (k,) sequence number, event time in ms since the epoch, value.
+
+    Raises:
+        NovaError: when the broker does not answer, no message behind the end comes, or one is no
+            tuple.
+    """
+    rows = list(_messages(source, begin_ms, end_ms))
+    for _, message in rows:
+        if len(message) != MESSAGE.size:
+            raise NovaError(
+                f"Kafka: topic {source.topic}: a message of {len(message)} bytes: a tuple has "
+                f"{MESSAGE.size}"
+            )
+    tuples = [MESSAGE.unpack(message) for _, message in rows]
+    return (
+        np.array([sequence for sequence, _, _ in tuples], np.int64),
+        np.array([time_ms for time_ms, _ in rows], np.int64),
+        np.array([value for _, _, value in tuples], np.float64),
+    )
+
+
+def _messages(source: SourceStream, begin_ms: int, end_ms: int) -> Iterator[tuple[int, bytes]]:
+    """Event time and bytes of messages."""
+    module = kafka()
+    where = f"Kafka at {source.address}: topic {source.topic}, partition {source.partition}"
+    partition = module.TopicPartition(source.topic, source.partition)
+    try:
+        with closing(
+            module.KafkaConsumer(bootstrap_servers=source.address, enable_auto_commit=False)
+        ) as consumer:
+            consumer.assign([partition])
+            first = consumer.offsets_for_times({partition: begin_ms})[partition]
+            if first is None:
+                raise NovaError(f"{where}: no message at {begin_ms} ms or later")
+            consumer.seek(partition, first.offset)
+            heard = time.monotonic()
+            while time.monotonic() < heard + SILENT_S:
+                for one in consumer.poll(ASK_MS).get(partition, ()):
+                    heard = time.monotonic()
+                    if one.timestamp >= end_ms:
+                        return
+                    yield one.timestamp, one.value or b""
+    except module.errors.KafkaError as error:
+        raise NovaError(f"{where}: {error}") from error
+    raise NovaError(f"{where}: no message at {end_ms} ms or later came for {SILENT_S:g} s")
