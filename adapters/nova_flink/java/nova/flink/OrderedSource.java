@@ -225,11 +225,6 @@ public final class OrderedSource<S extends SourceSplit, E>
       }
 
       @Override
-      public void emitWatermark(org.apache.flink.api.common.watermark.Watermark watermark) {
-        all.emitWatermark(watermark);
-      }
-
-      @Override
       public SourceOutput<SensorTuple> createOutputForSplit(String split) {
         return new SplitOutput(all.createOutputForSplit(split));
       }
