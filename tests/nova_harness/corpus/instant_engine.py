@@ -23,6 +23,21 @@ DELAY_US = 7000
 RESULTS_PER_S = 50
 
 
+class InstantClock:
+    """What rounds use of the module `time`: whoever sleeps moves the clock on."""
+
+    def __init__(self) -> None:
+        self._slept_s = 0.0
+
+    def time(self) -> float:
+        """See `time.time`."""
+        return time.time() + self._slept_s
+
+    def sleep(self, seconds: float) -> None:
+        """See `time.sleep`; only one thread of a round does."""
+        self._slept_s += seconds
+
+
 class InstantJob:
     """A job whose results are as old as `DELAY_US` when they arrive."""
 
@@ -53,7 +68,7 @@ class InstantJob:
 
     def counters(self) -> float:
         """Time."""
-        return time.time()
+        return self.engine.clock.time()
 
     def operators(self, before: float, after: float) -> list[OperatorCounts]:
         """Each as a vertex of its own."""
@@ -64,7 +79,7 @@ class InstantJob:
 
     def end(self) -> None:
         """End it."""
-        self.ended = time.time()
+        self.ended = self.engine.clock.time()
         self.engine.stop(self)
 
     def results(self, scratch: Path) -> ResultRecords:
@@ -113,7 +128,8 @@ class InstantEngine:
         most: how many ran at once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: InstantClock) -> None:
+        self.clock = clock
         self.broken: set[str] = set()
         self.misplaced: set[str] = set()
         self.failing: set[str] = set()

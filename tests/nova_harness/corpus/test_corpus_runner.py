@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from instant_engine import DELAY_US, RESULTS_PER_S, InstantEngine
+from instant_engine import DELAY_US, RESULTS_PER_S, InstantClock, InstantEngine
 
 from nova_core.errors import NovaError
 from nova_core.model.files import read_plan, read_problem
@@ -24,13 +24,14 @@ SETTINGS = Settings(
 )  # fmt: skip
 
 
+CLOCK = InstantClock()
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Little time is lost with starting jobs."""
-    monkeypatch.setattr(rounds, "FIRST_LEAD_S", 0.2)
-    monkeypatch.setattr(rounds, "LEAST_LEAD_S", 0.2)
+    """Nobody waits, and tests may run on a busy machine."""
+    monkeypatch.setattr(rounds, "time", CLOCK)
     monkeypatch.setattr(rounds, "LEAST_IDLE", -1.0)
-    # Tests may run on a busy machine.
     monkeypatch.setattr(rounds, "OVERDUE_S", 60.0)
     monkeypatch.setattr(runner, "WARM_UP_ROUNDS", 1)
 
@@ -46,7 +47,7 @@ def run(path: Path, engine: InstantEngine, traces: int, **changes: object) -> Co
 
 
 def test_a_corpus_has_a_row_for_every_trace_and_every_tenth_twice(tmp_path: Path) -> None:
-    engine = InstantEngine()
+    engine = InstantEngine(CLOCK)
     engine.silent, engine.late = {"000003"}, {"000004"}
     corpus = run(tmp_path / "c", engine, 12)
     rows = {row["id"]: row for row in read_traces([corpus.path]).to_pylist()}
@@ -97,8 +98,8 @@ def test_a_corpus_has_a_row_for_every_trace_and_every_tenth_twice(tmp_path: Path
 
 
 def test_an_interrupted_corpus_goes_on_and_grows(tmp_path: Path) -> None:
-    whole = run(tmp_path / "whole", InstantEngine(), 6)
-    engine = InstantEngine()
+    whole = run(tmp_path / "whole", InstantEngine(CLOCK), 6)
+    engine = InstantEngine(CLOCK)
     engine.interrupt_at = 3 + 4  # behind the three that warm up
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "c", engine, 6)
@@ -106,31 +107,31 @@ def test_an_interrupted_corpus_goes_on_and_grows(tmp_path: Path) -> None:
     assert 0 < len({run_of(row["id"]) for row in before}) < 6 and not engine.running
     # What kill -9 may leave behind.
     (tmp_path / "c" / ".part-0000-000009.parquet.tmp").write_bytes(b"PAR1")
-    resumed = run(tmp_path / "c", InstantEngine(), 6)
+    resumed = run(tmp_path / "c", InstantEngine(CLOCK), 6)
     after = {row["id"]: row for row in read_traces([resumed.path]).to_pylist()}
     assert all(after[row["id"]] == row for row in before)
     expected = {row["id"]: row for row in read_traces([whole.path]).to_pylist()}
     assert after.keys() == expected.keys()
     for name, row in after.items():
         assert (row["problem"], row["plan"]) == (expected[name]["problem"], expected[name]["plan"])
-    idle = InstantEngine()
+    idle = InstantEngine(CLOCK)
     run(tmp_path / "c", idle, 6)
     assert not idle.started and not idle.batches
-    assert len(run(tmp_path / "c", InstantEngine(), 8).finished()) == 8
+    assert len(run(tmp_path / "c", InstantEngine(CLOCK), 8).finished()) == 8
 
 
 def test_another_corpus_is_not_gone_on_with(tmp_path: Path) -> None:
-    run(tmp_path / "c", InstantEngine(), 2)
+    run(tmp_path / "c", InstantEngine(CLOCK), 2)
     with pytest.raises(NovaError, match="is a corpus with seed 4, not 5"):
-        run(tmp_path / "c", InstantEngine(), 2, seed=5)
+        run(tmp_path / "c", InstantEngine(CLOCK), 2, seed=5)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("x")
     with pytest.raises(NovaError, match="holds no corpus"):
-        run(tmp_path / "other", InstantEngine(), 2)
+        run(tmp_path / "other", InstantEngine(CLOCK), 2)
 
 
 def test_what_cannot_be_run_is_left_out_and_the_others_are_not(tmp_path: Path) -> None:
-    engine = InstantEngine()
+    engine = InstantEngine(CLOCK)
     engine.broken, engine.misplaced = {"000001"}, {"000002"}
     corpus = run(tmp_path / "c", engine, 6)
     assert corpus.finished() == {f"4-{n:06d}" for n in (0, 3, 4, 5)}
@@ -138,11 +139,11 @@ def test_what_cannot_be_run_is_left_out_and_the_others_are_not(tmp_path: Path) -
     assert "ran on elsewhere, not on" in corpus.dropped["4-000002"]
     assert engine.healed
     # It is tried again in the next run.
-    assert len(run(tmp_path / "c", InstantEngine(), 6).finished()) == 6
+    assert len(run(tmp_path / "c", InstantEngine(CLOCK), 6).finished()) == 6
 
 
 def test_a_query_that_ends_with_an_error_has_back_pressure(tmp_path: Path) -> None:
-    engine = InstantEngine()
+    engine = InstantEngine(CLOCK)
     engine.failing = {"000000"}
     rows = read_traces([run(tmp_path / "c", engine, 2).path]).to_pylist()
     assert {run_of(row["id"]): row["back_pressure"] for row in rows} == {
@@ -153,7 +154,7 @@ def test_a_query_that_ends_with_an_error_has_back_pressure(tmp_path: Path) -> No
 
 
 def test_a_run_in_which_nothing_works_ends(tmp_path: Path) -> None:
-    engine = InstantEngine()
+    engine = InstantEngine(CLOCK)
     engine.broken = {"nova"}
     with pytest.raises(NovaError, match=r"6 rounds in a row failed: .*cannot be scheduled"):
         run(tmp_path / "c", engine, 40, batch=40)
@@ -163,13 +164,13 @@ def test_the_load_follows_the_share_of_failures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "FIRST_LOAD", 8.0)
-    corpus = run(tmp_path / "c", InstantEngine(), 4, batch=2)
+    corpus = run(tmp_path / "c", InstantEngine(CLOCK), 4, batch=2)
     assert [corpus.load(batch) for batch in range(3)] == [8.0, 12.0, 18.0]
 
 
 def test_strategies_beside_other_plans_of_their_queries(tmp_path: Path) -> None:
     corpus = run(
-        tmp_path / "c", InstantEngine(), 24, batch=12, plans=6, strategies=("nova", "sink")
+        tmp_path / "c", InstantEngine(CLOCK), 24, batch=12, plans=6, strategies=("nova", "sink")
     )
     rows = [row for row in read_traces([corpus.path]).to_pylist() if row["repeat_of"] is None]
     assert len(rows) + sum("again" not in name for name in corpus.dropped) == 24
