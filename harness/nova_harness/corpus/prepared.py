@@ -393,8 +393,9 @@ class Preparing:
         from nova_harness.experiment.problem import problem_of
 
         document = {"nova": 1, "name": name, **document_of(queries, ends), **hardware.document()}
-        if len(queries) > 1:
-            # By default, nodes of sources and sinks are no workers; these may be all of the hosts.
+        if len(queries) > 1 or self._settings.strategies:
+            # By default, nodes of sources and sinks are no workers; these may be all of the hosts,
+            # and leave strategies little choice.
             for node in document["nodes"]:
                 node["worker"] = True
         return problem_of(document, self._path)

@@ -81,7 +81,7 @@ SHARED = replace(PAPER, together={2: 0.2, 3: 0.2, 4: 0.2, 6: 0.2, 8: 0.1, 12: 0.
 RACK = Ranges(
     # Hosts share one machine, so shares are a tenth of the paper's, and so is the bandwidth at the
     # lower end: what flows is in proportion to what hosts can compute.
-    cpu=(0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6),
+    cpu=(0.02, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6),
     memory_mib=(352, 448, 640, 896, 1280),
     mbit=(2, 5, 10, 25, 50, 100, 200, 400, 800),
     latency_ms=LATENCY_MS,
