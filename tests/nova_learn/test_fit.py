@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -121,5 +122,9 @@ def test_traces_of_files_are_what_was_run(tmp_path: Path) -> None:
     words = ["fit", str(tmp_path / "rack.parquet"), "-o", str(file)]
     done = CliRunner().invoke(learn, [*words, "--evaluations", "1"])
     assert done.exit_code == 0, done.output
-    assert "100.0 %" in done.output
+    used, others = map(int, re.findall(r"fitted to (\d+) traces; (\d+) others", done.output)[0])
+    assert used + others == len(table) and others > 0
+    score, accuracy = r"\s+[\d.]+/[\d.]+", r"\s+[\d.]+ %"
+    for constants in ("guessed", "fitted"):
+        assert re.search(f"{constants}{score * 3}{accuracy * 2}", done.output), done.output
     assert isinstance(read_constants(file), Constants)
