@@ -14,9 +14,24 @@ from nova_core.errors import NovaError
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.model.verify import verify
+from nova_core.placement.live import (
+    AddWorker,
+    ChangeCapacity,
+    ChangeRate,
+    FailNode,
+    LivePlacement,
+    Rebalance,
+)
 from nova_engines.dataflow import from_plan
 from nova_harness.control import sensing
-from nova_harness.control.deciding import Decider, Seen, Tuning, moves_of, node_row
+from nova_harness.control.deciding import (
+    Decider,
+    Seen,
+    Tuning,
+    moves_of,
+    node_row,
+    rehearse,
+)
 from nova_harness.control.sensing import HostView, HostWatch, Processes
 from nova_harness.engines.flink_watch import BUSY, RECEIVED, JoinsWatch
 from nova_testbed.probing import ClockOffset
@@ -86,6 +101,31 @@ def test_load_that_lasts_moves_a_join_and_what_passes_does_not(
     assert watched.after(20, seen(near=Seen(up=True, share=0.5))) == []
     assert watched.after(5, seen()) == ["near can do 60 % more"]
     assert watched.decider.counted()["near"] == 1
+
+
+def test_decisions_of_every_kind_are_rehearsed(
+    placed: tuple[Problem, Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    applied: list[Any] = []
+    apply = LivePlacement.apply
+
+    def noted(live: LivePlacement, event: Any) -> Any:
+        applied.append(event)
+        delta = apply(live, event)
+        applied.append(delta.empty)
+        return delta
+
+    monkeypatch.setattr(LivePlacement, "apply", noted)
+    rehearse(*placed)
+    lost, empty, back, _, slow, _, surge = applied[:7]
+    host = at(placed[1])[0]
+    # A join moves: it is this that takes kernels.
+    assert isinstance(lost, FailNode) and lost.node == host and not empty
+    assert [type(event) for event in back.events] == [AddWorker, Rebalance]
+    assert isinstance(slow, ChangeCapacity) and slow.node == host
+    assert [type(event) for event in surge.events] == [ChangeRate, Rebalance]
+    # It came to nothing.
+    assert at(Decider(*placed, TUNING).plan()) == at(placed[1])
 
 
 def test_nothing_is_changed_by_what_is_not_seen(placed: tuple[Problem, Plan]) -> None:

@@ -23,7 +23,14 @@ from nova_engines.names import OWN_JOBS
 from nova_engines.source_orders import ControlledJob
 from nova_engines.workload import Workload
 from nova_harness.control.arrivals import Arrival, ArrivalsWatch
-from nova_harness.control.deciding import Decider, Decision, Seen, Tuning, moves_of
+from nova_harness.control.deciding import (
+    Decider,
+    Decision,
+    Seen,
+    Tuning,
+    moves_of,
+    rehearse,
+)
 from nova_harness.control.disturbances import Disturbing, Script
 from nova_harness.control.sensing import STALE_S, HostSensor, HostView
 from nova_harness.engines.host_files import HostFiles
@@ -166,6 +173,7 @@ class Controller:
         Raises:
             NovaError: for a directory of another problem, or when the plan cannot be deployed.
         """
+        rehearse(problem, plan)
         if (self.directory / LEDGER).exists():
             self._resume(problem)
         else:

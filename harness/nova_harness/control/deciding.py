@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.model.problem_document import NodeRow
@@ -304,6 +305,24 @@ class Decider:
             for one in known:
                 one.retry_at = now + self.tuning.cooldown_s
             return Decision(what, None, str(error), failure=failure)
+
+
+def rehearse(problem: Problem, plan: Plan) -> None:
+    """Make decisions of every kind that come to nothing, for a job that does not run yet.
+
+    On a new installation, their kernels are compiled now: that takes ten seconds, which joins would
+    stand still when the first host is lost.
+    """
+    decider = Decider(problem, plan, Tuning(lasting_s=0, cooldown_s=0, stable_s=0))
+    nodes, joined = plan.problem.nodes, set(plan.instances.node.tolist())
+    free = [row for row in np.flatnonzero(nodes.worker) if str(nodes.ids[row]) not in decider.fixed]
+    # A host without joins needs fewer kernels.
+    for row in sorted(free, key=lambda row: row not in joined)[:1]:
+        views = (Seen(up=False), Seen(up=True), Seen(up=True, share=0.5))
+        for now, seen in enumerate(views):
+            decider.decide({str(nodes.ids[row]): seen}, now)
+    for name, rate in zip(problem.sources.ids[:1].tolist(), problem.sources.rate, strict=False):
+        decider.decide({}, 3, {name: 2 * float(rate)})
 
 
 def node_row(problem: Problem, name: str) -> NodeRow:
