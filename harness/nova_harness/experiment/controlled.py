@@ -17,7 +17,7 @@ from nova_core.errors import NovaError
 from nova_engines.handover import Ledger
 from nova_engines.results import ResultRecords
 from nova_harness.control.controller import LEDGER, Controller
-from nova_harness.control.deciding import Tuning
+from nova_harness.control.deciding import Tuning, rehearse
 from nova_harness.control.outcome import delivered
 from nova_harness.engines.base import RUNNING_SECONDS, RunError
 from nova_workloads.joined_streams import instances_of
@@ -49,6 +49,8 @@ class Control:
         """Start the first job; see `Engine.start`."""
         # State of a job that was late or overdue.
         shutil.rmtree(self.directory, ignore_errors=True)
+        # Before the job's start is set, as it may take long.
+        rehearse(plan.problem, plan)
         controller = Controller(
             self.engine, self.directory, Tuning(), lambda entry: self.note(entry.kind, entry.text)
         )
