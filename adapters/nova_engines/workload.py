@@ -266,6 +266,8 @@ class Workload:
             raise NovaError(
                 "workload: control: sources of sockets cannot be told when to begin and end"
             )
+        if self.control and len({stream.kind for stream in self.sources}) > 1:
+            raise NovaError("workload: control: expected only replays, or only sources of Kafka")
         if not self.sources:
             raise NovaError("workload: there are no sources")
         seen: set[str] = set()

@@ -25,7 +25,7 @@ SILENT_S = 30.0
 def read_back(
     source: SourceStream, begin_ms: int, end_ms: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """The tuples of a source in a time, in their order.
+    """The tuples of a source in a time, in their order; other messages are skipped, as by Flink.
 
     Args:
         source: of kind ``kafka``.
@@ -36,21 +36,18 @@ def read_back(
         (k,) sequence number, event time in ms since the epoch, value.
 
     Raises:
-        NovaError: when the broker does not answer, no message behind the end comes, or one is no
-            tuple.
+        NovaError: when the broker does not answer, or no message behind the end comes.
     """
-    rows = list(_messages(source, begin_ms, end_ms))
-    for _, message in rows:
-        if len(message) != MESSAGE.size:
-            raise NovaError(
-                f"Kafka: topic {source.topic}: a message of {len(message)} bytes: a tuple has "
-                f"{MESSAGE.size}"
-            )
-    tuples = [MESSAGE.unpack(message) for _, message in rows]
+    rows = [
+        (time_ms, *MESSAGE.unpack(message))
+        for time_ms, message in _messages(source, begin_ms, end_ms)
+        if len(message) == MESSAGE.size
+    ]
+    rows = [row for row in rows if row[1] >= 0]
     return (
-        np.array([sequence for sequence, _, _ in tuples], np.int64),
-        np.array([time_ms for time_ms, _ in rows], np.int64),
-        np.array([value for _, _, value in tuples], np.float64),
+        np.array([sequence for _, sequence, _, _ in rows], np.int64),
+        np.array([time_ms for time_ms, _, _, _ in rows], np.int64),
+        np.array([value for _, _, _, value in rows], np.float64),
     )
 
 

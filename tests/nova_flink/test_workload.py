@@ -9,6 +9,7 @@ from nova_engines.workload import SourceStream, Workload
 from nova_flink.builder import settings, tick_us
 
 SOCKET = SourceStream("s1", 1.0, kind="socket", address="here.x:9000")
+READ = SourceStream("k1", 1.0, kind="kafka", address="here.x:9092", topic="pressure")
 SOURCE = SourceStream("p1", 1000.0, "p1", "pressure", "r1", (1.0, -2.5e-300, 3.0))
 
 
@@ -22,8 +23,7 @@ def test_round_trip() -> None:
 
 
 def test_only_kafka_is_read_from_a_time_on() -> None:
-    read = SourceStream("k1", 1.0, kind="kafka", address="here.x:9092", topic="pressure")
-    made = workload(sources=(SOURCE, read), control="/orders").read_from(1234)
+    made = workload(sources=(SOURCE, READ)).read_from(1234)
     assert [one.begin for one in made.sources] == ["earliest", "1234"]
     assert Workload.from_json(made.to_json()) == made
 
@@ -66,6 +66,7 @@ def test_where_a_socket_is() -> None:
         ({"control": "orders"}, "control 'orders': expected an absolute path"),
         ({"control": "/o", "checkpoint_ms": 1}, "jobs under control are not started again"),
         ({"control": "/o", "sources": (SOCKET,)}, "sources of sockets cannot be told"),
+        ({"control": "/o", "sources": (SOURCE, READ)}, "expected only replays, or only"),
     ],
 )
 def test_bad_workloads_are_refused(fields: dict[str, Any], complaint: str) -> None:

@@ -31,6 +31,7 @@ from nova_kafka import topics
 from nova_kafka.broker import Broker
 from nova_kafka.home import connectors_home
 from nova_kafka.measures import Sample, back_pressure, end_offsets, latencies
+from nova_kafka.messages import read_back
 from nova_kafka.produce import MESSAGE
 
 pytestmark = pytest.mark.e2e
@@ -93,6 +94,7 @@ def test_a_message_that_is_no_tuple(
         assert "a message of 0 bytes: a tuple has 24" in "; ".join(cluster.rest.exceptions(job))
         return
     assert state == "FINISHED", cluster.rest.exceptions(job)
+    assert [part.tolist() for part in read_back(stream, 1000, 1005)] == [[0], [1004], [1.0]]
     letters = [line.split("\t") for line in found[0].read_text().splitlines()]
     assert [base64.b64decode(letter) for _, letter in letters] == wrong
     assert [reason for reason, _ in letters] == [
