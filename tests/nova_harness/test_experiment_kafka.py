@@ -11,6 +11,8 @@ from report_runs import change, write_run
 
 from nova_core.errors import NovaError
 from nova_engines.results import FIELDS
+from nova_flink.home import FlinkHome
+from nova_harness.engines.flink import FlinkDeployment
 from nova_harness.engines.kafka import BROKER, KafkaDeployment
 from nova_harness.experiment.cells import cells_of
 from nova_harness.experiment.document import Experiment, check_experiment
@@ -93,3 +95,17 @@ def test_a_report_sets_what_came_through_kafka_apart(tmp_path: Path) -> None:
     assert row["setting"].endswith("Flink through Kafka")
     assert (row["p_p50"], row["e_p50"], row["e_p99"]) == ("12.0", "18.0", "")
     assert (row["rate"], row["most"]) == ("3.2", "1,234")
+
+
+def test_real_hosts_get_copies_of_connectors(tmp_path: Path) -> None:
+    found = read_inventory("virtual-8")
+    hosts = [replace(host, address=f"10.0.0.{i}") for i, host in enumerate(found.hosts, 1)]
+    inventory = replace(found, hosts=tuple(hosts), virtual=False)
+    home, jar = FlinkHome(tmp_path / "flink"), tmp_path / "elsewhere" / "connector.jar"
+    deployment = FlinkDeployment(Hosts(inventory), home, extra_jars=[jar])
+    assert deployment.within(home.extension_jar) == home.extension_jar.relative_to(home.path)
+    for host in inventory.hosts:
+        copy = f"{deployment.place(host.name)}/{deployment.within(jar)}"
+        assert copy != str(jar)
+        for command in deployment.commands(host.name).values():
+            assert copy in command and str(jar) not in command

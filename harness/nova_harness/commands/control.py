@@ -150,7 +150,7 @@ def run(
     or wrong.
     """
     from nova_harness.control.controller import Controller, controlled
-    from nova_harness.control.deciding import Tuning
+    from nova_harness.control.deciding import Tuning, rehearse
     from nova_harness.control.disturbances import Script
     from nova_harness.control.sensing import refuse_clocks
     from nova_harness.control.watching import watching
@@ -171,6 +171,8 @@ def run(
     ):
         refuse_unknown(decided, engine)
         refuse_clocks(engine.deployment.hosts)
+        console.say("rehearsing decisions; the first time, this compiles for up to 20 s")
+        rehearse(answered, decided)
         controller = Controller(engine, state, Tuning(**tuning), shown.note, dry_run=dry_run)
         with closing(controller), ExitStack() as disturbing:
             try:

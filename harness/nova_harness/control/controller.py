@@ -23,14 +23,7 @@ from nova_engines.names import OWN_JOBS
 from nova_engines.source_orders import ControlledJob
 from nova_engines.workload import Workload
 from nova_harness.control.arrivals import Arrival, ArrivalsWatch
-from nova_harness.control.deciding import (
-    Decider,
-    Decision,
-    Seen,
-    Tuning,
-    moves_of,
-    rehearse,
-)
+from nova_harness.control.deciding import Decider, Decision, Seen, Tuning, moves_of
 from nova_harness.control.disturbances import Disturbing, Script
 from nova_harness.control.sensing import STALE_S, HostSensor, HostView
 from nova_harness.engines.host_files import HostFiles
@@ -162,7 +155,7 @@ class Controller:
     # --- begin ----------------------------------------------------------------------------------
 
     def begin(self, problem: Problem, plan: Plan, workload: Workload) -> None:
-        """Deploy the first plan, or resume where another controller ended.
+        """Deploy the first plan, or resume where another controller ended; first `rehearse`.
 
         Args:
             problem: with the hosts' own capacities; nodes are called like hosts.
@@ -173,7 +166,6 @@ class Controller:
         Raises:
             NovaError: for a directory of another problem, or when the plan cannot be deployed.
         """
-        rehearse(problem, plan)
         if (self.directory / LEDGER).exists():
             self._resume(problem)
         else:

@@ -310,7 +310,7 @@ class Decider:
 def rehearse(problem: Problem, plan: Plan) -> None:
     """Make decisions of every kind that come to nothing, for a job that does not run yet.
 
-    On a new installation, their kernels are compiled now: that takes ten seconds, which joins would
+    On a new installation, their kernels are compiled now: that takes 10 to 20 s, which joins would
     stand still when the first host is lost.
     """
     decider = Decider(problem, plan, Tuning(lasting_s=0, cooldown_s=0, stable_s=0))
