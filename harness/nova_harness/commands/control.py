@@ -171,8 +171,8 @@ def run(
     ):
         refuse_unknown(decided, engine)
         refuse_clocks(engine.deployment.hosts)
-        console.say("rehearsing decisions; the first time, this compiles for up to 20 s")
-        rehearse(answered, decided)
+        with shared.working():
+            rehearse(answered, decided)
         controller = Controller(engine, state, Tuning(**tuning), shown.note, dry_run=dry_run)
         with closing(controller), ExitStack() as disturbing:
             try:
