@@ -196,10 +196,15 @@ class Handover:
         jobs: of the cluster.
         files: of its hosts.
         path: of the ledger.
+
+    Attributes:
+        told_s: how long the old job's sources took, in the last hand-over, to be told the boundary
+            and to agree to it; s.
     """
 
     def __init__(self, jobs: Jobs, files: Files, path: Path) -> None:
         self.jobs, self.files, self.path = jobs, files, path
+        self.told_s = 0.0
 
     def first(self, job: ControlledJob, window_ms: int, begin_ms: int) -> None:
         """Begin the sources of the first job, which runs.
@@ -232,7 +237,9 @@ class Handover:
         replace(ledger, handing=Handing(share, committed=False)).write(self.path)
         try:
             tell(self.files, new, Order(begin))
+            asked = time.monotonic()
             share = self._agreed(ledger, share)
+            self.told_s = time.monotonic() - asked
         except BaseException:
             self.settle()
             raise

@@ -11,6 +11,8 @@ import click
 from nova_core import paths
 from nova_core.commands import shared
 from nova_core.numbers import SEED, NumberRange, at_least
+from nova_harness.commands.cluster import engine_option
+from nova_testbed.commands import shared as testbed
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -348,6 +350,64 @@ def keys(
     from nova_harness.bench.base import answer
 
     measurements = benchmark.measure(hosts, skew, window, readings, seed, console.say)
+    answer(measurements, benchmark.summary_table, as_json=as_json, output=output)
+
+
+@bench.command()
+@engine_option
+@testbed.inventory_option
+@click.option(
+    "--rate",
+    "rates",
+    type=NumberRange(min=1, max=1e6),
+    multiple=True,
+    default=(1000.0, 5000.0),
+    show_default=True,
+    help="Of each source, tuples/s: one series of hand-overs for each.",
+)
+@click.option(
+    "--regions",
+    type=click.IntRange(1, 1000),
+    default=2,
+    show_default=True,
+    help="With two sources and a join each.",
+)
+@click.option("--handovers", type=click.IntRange(1, 1000), default=3, show_default=True)
+@click.option(
+    "--calm",
+    "calm_s",
+    type=NumberRange(min=5, max=3600),
+    default=20.0,
+    show_default=True,
+    help="Seconds that are compared with each hand-over.",
+)
+@click.option(
+    "--window",
+    "window_ms",
+    type=click.IntRange(1, 60_000),
+    default=100,
+    show_default=True,
+    help="ms.",
+)
+@click.option("--load", is_flag=True, help="Keep every source's host busy.")
+@seed_option
+@table_option
+@shared.json_option
+def handovers(
+    name: str,
+    place: str,
+    rates: tuple[float, ...],
+    output: Path | None,
+    as_json: bool,
+    **of_case: Any,
+) -> None:
+    """Hand a running job over to other hosts and back; compare results with the reference join."""
+    from nova_core import console
+    from nova_harness.bench import handovers as benchmark
+    from nova_harness.bench.base import answer
+
+    cases = [benchmark.Case(rate, **of_case) for rate in dict.fromkeys(rates)]
+    measurements = benchmark.measure(cases, place, name, console.say)
     answer(measurements, benchmark.summary_table, as_json=as_json, output=output)
 
 

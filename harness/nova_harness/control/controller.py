@@ -348,7 +348,7 @@ class Controller:
         elif self._next_plan is not None and (self.directory / PAUSED).exists():
             self._once("waiting", "paused: joins that should move stay until `nova control resume`")
         elif self._next_plan is not None and self._may_move(now):
-            self._hand_over(now)
+            self._move(now)
 
     def _may_move(self, now: float) -> bool:
         """Whether it is time for a hand-over by choice.
@@ -465,10 +465,18 @@ class Controller:
             self._say("failed", f"the job has failed: {self.engine.why(self.running.job)}")
         self._failure_logged = True
 
-    def _hand_over(self, now: float) -> None:
-        plan, why = self._next_plan, "; ".join(dict.fromkeys(self._reasons))
-        if plan is None or now < self._next_try:
+    def _move(self, now: float) -> None:
+        if self._next_plan is None or now < self._next_try:
             return
+        self.hand_over(self._next_plan, "; ".join(dict.fromkeys(self._reasons)))
+
+    def hand_over(self, plan: Plan, why: str) -> None:
+        """Replace the job by a plan's, at a window's end; logged, also if it is not possible.
+
+        Args:
+            plan: on the same hosts.
+            why: for the log.
+        """
         begun = time.monotonic()
         try:
             new = self._deploy(plan, _now_ms())
@@ -481,15 +489,14 @@ class Controller:
             return
         self._adopt(new)
         took = time.monotonic() - begun
-        noticed = begun - self._noticed_at
-        text = f"{why}: handed over at {_clock(boundary)}, {took:.1f} s after it was begun"
         self._say(
             "handed-over",
-            text,
+            f"{why}: handed over at {_clock(boundary)}, {took:.1f} s after it was begun",
             job=new.job.job,
             boundary_ms=boundary,
             seconds=took,
-            waited_s=max(0.0, noticed),
+            told_s=self.handover.told_s,
+            waited_s=max(0.0, begun - self._noticed_at),
         )
 
     def _recover(self, seen: Mapping[str, Seen], now: float) -> None:

@@ -101,7 +101,7 @@ def outcome(
         sum(map(len, came)) - sum(map(len, valid)),
         compared,
         percentiles(np.concatenate(waited)),
-        [_silence(arrive, int(part["arrive_us"].min())) for part in valid[1:] if len(part)],
+        [longest_gap_ms(arrive, int(part["arrive_us"].min())) for part in valid[1:] if len(part)],
     )
 
 
@@ -182,10 +182,13 @@ def _delivered(part: ResultRecords) -> Results:
     )
 
 
-def _silence(arrive_us: NDArray[np.int64], first_us: int) -> float:
-    """Longest gap between results near the new job's first one, ms."""
-    begin, first, end = np.searchsorted(
-        arrive_us, [first_us - NEAR_US, first_us, first_us + NEAR_US]
-    ).tolist()
-    gaps = np.diff(arrive_us[max(0, min(begin, first - 1)) : end])
+def longest_gap_ms(arrive_us: NDArray[np.int64], at_us: int) -> float:
+    """Longest time without a result within two seconds around a moment, ms.
+
+    Args:
+        arrive_us: (k,) when results arrived, us since the epoch, ascending.
+        at_us: the moment.
+    """
+    begin, at, end = np.searchsorted(arrive_us, [at_us - NEAR_US, at_us, at_us + NEAR_US]).tolist()
+    gaps = np.diff(arrive_us[max(0, min(begin, at - 1)) : end])
     return float(gaps.max(initial=0)) / 1000

@@ -1,0 +1,291 @@
+"""How smoothly a running job is handed over by choice, on the hosts of an inventory.
+
+Joins of pairs run on some hosts, and are handed over to others and back, again and again, as
+`nova control run` does it. Nothing disturbs the hosts unless load is requested.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nova_core import console
+from nova_core.errors import NovaError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from rich.table import Table
+
+    from nova_core.model.plan import Plan
+    from nova_harness.control.controller import Controller, Entry
+    from nova_harness.control.outcome import Outcome
+    from nova_testbed.inventory import Inventory
+
+# Without CPU limits, before anything is measured: Java compiles code that has run often.
+WARM_S = 20.0
+# After a boundary: how long results may be late because of it, and when the new job is steady.
+AFTER_S, STEADY_S = 2.0, 5.0
+# A host may take so much of what a join receives: every join is cut in two.
+ROOM = 0.8
+
+
+@dataclass(frozen=True)
+class Case:
+    """A series of hand-overs.
+
+    Attributes:
+        rate: of each source, tuples/s.
+        regions: with two sources and a join each.
+        handovers: by choice, one after the other.
+        calm_s: undisturbed time before each, and after the last.
+        window_ms: length of windows.
+        load: a busy loop runs on each source's host.
+        seed: of the values.
+    """
+
+    rate: float
+    regions: int
+    handovers: int
+    calm_s: float
+    window_ms: int
+    load: bool
+    seed: int
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A series of hand-overs; latencies are from the later emission to the arrival.
+
+    Attributes:
+        rate: of each source, tuples/s.
+        handovers: done.
+        results: delivered and valid.
+        lost: results that the reference join has and the jobs have not delivered.
+        doubled: results delivered more than once.
+        wrong: results that the reference join does not have.
+        decided_s: from the decision to the boundary; the longest.
+        told_s: until all sources of the old job had agreed to the boundary; the longest.
+        silence_ms: the longest time without a result within 2 s around a boundary.
+        steady_silence_ms: the same around moments between hand-overs, the median.
+        after_p99_ms: 99th percentile of the 2 s after boundaries.
+        steady_p99_ms: of the new jobs from 5 s after the boundary on.
+        deploying_p9999_ms: 99.99th percentile of the old jobs while the new ones were deployed.
+        steady_p9999_ms: of the same jobs before that.
+    """
+
+    rate: float
+    handovers: int
+    results: int
+    lost: int
+    doubled: int
+    wrong: int
+    decided_s: float
+    told_s: float
+    silence_ms: float
+    steady_silence_ms: float
+    after_p99_ms: float
+    steady_p99_ms: float
+    deploying_p9999_ms: float
+    steady_p9999_ms: float
+
+
+def measure(
+    cases: Sequence[Case], place: str, engine: str, tell: Callable[[str], None]
+) -> list[Measurement]:
+    """Run every case on the engine, on the hosts of an inventory.
+
+    Args:
+        cases: one job after the other.
+        place: the inventory, by file or name.
+        engine: by name.
+        tell: progress callback, gets each step as text.
+
+    Raises:
+        NovaError: naming what failed; for an inventory with too few hosts.
+    """
+    from nova_harness.engines.base import DIRECT, ControlledEngine
+    from nova_harness.experiment.bed import engine_bed, hosts_up, prepare_engine
+    from nova_harness.experiment.document import Experiment
+    from nova_testbed.inventory import read_inventory
+
+    known = read_inventory(place)
+    experiment = Experiment(name="handovers", strategies=["nova"], engine=engine, transport=DIRECT)
+    with tempfile.TemporaryDirectory(prefix="nova-handovers-") as scratch:
+        plans = [_plans(case, known, Path(scratch)) for case in cases]
+        chosen = prepare_engine(experiment, tell)
+        if not chosen.controlled:
+            raise NovaError(f"bench: jobs of {engine} cannot be handed over")
+        with (
+            hosts_up(known, tell) as inventory,
+            engine_bed(experiment, inventory, chosen, tell, keep=False) as bed,
+        ):
+            assert isinstance(bed.engine, ControlledEngine)
+            measurements = []
+            for number, (case, both) in enumerate(zip(cases, plans, strict=True)):
+                tell(f"{case.rate:g} tuples/s per source: warming up")
+                bed.limits.lift()
+                run = _Run(case, both, bed, Path(scratch) / str(number), tell)
+                measurements.append(run.measurement())
+    return measurements
+
+
+def _plans(case: Case, inventory: Inventory, scratch: Path) -> tuple[Plan, Plan]:
+    """Two plans of the same joins on different hosts."""
+    from nova_core.errors import InfeasibleError
+    from nova_core.strategies import place
+    from nova_harness.experiment.problem import problem_document, problem_of
+    from nova_workloads.debs import DebsWorkload
+
+    workload = DebsWorkload(regions=case.regions)
+    traffic = workload.traffic(case.window_ms, case.rate)
+    room = {host.name: ROOM * 2 * case.rate for host in inventory.hosts}
+    # A result for each tuple of a side; no joins on the sink.
+    room[inventory.with_role("sink")[0].name] = case.regions * case.rate
+    document = problem_document(inventory, room, workload, traffic)
+    problem = problem_of(document, scratch / "problem.yaml")
+    try:
+        first = place(problem, "nova")
+        left = problem.nodes.capacity.copy()
+        left[np.unique(first.instances.node)] = 0
+        other = replace(problem, nodes=replace(problem.nodes, capacity=left))
+        return first, place(other, "nova")
+    except InfeasibleError as error:
+        raise NovaError(f"bench: {inventory.name}: two plans need more hosts: {error}") from None
+
+
+class _Run:
+    """A case on running hosts."""
+
+    def __init__(
+        self,
+        case: Case,
+        plans: tuple[Plan, Plan],
+        bed: Any,
+        state: Path,
+        tell: Callable[[str], None],
+    ) -> None:
+        self.case, self.plans, self.bed, self.tell = case, plans, bed, tell
+        self.state = state
+        self.entries: list[Entry] = []
+
+    def measurement(self) -> Measurement:
+        """Run it, and compare what was delivered with the reference join."""
+        from nova_engines.handover import Ledger
+        from nova_harness.control.controller import LEDGER, Controller
+        from nova_harness.control.deciding import Tuning
+        from nova_harness.control.outcome import outcome
+        from nova_workloads.debs import DebsWorkload
+
+        case, problem = self.case, self.plans[0].problem
+        workload = DebsWorkload(regions=case.regions)
+        traffic = workload.traffic(case.window_ms, case.rate)
+        flow = workload.streams(problem, traffic, case.seed).flow(0, None)
+        controller = Controller(self.bed.engine, self.state, Tuning(), self.entries.append)
+        with closing(controller):
+            controller.begin(problem, self.plans[0], flow)
+            end_ms = self._hand_over(controller)
+            ledger = Ledger.read(self.state / LEDGER)
+            observed = outcome(ledger, controller.hosts, problem, controller.workload, end_ms)
+        return self._figures(observed, end_ms)
+
+    def _hand_over(self, controller: Controller) -> int:
+        """Hand over to and fro; returns when the last job ended, ms since the epoch."""
+        from nova_harness.control.disturbances import JOB, LOAD
+
+        case, problem = self.case, self.plans[0].problem
+        hosts = problem.nodes.ids[np.unique(problem.sources.node)].tolist() if case.load else []
+        time.sleep(WARM_S)
+        self.bed.limits.impose()
+        with ExitStack() as loads:
+            for name in hosts:
+                loads.callback(controller.hosts[name].start(LOAD, name=JOB).end)
+            for number in range(case.handovers):
+                time.sleep(STEADY_S + case.calm_s)
+                self.tell(f"hand-over {number + 1} of {case.handovers}")
+                controller.hand_over(self.plans[(number + 1) % 2], "benchmark")
+                last = self.entries[-1]
+                if last.kind != "handed-over":
+                    raise NovaError(f"bench: {last.text}")
+            time.sleep(STEADY_S + case.calm_s)
+            return controller.end()
+
+    def _figures(self, observed: Outcome, end_ms: int) -> Measurement:
+        from nova_harness.control.outcome import longest_gap_ms
+
+        done = [one for one in self.entries if one.kind == "handed-over"]
+        boundary = np.array([one.figures["boundary_ms"] for one in done]) * 1000
+        begun = np.array([round(1e6 * (one.at - one.figures["seconds"])) for one in done])
+        arrive = np.sort(np.concatenate([part["arrive_us"] for part in observed.valid]))
+        later = [np.maximum(part["left_emit_us"], part["right_emit_us"]) for part in observed.valid]
+        emit = np.concatenate(later)
+        late = np.concatenate([part["arrive_us"] for part in observed.valid]) - emit
+        latencies = _Latencies(emit, late)
+        calm = round(1e6 * self.case.calm_s)
+        steady = boundary + round(1e6 * STEADY_S)
+        firsts = [int(part["arrive_us"].min()) for part in observed.valid[1:]]
+        between = np.concatenate([begun - calm // 2, [end_ms * 1000 - calm // 2]]).tolist()
+        compared = observed.compared
+        return Measurement(
+            rate=self.case.rate,
+            handovers=len(done),
+            results=compared.delivered,
+            lost=compared.lost,
+            doubled=compared.duplicated,
+            wrong=compared.wrong,
+            decided_s=float((boundary - begun).max()) / 1e6,
+            told_s=max(one.figures["told_s"] for one in done),
+            silence_ms=max(longest_gap_ms(arrive, first) for first in firsts),
+            steady_silence_ms=float(np.median([longest_gap_ms(arrive, at) for at in between])),
+            after_p99_ms=latencies.percentile(99, boundary, boundary + round(1e6 * AFTER_S)),
+            steady_p99_ms=latencies.percentile(99, steady, steady + calm),
+            deploying_p9999_ms=latencies.percentile(99.99, begun, boundary),
+            steady_p9999_ms=latencies.percentile(99.99, begun - calm, begun),
+        )
+
+
+@dataclass(frozen=True)
+class _Latencies:
+    """Of results: (k,) when the later tuple was emitted, us since the epoch, and latency, us."""
+
+    emit: NDArray[np.int64]
+    late: NDArray[np.int64]
+
+    def percentile(
+        self, percent: float, begins: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> float:
+        """A percentile, ms, of all that was emitted in any of some periods."""
+        inside = np.zeros(len(self.emit), bool)
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+            inside |= (self.emit >= begin) & (self.emit < end)
+        return float(np.percentile(self.late[inside], percent, method="inverted_cdf")) / 1000
+
+
+def summary_table(measurements: Sequence[Measurement]) -> Table:
+    """For people."""
+    return console.table(
+        "Hand-overs by choice",
+        [">tuples/s per source", ">hand-overs", ">results", ">lost, doubled, wrong",
+         ">decision to boundary, s", ">told, s", ">silence (steady), ms",
+         ">99P of the 2 s after (steady), ms", ">99.99P while deploying (before), ms"],
+        [
+            (
+                f"{one.rate:,g}",
+                str(one.handovers),
+                f"{one.results:,}",
+                f"{one.lost}, {one.doubled}, {one.wrong}",
+                f"{one.decided_s:.1f}",
+                f"{one.told_s:.2f}",
+                f"{one.silence_ms:.0f} ({one.steady_silence_ms:.0f})",
+                f"{one.after_p99_ms:.0f} ({one.steady_p99_ms:.0f})",
+                f"{one.deploying_p9999_ms:.0f} ({one.steady_p9999_ms:.0f})",
+            )
+            for one in measurements
+        ],
+    )  # fmt: skip
