@@ -249,6 +249,7 @@ LEFT_OUT = {
     "engines path": "reads nothing",
     "tour": "reads nothing",
     "bench keys": "needs a virtual rack for minutes; reads nothing",
+    "bench handovers": "drives an engine; the inventory that it reads, testbed check reads",
     "bench serve": "measures for seconds; reads nothing",
     "demo": "brings hosts up and takes a quarter of an hour; what it reads, experiment cells reads",
     "experiment calibrate": "drives an engine; what it reads, experiment cells reads",
