@@ -30,11 +30,11 @@ def test_plans_share_no_host(tmp_path: Path) -> None:
 
 def test_too_few_hosts(tmp_path: Path) -> None:
     inventory = read_inventory("virtual-5")
-    with pytest.raises(NovaError, match="virtual-5: two plans need more hosts"):
-        _plans(replace(CASE, regions=1, rate=1000, window_ms=100), shrunk(inventory), tmp_path)
+    with pytest.raises(NovaError, match="virtual-5: has 0 hosts without sources and sink"):
+        _plans(CASE, without_workers(inventory), tmp_path)
 
 
-def shrunk(inventory: Any) -> Any:
+def without_workers(inventory: Any) -> Any:
     return replace(inventory, hosts=tuple(h for h in inventory.hosts if h.role != "worker"))
 
 

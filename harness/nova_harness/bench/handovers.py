@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 WARM_S = 20.0
 # After a boundary: how long results may be late because of it, and when the new job is steady.
 AFTER_S, STEADY_S = 2.0, 5.0
-# A host may take so much of what a join receives: every join is cut in two.
-ROOM = 0.8
+# With enough hosts, each takes at most so much of a join's input: every join is cut in two.
+CUT = 0.8
 
 
 @dataclass(frozen=True)
@@ -138,26 +138,32 @@ def measure(
 
 def _plans(case: Case, inventory: Inventory, scratch: Path) -> tuple[Plan, Plan]:
     """Two plans of the same joins on different hosts."""
-    from nova_core.errors import InfeasibleError
     from nova_core.strategies import place
     from nova_harness.experiment.problem import problem_document, problem_of
     from nova_workloads.debs import DebsWorkload
 
     workload = DebsWorkload(regions=case.regions)
     traffic = workload.traffic(case.window_ms, case.rate)
-    room = {host.name: ROOM * 2 * case.rate for host in inventory.hosts}
-    # A result for each tuple of a side; no joins on the sink.
-    room[inventory.with_role("sink")[0].name] = case.regions * case.rate
+    # Hosts of sources are busy with these, and the sink's with the results.
+    sources = inventory.with_role("source")[: 2 * case.regions]
+    taken = {host.name for host in (*sources, *inventory.with_role("sink"))}
+    free = [host.name for host in inventory.hosts if host.name not in taken]
+    if len(free) < 2 * case.regions:
+        raise NovaError(
+            f"bench: {inventory.name}: has {len(free)} hosts without sources and sink; two plans of "
+            f"{case.regions} joins need {2 * case.regions}"
+        )
+    each = 2 * case.rate * (CUT if len(free) >= 4 * case.regions else 1)
+    room = dict.fromkeys(free, each) | dict.fromkeys(taken, case.rate * case.regions)
     document = problem_document(inventory, room, workload, traffic)
+    for node in document["nodes"]:
+        node["worker"] = node["id"] in free
     problem = problem_of(document, scratch / "problem.yaml")
-    try:
-        first = place(problem, "nova")
-        left = problem.nodes.capacity.copy()
-        left[np.unique(first.instances.node)] = 0
-        other = replace(problem, nodes=replace(problem.nodes, capacity=left))
-        return first, place(other, "nova")
-    except InfeasibleError as error:
-        raise NovaError(f"bench: {inventory.name}: two plans need more hosts: {error}") from None
+    first = place(problem, "nova")
+    left = problem.nodes.capacity.copy()
+    left[np.unique(first.instances.node)] = 0
+    other = replace(problem, nodes=replace(problem.nodes, capacity=left))
+    return first, place(other, "nova")
 
 
 class _Run:
